@@ -76,7 +76,7 @@ impl Caller {
         self.stop.store(false, Ordering::Relaxed);
     }
 
-    /// Shall runs end?
+    /// True after [`Caller::stop`] and until [`Caller::resume`].
     pub fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

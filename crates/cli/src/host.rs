@@ -51,7 +51,7 @@ pub struct SharedHost {
 }
 
 impl SharedHost {
-    /// Parses `cpus=4,slice=11ms`.
+    /// Parses the value of `--host`, as `cpus=4,slice=11ms`; `cpus` is required.
     pub fn parse(text: &str) -> Result<SharedHost> {
         let shown = || format!("--host {text}");
         let spec = format!("host:{text}");

@@ -77,7 +77,7 @@ pub struct Stage<'a> {
     pub config: Config,
     /// When runs stop before their sources do.
     pub until: Option<Instant>,
-    /// Keep journals?
+    /// Whether each run keeps its journal, for `compare --journal`.
     pub journal: bool,
     /// How runs are named.
     pub names: StackNames,

@@ -21,7 +21,7 @@ pub struct ChosenCache {
 pub enum LimitsChoice {
     /// Those of the VMs and their groups, as given.
     Given,
-    /// None.
+    /// No rate limits and no promises: those that were given are ignored.
     Dropped,
 }
 
@@ -120,7 +120,7 @@ pub struct StackNames {
 }
 
 impl StackNames {
-    /// Of these stacks.
+    /// The parts that differ between these stacks.
     pub fn of<'a>(stacks: impl IntoIterator<Item = &'a StackSpec>) -> StackNames {
         let mut names = StackNames::default();
         let (mut first, mut cached, mut sharing) = (None, None, None);

@@ -129,7 +129,7 @@ fn policies_are_ranked_by_each_measure() {
     assert_eq!(made, again);
 }
 
-/// Every measure's agreement.
+/// Fails unless `holds` is true of the agreement on every measure.
 #[track_caller]
 fn each<'a>(made: &'a Value, holds: impl Fn(&'a Value) -> bool) {
     let all = made["agreement"].as_array().expect("a list");

@@ -18,7 +18,7 @@ const LOAD: &[&str] = &[
     "1200ms",
 ];
 
-/// Every registered prefetcher.
+/// Names of all prefetchers, as `seekway prefetcher list` prints them.
 fn prefetchers() -> Vec<String> {
     listed("prefetcher").into_iter().map(|(name, _)| name).collect()
 }

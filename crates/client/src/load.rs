@@ -19,7 +19,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// 4 KiB, random.
+    /// Reads of 4 KiB at random places, `depth` of them outstanding.
     pub const fn random(depth: u16) -> Load {
         Load { block_bytes: 4096, depth, sequential: false, write: false }
     }
@@ -46,7 +46,7 @@ impl Load {
 pub struct Span {
     /// Not counted, at first.
     pub warm_up: Duration,
-    /// Counted.
+    /// Time after the warm-up in which requests are counted.
     pub counted: Duration,
 }
 

@@ -42,9 +42,9 @@ pub struct Cap {
 pub struct CloudSpec {
     /// Sectors, at least 1.
     pub capacity: u64,
-    /// I/Os a second.
+    /// Cap on I/Os a second, each of at most `unit_bytes`.
     pub ios: Cap,
-    /// Bytes a second.
+    /// Cap on bytes a second; discards and flushes count as none.
     pub bytes: Cap,
     /// Bytes of a command that count as one I/O, at least 1.
     pub unit_bytes: u64,
@@ -102,7 +102,7 @@ impl Bucket {
         self.at_ns = until_ns;
     }
 
-    /// Tokens left.
+    /// Credit that is left, in whole I/Os or bytes.
     fn tokens(&self) -> f64 {
         (self.level / NS) as f64
     }

@@ -66,7 +66,7 @@ pub struct Overheads {
     pub read_miss_ns: [u64; 2],
     /// Write that continues one that is still in the cache.
     pub write_hit_ns: [u64; 2],
-    /// Any other write.
+    /// Write that continues none in the cache.
     pub write_miss_ns: [u64; 2],
 }
 
@@ -102,7 +102,7 @@ pub struct CacheRules {
 /// In which order a drive with several commands serves them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueOrder {
-    /// As they came.
+    /// In the order in which they came.
     Fcfs,
     /// The one that the head reaches first (native command queueing), but none
     /// waits longer than [`QUEUE_WAIT_NS_MAX`] while younger ones pass it.
@@ -116,7 +116,7 @@ pub const QUEUE_WAIT_NS_MAX: u64 = 500_000_000;
 pub struct DiskSpec {
     /// Layout, arm and spindle.
     pub mechanics: Mechanics,
-    /// Electronics.
+    /// Time of the drive's electronics for each command.
     pub overheads: Overheads,
     /// Bus time of a sector of 512 bytes.
     pub bus_sector_ns: u64,

@@ -45,7 +45,7 @@ const EXPLAINED_MIN: f64 = 0.02;
 /// One request as it was served, alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Read or write.
+    /// Read or write; [`Options::reads_only`] leaves writes out.
     pub op: Op,
     pub extent: Extent,
     /// From submission to completion.
@@ -124,7 +124,7 @@ pub enum FitError {
         /// Those that are far enough.
         found: usize,
         requests: usize,
-        /// [`Options::beyond`].
+        /// The distance that was asked for, in sectors: [`Options::beyond`].
         beyond: u64,
     },
     /// All distances are the same.
@@ -143,7 +143,7 @@ pub enum FitError {
 /// The fitted device and how well it fits.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fit {
-    /// Requests looked at.
+    /// All requests that were measured, fitted or not.
     pub requests: usize,
     /// Those that the line goes through.
     pub fitted: usize,
@@ -170,7 +170,7 @@ pub struct Fit {
     pub spike: Option<Spike>,
     /// [`Options::hit_ms`], else the spike's time.
     pub hit_ms: Option<f64>,
-    /// [`Options::rotation_ms`].
+    /// A revolution in ms, from [`Options::rotation_ms`].
     pub rotation_ms: Option<f64>,
     /// The measured services against those of the same requests on the fitted
     /// device; of reads only where only those were fitted.

@@ -49,7 +49,7 @@ const SEED: u64 = 0x5EED_0001;
 pub struct Figure {
     /// What was done, as in `random read 4 KiB, depth 32`.
     pub test: String,
-    /// `MB/s` or `IOPS`.
+    /// `MB/s` of sequential tests, `IOPS` of random ones.
     pub unit: &'static str,
     /// What the maker says; `None` if nothing.
     pub published: Option<f64>,
@@ -141,7 +141,7 @@ impl Test {
     }
 }
 
-/// splitmix64.
+/// The next number of splitmix64: the same places in each run.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

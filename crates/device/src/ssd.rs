@@ -60,7 +60,7 @@ pub struct SsdSpec {
     pub full_duplex: bool,
     /// The controller's time for a command, one after the other: reads.
     pub read_command_ns: u64,
-    /// And writes.
+    /// The same for all that is no read.
     pub write_command_ns: u64,
     /// What the firmware adds to a read, however many are under way.
     pub read_latency_ns: u64,

@@ -25,10 +25,10 @@ pub const RECORDS_MAX: usize = 10_000_000;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Record {
-    /// Read or write.
+    /// Read or write: the first word of the line.
     pub op: Op,
     pub extent: Extent,
-    /// Measured response time.
+    /// Measured time from arrival to completion.
     pub service_ns: u64,
     /// From its completion to the next request's arrival.
     pub gap_ns: u64,
@@ -40,7 +40,7 @@ pub enum TraceError {
     /// A line that is not a record.
     #[error("line {line}: expected `R|W Hit|Miss lbn sectors service_us gap_us`, found `{found}`")]
     Line {
-        /// Counted from 1.
+        /// Number of the line, from 1; empty lines count.
         line: usize,
         /// Its first 80 characters.
         found: String,
@@ -51,7 +51,7 @@ pub enum TraceError {
     /// A request past the end of the model.
     #[error("record {record}: {extent} ends past the device's {capacity} sectors")]
     PastEnd {
-        /// Counted from 1.
+        /// Number of the record in the trace, from 1.
         record: usize,
         extent: Extent,
         /// The model's size in sectors.

@@ -71,7 +71,7 @@ pub struct DriveOptions {
 pub struct Measurement {
     /// Length of the window.
     pub took: Duration,
-    /// Data requests.
+    /// Reads and writes; a flush or discard is not counted.
     pub requests: u64,
     pub reads: u64,
     /// Bytes read and written.

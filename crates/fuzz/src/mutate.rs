@@ -2,7 +2,7 @@
 
 use crate::INPUT_BYTES_MAX;
 
-/// SplitMix64.
+/// SplitMix64 (Steele, Lea, Flood 2014); the field is its state.
 pub struct Random(pub u64);
 
 impl Random {

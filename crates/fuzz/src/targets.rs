@@ -16,7 +16,7 @@ mod vring;
 
 use crate::Target;
 
-/// Every target.
+/// All targets, in the order in which they are listed.
 pub static TARGETS: &[Target] = &[
     chain::TARGET,
     vring::TARGET,

@@ -53,7 +53,7 @@ pub fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> AgentError {
 /// Says events on standard output, and warnings on standard error.
 #[derive(Clone, Copy, Debug)]
 pub struct Voice {
-    /// Say everything.
+    /// Say every event; otherwise warnings only.
     pub verbose: bool,
     pub format: Format,
 }

@@ -22,7 +22,7 @@ const ROOM_BYTES: libc::c_int = 4 << 20;
 const DATAGRAMS_MAX: usize = 1024;
 /// Header of netlink, and of the connector after it.
 const HEADERS_BYTES: usize = HEADER_BYTES + 20;
-/// `what`, `cpu`, `timestamp_ns`.
+/// Size of `what`, `cpu` and `timestamp_ns` of `struct proc_event`.
 const EVENT_HEADER_BYTES: usize = 16;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub struct Fork {
 /// What has been heard.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct News {
-    /// In order.
+    /// Events in the order in which the kernel reported them.
     pub told: Vec<ProcessEvent>,
     /// More happened than the socket could hold.
     pub lost: bool,

@@ -46,7 +46,7 @@ pub use restore::restore;
 pub struct BootTime(pub u64);
 
 impl BootTime {
-    /// Now.
+    /// Reads CLOCK_BOOTTIME, which also counts while the guest is suspended.
     pub fn now() -> BootTime {
         BootTime(clock::read(libc::CLOCK_BOOTTIME))
     }

@@ -8,14 +8,14 @@ use std::io::{self, Read};
 
 /// Longest file that is read; those of one process are a tenth of it.
 const FILE_BYTES_MAX: u64 = 16 << 10;
-/// `PF_KTHREAD` of include/linux/sched.h.
+/// Set in the flags of kernel threads: `PF_KTHREAD` of include/linux/sched.h.
 const PF_KTHREAD: u64 = 0x0020_0000;
 /// Fields of `/proc/PID/stat` are numbered as in the manual: the state is this one,
 pub const STATE_FIELD: usize = 3;
 /// and this the vCPU on which it ran last, or was put to run next.
 const VCPU_FIELD: usize = 39;
 
-/// From `/proc/PID/stat`, proc_pid_stat(5).
+/// What the agent uses of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
     /// The name, with what cannot be printed escaped.

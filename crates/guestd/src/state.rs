@@ -51,7 +51,7 @@ impl State {
         self.threads.iter().chain(&self.left)
     }
 
-    /// Nothing changed yet.
+    /// The state of an agent that has changed nothing; `boot` is the boot's id.
     pub fn new(boot: String) -> State {
         let (given, threads, left) = Default::default();
         State { boot, hints: true, given, threads, left }

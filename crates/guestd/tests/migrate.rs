@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A host's slice.
+/// Time for which a CPU is taken, in each 22 ms.
 const SLICE: Duration = Duration::from_millis(11);
 /// Those who take CPUs stop by themselves, whatever becomes of the test.
 const TAKEN_AT_MOST: Duration = Duration::from_secs(90);

@@ -65,9 +65,9 @@ impl fmt::Display for Origin {
 /// A key with its value as text, and where it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// One of [`KEYS`].
+    /// One of [`KEYS`], which has the spelling of the file.
     pub key: &'static str,
-    /// As written.
+    /// The value as text, not judged yet; relative paths of a file are resolved.
     pub text: String,
     pub origin: Origin,
 }
@@ -285,7 +285,7 @@ pub struct Config {
     pub listen: Option<PathBuf>,
     /// The control socket; `None` for `control.sock` in `listen`.
     pub control: Option<PathBuf>,
-    /// Metrics by HTTP.
+    /// TCP address for metrics by HTTP; `None` for no socket of our own.
     pub metrics: Option<SocketAddr>,
     /// The web page by HTTP.
     pub web: Option<SocketAddr>,
@@ -296,7 +296,7 @@ pub struct Config {
     /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
     /// any for NBD.
     pub sockets: SocketConfig,
-    /// TLS for NBD.
+    /// Certificates of NBD's TLS; without `cert` and `key` there is no TLS.
     pub tls: TlsConfig,
     /// Make all disks lie on this device (see [`Throttle::parse`]).
     pub emulate: Option<String>,

@@ -65,7 +65,7 @@ pub enum Request {
     Responses {},
     /// The last requests that took so long: a [`SlowReport`].
     Slow {
-        /// Milliseconds.
+        /// Milliseconds, 0 to 1e9: requests that took at least so long.
         over_ms: f64,
         /// Of this disk; of all, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,14 +81,14 @@ pub enum Request {
     Thaw { disk: String },
     /// The metrics, as text.
     Metrics {},
-    /// Another policy.
+    /// Give a device, or all of them, another policy.
     Policy {
         policy: String,
         /// For this device; for all, and for those to come, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         device: Option<String>,
     },
-    /// Another prefetcher.
+    /// Give the cache of a device, or of all of them, another prefetcher.
     Prefetch {
         prefetcher: String,
         /// For this device; for all, and for those to come, if not given.
@@ -100,7 +100,7 @@ pub enum Request {
     /// Another share for a disk.
     Weight {
         disk: String,
-        /// From 1.
+        /// From 1; the share is relative to the weights of the other disks.
         weight: NonZeroU32,
     },
     /// Other limits for a disk or for a group.

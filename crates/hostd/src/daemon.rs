@@ -185,7 +185,7 @@ impl Daemon {
 /// keep the reactors from the processor with making and ending threads.
 struct Pace {
     since: Instant,
-    /// Since then.
+    /// Attempts to accept a connection since then.
     accepted: usize,
 }
 

@@ -53,7 +53,7 @@ pub struct Limits {
     pub align_bytes: u32,
     /// Addresses of buffers must be multiples of this for direct I/O; others bounce.
     pub memory_align_bytes: u32,
-    /// Writes are refused.
+    /// Writes, discards and write-zeroes are refused.
     pub read_only: bool,
     /// Does the device turn?
     pub rotational: bool,
@@ -312,7 +312,7 @@ impl Image {
         Ok(Mapper { file, place, is_block, has_place, capacity_bytes })
     }
 
-    /// As [`Allocation::runs`].
+    /// As [`Allocation::runs`], for the `len` bytes from `offset` on.
     pub fn runs(&self, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)> {
         allocation::runs(
             &self.file,
@@ -345,7 +345,7 @@ pub struct Mapper {
 }
 
 impl Mapper {
-    /// As [`Image::map`].
+    /// As [`Image::map`], for the capacity that it had at [`Image::mapper`].
     pub fn map(&self) -> Option<Map> {
         self.has_place
             .then(|| map_of(&self.file, &self.place, self.is_block, self.capacity_bytes))?

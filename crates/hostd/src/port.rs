@@ -47,9 +47,9 @@ pub struct PortId {
 /// A guest's request for the reactor to schedule and carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// On which disk.
+    /// The disk whose image the request is for.
     pub disk: DiskId,
-    /// Whom to tell.
+    /// The port that is told when it is done.
     pub port: PortId,
     /// The port's own name for it, handed back by [`Port::done`].
     pub token: u64,
@@ -64,7 +64,7 @@ pub struct Job {
     pub priority: u32,
     /// Durable before it is done (writes, write-zeroes).
     pub fua: bool,
-    /// Write-zeroes may deallocate.
+    /// Write-zeroes may deallocate the range instead of writing to it.
     pub unmap: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So much work.
+    /// A budget of `work` units, each of about ten nanoseconds.
     pub fn new(work: u32) -> Budget {
         Budget { left: work }
     }

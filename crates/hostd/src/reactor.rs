@@ -102,7 +102,7 @@ pub struct Setup {
     pub hard_limit: Nanos,
     /// Keep what guests read, and read ahead of them.
     pub cache: Option<CacheSetup>,
-    /// Emulate another device.
+    /// Takes as long as an emulated device would; `None` for the real one.
     pub throttle: Option<Throttle>,
     /// Size and kind of the real device, for policies.
     pub profile: DeviceProfile,

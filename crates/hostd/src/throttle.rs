@@ -127,7 +127,7 @@ pub struct Report {
     pub k: f64,
     /// Every change of k: when, to what, why. At most the last 1024.
     pub changes: Vec<(Instant, f64, &'static str)>,
-    /// Commands done.
+    /// Reads and writes done, both by the model and by the real device.
     pub commands: u64,
     /// Flushes, discards and write-zeroes done, which the model does not see.
     pub barriers: u64,

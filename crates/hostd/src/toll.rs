@@ -70,7 +70,7 @@ impl Toll {
         }
     }
 
-    /// Is something owed?
+    /// True until all calls are paid off; `now` is asked only if need be.
     pub fn is_owed(&self, now: impl FnOnce() -> Instant) -> bool {
         let paid_at = self.paid_at.load(Ordering::Relaxed);
         paid_at > 0 && paid_at > since_start(now())

@@ -15,7 +15,7 @@ fn image(dir: &TempDir, name: &str) -> PathBuf {
     path
 }
 
-/// Where O_DIRECT works.
+/// A folder in cargo's target directory, where O_DIRECT works.
 fn dir() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

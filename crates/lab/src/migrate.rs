@@ -33,7 +33,7 @@ const RUNS: [MigrateRun; 4] = [
     MigrateRun { guests: 2, readers: 1, host: Host::Kernel },
 ];
 
-/// Runs the experiment.
+/// Runs migrate-live; `NotAccepted` if a row misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     if args.policy.is_some() {
         bail!("{NAME}: no --policy: it is about vCPUs (--vcpu SPEC)");

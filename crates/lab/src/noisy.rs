@@ -45,7 +45,7 @@ const FLOODS: [(&str, Load); 3] = [
     ("stream", Load { block_bytes: 1 << 20, depth: 8, sequential: true, write: false }),
 ];
 
-/// Runs the experiment.
+/// Runs noisy; `NotAccepted` if a row misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     if args.kvm {
         bail!("--kvm: {NAME} runs no guests");

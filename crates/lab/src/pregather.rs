@@ -21,7 +21,7 @@ const BASE: &str = "cfq";
 const WINDOW: Duration = Duration::from_secs(20);
 const QUICK: Duration = Duration::from_secs(5);
 
-/// Runs the experiment.
+/// Runs pregather-read in guests and in the simulator; judges nothing.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     let options = Options {
         program: args.daemon()?,
@@ -142,7 +142,7 @@ fn each_bar(pairs: &[Pair<'_>]) -> Block {
     bars(axis, groups, pairs.iter().flat_map(of_pair).collect(), caption)
 }
 
-/// As JSON.
+/// One policy in guests and in the simulator, as JSON.
 #[derive(Serialize)]
 struct Ran {
     policy: String,

@@ -53,7 +53,7 @@ const LATE_MAX: f64 = 0.01;
 /// Or when the host had no processor left: who takes less of it wins.
 const HOST_FULL: f64 = 0.95;
 
-/// Runs the experiment.
+/// Runs vio-procs; `NotAccepted` if a row misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     let counts = if args.quick { &COUNTS[1..2] } else { &COUNTS[..] };
     let run = |&processes: &u32| {

@@ -30,7 +30,7 @@ pub struct LiveScene {
     pub experiment: &'static str,
     /// Which of its scenarios.
     pub scenario: &'static str,
-    /// Under these policies.
+    /// Specifications of the policies; the user's own (`--policy`) is added.
     policies: &'static [&'static str],
     /// Each VM also alone: what it demands, for φ.
     alone: bool,
@@ -58,7 +58,7 @@ struct Pair<'a> {
     sim: RunResult,
 }
 
-/// Runs the experiment.
+/// Runs a scene in guests and in the simulator; judges nothing.
 pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
     let scenario = scenario(live)?;
     let scene = scene(args, live, &scenario)?;

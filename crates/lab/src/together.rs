@@ -49,7 +49,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 const QUICK_ROUNDS: u32 = 1;
 const QUICK_WINDOW: Duration = Duration::from_secs(3);
 
-/// Runs the experiment.
+/// Runs together; `NotAccepted` if a scene misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     if args.policy.is_some() {
         bail!("{NAME}: no --policy: it has {} off and {} on", POLICIES[0], POLICIES[1]);

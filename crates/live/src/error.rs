@@ -36,7 +36,7 @@ pub enum LiveError {
     #[error("guest {guest} is gone ({status})\nqemu: {stderr}\nconsole, its end:\n{console}")]
     Gone {
         guest: String,
-        /// QEMU's exit.
+        /// How QEMU ended; `?` if that is not known.
         status: String,
         stderr: String,
         /// The last lines of the guest's console.

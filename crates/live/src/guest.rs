@@ -57,11 +57,11 @@ pub struct GuestSpec {
     pub name: String,
     /// Memory in MiB. 90 of them hold the tools.
     pub memory_mb: u32,
-    /// vCPUs.
+    /// Number of vCPUs: QEMU's `-smp`.
     pub cpus: u32,
-    /// `/dev/vda`, `/dev/vdb`, …
+    /// Disks in the order of `/dev/vda`, `/dev/vdb`, …
     pub disks: Vec<VhostDisk>,
-    /// Emulated or not.
+    /// What runs the guest's instructions: emulation or KVM.
     pub accelerator: Accelerator,
     /// A reboot boots again; else it ends QEMU, and so does a panic.
     pub reboots: bool,
@@ -265,7 +265,7 @@ impl Guest {
         self.process.wait(timeout).is_some()
     }
 
-    /// QEMU's process id.
+    /// Process id of QEMU on the host.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How long slices are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slices {
-    /// On average.
+    /// Length of a slice, on average.
     pub mean: Duration,
     /// They are longer or shorter by up to this, by chance, evenly.
     pub jitter: Duration,
@@ -72,7 +72,7 @@ impl Drop for Turns {
     }
 }
 
-/// Stop them all.
+/// Attaches to the queue's threads by ptrace(2), and stops each.
 fn seize(queue: &[i32]) -> Result<()> {
     for &tid in queue {
         let seized = ptrace(libc::PTRACE_SEIZE, tid, 0);
@@ -133,7 +133,7 @@ fn ptrace(request: libc::c_uint, tid: i32, data: i32) -> io::Result<()> {
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Marsaglia's xorshift64.
+/// Marsaglia's xorshift64, with a multiplication before each step.
 struct Random(u64);
 
 impl Random {

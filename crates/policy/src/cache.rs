@@ -500,7 +500,7 @@ impl HostCache {
         self.gone.shrink_to(KEPT_MAX);
     }
 
-    /// Reads under way.
+    /// Fetches that have begun and not ended; prefetches that wait are counted.
     pub fn fetching(&self) -> usize {
         self.fetches.len()
     }
@@ -517,7 +517,7 @@ impl HostCache {
     pub fn usage(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
         self.accounts.each(sink);
     }
-    /// The prefetcher's streams.
+    /// The streams that the prefetcher follows, in a fixed order.
     pub fn streams(&self, sink: &mut dyn FnMut(&Stream)) {
         self.prefetcher.streams(sink);
     }

@@ -63,7 +63,7 @@ impl std::error::Error for ReplayError {}
 /// What a replay went through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplaySummary {
-    /// Inputs fed.
+    /// Lines of input that were fed to the stack.
     pub inputs: u64,
     /// Outputs that came out the same.
     pub outputs: u64,
@@ -75,9 +75,9 @@ type Builder<'a, T> = &'a dyn Fn(&str) -> Result<Box<T>, ParamError>;
 /// Builds policies and prefetchers from their specifications.
 #[derive(Clone, Copy)]
 pub struct Build<'a> {
-    /// As [`schedulers::build`].
+    /// Builds the policy, as [`schedulers::build`] does.
     pub scheduler: Builder<'a, dyn Scheduler>,
-    /// As [`prefetchers::build`].
+    /// Builds the prefetcher, as [`prefetchers::build`] does.
     pub prefetcher: Builder<'a, dyn Prefetcher>,
 }
 
@@ -282,7 +282,7 @@ fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<(
     Some(())
 }
 
-/// `ok`, or `ID:CODE,…`.
+/// Reads `ok`, or `ID:CODE,…` with an error code for each failed request.
 fn parse_failed(text: &str) -> Option<Vec<(RequestId, IoError)>> {
     if text == "ok" {
         return Some(Vec::new());

@@ -24,7 +24,7 @@ pub enum Kind {
     Number(f64, f64),
     /// The same, or this word.
     NumberOr(f64, f64, &'static str),
-    /// `true` or `false`.
+    /// `true` or `false`; `1`, `on`, `yes`, `0`, `off` and `no` are read too.
     Flag,
     /// One of some words.
     Choice(&'static [&'static str]),
@@ -33,9 +33,9 @@ pub enum Kind {
 /// A parameter as a registry entry declares it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ParamSpec {
-    /// Its name.
+    /// The name that stands before the equals sign.
     pub key: &'static str,
-    /// What it takes.
+    /// What values it takes, and their range.
     pub kind: Kind,
     /// Its default, in the spelling of the command line.
     pub default: &'static str,
@@ -43,7 +43,6 @@ pub struct ParamSpec {
     pub help: &'static str,
 }
 
-/// A parsed value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),
@@ -74,7 +73,7 @@ impl fmt::Display for ParamError {
 }
 impl std::error::Error for ParamError {}
 
-/// `name:key=value,key=value` taken apart.
+/// `name:key=value,key=value` taken apart; no registry has checked it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec<'a> {
     /// What stands before the colon.
@@ -207,21 +206,21 @@ impl Params {
             given => Ok(given),
         }
     }
-    /// A size.
+    /// A size in sectors, whatever unit was given.
     pub fn size(&self, key: &str) -> Sectors {
         match self.value(key) {
             Value::Size(v) => v,
             v => panic!("parameter {key} is {v:?}"),
         }
     }
-    /// A whole number.
+    /// A whole number within the declared range.
     pub fn count(&self, key: &str) -> u64 {
         match self.value(key) {
             Value::Count(v) => v,
             v => panic!("parameter {key} is {v:?}"),
         }
     }
-    /// A decimal number.
+    /// A decimal number within the declared range.
     pub fn number(&self, key: &str) -> f64 {
         match self.value(key) {
             Value::Number(v) => v,
@@ -236,14 +235,14 @@ impl Params {
             v => panic!("parameter {key} is {v:?}"),
         }
     }
-    /// A flag.
+    /// A flag: is the parameter switched on?
     pub fn flag(&self, key: &str) -> bool {
         match self.value(key) {
             Value::Flag(v) => v,
             v => panic!("parameter {key} is {v:?}"),
         }
     }
-    /// A word.
+    /// The word that was chosen, one of those declared.
     pub fn choice(&self, key: &str) -> &'static str {
         match self.value(key) {
             Value::Choice(v) => v,

@@ -12,7 +12,7 @@ use crate::units::{Instant, Sectors};
 /// A guest's read as it reached the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// Whose.
+    /// The VM whose guest reads.
     pub vm: VmId,
     /// Which process inside the guest, if its agent says so.
     pub tag: Option<ProcessTag>,
@@ -25,10 +25,10 @@ pub struct Access {
     pub late: Sectors,
 }
 
-/// Something to fetch.
+/// Sectors of a VM's disk to be fetched ahead of its guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// For which VM.
+    /// The VM whose disk is to be read.
     pub vm: VmId,
     /// For which of its processes; `None` where the prefetcher does not tell them apart.
     pub tag: Option<ProcessTag>,
@@ -40,7 +40,7 @@ pub struct Proposal {
 /// A stream of reads as a prefetcher sees it, for reports.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stream {
-    /// Whose.
+    /// The VM whose guest reads it.
     pub vm: VmId,
     /// Of which process, if known.
     pub tag: Option<ProcessTag>,
@@ -52,7 +52,7 @@ pub struct Stream {
     pub scale: f64,
 }
 
-/// A prefetching policy.
+/// A policy that is told of guests' reads and proposes what to fetch ahead.
 pub trait Prefetcher: Send {
     /// A VM joins, with a disk of this size; for one that is known: its disk has
     /// this size now.
@@ -65,7 +65,7 @@ pub trait Prefetcher: Send {
     /// it is told a prefetcher takes no bound from it.
     fn bandwidth(&mut self, _bytes_per_s: u64) {}
 
-    /// A guest reads.
+    /// Tells of a guest's read and how much of it the cache did not have.
     fn accessed(&mut self, now: Instant, access: &Access);
 
     /// Prefetched blocks leave the cache, or were never fetched: `used` says

@@ -26,7 +26,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// An empty table.
+    /// An empty table, which grows with the highest slot that is occupied.
     pub fn new() -> Self {
         Slots { entries: Vec::new(), len: 0 }
     }
@@ -83,7 +83,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool.
+    /// An empty pool, which counts arrivals from 0.
     pub fn new() -> Self {
         Self::default()
     }
@@ -108,7 +108,7 @@ impl Pool {
             None => panic!("request slot {} is not queued", id.slot()),
         }
     }
-    /// A queued request.
+    /// A queued request; `None` when it is not in the pool.
     pub fn get(&self, id: RequestId) -> Option<&Request> {
         self.slots.get(id).map(|(request, _)| request)
     }
@@ -144,7 +144,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// No links.
+    /// A table without links, which grows with the highest slot that is queued.
     pub fn new() -> Self {
         Self::default()
     }
@@ -168,7 +168,7 @@ impl Default for ExpiryQueue {
 }
 
 impl ExpiryQueue {
-    /// An empty queue.
+    /// An empty queue, which takes no memory of its own.
     pub fn new() -> Self {
         Self::default()
     }
@@ -180,15 +180,15 @@ impl ExpiryQueue {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The oldest request.
+    /// The request that arrived first: the next to expire.
     pub fn head(&self) -> Option<RequestId> {
         (self.head != NIL).then(|| RequestId::new(self.head))
     }
-    /// The youngest request.
+    /// The request that arrived last.
     pub fn tail(&self) -> Option<RequestId> {
         (self.tail != NIL).then(|| RequestId::new(self.tail))
     }
-    /// Append a request.
+    /// Append a request, which must stand in no other queue of these links.
     pub fn push(&mut self, links: &mut Links, id: RequestId) {
         let slot = id.slot();
         if slot >= links.links.len() {

@@ -21,9 +21,9 @@ pub struct ReadAhead {
 /// Pages to read, as far as they are not cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// First page.
+    /// The first page to read, from 0 at the beginning of the file.
     pub start: u64,
-    /// Number of pages.
+    /// Number of pages to read, of 4 KiB each.
     pub pages: u64,
     /// The page that gets the marker, if the read is not a lone one.
     pub marked: Option<u64>,
@@ -127,7 +127,7 @@ impl Default for ReadAhead {
     }
 }
 
-/// `get_init_ra_size`
+/// Pages of the first window for a request of so many (`get_init_ra_size`).
 fn initial_size(request: u64, max: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= max / 32 {
@@ -139,7 +139,7 @@ fn initial_size(request: u64, max: u64) -> u64 {
     }
 }
 
-/// `get_next_ra_size`
+/// Pages of the window after one of `size` pages (`get_next_ra_size`).
 fn next_size(size: u64, max: u64) -> u64 {
     let bigger = if size < max / 16 { 4 * size } else { 2 * size };
     bigger.min(max)

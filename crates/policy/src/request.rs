@@ -28,7 +28,7 @@ impl RequestId {
 pub struct VmId(u16);
 
 impl VmId {
-    /// VM number `n`.
+    /// The VM with number `n`, counted from zero.
     pub const fn new(n: u16) -> Self {
         VmId(n)
     }
@@ -51,7 +51,7 @@ impl ProcessTag {
             None => None,
         }
     }
-    /// The tag's value.
+    /// The number that the agent gave the process, never zero.
     pub const fn get(self) -> u16 {
         self.0.get()
     }
@@ -117,7 +117,7 @@ impl Extent {
         }
         Some(Extent { start, len })
     }
-    /// The first sector.
+    /// The first sector of the run.
     pub const fn start(self) -> Lba {
         self.start
     }
@@ -164,7 +164,7 @@ impl fmt::Display for Extent {
 pub struct Request {
     /// Unique among the requests that have arrived and not completed.
     pub id: RequestId,
-    /// Whose it is.
+    /// The VM whose guest sent it.
     pub vm: VmId,
     /// Which process inside the guest, if its agent says so.
     pub tag: Option<ProcessTag>,

@@ -11,14 +11,14 @@ use std::num::NonZeroU32;
 /// What a VM is to have at least, a second, while it asks for it. Zero: nothing is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reserve {
-    /// Requests.
+    /// Requests a second; zero reserves none.
     pub iops: u64,
-    /// Bytes.
+    /// Bytes a second, read or written; zero reserves none.
     pub bytes_per_s: u64,
 }
 
 impl Reserve {
-    /// Nothing is reserved.
+    /// Neither requests nor bytes are reserved.
     pub fn is_none(self) -> bool {
         self == Reserve::default()
     }
@@ -27,13 +27,13 @@ impl Reserve {
 /// What an operator may promise a VM beside its weight, and only some policies keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// [`Reserve::iops`].
+    /// Reserved requests a second: [`Reserve::iops`].
     Iops,
-    /// [`Reserve::bytes_per_s`].
+    /// Reserved bytes a second: [`Reserve::bytes_per_s`].
     Bandwidth,
-    /// [`VmSpec::latency`].
+    /// A target of latency: [`VmSpec::latency`].
     Latency,
-    /// [`VmSpec::group`].
+    /// A part of the share of a group: [`VmSpec::group`].
     Group,
 }
 
@@ -132,7 +132,7 @@ pub enum Decision {
     /// `len`, at least 1, also bounds the command: requests that continue it
     /// are asked for only as far as they fit.
     DispatchPart {
-        /// Which request.
+        /// The queued request of which a part goes.
         id: RequestId,
         /// How long the command may be.
         len: Sectors,
@@ -154,7 +154,7 @@ pub enum Decision {
         /// What it waits for.
         why: &'static str,
     },
-    /// Nothing is queued.
+    /// Nothing is queued, so nothing goes and nothing is withheld.
     Idle,
 }
 

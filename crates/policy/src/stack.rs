@@ -424,7 +424,7 @@ impl Stack {
     pub fn take_journal(&mut self) -> String {
         self.journal.as_mut().map(Journal::take).unwrap_or_default()
     }
-    /// End the journal.
+    /// End the journal; text that was not taken is dropped.
     pub fn stop_journal(&mut self) {
         self.journal = None;
     }

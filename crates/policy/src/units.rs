@@ -26,7 +26,7 @@ pub struct Sectors(u64);
 pub const SECTOR_BYTES: u64 = 512;
 
 impl Instant {
-    /// The engine's epoch.
+    /// The engine's epoch: the earliest instant that there is.
     pub const ZERO: Instant = Instant(0);
 
     /// The instant that lies `ns` nanoseconds after the epoch.
@@ -105,7 +105,7 @@ impl Lba {
     pub const fn new(sector: u64) -> Self {
         Lba(sector)
     }
-    /// The sector's number.
+    /// The sector's number, from 0 at the beginning of the device.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -116,10 +116,10 @@ impl Lba {
 }
 
 impl Sectors {
-    /// No sectors.
+    /// A length of no sectors.
     pub const ZERO: Sectors = Sectors(0);
 
-    /// `n` sectors.
+    /// A length of `n` sectors of 512 bytes.
     pub const fn new(n: u64) -> Self {
         Sectors(n)
     }

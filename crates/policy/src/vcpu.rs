@@ -83,7 +83,7 @@ pub enum Sign {
 /// What a task did in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskLoad {
-    /// Which.
+    /// The task that did it.
     pub task: TaskId,
     /// Where it ran last, or is queued.
     pub vcpu: VcpuId,
@@ -128,18 +128,18 @@ pub enum Means {
 pub enum Action {
     /// The task goes to a vCPU.
     Move {
-        /// Which.
+        /// The task that is to move.
         task: TaskId,
-        /// There.
+        /// The vCPU to which it goes.
         to: VcpuId,
         /// And may run on these from then on: never empty, `to` is one, all are allowed.
         within: VcpuSet,
-        /// By whom.
+        /// Which of the two vCPUs carries the move out.
         by: Means,
     },
     /// The task may run again wherever its owner lets it.
     Release {
-        /// Which.
+        /// The task whose own affinity is to be restored.
         task: TaskId,
     },
 }
@@ -156,7 +156,7 @@ impl Action {
 /// What became of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Done.
+    /// The action was carried out as asked.
     Done,
     /// It cannot be done: the task has ended, or may not be moved.
     Refused,
@@ -167,15 +167,15 @@ pub enum Outcome {
 /// A vCPU as a policy sees it, for `status` and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VcpuView {
-    /// Which.
+    /// The vCPU's number in the guest.
     pub vcpu: VcpuId,
-    /// Does it run?
+    /// False while the host has it taken away; an idle vCPU is active.
     pub active: bool,
     /// The slice that it is expected to have, once one was seen.
     pub slice: Option<Nanos>,
     /// What is expected to be left of it; none while it is away.
     pub remaining: Option<Nanos>,
-    /// Slices seen.
+    /// Slices whose length was learned so far.
     pub slices: u64,
     /// Time for which it was taken away, as far as is known.
     pub away: Nanos,

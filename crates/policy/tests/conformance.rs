@@ -18,7 +18,6 @@ use std::num::NonZeroU32;
 
 const VMS: u16 = 8;
 
-/// One event.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive {

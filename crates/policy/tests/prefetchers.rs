@@ -22,7 +22,6 @@ const STREAMS_MAX: [usize; 2] = [32 + 256 * 8, 4 * 256];
 /// Stretches, marked pages and windows that `linux` may remember for two disks.
 const REMEMBERED_MAX: f64 = 2.0 * 3.0 * 64.0;
 
-/// One event.
 #[derive(Clone, Debug)]
 enum Step {
     /// A read that goes on where the process's last one ended (begins, jumped

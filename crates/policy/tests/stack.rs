@@ -80,7 +80,7 @@ struct Guest {
 struct Rig {
     stack: Stack,
     now: Instant,
-    /// Events so far.
+    /// Steps taken and requests done so far.
     clock: u64,
     guests: BTreeMap<u64, Guest>,
     next_token: u64,

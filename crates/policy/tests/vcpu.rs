@@ -23,10 +23,9 @@ const TASKS: u64 = 8;
 /// Actions in a row that no engine has to expect.
 const ACTIONS_MAX: usize = 1000;
 
-/// One event.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Time goes on.
+    /// So many nanoseconds pass without a sign.
     Wait(u64),
     /// Up to the time at which the policy asked to be asked.
     Wake,

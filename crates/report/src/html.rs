@@ -48,7 +48,7 @@ pub enum Block {
     Figure {
         /// From one of [`crate::plot`]'s figures.
         svg: Svg,
-        /// Below it.
+        /// Text below the figure, after its number.
         caption: String,
     },
     /// A paragraph; blank lines separate several.

@@ -37,10 +37,10 @@ pub struct Column {
 /// Where the text of a cell stands in its column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// Flush left, as words are.
     #[default]
     Left,
-    /// Numbers.
+    /// Flush right, as numbers are.
     Right,
 }
 
@@ -50,7 +50,7 @@ pub enum Cell {
     /// Not measured, not defined: shown as an en dash, empty in CSV.
     #[default]
     Absent,
-    /// Words.
+    /// Words; a table that is too wide for the terminal wraps them.
     Text(String),
     /// A whole number: `12,345`.
     Count(u64),
@@ -73,14 +73,14 @@ pub enum Cell {
 /// How good the news is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Neither.
+    /// Neither good nor bad: without a colour.
     #[default]
     Plain,
-    /// As wanted.
+    /// As wanted: green on a terminal.
     Good,
-    /// In part.
+    /// Wanted in part: yellow on a terminal.
     Fair,
-    /// Not as wanted.
+    /// Not as wanted: red on a terminal.
     Bad,
 }
 
@@ -169,7 +169,7 @@ impl Column {
         Column { name: name.into(), align: Align::Right, unit: unit.into() }
     }
 
-    /// `p99 (ms)`.
+    /// The name with the unit in brackets, as `p99 (ms)`.
     pub fn heading(&self) -> String {
         match (self.name.as_str(), self.unit.as_str()) {
             (name, "") => name.to_owned(),

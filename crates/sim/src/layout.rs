@@ -47,7 +47,7 @@ pub enum LayoutError {
     Overlap {
         a: String,
         b: String,
-        /// First shared sector.
+        /// First sector of the device that both would have.
         from: u64,
         /// Sector after the last shared one.
         to: u64,
@@ -55,9 +55,9 @@ pub enum LayoutError {
     /// The number of places is not that of the VMs.
     #[error("{places} places were given for {vms} VMs")]
     Count {
-        /// Places given.
+        /// How many places [`Placement::At`] has.
         places: usize,
-        /// VMs to place.
+        /// How many VMs' disks are to be placed.
         vms: usize,
     },
 }
@@ -105,7 +105,7 @@ impl Layout {
         self
     }
 
-    /// Number of VMs.
+    /// Number of VMs that have a region, idle ones included.
     pub fn len(&self) -> usize {
         self.regions.len()
     }

@@ -31,7 +31,7 @@ pub struct SeekDistances {
     pub zero: u64,
     /// Forward by `2^n` to `2^(n+1) - 1` sectors.
     pub forward: [u64; 64],
-    /// Backward likewise.
+    /// Backward by `2^n` to `2^(n+1) - 1` sectors.
     pub backward: [u64; 64],
 }
 
@@ -74,7 +74,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Most bins kept.
+    /// Most bins kept: where there would be more, two become one.
     pub const BINS_MAX: usize = 2048;
 
     fn new() -> Self {
@@ -115,7 +115,7 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// Most points kept.
+    /// Most points kept: with so many, every second one is dropped.
     pub const POINTS_MAX: usize = 4096;
 
     fn new() -> Self {
@@ -153,9 +153,9 @@ pub struct VmResult {
     pub offered_bytes: u64,
     /// Device time spent on it.
     pub device_time: Nanos,
-    /// Last arrival.
+    /// When its last read or write arrived; zero if there was none.
     pub last_arrival: Instant,
-    /// Last completion.
+    /// When its last read or write was done; zero if none was.
     pub last: Instant,
     /// Requests that the end of the run found waiting.
     pub unfinished: u64,
@@ -168,9 +168,9 @@ pub struct VmResult {
     pub span: Nanos,
     /// From the guest's submission to its completion: also what it waited at a limit.
     pub response: Times,
-    /// Bytes over time.
+    /// Bytes read and written, by when their requests were done.
     pub bandwidth: Series,
-    /// Places over time.
+    /// A sample of where its requests lie on the device, over time.
     pub scatter: Scatter,
     /// The policy's own figures of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
@@ -237,11 +237,11 @@ pub struct RunResult {
 }
 
 impl RunResult {
-    /// Data requests completed.
+    /// Data requests completed, of all VMs (flushes and discards apart).
     pub fn requests(&self) -> u64 {
         self.vms.iter().map(|v| v.requests).sum()
     }
-    /// Bytes moved.
+    /// Bytes read and written, of all VMs together.
     pub fn bytes(&self) -> u64 {
         self.vms.iter().map(|v| v.bytes).sum()
     }

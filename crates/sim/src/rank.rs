@@ -10,9 +10,9 @@ use std::cmp::Ordering;
 /// Which end of a measure is the good one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Better {
-    /// Times.
+    /// The smaller figure is better, as of response times.
     Less,
-    /// Throughput.
+    /// The larger figure is better, as of throughput.
     More,
 }
 

@@ -100,7 +100,7 @@ impl Model {
         self.sectors.len()
     }
 
-    /// Has it none?
+    /// True of a disk that has no sectors.
     pub fn is_empty(&self) -> bool {
         self.sectors.is_empty()
     }

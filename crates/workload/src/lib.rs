@@ -31,7 +31,7 @@ pub struct VmDisk {
 pub struct Issue {
     /// The source's own handle; it comes back in [`Source::completed`].
     pub token: u64,
-    /// Index into [`Source::vms`].
+    /// Whose request it is: an index into [`Source::vms`].
     pub vm: u16,
     /// Which process inside the guest, where the source knows it.
     pub tag: Option<ProcessTag>,
@@ -47,7 +47,7 @@ pub struct Issue {
 /// How one application of a source fares, for the experiments' tables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AppReport {
-    /// Index into [`Source::vms`].
+    /// The VM that it runs in: an index into [`Source::vms`].
     pub vm: u16,
     /// `SR`, `RR`, `sort.map3`, …
     pub name: String,

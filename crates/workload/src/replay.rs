@@ -66,7 +66,7 @@ pub enum Pace {
         /// in a guest whose queues are full. They are counted as stalls.
         outstanding_max: u32,
     },
-    /// Closed loop.
+    /// Closed loop: the next request is issued as soon as one is done.
     Outstanding {
         /// Per VM; zero counts as one.
         per_vm: u32,
@@ -127,7 +127,7 @@ impl Default for ReplayOptions {
 /// What a replay has done so far, beyond the reader's own counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayCounts {
-    /// Requests issued.
+    /// Requests handed to the engine, of all VMs together.
     pub issued: u64,
     /// Requests of volumes that are no VM.
     pub dropped: u64,

@@ -156,7 +156,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// For `vms` VMs.
+    /// With no tags given yet, for a replay of `vms` VMs.
     pub(super) fn new(vms: usize) -> Self {
         Tags { tags: HashMap::new(), given: vec![0; vms] }
     }

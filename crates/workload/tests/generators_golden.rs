@@ -54,7 +54,7 @@ const LOADS: &[&str] = &[
     "ram=64m,app=tpch:query=q2,size=128m,lookups=1500,workers=3,cpu_page=0",
 ];
 
-/// FNV-1a, 64 bits.
+/// FNV-1a with 64 bits, over all fields of the requests.
 fn checksum(issued: &[(Instant, Issue, usize)]) -> u64 {
     let mut sum = 0xcbf2_9ce4_8422_2325_u64;
     for (at, issue, _) in issued {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A sample's path.
+/// Path of a trace in `shared/traces`; `None` where it is absent.
 fn sample(name: &str) -> Option<PathBuf> {
     seekway_testing::shared(&format!("traces/{name}"))
 }

@@ -147,7 +147,7 @@ enum Carried {
 /// Everything that is printed.
 struct Advised {
     goal: Goal,
-    /// Best first.
+    /// Best by the goal first; those with forced requests come after all others.
     ranking: Vec<Judged>,
     /// Are requests issued by the traces' clocks?
     open_loop: bool,

@@ -5,7 +5,7 @@ use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::{complete, output};
 use anyhow::{Context, Result};
 
-/// `seekway completions`.
+/// `seekway completions`: prints a completion script for the shell.
 pub fn completions(args: &CompletionsArgs) -> Result<Verdict> {
     let mut script = Vec::new();
     complete::write_script(&args.shell.to_string(), &mut script)?;
@@ -13,7 +13,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-/// `seekway man`.
+/// `seekway man`: writes the man pages to a folder, which is made if needed.
 pub fn man(args: &ManArgs) -> Result<Verdict> {
     let dir = args.dir.display().to_string();
     std::fs::create_dir_all(&args.dir).with_context(|| dir.clone())?;

@@ -58,7 +58,7 @@ fn takes(kind: Kind) -> String {
     }
 }
 
-/// `seekway policy`.
+/// `seekway policy`: lists the policies, or shows the page of one.
 pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
     match command {
         PolicyCommand::List(ListArgs { format }) => list(&listed(schedulers::REGISTRY), *format),
@@ -69,7 +69,7 @@ pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
     }
 }
 
-/// `seekway prefetcher`.
+/// `seekway prefetcher`: lists the prefetchers, or shows the page of one.
 pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     match command {
         PrefetcherCommand::List(ListArgs { format }) => {
@@ -82,7 +82,7 @@ pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
     }
 }
 
-/// `seekway vcpu`.
+/// `seekway vcpu`: lists the policies for vCPUs, or shows the page of one.
 pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
     match command {
         VcpuCommand::List(ListArgs { format }) => list(&listed(vcpu::REGISTRY), *format),
@@ -145,7 +145,7 @@ fn print_entry(page: &str, shown: &ShownEntry, format: Format) -> Result<Verdict
     Ok(Verdict::Done)
 }
 
-/// `seekway workload`.
+/// `seekway workload`: lists generators and trace formats, or shows the page of one.
 pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     match command {
         WorkloadCommand::List(ListArgs { format }) => {

@@ -122,7 +122,7 @@ impl Folder {
     }
 }
 
-/// The project's root.
+/// The project's root, two folders above this crate.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

@@ -37,7 +37,7 @@ pub struct CacheShape {
 /// A run of sectors [start, end); empty when never filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Span {
-    /// First sector.
+    /// The first sector of the run.
     pub start: u64,
     /// Sector after the last.
     pub end: u64,

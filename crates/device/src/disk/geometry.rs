@@ -49,7 +49,7 @@ pub struct ZoneSpec {
 pub struct Track {
     /// Cylinder, from 0 at the outer edge.
     pub cylinder: u32,
-    /// Surface, from 0.
+    /// Surface of a platter, from 0: which head reads it.
     pub head: u32,
 }
 

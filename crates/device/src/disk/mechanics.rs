@@ -13,7 +13,7 @@ const ROUNDING_NS: u64 = 64;
 /// What a profile states of the mechanics, in ns.
 pub struct Mechanics {
     pub geometry: Geometry,
-    /// Arm movement.
+    /// Time to move the arm, by distance in cylinders.
     pub seek: SeekCurve,
     pub rotation_ns: u64,
     /// The same, to divide by.

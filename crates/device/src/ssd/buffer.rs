@@ -27,7 +27,7 @@ pub(super) struct Buffer {
     first: u32,
     /// Being programmed: when that ends, and how many units it frees.
     programming: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Units in `programming`.
+    /// Units in `programming`, which still take room in the buffer.
     leaving: u32,
 }
 

@@ -106,7 +106,7 @@ pub(super) enum Place {
     /// At a physical unit; `held` is false where nothing was ever written and
     /// the place is only the one that it would have.
     Flash { at: u32, held: bool },
-    /// Discarded.
+    /// Discarded, and not written since.
     Nowhere,
 }
 

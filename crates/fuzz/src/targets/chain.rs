@@ -59,7 +59,7 @@ fn run(input: &[u8]) {
     }
 }
 
-/// A little-endian number.
+/// The bytes of this range, at most eight, as a little-endian number.
 fn number(bytes: &[u8], range: std::ops::Range<usize>) -> u64 {
     bytes[range].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }

@@ -24,7 +24,7 @@ pub fn table(memory: &GuestMemoryMmap) -> Table<'_> {
     unsafe { Table::new(base, TABLE_LEN) }
 }
 
-/// All bytes.
+/// A copy of both regions, from guest address 0 to [`END`].
 pub fn snapshot(memory: &GuestMemoryMmap) -> Vec<u8> {
     let mut bytes = vec![0; END as usize];
     memory.read_slice(&mut bytes, GuestAddress(0)).expect("all of the memory");

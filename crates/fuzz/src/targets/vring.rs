@@ -130,7 +130,7 @@ impl World {
         u16::from_le_bytes(self.memory.read_obj(GuestAddress(at)).expect("memory"))
     }
 
-    /// The guest writes.
+    /// The guest writes these bytes, as far as they lie before [`END`].
     fn store(&mut self, at: u64, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min((END - at) as usize)];
         self.note_write(at..at + bytes.len() as u64);

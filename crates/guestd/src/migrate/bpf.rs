@@ -27,7 +27,7 @@ pub enum BpfError {
          CONFIG_DEBUG_INFO_BTF has them, with /sys mounted)"
     )]
     NoTypes(io::Error),
-    /// Not allowed.
+    /// This process lacks these capabilities: CAP_BPF, CAP_PERFMON, or both.
     #[error("loading BPF programs needs {0}")]
     Forbidden(String),
     /// This process runs in another PID namespace, for example in a container.
@@ -85,7 +85,7 @@ fn listen(level: PrintLevel, message: String) {
 /// # Errors
 /// [`BpfError::OtherNumbers`]: this process is not in the initial PID namespace, or has no /proc.
 pub fn check_numbers() -> Result<(), BpfError> {
-    /// `PROC_PID_INIT_INO` (include/linux/proc_ns.h).
+    /// Inode of the initial PID namespace: `PROC_PID_INIT_INO` (include/linux/proc_ns.h).
     const INITIAL: u64 = 0xefff_fffc;
     match std::fs::metadata("/proc/self/ns/pid") {
         Ok(namespace) if namespace.ino() == INITIAL => Ok(()),

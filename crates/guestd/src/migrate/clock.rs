@@ -3,7 +3,7 @@
 
 use seekway_policy::units::Instant;
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Nanoseconds of CLOCK_MONOTONIC, as BPF's `bpf_ktime_get_ns` gives them.
 pub fn now() -> Instant {
     Instant::from_nanos(read(libc::CLOCK_MONOTONIC))
 }

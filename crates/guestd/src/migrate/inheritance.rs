@@ -45,7 +45,7 @@ pub struct Child {
     pub tid: i32,
     /// Its mask was copied no earlier than this,
     pub from: BootTime,
-    /// and no later.
+    /// and no later than this.
     pub to: BootTime,
 }
 

@@ -25,7 +25,7 @@ pub struct ThreadLoad {
     pub waited: Nanos,
     /// Time for which it ran; zero if that is not known.
     pub ran: Nanos,
-    /// I/Os that ended.
+    /// I/Os of this thread that ended since the last look.
     pub ios: u32,
     /// Time that these took together.
     pub io_time: Nanos,

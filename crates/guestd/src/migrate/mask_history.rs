@@ -53,7 +53,7 @@ impl MaskHistory {
         self.during(from, to).any(|stand| stand.mask == *mask)
     }
 
-    /// May any?
+    /// May any mask have stood there at some time from `from` to `to`?
     pub fn stood_any(&self, from: BootTime, to: BootTime) -> bool {
         self.during(from, to).next().is_some()
     }

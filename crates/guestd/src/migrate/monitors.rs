@@ -57,7 +57,7 @@ impl Thread {
         Ok(Thread { waker, ending, thread })
     }
 
-    /// Wakes the monitor.
+    /// Wakes the monitor before the time that it waits for.
     pub fn wake(&self) {
         self.waker.wake();
     }

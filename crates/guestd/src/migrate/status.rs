@@ -46,7 +46,7 @@ pub struct Status {
     pub cpu_percent: f64,
     /// The same in the last ten seconds.
     pub cpu_percent_lately: f64,
-    /// Moves made.
+    /// Moves of tasks to other vCPUs, since the agent began.
     pub moves: u64,
     /// Moves that were not made because all workers of a vCPU were blocked.
     pub moves_dropped: u64,
@@ -68,7 +68,7 @@ pub struct VcpuStatus {
     pub slice_ms: Option<f64>,
     /// What is expected to be left of it.
     pub remaining_ms: Option<f64>,
-    /// Slices seen.
+    /// Slices of this vCPU that were seen since the agent began.
     pub slices: u64,
     /// Time for which it was away since the agent began, in per cent, as far as is known.
     pub away_percent: f64,
@@ -122,13 +122,13 @@ pub struct Meter {
 /// What does not change while the agent runs.
 #[derive(Clone, Default, Debug)]
 pub struct About {
-    /// See [`Status`].
+    /// The policy, as it was asked for.
     pub policy: String,
-    /// See [`Status`].
+    /// How preemption is seen: [`Status::preemption`].
     pub preemption: String,
-    /// See [`Status`].
+    /// How waits for I/O are seen: [`Status::loads`].
     pub loads: String,
-    /// See [`Status`].
+    /// Better detectors, and why they do not work: [`Status::passed_over`].
     pub passed_over: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ pub struct Counts {
     pub dropped: u64,
     /// How the monitors are scheduled.
     pub rank: String,
-    /// vCPUs on line.
+    /// Number of vCPUs that are on line in this guest.
     pub online: usize,
     /// Disks with fewer queues, as far as their interrupts were looked at.
     pub narrow: Vec<NarrowDisk>,
@@ -155,7 +155,7 @@ impl Meter {
         Meter { began: now, serial: 0, samples, taken: taken().unwrap_or_default() }
     }
 
-    /// Once a second.
+    /// Notes the agent's CPU time; called once a second.
     pub fn sample(&mut self, now: Instant) {
         if self.samples.len() > SAMPLES_MAX {
             self.samples.pop_front();
@@ -163,7 +163,7 @@ impl Meter {
         self.samples.push_back((now, cpu_time()));
     }
 
-    /// As it stands.
+    /// The status at `now`; each call raises the serial number by one.
     pub fn status(
         &mut self,
         about: &About,
@@ -272,7 +272,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(super::clock::read(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
-/// For people.
+/// The text that `seekway-guest status` prints by default.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { pid, policy, preemption, loads, rank, .. } = self;

@@ -31,19 +31,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The most settings that are changed: more disks are left alone.
 const SETTINGS_MAX: usize = 256;
 
-/// A virtio disk.
+/// A virtio-blk disk of this guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// As `vda`.
+    /// Name of the block device, as `vda`.
     pub name: String,
-    /// As `virtio0`.
+    /// Name of the virtio device, as `virtio0`.
     pub device: String,
     pub queues: usize,
 }
 
 /// What steering needs of the kernel, so that tests can stand in for it.
 pub trait Interrupts: Send + Sync {
-    /// The virtio disks.
+    /// The guest's disks that are virtio devices.
     fn disks(&self) -> Vec<Disk>;
     /// `/proc/interrupts`.
     ///

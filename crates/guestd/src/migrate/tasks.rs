@@ -98,7 +98,7 @@ pub struct TaskView {
     pub original: VcpuSet,
     /// Time of its last window in which it waited for I/O, and the window.
     pub waited: (Nanos, Nanos),
-    /// When that was.
+    /// When that window ended, of CLOCK_MONOTONIC.
     pub seen: Instant,
     /// How often it was moved.
     pub moves: u64,

@@ -41,7 +41,7 @@ impl Wakeups {
         count.fetch_add(1, Relaxed);
     }
 
-    /// So far.
+    /// The counts since the monitor began, for `status`.
     pub fn status(&self) -> WakeupsStatus {
         let of = |count: &AtomicU64| count.load(Relaxed);
         WakeupsStatus {
@@ -55,7 +55,7 @@ impl Wakeups {
 }
 
 impl WakeupsStatus {
-    /// Altogether.
+    /// Wake-ups of all causes together.
     pub fn sum(&self) -> u64 {
         self.beats + self.windows + self.decisions + self.woken + self.in_vain
     }

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Workers need little.
+/// Stack of a worker, in bytes: moving a task takes little.
 const STACK_BYTES: usize = 128 << 10;
 
 /// The workers of one vCPU.

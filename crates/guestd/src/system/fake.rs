@@ -45,7 +45,7 @@ impl Process {
 pub struct Fake {
     processes: RefCell<BTreeMap<i32, Process>>,
     clock: Cell<u64>,
-    /// Off line.
+    /// vCPUs that a test has taken off line.
     offline: RefCell<Vec<VcpuId>>,
     rival: RefCell<Option<(i32, VcpuSet)>>,
 }

@@ -36,7 +36,7 @@ pub struct ProcessStatus {
 }
 
 impl Tagger {
-    /// As it stands.
+    /// What the agent does at this moment, process by process.
     pub fn status(&self) -> Status {
         let tagged = self.processes.iter().filter_map(|(&pid, process)| {
             let carried = process.carried.filter(|c| c.own)?;

@@ -130,7 +130,7 @@ impl Contest {
         format!("{} {}", place.name(), self.load.name())
     }
 
-    /// All rounds.
+    /// Measures every contender once a round, every other round in reverse; returns the rows.
     pub fn run(&self, options: &Options, image: &Image) -> Result<Vec<Row>> {
         let what = self.name(image.place());
         let mut samples = vec![Vec::new(); self.contenders.len()];

@@ -13,7 +13,7 @@ use std::time::Duration;
 const PROFILE: &str = "seagate-1tb-7200:k=1";
 /// The image, sparse: seeks over nine tenths of the disk.
 const IMAGE_BYTES: u64 = 900 << 30;
-/// Some 700 reads.
+/// The ten seconds that count hold some 700 reads, one after another.
 const SPAN: Span =
     Span { warm_up: Duration::from_millis(500), counted: Duration::from_millis(10_000) };
 

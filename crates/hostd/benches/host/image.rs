@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub enum Place {
     /// On a disk, beside cargo's output.
     Disk,
-    /// In memory, /dev/shm.
+    /// In memory, on the tmpfs at /dev/shm.
     Memory,
 }
 
@@ -47,12 +47,12 @@ impl Image {
         Ok(image)
     }
 
-    /// The file.
+    /// Path of the image's file, which is removed when this is dropped.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it lies.
+    /// Whether the image lies on a disk or in memory.
     pub fn place(&self) -> Place {
         self.place
     }

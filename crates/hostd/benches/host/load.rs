@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What one load gave.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Reads a second.
+    /// Counted reads divided by the seconds in which they were counted.
     pub iops: f64,
     /// Bytes a second, in MiB.
     pub mib_per_s: f64,

@@ -45,7 +45,7 @@ usage: make bench-host [ARGS='OPTION…']
 /// Why a measurement ends early: the user has asked for it.
 const INTERRUPTED: &str = "interrupted";
 
-/// What to do.
+/// What the command line asks for, with defaults for the rest.
 pub struct Options {
     rounds: usize,
     span: Span,
@@ -58,7 +58,7 @@ pub struct Options {
     image_bytes: u64,
     disk_dir: PathBuf,
     policy: String,
-    /// Our own program.
+    /// The program to measure: SEEKWAY of the environment, else target/release/seekway.
     seekway: PathBuf,
     /// The same before a change.
     before: Option<PathBuf>,

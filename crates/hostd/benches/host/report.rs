@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// What a figure ought to be.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Target {
-    /// Shown for information.
+    /// No target: the figure is shown for information.
     None,
     /// Ours over the peer's is at least this; and then, better still, this.
     RatioAtLeast(f64, Option<f64>),
@@ -36,9 +36,9 @@ impl Target {
 pub struct Row {
     /// Which part of the bench.
     pub part: &'static str,
-    /// What was measured.
+    /// What was measured, mostly a load and a figure of it, such as `p99`.
     pub name: String,
-    /// Its unit.
+    /// Unit of the figures: `IOPS`, `MiB/s`, `MB`, `ms` or `us`.
     pub unit: &'static str,
     /// Whose figures stand first.
     pub ours_name: String,
@@ -108,7 +108,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 pub struct Samples<'a> {
     /// Which part of the bench.
     pub part: &'static str,
-    /// What was measured.
+    /// The load that was measured; [`Samples::rows`] adds the figure, such as `p99`.
     pub name: String,
     /// In MiB/s rather than IOPS.
     pub bytes: bool,
@@ -116,14 +116,14 @@ pub struct Samples<'a> {
     pub ours: (&'a str, &'a [Sample]),
     /// Who, and a sample for each round.
     pub peer: (&'a str, &'a [Sample]),
-    /// For the throughput.
+    /// What the ratio of the throughputs ought to be.
     pub target: Target,
     /// For the 99th percentile.
     pub p99_target: Target,
 }
 
 impl Samples<'_> {
-    /// As rows.
+    /// Rows of throughput, median and 99th percentile of latency, and CPU time per read.
     pub fn rows(&self) -> Vec<Row> {
         let row = |figure: &str, unit, of: fn(&Sample) -> f64, target| Row {
             part: self.part,
@@ -149,7 +149,7 @@ impl Samples<'_> {
     }
 }
 
-/// The table's head.
+/// The first line of the table: the names of its columns.
 pub fn head() -> String {
     line(&["figure", "unit", "ours", "peer's", "ratio", "target", "met", "peer"])
 }

@@ -13,22 +13,22 @@ pub const NO_CACHE: [&str; 2] = ["--cache", "off"];
 /// How long a server may take to listen.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
-/// Who serves.
+/// A program that serves an image: ours, or one to compare it with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
     /// `seekway serve` under a policy.
     Seekway {
-        /// The policy's specification.
+        /// Value of `--policy`, such as `noop`.
         policy: String,
     },
     /// The same program as it was before a change.
     Before {
-        /// Where it is.
+        /// Path of the earlier program, from `--before`.
         path: PathBuf,
-        /// The policy's specification.
+        /// Value of `--policy`, the same as for the new program.
         policy: String,
     },
-    /// QEMU's storage daemon.
+    /// `qemu-storage-daemon`, which serves by vhost-user-blk and by NBD.
     StorageDaemon,
     /// nbdkit with its file plugin.
     Nbdkit,
@@ -58,9 +58,9 @@ impl Program {
 /// The protocol to serve by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// vhost-user-blk.
+    /// vhost-user-blk; the load comes from `seekway_client`.
     Vhost,
-    /// NBD.
+    /// NBD; the load comes from fio.
     Nbd,
 }
 
@@ -165,7 +165,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Its socket.
+    /// Path of the socket that serves the image; of several images, the last one's.
     pub fn socket(&self) -> &Path {
         &self.socket
     }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// VIRTIO_BLK_F_MQ.
+/// The feature bit VIRTIO_BLK_F_MQ (VIRTIO 1.2, 5.2.3).
 const MULTIQUEUE: u64 = 1 << 12;
 /// Where the header of [`Guest::long_read`] is.
 const REQUESTS: u64 = 0x1_0000;

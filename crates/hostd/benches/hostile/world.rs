@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Of each image.
+/// Size of the image of each of the two disks, in bytes.
 const IMAGE_BYTES: u64 = 256 << 20;
 
 /// A processor by its number.
@@ -30,7 +30,7 @@ impl Processor {
     }
 }
 
-/// Who runs where.
+/// Which processor the hostile load, the daemon and the reader run on.
 pub struct Processors {
     pub attacker: Processor,
     daemon: Processor,

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The smallest cache of a device, and the largest, in bytes.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
-/// See [`CACHE_BYTES_MIN`].
+/// The largest cache of a device, in bytes: 8 TiB.
 pub const CACHE_BYTES_MAX: u64 = 8 << 40;
 /// What prefetches into a cache when nobody names a prefetcher.
 pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
@@ -16,7 +16,7 @@ pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum CacheSize {
-    /// There are none.
+    /// No caches; a daemon that is started with this cannot get any later.
     Off,
     /// A tenth of the available memory for all devices together, less under pressure.
     Auto,

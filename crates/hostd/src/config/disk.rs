@@ -25,7 +25,7 @@ pub struct DiskConfig {
     /// Its share, relative to the others'.
     #[serde(default = "one")]
     pub weight: NonZeroU32,
-    /// Refuse writes.
+    /// Writes are refused, and the image is opened read-only with a shared lock.
     #[serde(default)]
     pub read_only: bool,
     /// Where it begins on an emulated device, in sectors.

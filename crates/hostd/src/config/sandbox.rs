@@ -5,7 +5,7 @@
 pub enum Sandbox {
     #[default]
     On,
-    /// For debugging.
+    /// The daemon keeps all its rights; meant for debugging.
     Off,
 }
 

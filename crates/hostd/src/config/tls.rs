@@ -3,7 +3,7 @@
 use super::disk::DiskConfig;
 use std::path::PathBuf;
 
-/// TLS for NBD.
+/// Files with certificates and keys for NBD, and whether clients need TLS.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsConfig {
     /// The server's certificates, PEM.

@@ -20,7 +20,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(120);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No connection to the control socket: its path, and what the system says.
     #[error(
         "{path}: {1}; is `seekway serve` running, with --listen or --control?",
         path = .0.display()

@@ -243,7 +243,7 @@ impl History {
         self.whole.iter().chain(self.partial.iter().map(|(sample, _)| sample))
     }
 
-    /// The next sample.
+    /// Take in the next sample, and merge old ones to keep memory bounded.
     pub fn push(&mut self, sample: Sample) {
         let disks = sample.devices.iter().map(|d| d.disks.len()).sum::<usize>().max(1);
         let most = |count: usize| count.min((DISKS / 2 / disks).max(FEWEST));
@@ -266,7 +266,7 @@ impl History {
         }
     }
 
-    /// Merge neighbours.
+    /// Merge neighbours of `whole` in pairs: each then covers twice as many samples.
     fn halve(&mut self) {
         let mut samples = std::mem::take(&mut self.whole).into_iter();
         while let Some(sample) = samples.next() {

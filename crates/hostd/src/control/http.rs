@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Longest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 16 << 10;
-/// Most headers.
+/// Most headers of a request; one with more is answered by 400 Bad Request.
 const HEADERS_MAX: usize = 64;
 /// A request has to be there by then, and each write of the answer to be taken.
 pub(super) const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ pub(super) struct HttpRequest {
     pub method: Method,
     /// Without what follows a question mark.
     pub path: String,
-    /// What follows it.
+    /// What follows the question mark; empty if there is none.
     pub query: String,
     /// Values of headers. One that comes twice is refused.
     pub host: Option<String>,
@@ -81,11 +81,11 @@ impl Body {
     }
 }
 
-/// What is answered.
+/// Status, headers and body of an answer; `send` adds its length.
 pub(super) struct HttpAnswer {
-    /// Number and words.
+    /// Code and reason phrase, such as `400 Bad Request`.
     pub status: &'static str,
-    /// Content-Type.
+    /// Value of the header Content-Type.
     pub kind: &'static str,
     /// More headers, each line with its end.
     pub headers: &'static [&'static str],
@@ -93,7 +93,7 @@ pub(super) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// A sentence.
+    /// An answer of plain text: `text` and a line feed.
     pub fn text(status: &'static str, text: &str) -> HttpAnswer {
         let body = Body::Text(format!("{text}\n"));
         HttpAnswer { status, kind: "text/plain; charset=utf-8", headers: &[], body }

@@ -45,29 +45,29 @@ pub enum HostError {
          {0}=PATH"
     )]
     NotFailed(String),
-    /// No such disk.
+    /// No disk of this name is served.
     #[error("no disk '{name}'; there are {there}")]
     NoDisk {
-        /// Asked for.
+        /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
         /// Those that there are.
         there: String,
     },
-    /// No such device.
+    /// No device of this name has disks here.
     #[error("no device '{name}'; there are {there}")]
     NoDevice {
-        /// Asked for.
+        /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
         /// Those that there are.
         there: String,
     },
-    /// No such group.
+    /// The daemon was started without a group of this name.
     #[error(
         "no group '{name}'; there are {there}; groups are made by --group or [[group]] when the \
          daemon is started"
     )]
     NoGroup {
-        /// Asked for.
+        /// The name of the group that was asked for.
         name: String,
         /// Those that there are.
         there: String,
@@ -87,7 +87,7 @@ pub enum HostError {
          choose less, or start it with a larger --cache"
     )]
     CacheTooLarge {
-        /// Asked for.
+        /// The size that was asked for, in bytes for each device.
         bytes: u64,
         /// The most that there is room for.
         room_bytes: u64,
@@ -96,7 +96,7 @@ pub enum HostError {
     NoMemory,
     #[error("emulate: {0}")]
     Emulate(String),
-    /// Certificates.
+    /// The certificates cannot be used, or a disk's `allow` needs `tls.client_ca`.
     #[error("TLS: {0}")]
     Tls(String),
     /// The token of the web page.
@@ -118,7 +118,7 @@ pub enum HostError {
          goes on"
     )]
     Silent(String),
-    /// Too late.
+    /// The daemon is ending and takes no more changes.
     #[error("the daemon is ending; nothing can be changed any more")]
     Ending,
     /// Sockets that were handed over and that nothing is served on.

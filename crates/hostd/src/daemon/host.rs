@@ -320,7 +320,7 @@ impl Host {
         &self.config
     }
 
-    /// TLS for NBD.
+    /// What TLS sessions of NBD are set up with; `None` without certificates.
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
         self.tls.as_ref()
     }

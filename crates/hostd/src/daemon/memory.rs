@@ -35,7 +35,7 @@ pub struct MemorySource {
 /// What a control group's files are called.
 #[derive(Debug)]
 struct GroupFiles {
-    /// Limits, in bytes.
+    /// Files with a limit in bytes; the lowest limit counts.
     most: &'static [&'static str],
     used: &'static str,
     /// The line of `memory.stat` with the page cache that nobody used for a while.
@@ -54,7 +54,7 @@ const V2: GroupFiles = GroupFiles {
 };
 
 impl MemorySource {
-    /// Of this process.
+    /// The memory of this host, and of the control groups of this process.
     pub fn here() -> MemorySource {
         MemorySource::at(Path::new("/proc"), Path::new("/sys/fs/cgroup"))
     }

@@ -78,7 +78,7 @@ pub enum Service {
     /// NBD, for all disks by name.
     Nbd,
     Control,
-    /// HTTP, for metrics.
+    /// HTTP, for programs that scrape the metrics.
     Metrics,
     /// HTTP, for the web page.
     Web,

@@ -23,7 +23,7 @@ const END: u64 = u64::MAX;
 pub enum Cause {
     /// Tasks waited for memory.
     Pressure,
-    /// It is time.
+    /// The usual time between two looks has passed.
     Time,
 }
 

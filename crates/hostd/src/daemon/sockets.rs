@@ -17,13 +17,13 @@ pub const PATH_BYTES_MAX: usize = 107;
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody listens there.
+    /// Another program listens at this path.
     #[error("{}: in use: another program listens there; stop it or choose another path", .0.display())]
     InUse(PathBuf),
     /// A file of another kind has that name.
     #[error("{}: exists and is not a socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
-    /// More than [`PATH_BYTES_MAX`].
+    /// The path has more than [`PATH_BYTES_MAX`] bytes.
     #[error("{}: {} bytes; the path of a socket is at most {PATH_BYTES_MAX}", .0.display(), .0.as_os_str().len())]
     TooLong(PathBuf),
     /// What the system says.

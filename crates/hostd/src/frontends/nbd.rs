@@ -74,7 +74,7 @@ pub struct Export {
 pub trait Exports: Send + Sync {
     /// The export that a client asked for; the default export's name is "".
     fn find(&self, name: &str) -> Option<Export>;
-    /// What `NBD_OPT_LIST` answers.
+    /// Names for `NBD_OPT_LIST`: those of the exports that the client may know of.
     fn names(&self) -> Vec<String>;
     /// The client has shown a certificate with these names, before it asks for anything.
     fn identified(&self, _names: Vec<String>) {}

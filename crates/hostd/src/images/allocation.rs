@@ -28,7 +28,7 @@ impl Allocation {
     }
 }
 
-/// As [`Allocation::runs`].
+/// As [`Allocation::runs`], of a file that the caller has open.
 pub(super) fn runs(
     file: &File,
     is_block: bool,

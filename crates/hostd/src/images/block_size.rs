@@ -19,7 +19,7 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    /// In bytes.
+    /// The size in bytes: 512 or 4096.
     pub const fn bytes(self) -> u32 {
         match self {
             BlockSize::B512 => 512,

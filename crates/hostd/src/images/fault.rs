@@ -55,12 +55,12 @@ pub struct Fault {
     what: FaultKind,
     /// `None` for any operation.
     op: Option<Kinds>,
-    /// Range in bytes.
+    /// The range that fails begins at this byte, and ends before `to`.
     from: u64,
     to: u64,
     /// I/Os still to pass.
     after: u64,
-    /// Failures left.
+    /// Failures left; at 0 nothing fails any more.
     count: u64,
 }
 

@@ -19,7 +19,7 @@ const FIEMAP_NO_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
 /// Preallocated and never written: reads give zeroes without asking the device.
 const FIEMAP_EXTENT_UNWRITTEN: u32 = 0x800;
 
-/// `struct fiemap_extent`.
+/// `struct fiemap_extent` of `linux/fiemap.h`; places and length are in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RawExtent {

@@ -84,7 +84,7 @@ pub enum HandOver {
 }
 
 impl Users {
-    /// Nobody yet.
+    /// Nobody uses it yet; `is_held`: this daemon has its lock.
     pub fn new(is_held: bool) -> Users {
         Users { count: 0, holder: if is_held { Holder::Here } else { Holder::Expected } }
     }

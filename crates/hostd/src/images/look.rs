@@ -19,7 +19,7 @@ pub struct Look {
     pub is_direct: bool,
     /// It is in the page cache and nowhere else (tmpfs).
     pub is_in_memory: bool,
-    /// As [`super::Image::warnings`].
+    /// What the operator should know, as far as a look at the image tells.
     pub warnings: Vec<String>,
 }
 

@@ -151,7 +151,7 @@ pub(super) fn refused(path: &Path) -> ImageError {
 #[derive(Debug)]
 pub struct LostImage {
     pub(crate) file: File,
-    /// [`super::Image::identity`].
+    /// What a restarted daemon knows it by ([`super::Image::identity`]).
     pub identity: String,
 }
 

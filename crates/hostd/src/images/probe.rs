@@ -19,7 +19,7 @@ pub(super) struct Align {
     pub memory: u32,
 }
 
-/// `linux/magic.h`.
+/// Kinds of file systems, by `f_type` of `statfs` (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const FUSE_MAGIC: i64 = 0x6573_5546;

@@ -22,7 +22,7 @@ pub enum SurfaceError {
     /// The rights of this process do not suffice.
     #[error("{path}: to read a disk takes root, or the group that owns it (`ls -l {path}`)")]
     Denied {
-        /// As given.
+        /// Path of the file or device, as given.
         path: String,
         /// What the kernel said.
         source: io::Error,
@@ -32,15 +32,15 @@ pub enum SurfaceError {
         "{path}: this file lies in memory (tmpfs): there is no device to measure; take a file on the disk, or the disk itself"
     )]
     InMemory {
-        /// As given.
+        /// Path of the file, as given.
         path: String,
     },
-    /// No O_DIRECT.
+    /// Its file system has no direct I/O.
     #[error(
         "{path}: this file system has no direct I/O (O_DIRECT), so that reads would measure the page cache; take the block device below it"
     )]
     NoDirect {
-        /// As given.
+        /// Path of the file or device, as given.
         path: String,
     },
     /// Nothing in it that a read would fetch from the device.
@@ -48,7 +48,7 @@ pub enum SurfaceError {
         "{path}: nothing is written in it yet, so that reads never reach the device: fill it first, for example with `dd if=/dev/urandom of={path} bs=1M conv=notrunc count={mib}`"
     )]
     NoData {
-        /// As given.
+        /// Path of the file or device, as given.
         path: String,
         /// Its size in MiB, at least 1.
         mib: u64,
@@ -58,9 +58,9 @@ pub enum SurfaceError {
         "{path}: {held_bytes} of its {size_bytes} bytes are written, and this file system does not say which (FIEMAP): reads of holes never reach the device; take a file without holes"
     )]
     Sparse {
-        /// As given.
+        /// Path of the file, as given.
         path: String,
-        /// Bytes with blocks.
+        /// Bytes for which the file system has allocated blocks (`st_blocks`).
         held_bytes: u64,
         size_bytes: u64,
     },

@@ -23,7 +23,7 @@ const RETRIES_MAX: u32 = 1000;
 struct CombinedIo {
     /// Byte offset in the image.
     offset: u64,
-    /// Bytes.
+    /// Bytes of all members together.
     len: u64,
     /// Zeroes may be written by deallocating.
     unmap: bool,

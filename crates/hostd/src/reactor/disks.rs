@@ -55,7 +55,7 @@ pub struct DiskState {
     pub status_thread: StatusThread,
     /// Its syncs under way.
     pub syncs: Syncs,
-    /// Failures to inject.
+    /// Failures to inject into its I/O, for tests.
     pub fault: Option<Fault>,
     /// Guests' jobs under way.
     pub outstanding: u32,

@@ -29,7 +29,7 @@ impl Core {
         let _ = reply.send(Err(refused.into()));
     }
 
-    /// Take requests again.
+    /// Take requests of a frozen disk again; an error if it is not frozen.
     pub(super) fn thaw(&mut self, id: DiskId) -> Result<(), String> {
         let frozen = self.disks.get_mut(id).and_then(|disk| disk.frozen.take());
         let frozen = frozen.ok_or("is not frozen: nobody froze it, or its time was over")?;

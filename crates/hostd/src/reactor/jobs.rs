@@ -12,7 +12,7 @@ pub struct JobSlot {
     pub job: Job,
     /// Its data, in order. Kept when the slot is free, for the next job.
     pub buffers: Vec<libc::iovec>,
-    /// When it came.
+    /// When the port handed it in; its response time begins then.
     pub arrived: Instant,
     live: bool,
 }

@@ -13,7 +13,7 @@ const CHUNK_BYTES: usize = 1 << 16;
 const CHUNKS_MAX: usize = 256;
 
 pub struct JournalWriter {
-    /// The device's.
+    /// Name of the device, for the message that the journal ends.
     name: String,
     pending: String,
     sender: Option<SyncSender<String>>,

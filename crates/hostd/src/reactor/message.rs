@@ -78,7 +78,7 @@ pub enum Message {
 pub struct Disk {
     /// Its name, unique in the daemon.
     pub name: String,
-    /// Opened and locked.
+    /// Opened, and locked unless it is [`incoming`](crate::images::OpenOptions::incoming).
     pub image: Image,
     /// Its share, relative to the others'.
     pub weight: NonZeroU32,
@@ -123,7 +123,7 @@ pub struct Status {
     pub in_flight: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: usize,
-    /// Requests, commands, forced.
+    /// Requests dispatched, their commands, and those that the hard limit forced.
     pub stats: Stats,
     /// Time withheld by cause.
     pub holds: HoldStats,
@@ -252,7 +252,7 @@ pub struct DiskStatus {
     pub queued_time: Nanos,
     /// Device time withheld while this disk was the one served last, by cause.
     pub held: Withheld,
-    /// Indexed by [`OpKind`].
+    /// What each kind of operation has done; [`OpKind`] is the index.
     pub ops: [OpStatus; OpKind::COUNT],
     /// Device time of its commands, flushes and discards included.
     pub device_time: Nanos,
@@ -274,7 +274,7 @@ pub struct OpStatus {
     pub requests: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
-    /// Requests that failed.
+    /// Those of `requests` that failed.
     pub errors: u64,
     /// From arrival to completion, in nanoseconds. Shared with the reactor until it counts the
     /// next one: who asks for the status makes it copy nothing.
@@ -282,7 +282,7 @@ pub struct OpStatus {
 }
 
 impl Default for OpStatus {
-    /// Nothing done yet.
+    /// No requests, and an empty histogram of two significant digits.
     fn default() -> Self {
         let latency_ns = Histogram::new(DIGITS).expect("two digits are in range");
         OpStatus { requests: 0, bytes: 0, errors: 0, latency_ns: Arc::new(latency_ns) }

@@ -3,13 +3,10 @@
 /// Operations as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
-    /// Flushes.
     Flush,
-    /// Discards and write-zeroes.
+    /// Discards and write-zeroes, counted together.
     Discard,
 }
 

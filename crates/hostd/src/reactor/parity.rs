@@ -91,7 +91,7 @@ impl Load {
         }
     }
 
-    /// xorshift64* (Vigna 2016).
+    /// A number below `n`, by xorshift64 (Marsaglia 2003) with Vigna's factor (2016).
     fn below(&mut self, n: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

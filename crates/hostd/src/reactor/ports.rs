@@ -13,11 +13,11 @@ pub struct PortSlot {
     generation: u16,
     live: bool,
     pub disk: Option<DiskId>,
-    /// SQEs under way.
+    /// SQEs of the port whose last CQE has not come.
     pub sqes: u32,
     /// Jobs that the port has not been told of that they are done.
     pub jobs: u32,
-    /// Is in `marked`.
+    /// It is in `Ports::marked`, and is not added twice.
     marked: bool,
     /// Waits for its turn.
     waiting: bool,

@@ -31,7 +31,7 @@ pub struct SlowRequest {
     /// Where on the disk, in bytes; 0 for a flush.
     pub offset_bytes: u64,
     pub len_bytes: u64,
-    /// Did it succeed?
+    /// Whether it succeeded; requests that failed are kept too.
     pub ok: bool,
     /// When it was done.
     pub done: Instant,

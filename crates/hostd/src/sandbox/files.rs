@@ -24,7 +24,7 @@ pub enum Access {
     Sockets,
     /// Remove a socket that was made there.
     Remove,
-    /// Read files there.
+    /// Read files there, and list folders.
     Read,
     /// Write a file that is there.
     Write,

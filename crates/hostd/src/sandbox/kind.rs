@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds, in the order of their declaration.
     pub const ALL: [Kind; 5] =
         [Kind::Control, Kind::Reactor, Kind::FrontEnd, Kind::Helper, Kind::Rings];
 

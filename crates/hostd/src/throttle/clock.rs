@@ -13,7 +13,7 @@ pub(super) struct Factor(u64);
 
 impl Factor {
     const UNIT: u64 = 1000;
-    /// Real time.
+    /// k = 1: the model's time goes as fast as real time.
     pub const ONE: Factor = Factor(Factor::UNIT);
 
     /// The nearest that there is.
@@ -44,7 +44,7 @@ impl Factor {
         span.scaled(Factor::UNIT, self.0)
     }
 
-    /// For output.
+    /// k as a floating-point number, for reports.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / Factor::UNIT as f64
     }
@@ -64,7 +64,7 @@ impl Clock {
         Clock { real: Instant::ZERO, model: Instant::ZERO, factor }
     }
 
-    /// k.
+    /// The k that holds since the last change.
     pub fn factor(&self) -> Factor {
         self.factor
     }

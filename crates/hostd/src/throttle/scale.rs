@@ -46,7 +46,7 @@ pub(super) struct AutoScale {
     needs: Vec<u64>,
     /// Windows in a row with slack.
     calm: u32,
-    /// Their largest need.
+    /// The largest need of those windows, in thousandths.
     calm_need: u64,
 }
 

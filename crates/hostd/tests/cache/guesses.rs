@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub const MIB: u64 = 1 << 20;
 
-/// A seeded generator.
+/// xorshift64* (Vigna 2016); the field is its state, which must not be 0.
 pub struct Random(pub u64);
 
 impl Random {

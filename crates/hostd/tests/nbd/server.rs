@@ -36,7 +36,7 @@ pub struct Setup<'a> {
 struct Acceptor {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// Makes `accept` return.
+    /// Connects once, so that `accept` returns and the thread sees `stop`.
     poke: Box<dyn Fn() + Send>,
 }
 

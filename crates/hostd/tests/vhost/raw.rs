@@ -227,7 +227,7 @@ fn memory_table() -> Vec<u8> {
     [1u64, 0, MEMORY_BYTES, USER, 0].map(u64::to_le_bytes).concat()
 }
 
-/// A connection.
+/// The VMM's end of a vhost-user connection.
 pub struct Vmm {
     stream: UnixStream,
 }

@@ -143,7 +143,7 @@ fn open(path: &Path, options: &OpenOptions) -> Image {
     }
 }
 
-/// What disk.
+/// Size, virtqueues and access of a disk to serve.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub bytes: u64,

@@ -53,7 +53,7 @@ pub struct Ran {
     /// The quiet VM under noop without the flood.
     pub quiet_alone_iops: Option<f64>,
     pub quiet_alone_p99_us: Option<f64>,
-    /// Beside the flood.
+    /// The quiet VM under this server, beside the flood.
     pub quiet_iops: Option<f64>,
     /// The least and the most of the rounds.
     pub quiet_iops_range: Option<(f64, f64)>,

@@ -64,7 +64,7 @@ pub(super) struct SceneRan {
     pub why: String,
     /// For each time that the emulation lost a guest and a round was made again: why.
     pub lost: Vec<String>,
-    /// Void ones too.
+    /// The windows of all rounds, void ones included.
     pub windows: Vec<TogetherRound>,
     #[serde(skip)]
     pub options: TogetherOptions,
@@ -90,7 +90,7 @@ pub(super) struct GuestRan {
     pub p99_off_ms: Option<Spread>,
     pub p99_on_ms: Option<Spread>,
     pub p99_alone_ms: Option<Spread>,
-    /// On over alone.
+    /// The p99 with everything on, over that on the private disk.
     pub p99_over_private: Option<Spread>,
     /// Processor time of each process of the application, 0 to 1, as the guest counts it.
     pub process_off: Option<Spread>,
@@ -112,7 +112,7 @@ pub(super) struct GuestRan {
 #[derive(Serialize)]
 pub(super) struct SideRan {
     pub vcpus: Spread,
-    /// QEMU's other threads.
+    /// QEMU's threads other than vCPUs, of all guests together.
     pub qemu: Spread,
     pub daemons: Spread,
     pub others: Spread,

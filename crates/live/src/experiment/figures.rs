@@ -14,9 +14,9 @@ pub struct PolicyFigures {
     pub policy: String,
     /// How long the window was, in seconds.
     pub seconds: f64,
-    /// In their order.
+    /// One for each disk, in the daemon's order.
     pub vms: Vec<VmFigures>,
-    /// Requests dispatched.
+    /// Requests of all guests that were dispatched in the window.
     pub requests: u64,
     /// Commands that they were coalesced into.
     pub commands: u64,
@@ -24,7 +24,7 @@ pub struct PolicyFigures {
     pub held_ms: BTreeMap<String, f64>,
     /// Waits that the policy began.
     pub waits_tried: u64,
-    /// Waits that paid.
+    /// Those of them that ended in time with a request that arrived meanwhile.
     pub waits_paid: u64,
     /// Commands whose real completion came after the emulated disk's.
     pub late: u64,
@@ -116,7 +116,7 @@ impl PolicyFigures {
     }
 }
 
-/// The only one.
+/// The device of a report; an error unless there is exactly one.
 pub(super) fn device(report: &HostReport) -> Result<&DeviceReport> {
     let none = || LiveError::Daemon("status: not one device".into());
     report.devices.first().filter(|_| report.devices.len() == 1).ok_or_else(none)

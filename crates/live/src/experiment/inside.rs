@@ -11,7 +11,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// For an agent to start: a guest that takes longer is lost.
 const START: Duration = Duration::from_secs(60);
-/// `seekway-guest migrate`.
+/// The command of `seekway-guest` that moves tasks.
 pub(super) const MIGRATE: &str = "migrate";
 
 /// What the agent says of itself: a part of `seekway-guest status --format json`.
@@ -44,7 +44,7 @@ pub struct AgentReport {
 pub struct VcpuReport {
     /// Slices that it has seen.
     pub slices: u64,
-    /// Wake-ups by cause.
+    /// How often its monitor woke since the agent began, by cause.
     pub wakeups: BTreeMap<String, u64>,
 }
 

@@ -70,11 +70,11 @@ pub struct MigrateRun {
 pub struct MigrateOptions {
     /// The `seekway` program, whose `serve` is run.
     pub program: PathBuf,
-    /// The `seekway-guest` program.
+    /// Path of the `seekway-guest` program, which runs in the guests.
     pub agent: PathBuf,
     /// What it is told, after `migrate`.
     pub agent_args: String,
-    /// In their order.
+    /// The rows of the experiment, in the order in which they are measured.
     pub runs: Vec<MigrateRun>,
     /// Pairs of windows in each; at least one.
     pub pairs: u32,
@@ -84,7 +84,7 @@ pub struct MigrateOptions {
     pub device: String,
     /// What runs the guests.
     pub accelerator: Accelerator,
-    /// Decides the slices.
+    /// Decides how long slices are, except where the kernel makes them.
     pub seed: u64,
     /// Once true, it ends with an error.
     pub interrupted: Arc<AtomicBool>,
@@ -104,7 +104,7 @@ pub struct MigrateFigures {
 
 #[derive(Clone, Debug)]
 pub struct MigrateWindow {
-    /// In their order.
+    /// One for each guest that runs, in their order.
     pub guests: Vec<MigrateGuest>,
     pub schedule: WindowSchedule,
 }
@@ -169,7 +169,7 @@ struct Stage {
     kernel_slice: Duration,
     processors: Vec<usize>,
     daemon: Daemon,
-    /// Removed last.
+    /// Folder of the images; fields are dropped in order, so it goes last.
     _dir: TempDir,
 }
 
@@ -305,7 +305,7 @@ impl Stage {
         Ok((turns, settled))
     }
 
-    /// See [`inside::agent_sleeps`].
+    /// How often each guest's agent has slept: [`inside::agent_sleeps`].
     fn agent_sleeps(&mut self, guests: usize) -> Result<Vec<Option<(f64, u64)>>> {
         self.guests[..guests].iter_mut().map(inside::agent_sleeps).collect()
     }

@@ -59,9 +59,9 @@ pub struct NoisyOptions {
     pub program: PathBuf,
     /// Those of one disk follow each other.
     pub scenes: Vec<NoisyScene>,
-    /// At least one.
+    /// Rounds of each scene, at least one.
     pub rounds: u32,
-    /// Of each measurement.
+    /// Warm-up and counted time of each measurement.
     pub span: Span,
     /// The run ends soon after this is set.
     pub interrupted: Arc<AtomicBool>,

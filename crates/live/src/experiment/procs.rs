@@ -32,7 +32,7 @@ const CPUS: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcsRun {
-    /// Processes that read.
+    /// Processes that read at the same time, at least one.
     pub processes: u32,
     /// The host's prefetcher with its parameters.
     pub prefetch: String,
@@ -47,9 +47,9 @@ pub struct ProcsRun {
 pub struct ProcsOptions {
     /// The `seekway` program, whose `serve` is run.
     pub program: PathBuf,
-    /// The `seekway-guest` program.
+    /// Path of the `seekway-guest` program, which runs in the guest.
     pub agent: PathBuf,
-    /// In their order.
+    /// The rows of the experiment, in the order in which they are measured.
     pub runs: Vec<ProcsRun>,
     /// The emulated device, as `serve --emulate` takes it.
     pub device: String,
@@ -106,7 +106,7 @@ pub fn run_procs(
 struct Stage {
     guest: Guest,
     daemon: Daemon,
-    /// Removed last.
+    /// Folder of the image; fields are dropped in order, so it goes last.
     _dir: TempDir,
 }
 

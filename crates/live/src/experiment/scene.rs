@@ -95,7 +95,7 @@ pub struct LoadFigures {
     /// Requests done in it.
     pub requests: u64,
     pub iops: f64,
-    /// MiB a second.
+    /// Bytes read and written, in MiB a second.
     pub mib_s: f64,
     /// From the guest's issue to completion.
     pub response_ms: ResponseFigures,
@@ -103,14 +103,14 @@ pub struct LoadFigures {
     pub tagged: bool,
 }
 
-/// Times, in milliseconds.
+/// Response times of the requests, in milliseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct ResponseFigures {
-    /// Arithmetic mean.
+    /// Arithmetic mean, in milliseconds.
     pub mean: f64,
-    /// Standard deviation.
+    /// Standard deviation, in milliseconds.
     pub stdev: f64,
-    /// Half are below.
+    /// Median: half of the requests take no longer.
     pub p50: f64,
     /// 99 % are below.
     pub p99: f64,
@@ -147,7 +147,7 @@ struct Stage<'a> {
     daemon: Daemon,
     /// What the guests run.
     program: Shipped,
-    /// Removed last.
+    /// Folder of the images; fields are dropped in order, so it goes last.
     _dir: TempDir,
 }
 

@@ -96,13 +96,13 @@ const PRIVATE: usize = 2;
 pub struct TogetherOptions {
     /// The `seekway` program, whose `serve` is run.
     pub program: PathBuf,
-    /// The `seekway-guest` program.
+    /// Path of the `seekway-guest` program, which runs in the guests.
     pub agent: PathBuf,
     /// A guest for each.
     pub loads: Vec<TogetherLoad>,
     /// Everything off, everything on, and the private disks.
     pub sides: [TogetherSide; 3],
-    /// At least one.
+    /// Rounds of windows, at least one.
     pub rounds: u32,
     /// Length of each window.
     pub window: Duration,
@@ -134,7 +134,7 @@ pub struct TogetherRound {
 /// One window. As JSON its keys stay.
 #[derive(Clone, Debug, Serialize)]
 pub struct TogetherWindow {
-    /// In their order.
+    /// One for each of the loads, in their order.
     pub guests: Vec<TogetherGuest>,
     /// Who had the host's processors.
     pub host: HostShares,
@@ -228,7 +228,7 @@ struct Stage {
     threads: Vec<Vec<i32>>,
     /// One for each side.
     daemons: [Daemon; 3],
-    /// Removed last.
+    /// Folder of the images; fields are dropped in order, so it goes last.
     _dir: TempDir,
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 /// What was recorded. Times are of CLOCK_MONOTONIC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
-    /// When it began.
+    /// When it began, just before the tracer was turned on.
     pub from: Duration,
-    /// When it ended.
+    /// When it ended, just after the tracer was turned off.
     pub to: Duration,
     /// In the order of their ends.
     pub runs: Vec<Run>,
-    /// In their order.
+    /// In the order of the tracer's lines.
     pub wakes: Vec<Wake>,
 }
 
@@ -23,7 +23,7 @@ pub struct Run {
     pub cpu: usize,
     /// The beginning. If the kernel does not report it: when the thread was woken.
     pub from: Duration,
-    /// To.
+    /// The end: when it left the processor, or the recording ended.
     pub to: Duration,
     /// It would have gone on: somebody else got the processor.
     pub preempted: bool,
@@ -32,7 +32,7 @@ pub struct Run {
 /// A thread was woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wake {
-    /// When.
+    /// When its waking began (the event `sched_waking`).
     pub at: Duration,
     /// By this thread; 0 when an interrupt did it, whatever ran then.
     pub by: i32,
@@ -123,7 +123,7 @@ fn number(fields: &str, key: &str) -> Option<i32> {
     value(fields, key)?.parse().ok()
 }
 
-/// `12464.337303`.
+/// Parses seconds with six decimals, as `12464.337303`.
 fn time(text: &str) -> Option<Duration> {
     let (seconds, fraction) = text.split_once('.')?;
     let micros = Some(fraction).filter(|f| f.len() == 6)?.parse().ok()?;

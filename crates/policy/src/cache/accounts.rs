@@ -13,7 +13,7 @@ const TAGGED_MAX: usize = Account::MAX as usize - crate::dispatcher::VMS_MAX;
 /// Sectors (of 512 bytes) and counts since the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Guests' reads.
+    /// Guests' reads for which the cache was asked.
     pub reads: u64,
     /// Sectors that they asked for.
     pub read: u64,

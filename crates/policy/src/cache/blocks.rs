@@ -106,11 +106,11 @@ pub struct Frame(pub u32);
 /// What the cache has of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block {
-    /// Nothing.
+    /// Neither its data nor a read under way.
     Absent,
     /// A read into this frame is under way.
     Filling(Frame),
-    /// Its data.
+    /// All of its data, in this frame.
     Valid(Frame),
 }
 
@@ -129,7 +129,7 @@ pub struct FirstUse {
 /// Blocks that the cache no longer has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gone {
-    /// Whose.
+    /// The VM to whose disk they belong.
     pub vm: VmId,
     /// Neighbouring blocks of the VM's disk.
     pub blocks: Range<u64>,

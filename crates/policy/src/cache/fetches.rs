@@ -21,7 +21,7 @@ pub struct Waiter {
 /// A read into the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
-    /// For which VM.
+    /// The VM whose disk is read.
     pub vm: VmId,
     /// For which of its processes, if known.
     pub tag: Option<ProcessTag>,
@@ -39,7 +39,7 @@ pub struct Fetch {
     round: u64,
 }
 
-/// All fetches.
+/// The fetches that have begun and not ended, by number.
 pub(super) struct Fetches {
     slots: Vec<Fetch>,
     free: Vec<u32>,

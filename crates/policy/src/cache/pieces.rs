@@ -8,7 +8,7 @@ use crate::units::{Lba, Sectors};
 /// A part of a guest's read, and how to come by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece {
-    /// In the cache.
+    /// The cache has the data already.
     Cached(Extent),
     /// Brought by a fetch under way.
     Wait(FetchId, Extent),

@@ -66,7 +66,7 @@ pub struct Reading {
     pub total: u64,
     /// Programs could have without swapping.
     pub available: u64,
-    /// The cache has.
+    /// The cache itself has now.
     pub cached: u64,
 }
 
@@ -98,7 +98,7 @@ impl AutoSize {
         AutoSize { bounds, bytes: bounds.clamp(reading.share()), pressed: None, is_told }
     }
 
-    /// The size now.
+    /// The size that the cache should have now, within the bounds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

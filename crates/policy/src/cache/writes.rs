@@ -13,7 +13,7 @@ const CHUNK_MAX: usize = 512;
 /// Numbers in order, in chunks: adding one moves a chunk's worth.
 #[derive(Default)]
 struct Sorted {
-    /// None is empty.
+    /// No chunk is empty, and none has more than [`CHUNK_MAX`] numbers.
     chunks: Vec<Vec<u64>>,
 }
 

@@ -38,7 +38,7 @@ struct Flushes {
 /// All barriers of a device.
 #[derive(Default)]
 pub(super) struct Barriers {
-    /// By VM number.
+    /// Each VM's flushes, indexed by its number.
     flushes: Vec<Flushes>,
     /// VMs with flushes that wait and none on the device, the next one first.
     turns: VecDeque<VmId>,
@@ -70,7 +70,7 @@ impl Barriers {
         }
     }
 
-    /// A flush arrives.
+    /// A flush arrives and waits for the next turn of its VM.
     pub(super) fn flush(&mut self, vm: VmId, id: RequestId) {
         if self.flushes.len() <= vm.index() {
             self.flushes.resize_with(vm.index() + 1, Flushes::default);

@@ -15,9 +15,9 @@ pub struct HoldStats {
     pub held: Withheld,
     /// The part of it in which the device was idle: the time of the holds.
     pub idle: Nanos,
-    /// Holds begun.
+    /// Holds that have begun, paid or not.
     pub tried: u64,
-    /// Holds that paid.
+    /// Holds that have ended and paid; at most `tried`.
     pub paid: u64,
 }
 

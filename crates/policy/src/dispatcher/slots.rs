@@ -16,7 +16,7 @@ pub(super) enum State {
     Queued,
     /// In the background's queue.
     Background,
-    /// On the device.
+    /// Sent to the device and not completed.
     InFlight,
     /// All of its parts have left the policy, and some are not done.
     Parted,

@@ -35,15 +35,15 @@ impl Default for Config {
 /// A request as it reaches the dispatcher, already mapped to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Whose; attached before.
+    /// The VM that sends it; it has to be attached before.
     pub vm: VmId,
     /// Which process inside the guest, if known.
     pub tag: Option<ProcessTag>,
-    /// What.
+    /// What it asks for; policies see reads and writes only.
     pub op: Op,
     /// Does somebody wait for it?
     pub sync: bool,
-    /// Where.
+    /// The sectors of the device; says nothing for a flush.
     pub extent: Extent,
 }
 
@@ -66,7 +66,7 @@ pub enum Output {
 pub struct CompletedCommand {
     /// Whose requests it was made of.
     pub vm: VmId,
-    /// Their operation.
+    /// The operation, the same for all of its requests.
     pub op: Op,
     /// When it was dispatched.
     pub dispatched: Instant,

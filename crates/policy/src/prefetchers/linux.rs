@@ -68,7 +68,7 @@ struct Disk {
     cached: VecDeque<Pages>,
     /// Pages whose use asks for the next window.
     marked: VecDeque<u64>,
-    /// Windows to propose.
+    /// Windows still to be proposed, the oldest first.
     windows: VecDeque<Pages>,
 }
 

@@ -15,7 +15,7 @@ use crate::registry::{PolicyEntry, Registry};
 /// A prefetcher as the registry knows it.
 pub type Entry = PolicyEntry<dyn Prefetcher>;
 
-/// All prefetchers.
+/// All prefetchers, in the order in which tables list them.
 pub static REGISTRY: Registry<Entry> =
     Registry::new("prefetcher", &[none::ENTRY, linux::ENTRY, flashy::ENTRY, vio::ENTRY]);
 

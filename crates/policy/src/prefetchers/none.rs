@@ -14,7 +14,6 @@ pub(super) const ENTRY: Entry = Entry {
     build: |_| Ok(Box::new(Nothing)),
 };
 
-/// Fetches nothing.
 struct Nothing;
 
 impl Prefetcher for Nothing {

@@ -39,7 +39,7 @@ fn unpack(key: u128) -> (Lba, RequestId) {
 }
 
 impl LbaQueue {
-    /// An empty queue.
+    /// An empty queue, which takes no memory before its first request.
     pub fn new() -> Self {
         Self::default()
     }
@@ -81,7 +81,7 @@ impl LbaQueue {
         Some(unpack(*found))
     }
 
-    /// Add a request.
+    /// Add a request under its first sector; others may begin there too.
     pub fn insert(&mut self, request: &Request) {
         let key = key(request.extent.start(), request.id.slot());
         if self.chunks.is_empty() {
@@ -151,11 +151,11 @@ impl LbaQueue {
     pub fn before(&self, lba: Lba) -> Option<(Lba, RequestId)> {
         self.just_before(self.lower_bound(key(lba, 0)))
     }
-    /// The lowest request.
+    /// The request with the lowest first sector, and that sector.
     pub fn first(&self) -> Option<(Lba, RequestId)> {
         Some(unpack(*self.chunks.first()?.first()?))
     }
-    /// The highest request.
+    /// The request with the highest first sector, and that sector.
     pub fn last(&self) -> Option<(Lba, RequestId)> {
         Some(unpack(*self.chunks.last()?.last()?))
     }
@@ -180,11 +180,11 @@ impl LbaQueue {
         let earlier = self.chunks[..at].iter().rev().flat_map(|chunk| chunk.iter().rev());
         first.iter().rev().chain(earlier).map(|&key| unpack(key))
     }
-    /// All requests, ascending.
+    /// All requests in ascending order of their first sectors.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Lba, RequestId)> + '_ {
         self.chunks.iter().flatten().map(|&key| unpack(key))
     }
-    /// Remove everything.
+    /// Remove all requests and give their memory back.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -108,7 +108,7 @@ struct Anticipatory {
     issuer_of: Slots<IssuerId>,
     in_flight: u32,
 
-    /// The running batch.
+    /// Direction of the running batch, [`ASYNC`] or [`SYNC`].
     direction: usize,
     batch_ends: Instant,
     /// The direction changed and the device drains, at the latest until then.

@@ -150,7 +150,7 @@ struct Bfq {
     idling_since: Option<Instant>,
     busy: u32,
     raised_busy: u32,
-    /// Commands in flight.
+    /// Commands of all queues that are on the device.
     in_driver: u32,
     in_driver_max: u32,
     hw_tag: Option<bool>,
@@ -320,7 +320,7 @@ impl Bfq {
         self.next_request(id).expect("a queue with requests")
     }
 
-    /// `bfq_dispatch_rq_from_bfqq`.
+    /// Takes a queue's next request out and charges for it (`bfq_dispatch_rq_from_bfqq`).
     fn dispatch(&mut self, now: Instant, id: u32) -> RequestId {
         let request = self.pick(now, id);
         let request = self.queued.take(request);

@@ -119,7 +119,7 @@ impl Rule {
 struct Direction {
     places: LbaQueue,
     fifo: ExpiryQueue,
-    /// Zero: none.
+    /// A request that has waited longer is late; zero: none ever is.
     delay: Nanos,
     /// The oldest when a sweep was last begun for it, and how many others that
     /// sweep may still take first.

@@ -47,7 +47,7 @@ struct Entry<T> {
 
 /// A VM's issuers: itself, and its tagged processes.
 struct Members {
-    /// The VM itself.
+    /// The entry of the VM itself as an issuer, or [`NIL`].
     own: u32,
     tagged: BTreeMap<ProcessTag, u32>,
     /// Idle issuers with a tag, the longest idle first.

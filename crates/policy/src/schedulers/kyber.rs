@@ -96,7 +96,7 @@ const ASYNC_PERCENT: u32 = 75;
 struct Histogram([u32; BUCKETS]);
 
 impl Histogram {
-    /// `add_latency_sample`.
+    /// Counts a latency in its bucket, a quarter of the target wide (`add_latency_sample`).
     fn add(&mut self, target: Nanos, latency: Nanos) {
         let width = (target.get() / 4).max(1);
         let bucket = (latency.get().saturating_sub(1) / width).min(BUCKETS as u64 - 1);
@@ -292,7 +292,7 @@ impl Kyber {
         (taken < tokens || self.run.continues(request)).then_some(head)
     }
 
-    /// `kyber_dispatch_request`.
+    /// The request that goes next, by batches and turns (`kyber_dispatch_request`).
     fn select(&mut self) -> Option<RequestId> {
         if self.batched < BATCH[self.current]
             && let Some(id) = self.sendable(self.current)

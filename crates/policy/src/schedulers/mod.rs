@@ -57,7 +57,7 @@ impl RegistryEntry for Entry {
     }
 }
 
-/// All policies.
+/// All scheduling policies, in the order in which tables list them.
 pub static REGISTRY: Registry<Entry> = Registry::new(
     "policy",
     &[

@@ -89,13 +89,13 @@ impl Rig {
     pub fn read(&mut self, vm: u16, lba: u64) -> RequestId {
         self.arrive(vm, 0, Op::Read, true, lba)
     }
-    /// Several of them.
+    /// Reads of 8 sectors, one at each address.
     pub fn reads(&mut self, vm: u16, lbas: impl IntoIterator<Item = u64>) {
         for lba in lbas {
             self.read(vm, lba);
         }
     }
-    /// Several writes.
+    /// Writes of 8 sectors that nobody waits for, one at each address.
     pub fn writes(&mut self, vm: u16, lbas: impl IntoIterator<Item = u64>) {
         for lba in lbas {
             self.write(vm, lba);

@@ -124,7 +124,7 @@ struct VmcdTime {
     expire: [Nanos; 2],
     queued: Pool,
     links: Links,
-    /// By VM.
+    /// By number of the VM; `None` where there is none.
     channels: Vec<Option<Channel>>,
     /// The channels with work by standing, except the one whose turn it is.
     waiting: BTreeSet<Place>,

@@ -30,7 +30,7 @@ const _: () = assert!(
 pub(super) struct CacheStage {
     pub contents: HostCache,
     config: Config,
-    /// The prefetcher's specification.
+    /// Specification of the present prefetcher, for journals and status.
     spec: String,
     /// By number of the fetch.
     pub under_way: Vec<UnderWay>,
@@ -379,7 +379,7 @@ impl Stack {
             cache.contents.usage(sink);
         }
     }
-    /// The prefetcher's streams.
+    /// The streams that the prefetcher follows; none without a cache.
     pub fn streams(&self, sink: &mut dyn FnMut(&Stream)) {
         if let Some(cache) = &self.cache {
             cache.contents.streams(sink);

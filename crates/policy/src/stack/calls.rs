@@ -17,7 +17,7 @@ pub(super) struct Call {
     pub fetch: Option<FetchId>,
     /// How much of its end has not gone to the dispatcher: it goes in pieces.
     pub unsent: Sectors,
-    /// The first error.
+    /// The error of the first part that was done and had failed.
     pub error: Option<IoError>,
     pub arrived: Instant,
     /// When it had passed its limits.
@@ -60,7 +60,7 @@ pub(super) struct Part {
 pub(super) struct Calls {
     slots: Vec<Call>,
     free: Vec<u32>,
-    /// By [`RequestId::slot`].
+    /// Indexed by [`RequestId::slot`] of the dispatcher's request.
     parts: Vec<Part>,
 }
 
@@ -105,7 +105,7 @@ impl Calls {
         &self.parts[id.slot()]
     }
 
-    /// The part failed.
+    /// The part failed; an error that it had before stays.
     pub fn fail_part(&mut self, id: RequestId, error: IoError) {
         self.parts[id.slot()].error.get_or_insert(error);
     }

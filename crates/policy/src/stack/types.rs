@@ -34,7 +34,7 @@ pub struct Submit {
     pub vm: VmId,
     /// Which process inside the guest, if known.
     pub tag: Option<ProcessTag>,
-    /// The operation.
+    /// What the guest asks for; flushes and discards come too.
     pub op: Op,
     /// Does somebody wait for it? See [`super::is_sync`].
     pub sync: bool,
@@ -70,7 +70,7 @@ pub enum Action {
     /// A guest's read was looked up in the cache, and `commands` reads of the device follow
     /// from it. For engines that count what such work costs.
     LookedUp {
-        /// The read.
+        /// The engine's name for the read: [`Submit::token`].
         token: u64,
         /// Reads into the cache and past it that it began.
         commands: u32,
@@ -85,7 +85,7 @@ pub enum Action {
 /// The frames keep their data until the engine carries out the next [`Action::Issue`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
-    /// The read.
+    /// The engine's name for the guest's read: [`Submit::token`].
     pub token: u64,
     /// The sectors of the disk. The first lies in the first frame, as far behind its
     /// beginning as it lies behind a block's on the disk.
@@ -99,7 +99,7 @@ pub struct Copy {
 pub struct Done {
     /// The engine's name for it.
     pub token: u64,
-    /// Whose.
+    /// The VM whose request it is.
     pub vm: VmId,
     /// The first error of its parts.
     pub result: Result<(), IoError>,
@@ -143,7 +143,7 @@ pub struct Member {
     pub id: RequestId,
     /// Whose disk it lies on.
     pub vm: VmId,
-    /// The operation.
+    /// The operation, the same for all members of the command.
     pub op: Op,
     /// Whose data it moves.
     pub target: Target,
@@ -154,7 +154,7 @@ pub struct Member {
 /// Where the data of a [`Member`] comes from or goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A guest's buffers.
+    /// Buffers of a guest's request, which the engine knows.
     Guest {
         /// The engine's name for the guest's request.
         token: u64,
@@ -167,7 +167,7 @@ pub enum Target {
 pub struct CacheSpec {
     /// Bytes, unit and seed.
     pub config: crate::cache::Config,
-    /// The prefetcher.
+    /// The prefetcher that fills the cache ahead of guests.
     pub prefetcher: Box<dyn Prefetcher>,
     /// Its specification, for journals and status.
     pub spec: String,

@@ -39,7 +39,7 @@ const ACTIONS_MAX: usize = 100_000;
 pub struct Seen {
     /// When the sign was made.
     pub at: Instant,
-    /// The vCPU.
+    /// The vCPU of which the sign tells.
     pub vcpu: VcpuId,
     /// What was seen of it.
     pub sign: Sign,

@@ -40,7 +40,7 @@ pub(super) struct Settings {
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub id: TaskId,
-    /// Where it is.
+    /// Where the last load showed it, or where it was moved since.
     pub vcpu: VcpuId,
     /// Where its owner lets it run.
     pub allowed: VcpuSet,
@@ -95,7 +95,7 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(super) struct Detector {
     settings: Settings,
-    /// In ascending order.
+    /// The tasks in ascending order of their ids, for binary search.
     pub tasks: Vec<Task>,
     last: Option<Instant>,
     /// What each vCPU had been away at the last window.

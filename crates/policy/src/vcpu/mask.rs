@@ -37,7 +37,7 @@ const WORDS: usize = VCPUS_MAX / 64;
 pub struct VcpuSet([u64; WORDS]);
 
 impl VcpuSet {
-    /// None.
+    /// The set that has no vCPU.
     pub const EMPTY: VcpuSet = VcpuSet([0; WORDS]);
 
     /// Number 0 to `n` - 1; panics when that is more than [`VCPUS_MAX`].
@@ -46,27 +46,27 @@ impl VcpuSet {
         (0..n as u16).map(VcpuId::new).collect()
     }
 
-    /// One alone.
+    /// The set that has this vCPU alone.
     pub fn only(vcpu: VcpuId) -> VcpuSet {
         std::iter::once(vcpu).collect()
     }
 
-    /// Is it in?
+    /// Is this vCPU in the set?
     pub fn contains(&self, vcpu: VcpuId) -> bool {
         self.0[vcpu.index() / 64] >> (vcpu.index() % 64) & 1 == 1
     }
 
-    /// Put one in.
+    /// Add a vCPU, which may be in already.
     pub fn insert(&mut self, vcpu: VcpuId) {
         self.0[vcpu.index() / 64] |= 1 << (vcpu.index() % 64);
     }
 
-    /// Take one out.
+    /// Take a vCPU out, whether it is in or not.
     pub fn remove(&mut self, vcpu: VcpuId) {
         self.0[vcpu.index() / 64] &= !(1 << (vcpu.index() % 64));
     }
 
-    /// Those in both.
+    /// The vCPUs that are in both sets.
     pub fn and(&self, other: &VcpuSet) -> VcpuSet {
         VcpuSet(std::array::from_fn(|n| self.0[n] & other.0[n]))
     }
@@ -76,17 +76,17 @@ impl VcpuSet {
         self.and(other) == *self
     }
 
-    /// How many.
+    /// Number of vCPUs in the set, at most [`VCPUS_MAX`].
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// None at all?
+    /// Is no vCPU in the set?
     pub fn is_empty(&self) -> bool {
         *self == VcpuSet::EMPTY
     }
 
-    /// In ascending order.
+    /// Its vCPUs in ascending order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = VcpuId> + '_ {
         self.0.iter().enumerate().flat_map(|(word, &bits)| {
             // Each step takes the lowest bit away.

@@ -66,7 +66,7 @@ impl Settings {
     }
 }
 
-/// All vCPUs.
+/// What is known of each vCPU that is on line.
 #[derive(Clone, Debug)]
 pub(super) struct Monitor {
     pub settings: Settings,

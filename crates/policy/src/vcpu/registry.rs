@@ -9,7 +9,7 @@ use crate::registry::{PolicyEntry, Registry};
 /// A policy as the registry knows it.
 pub type Entry = PolicyEntry<dyn VcpuPolicy>;
 
-/// All policies.
+/// All policies for virtual CPUs, in the order in which tables list them.
 pub static REGISTRY: Registry<Entry> = Registry::new(
     "vCPU policy",
     &[vanilla::ENTRY, vslicer::ENTRY, xballoon::ENTRY, vsched::ENTRY, vmigrater::ENTRY],

@@ -123,7 +123,7 @@ const PARAMS: &[ParamSpec] = &[
     },
 ];
 
-/// The parameters.
+/// Values of the parameters; `literal` has replaced the defaults of some.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     period: Nanos,

@@ -46,7 +46,7 @@ const WINDOW: Nanos = Nanos::from_millis(5);
 /// A vCPU has an I/O task for so long after one was seen to wait.
 const HOSTS_FOR: Nanos = Nanos::from_secs(1);
 
-/// One vCPU.
+/// How one vCPU idles in its present period.
 #[derive(Clone, Copy, Default)]
 struct Balloon {
     /// It has an I/O task until then.

@@ -82,7 +82,7 @@ impl Default for ModelParams {
 /// A sub-region unit: one hot zone, or one and the zone behind it (Definition 4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// First sector.
+    /// The first sector of the hot zone.
     pub start: Lba,
     /// The sector after the last.
     pub end: Lba,
@@ -102,11 +102,11 @@ impl Unit {
 /// A hot zone, for `seekway inspect`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HotZone {
-    /// Its number.
+    /// Number of the zone, from 0 at the disk's beginning.
     pub zone: u64,
-    /// Its first sector.
+    /// Its first sector: its number times the zones' size.
     pub start: Lba,
-    /// Its density now.
+    /// Its density in the current window: requests, decayed by λ.
     pub density: f64,
     /// ST: the predicted interval.
     pub interval: Nanos,

@@ -113,7 +113,7 @@ impl Run {
         }
     }
 
-    /// Some read ends.
+    /// A read that `more` chooses ends; one in five fails.
     fn fill(&mut self, more: u32) {
         let ok = !more.is_multiple_of(5);
         let filling = self.naive.blocks.iter().filter(|(_, known)| known.filling);

@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// An operation ends.
+    /// Operation `at` ends; a prefetch that still waits begins or is dropped.
     fn end(&mut self, at: usize, ok: bool) {
         if let Op::Fetch { id, waiting: waiting @ true, .. } = &mut self.ops[at] {
             let id = *id;

@@ -45,7 +45,7 @@ fn propose(cache: &mut HostCache) -> Vec<FetchId> {
     std::iter::from_fn(|| cache.propose(NOW, 64)).collect()
 }
 
-/// xorshift64.
+/// One step of xorshift64 (Marsaglia); the state is never 0.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -60,7 +60,7 @@ pub fn specs() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name).chain(VARIANTS.iter().copied())
 }
 
-/// What arrives.
+/// A request before [`Engine::arrive`] gives it an id and a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub vm: VmId,

@@ -60,7 +60,7 @@ impl From<f64> for Bar {
 }
 
 impl Bars {
-    /// Draws them.
+    /// Draws the bars with axis and legend; a note says what is left out.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];

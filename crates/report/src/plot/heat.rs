@@ -40,9 +40,9 @@ pub struct HeatMap {
 /// A frame around part of the map, in the axes' units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
-    /// From and to.
+    /// Left and right edge, in the unit of the x axis.
     pub x: (f64, f64),
-    /// From and to.
+    /// Lower and upper edge, in the unit of the y axis.
     pub y: (f64, f64),
     pub label: String,
 }
@@ -55,7 +55,7 @@ struct Shades {
 }
 
 impl HeatMap {
-    /// Draws it.
+    /// Draws the map and its key; a note counts the values left out.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let left_out = self.values.iter().filter(|v| v.is_infinite() || **v < 0.0).count();

@@ -98,7 +98,7 @@ impl Slots {
 }
 
 impl Histogram {
-    /// Draws it.
+    /// Draws a panel for each series of which something was counted.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let mut shown: Vec<&(String, SeekBins)> =

@@ -14,16 +14,16 @@ const HEIGHT: f64 = 280.0;
 /// A line for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// To the right.
+    /// Horizontal axis, common to all series.
     pub x: Axis,
-    /// Upwards.
+    /// Vertical axis, common to all series.
     pub y: Axis,
     /// One line each. Points are joined in their order; a y of NaN makes a gap.
     pub series: Vec<Series>,
 }
 
 impl Lines {
-    /// Draws them.
+    /// Draws the lines, those of references below the others.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let all = || self.series.iter().flat_map(|s| s.points.iter().copied());

@@ -19,7 +19,7 @@ impl PointSample {
         PointSample { points_max: points_max.max(2), seen: 0, halvings: 0, kept: Vec::new() }
     }
 
-    /// Offers a point.
+    /// Offers the stream's next point; its number decides whether it is kept.
     pub fn push(&mut self, x: f64, y: f64) {
         let hash = mixed(self.seen);
         self.seen += 1;

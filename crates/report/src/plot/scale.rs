@@ -56,7 +56,7 @@ impl Axis {
         Axis { tight: true, ..Axis::linear(label, unit) }
     }
 
-    /// Zero included.
+    /// The same axis, which spans zero too; for axes of equal steps only.
     pub fn from_zero(self) -> Axis {
         Axis { from_zero: true, ..self }
     }
@@ -362,7 +362,7 @@ fn log_label(factor: f64, decade: i32) -> String {
     }
 }
 
-/// `10⁹`.
+/// A power of ten with its exponent raised, as `10⁹`.
 pub(super) fn power_of_ten(exponent: i32) -> String {
     let digits = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let sign = if exponent < 0 { "⁻" } else { "" };

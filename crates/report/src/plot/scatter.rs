@@ -24,9 +24,9 @@ const PANELS_MAX: usize = 16;
 /// A cloud of points for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scatter {
-    /// To the right.
+    /// Horizontal axis, common to all panels.
     pub x: Axis,
-    /// Upwards.
+    /// Vertical axis, fitted to the points of each panel.
     pub y: Axis,
     pub series: Vec<Series>,
     /// Whether they share one y axis.
@@ -52,7 +52,7 @@ struct PlacedSeries<'a> {
 }
 
 impl Scatter {
-    /// Draws it.
+    /// Draws circles if there are few points, and cells of pixels if there are many.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let mut shown: Vec<&Series> =

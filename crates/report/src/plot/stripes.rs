@@ -18,7 +18,7 @@ const STRETCHES_MAX: usize = 2000;
 /// Rows on one axis of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stripes {
-    /// Time.
+    /// Axis of time, common to all rows.
     pub axis: Axis,
     /// What the stretches and the marks are, for the legend.
     pub names: [String; 2],
@@ -28,7 +28,7 @@ pub struct Stripes {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Beside it.
+    /// Shown to the left of the row, shortened if it is long.
     pub name: String,
     /// Stretches, each from and to.
     pub stretches: Vec<(f64, f64)>,
@@ -37,7 +37,7 @@ pub struct Row {
 }
 
 impl Stripes {
-    /// Draws them.
+    /// Draws the rows from the top down, with their axis and a legend.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
         let rows = &self.rows[..self.rows.len().min(ROWS_MAX)];

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::{Align, Table, Tone};
 
-/// Between two columns.
+/// Spaces between two columns, or between a heading and its value.
 const GAP: usize = 2;
 /// Words longer than this may be broken to make a table fit.
 const WORD_MAX: usize = 16;

@@ -60,9 +60,9 @@ pub enum SimError {
     )]
     OutOfRange {
         vm: String,
-        /// First sector.
+        /// First sector of the request, on its VM's disk.
         start: u64,
-        /// Sectors.
+        /// Length of the request, in sectors.
         len: u64,
         /// Size of the VM's disk.
         capacity: u64,

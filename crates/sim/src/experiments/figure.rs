@@ -12,13 +12,13 @@ pub enum Figure {
     Lines {
         /// Axis to the right, with its unit.
         x: (String, String),
-        /// Is it logarithmic?
+        /// Whether the axis to the right is logarithmic.
         log_x: bool,
         /// Axis upwards, with its unit.
         y: (String, String),
-        /// Name and points.
+        /// Each line's name and its points, as (x, y).
         series: Vec<(String, Vec<(f64, f64)>)>,
-        /// Below it.
+        /// Text that is shown below the figure.
         caption: String,
     },
     /// Bars: groups, and for each series its name, values (with least and
@@ -29,14 +29,14 @@ pub enum Figure {
         /// Names beside the groups.
         groups: Vec<String>,
         series: Vec<BarSeries>,
-        /// Below it.
+        /// Text that is shown below the figure.
         caption: String,
     },
 }
 
 /// Bars of one colour.
 pub struct BarSeries {
-    /// In the legend.
+    /// Name that the legend shows for these bars.
     pub name: String,
     /// By group: mean, least, largest.
     pub bars: Vec<Option<(f64, f64, f64)>>,

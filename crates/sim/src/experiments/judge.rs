@@ -7,9 +7,9 @@
 pub enum Verdict {
     /// The ordering on every seed, at least half of the improvement.
     Holds,
-    /// Some of that.
+    /// The ordering in the mean only, or less than half of the improvement.
     InPart,
-    /// Not so here.
+    /// Not even the ordering in the mean.
     Refuted,
     /// A figure that no paper claims anything of, and that meets what is asked of it.
     Measured,
@@ -41,7 +41,7 @@ pub struct Row {
     pub ours: f64,
     /// Ours, least and largest over the seeds.
     pub range: (f64, f64),
-    /// Unit of both.
+    /// Unit of the three figures; empty if they have none.
     pub unit: &'static str,
     /// What became of the claim.
     pub verdict: Verdict,
@@ -191,7 +191,7 @@ impl Row {
         self
     }
 
-    /// Say more.
+    /// Adds a reason to `why`, after a semicolon.
     pub(super) fn because(mut self, why: impl AsRef<str>) -> Row {
         self.why = format!("{}; {}", self.why, why.as_ref());
         self

@@ -113,7 +113,7 @@ impl Default for HostSetup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cell {
     pub scenario: Arc<Scenario>,
-    /// Under which policy.
+    /// Specification of the policy, as `schedulers::build` takes it.
     pub policy: String,
     /// With which prefetcher in the host cache (`none` is one); without a cache if none.
     pub prefetch: Option<String>,
@@ -175,7 +175,7 @@ pub struct MeasuredDrive {
 /// What an experiment found.
 #[derive(Default)]
 pub struct Findings {
-    /// Row by row.
+    /// One for each claim that is judged, or figure that is measured.
     pub rows: Vec<Row>,
     /// What the reader should know: assumptions, findings.
     pub notes: Vec<String>,
@@ -183,7 +183,7 @@ pub struct Findings {
 }
 
 pub struct Experiment {
-    /// `pregather-read`.
+    /// Its name for `experiment run`, as `pregather-read`.
     pub name: &'static str,
     pub summary: &'static str,
     /// Where it stands in the paper.

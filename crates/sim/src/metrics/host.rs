@@ -59,6 +59,6 @@ impl VmHost {
 pub struct ProcessUsage {
     /// Its tag; `None` for all that is untagged.
     pub tag: Option<ProcessTag>,
-    /// Sectors and counts.
+    /// Its reads, and the sectors that were cached, missed or prefetched for it.
     pub usage: Usage,
 }

@@ -50,7 +50,7 @@ struct Entry {
 }
 
 impl Events {
-    /// `event` at `at`.
+    /// Schedules `event` for the time `at`, after those already asked for then.
     pub fn push(&mut self, at: Instant, event: Event) {
         self.asked += 1;
         self.heap.push(Reverse(Entry { at, order: self.asked, event }));

@@ -22,7 +22,7 @@ impl Tally {
         }
     }
 
-    /// So far.
+    /// The sum up to `now`, with the stretch that still lasts.
     pub fn at(&self, now: Instant) -> Nanos {
         self.since.map_or(self.sum, |since| self.sum + (now - since))
     }
@@ -74,7 +74,7 @@ impl LeastMoves {
         }
     }
 
-    /// Moves so far.
+    /// The least number of moves since the beginning or the last [`Self::restart`].
     pub fn moves(&self) -> u64 {
         self.moves
     }

@@ -24,7 +24,7 @@ pub struct PcpuResult {
     pub idle: Nanos,
     /// How often it went from one to another.
     pub switches: u64,
-    /// Slices begun.
+    /// Slices that vCPUs began on it, those cut short included.
     pub slices: u64,
 }
 
@@ -81,9 +81,9 @@ pub struct TaskResult {
     pub io: bool,
     /// CPU time that it had, what moves cost it apart.
     pub ran: Nanos,
-    /// Blocks.
+    /// Blocks that it took; for a guest's task, its waits for I/O.
     pub ios: u64,
-    /// Bytes.
+    /// Bytes of these blocks; zero for a guest's task.
     pub bytes: u64,
     /// From one block to the next, as the task sees it: with CPU time and absence.
     pub response: Times,

@@ -156,13 +156,13 @@ pub struct Ablation {
     /// heaviest user, `leave`, would have it. For [`Detector::Exact`] only; what ends a slice
     /// before its time, a wake-up that preempts, is not foreseen.
     pub foresight: Option<Nanos>,
-    /// Moves cost nothing.
+    /// Moves cost no CPU time, and no task has a cold cache after one.
     pub free_moves: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmSpec {
-    /// Shown in tables.
+    /// Name of the VM in tables and error messages.
     pub name: String,
     pub vcpus: u16,
     /// Its share of the processors against others'.
@@ -176,7 +176,7 @@ pub struct VmSpec {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskSpec {
-    /// Shown in tables.
+    /// Name of the task in tables and error messages.
     pub name: String,
     pub start: Start,
     /// vCPUs on which its owner lets it run, as numbers; all if it is empty.
@@ -189,7 +189,7 @@ pub struct TaskSpec {
 /// Where a task starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// On this vCPU.
+    /// On the vCPU of this number in its VM.
     On(u16),
     /// On any, by the seed.
     Any,
@@ -198,7 +198,7 @@ pub enum Start {
 /// What a task does; for ever, unless its guest has an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
-    /// Computes.
+    /// Computes without a pause, and does no I/O.
     Compute,
     /// Computes so much of the time, in bursts of this length, and sleeps between them.
     Partly {

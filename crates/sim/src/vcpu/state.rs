@@ -44,7 +44,7 @@ pub(super) enum On {
     Idle,
     /// It will choose a vCPU at this very instant.
     Choosing,
-    /// To that vCPU.
+    /// It switches to the vCPU of this number.
     Switching(usize),
     Running(usize),
 }
@@ -59,7 +59,7 @@ pub(super) struct Slice {
 
 pub(super) struct Vcpu {
     pub vm: usize,
-    /// In its VM.
+    /// Its number among the vCPUs of its VM.
     pub id: VcpuId,
     pub pcpu: usize,
     pub state: VcpuRunState,
@@ -222,7 +222,7 @@ pub(super) struct Vm {
     pub first: usize,
     pub vcpus: usize,
     pub tasks: std::ops::Range<usize>,
-    /// vCPUs that run.
+    /// Those of its vCPUs that have a processor now.
     pub running: VcpuSet,
     pub runs: usize,
     /// vCPUs that have nothing to run.
@@ -291,11 +291,11 @@ pub(super) enum Phase {
     New,
     /// Computes, for its own sake.
     Compute,
-    /// Sleeps.
+    /// Sleeps for a time, or until its guest wakes it.
     Sleep,
     /// Computes for a block that it will ask for.
     Prepare,
-    /// Waits for blocks.
+    /// Waits for its own blocks, or for I/O of its guest.
     Wait,
     /// Was woken, and takes what is there.
     Take,
@@ -358,7 +358,7 @@ pub(super) struct TaskTotals {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Io {
     pub by: Asker,
-    /// Submitted there.
+    /// The vCPU that submitted it, numbered over the whole machine.
     pub vcpu: usize,
     pub begun: Instant,
     pub asked: Instant,

@@ -132,7 +132,7 @@ impl From<&Params> for Config {
 struct Job {
     rng: Rng,
     order: Permutation,
-    /// Requests made.
+    /// Reads and writes that the job has asked for so far.
     made: u64,
     writes: u64,
     /// Sequential patterns: the next block of reads and of writes.

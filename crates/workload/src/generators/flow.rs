@@ -53,7 +53,7 @@ pub(super) enum Step {
     Pace,
     /// Computes; no call if zero.
     Compute(Nanos),
-    /// Pauses.
+    /// Sleeps for this long, at most until the load's end.
     Sleep(Nanos),
     /// Chooses a file of the set by popularity, and forgets all tosses.
     Choose,

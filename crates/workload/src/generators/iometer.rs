@@ -48,7 +48,7 @@ pub const GENERATOR: Generator = Generator {
 /// What a thread does when it is asked next.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
-    /// Take an arrival.
+    /// It takes the next arrival, and sleeps until that is due.
     Free,
     /// Slept until its arrival: make the request.
     Due,

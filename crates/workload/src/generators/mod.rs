@@ -64,7 +64,7 @@ pub struct Generator {
     /// Parameters that end the load, unless all of them are zero. Without any the load
     /// ends when its work is done.
     pub ends_by: &'static [&'static str],
-    /// Makes one.
+    /// Makes the application or the source from parameters and a seed.
     pub build: Build,
 }
 

@@ -22,7 +22,7 @@ impl Rng {
     pub fn new(seed: u64) -> Self {
         Rng(rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(seed))
     }
-    /// 64 random bits.
+    /// The next 64 bits of xoshiro256++.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -43,31 +43,31 @@ pub struct HandleSpec {
 /// The next system call of a thread. Offsets and lengths in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// pread
+    /// Reads `len` bytes of a file, as pread(2).
     Read {
-        /// Index into [`App::handles`].
+        /// Which handle: an index into [`App::handles`].
         handle: u32,
         /// Where in the file.
         offset: u64,
         len: u32,
     },
-    /// pwrite
+    /// Writes `len` bytes of a file, as pwrite(2).
     Write {
-        /// Index into [`App::handles`].
+        /// Which handle: an index into [`App::handles`].
         handle: u32,
         /// Where in the file.
         offset: u64,
         len: u32,
     },
-    /// fsync
+    /// Waits until the file's data and inode are written, as fsync(2).
     Fsync {
-        /// Index into [`App::handles`].
+        /// Which handle: an index into [`App::handles`].
         handle: u32,
     },
     /// open: the handle leads to this file from now on, with read-ahead as of
     /// a file just opened.
     Open {
-        /// Index into [`App::handles`].
+        /// Which handle: an index into [`App::handles`].
         handle: u32,
         /// Index into [`App::files`], or among the files brought along.
         file: u32,
@@ -76,7 +76,7 @@ pub enum Op {
     /// Nobody may have a call under way on it. The application must not read
     /// it before it has written it anew.
     Delete {
-        /// Index into [`App::files`].
+        /// Which file: an index into [`App::files`].
         file: u32,
     },
     /// Think, off the CPU.

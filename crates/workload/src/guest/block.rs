@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 /// What an I/O is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Fill page frames.
+    /// Reads into page frames, for a reader or ahead of one.
     Fill,
     /// Clean page frames; background write-back counts against its own limit.
     Clean {
         /// The flusher's, or that of an fsync or a commit?
         background: bool,
     },
-    /// O_DIRECT: no frames.
+    /// A read or write with O_DIRECT: it carries no page frames.
     Direct,
     /// The journal process: log, commit block, barrier.
     Journal,
@@ -31,19 +31,19 @@ pub struct Io {
     pub purpose: Purpose,
     /// Read, write or flush.
     pub op: Op,
-    /// Does somebody wait?
+    /// False only for background write-back, for which nobody waits.
     pub sync: bool,
     /// The process that it is done for.
     pub tag: Option<ProcessTag>,
     /// First sector on the image.
     pub sector: u64,
-    /// Sectors.
+    /// Length in sectors; 1 for a flush.
     pub sectors: u32,
     /// The file whose pages it carries ([`Purpose::Fill`], [`Purpose::Clean`]).
     pub file: u32,
     /// First page of that file.
     pub page: u32,
-    /// Pages.
+    /// Pages that it carries, from `page` on; zero if it carries none.
     pub pages: u32,
     /// Who is to be told: threads, by number, or the journal.
     pub waiters: Vec<u32>,

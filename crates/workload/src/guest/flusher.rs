@@ -15,16 +15,16 @@ pub(super) enum Reason {
     Background,
     /// These files have been dirty for too long.
     Expired,
-    /// Everything must go.
+    /// The last application is done, and all is written back (`sync_at_end`).
     Sync,
 }
 
-/// State of write-back.
+/// State of write-back on one disk: counters, and lists of files.
 #[derive(Debug)]
 pub(super) struct Flusher {
     /// Dirty pages in the guest.
     pub dirty: u32,
-    /// Pages under write-back.
+    /// Pages whose write-back has begun and not ended.
     pub under_way: u32,
     /// The flusher's own requests, queued or in flight.
     pub outstanding: u32,

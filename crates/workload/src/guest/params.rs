@@ -79,7 +79,7 @@ pub struct GuestParams {
     pub warm: bool,
     /// Largest read-ahead window, pages; 0 = none.
     pub read_ahead_pages: u32,
-    /// Largest request, pages.
+    /// Largest request to the virtual disk, in pages.
     pub request_pages: u32,
     /// Requests of one direction in the block layer.
     pub nr_requests: u32,
@@ -93,11 +93,11 @@ pub struct GuestParams {
     pub flush_interval: Nanos,
     /// Age at which the flusher writes a dirty file.
     pub expire: Nanos,
-    /// Journal mode.
+    /// The file system's journal mode, `data=` of ext3 and ext4.
     pub journal: JournalMode,
     /// Longest age of a transaction.
     pub commit: Nanos,
-    /// Flushes around commits.
+    /// The guest flushes its disk around commits and after fsync.
     pub barrier: bool,
     /// Granularity of time stamps.
     pub mtime: Nanos,
@@ -109,7 +109,7 @@ pub struct GuestParams {
     /// and QEMU's cache=none (`REQ_SYNC` of an O_DIRECT write); else only those
     /// for which somebody in the guest waits.
     pub host_direct: bool,
-    /// Virtual CPUs.
+    /// Virtual CPUs of the guest, 1 to 256.
     pub vcpus: u32,
     /// CPU time of a system call.
     pub cpu_op: Nanos,
@@ -117,7 +117,7 @@ pub struct GuestParams {
     pub cpu_page: Nanos,
     /// Extents of each file.
     pub pieces: u32,
-    /// Requests carry tags.
+    /// Requests carry the tag of the process that they are done for.
     pub tags: bool,
     /// Sync when the last application is done.
     pub sync_at_end: bool,

@@ -47,7 +47,7 @@ pub(super) struct Running {
     brought: Option<Brought>,
 }
 
-/// The guest's vCPUs.
+/// Who models the guest's vCPUs: the guest itself, or somebody else.
 pub(super) enum Cpus {
     /// Nobody ever takes them away: when each is free.
     Own(Vec<Instant>),

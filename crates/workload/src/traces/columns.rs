@@ -104,7 +104,7 @@ impl ParseLine for Fiu {
     }
 }
 
-/// `lba sectors W|R`
+/// Parses the request in a line of FIU: `lba sectors W|R`.
 fn fiu_request(c: &mut Cursor<'_>) -> Result<(u64, u64, Op), Fault> {
     let start = c.u64("a sector number")?;
     c.space(BLANK)?;

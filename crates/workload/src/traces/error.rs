@@ -84,7 +84,7 @@ impl fmt::Display for Reason {
 pub enum Place {
     /// A text format: both count from one; the column counts bytes.
     Line {
-        /// Line number.
+        /// Number of the line, from one.
         line: u64,
         /// Byte in the line.
         column: u64,

@@ -4,11 +4,11 @@ use super::Record;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 
-/// Requests in columns.
+/// The requests of a trace, with a vector for each field.
 pub struct Kept {
     at_ns: Vec<u64>,
     start: Vec<u64>,
-    /// At most [`super::REQUEST_SECTORS_MAX`].
+    /// Length, at most [`super::REQUEST_SECTORS_MAX`], which fits in 32 bits.
     sectors: Vec<u32>,
     volume: Vec<u32>,
     process: Vec<u32>,
@@ -35,7 +35,7 @@ impl Kept {
         }
     }
 
-    /// Takes one more.
+    /// Adds a request after all others.
     pub(super) fn push(&mut self, record: &Record) {
         let op = OPS.iter().position(|op| *op == record.op).expect("all operations are listed");
         self.at_ns.push(record.at.get());

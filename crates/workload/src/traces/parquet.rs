@@ -54,7 +54,7 @@ const COLUMNS: [&str; 9] = [
 pub(super) struct ParquetDecoder {
     batches: ParquetRecordBatchReader,
     columns: Option<Columns>,
-    /// In the batch.
+    /// The next row to decode, of the batch in `columns`, from zero.
     row: usize,
     /// Of the file, from one.
     number: u64,
@@ -76,7 +76,7 @@ enum PlaceColumns {
     Bytes(Numbers, Numbers),
 }
 
-/// Whole numbers.
+/// A column of whole numbers, as 64-bit integers and as the file has it.
 struct Numbers {
     /// Null also where the file has a number that does not fit.
     values: Int64Array,
@@ -215,7 +215,7 @@ impl Columns {
 }
 
 impl Numbers {
-    /// Times become nanoseconds.
+    /// Converts a column to 64-bit integers; times become nanoseconds.
     fn of(name: &str, column: &ArrayRef) -> Result<Numbers, ArrowError> {
         let is_time = name == "time_ns";
         let counted = match column.data_type() {

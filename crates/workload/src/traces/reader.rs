@@ -24,7 +24,7 @@ const CPUS_MAX: usize = 1024;
 /// How a trace is to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceOptions {
-    /// `None`: detect it.
+    /// Format of the trace; `None` detects it from its content and name.
     pub format: Option<Format>,
     /// Which events of a blktrace are the requests.
     pub blktrace_event: BlktraceEvent,
@@ -204,7 +204,7 @@ impl TraceReader {
         &self.path
     }
 
-    /// Detected or given.
+    /// The format that was given, or else detected.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -391,7 +391,7 @@ fn read_error(path: &str, compression: Option<Compression>, source: io::Error) -
     }
 }
 
-/// `trace` of `dir/trace.csv.gz`.
+/// File name up to its first dot: `trace` of `dir/trace.csv.gz`.
 fn stem(name: &str) -> String {
     let file = Path::new(name).file_name().map_or(name.into(), |f| f.to_string_lossy());
     let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("trace");

@@ -5,7 +5,7 @@ use super::{Format, Record};
 use seekway_policy::request::Op;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 
-/// Requests by operation.
+/// How many requests there are of each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)] // The names say it.
 pub struct OpCounts {
@@ -47,9 +47,9 @@ pub struct Skipped {
 pub struct VolumeStats {
     /// Its requests by operation.
     pub ops: OpCounts,
-    /// Sectors read.
+    /// Sectors of all its reads, added up.
     pub read: Sectors,
-    /// Sectors written.
+    /// Sectors of all its writes, added up.
     pub written: Sectors,
     /// The sector after the last that any request touched: the least capacity
     /// that a disk needs to take them.
@@ -82,7 +82,7 @@ pub struct TraceStats {
 }
 
 impl TraceStats {
-    /// Requests handed on.
+    /// Requests handed on, of all operations together.
     pub const fn requests(&self) -> u64 {
         self.ops.total()
     }
@@ -136,7 +136,7 @@ impl ScannedVolume {
 /// What one pass over a whole trace has found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scan {
-    /// Detected or given.
+    /// The format that was given, or else detected.
     pub format: Format,
     /// In the order of their first appearance: the volume numbers of records.
     pub volumes: Vec<ScannedVolume>,

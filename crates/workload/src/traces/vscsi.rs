@@ -50,7 +50,7 @@ fn is_scsi(layout: Layout, record: &[u8]) -> bool {
     u16_at(record, layout.cmd) <= 0xff
 }
 
-/// Decodes either version.
+/// Decodes records of version 1 or 2, as `layout` has it.
 pub(super) struct VscsiDecoder {
     buffer: Buffer,
     layout: Layout,

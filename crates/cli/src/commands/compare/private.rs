@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// The private disks of a load's VMs.
 pub struct PrivateDisks {
-    /// By VM.
+    /// One for each VM of the load, in their order.
     disks: Vec<PrivateDisk>,
     /// By VM: the first that is alike, with a disk that is as slow.
     like: Vec<usize>,

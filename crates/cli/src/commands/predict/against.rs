@@ -17,7 +17,7 @@ const RUNS_MAX: usize = 100_000;
 /// The one policy of a trace of which each request waited for the one before.
 const ONE_AT_A_TIME: &str = "one at a time";
 
-/// What `--against` names.
+/// What a prediction is compared with, as `--against` names it.
 pub enum Against {
     /// Another profile, by its name or path.
     Profile(String),

@@ -11,7 +11,7 @@ const INPUT_MAX: usize = 500;
 /// What follows from a key.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Draw again.
+    /// Draw the view again; nothing is asked of the daemon.
     Draw,
     /// Ask this of the daemon.
     Ask(Request),

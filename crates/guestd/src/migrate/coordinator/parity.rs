@@ -202,7 +202,7 @@ struct Replay {
     tasks: Arc<Tasks<Fake>>,
     loads: Scripted,
     calls: Arc<Mutex<Vec<Call>>>,
-    /// Actions under way.
+    /// Actions that the policy asked for and that have not ended.
     actions: BTreeMap<TaskId, Action>,
     _dir: tempfile::TempDir,
 }

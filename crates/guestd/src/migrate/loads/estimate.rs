@@ -47,9 +47,9 @@ pub struct Load {
     pub waited: Nanos,
     /// Time for which it ran.
     pub ran: Nanos,
-    /// I/Os that ended.
+    /// I/Os that ended, as estimated from its turns on processors.
     pub ios: u32,
-    /// Their time.
+    /// Time that these took together, that in earlier windows included.
     pub io_time: Nanos,
 }
 
@@ -66,7 +66,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// From now on.
+    /// Takes the first counters; loads count from these on.
     pub fn new(first: Counters) -> Estimate {
         Estimate { last: first, waits: 0, sleeps: 0, pending: Nanos::ZERO }
     }

@@ -24,7 +24,7 @@ const FEW: usize = 8;
 /// What is known of each process, and how far the round is.
 #[derive(Debug)]
 pub struct Search {
-    /// Not this one.
+    /// Process whose threads are left out: the agent's own.
     except: i32,
     known: BTreeMap<i32, Process>,
     /// The first round only learns what each has done so far.

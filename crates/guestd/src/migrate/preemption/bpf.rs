@@ -49,7 +49,7 @@ struct Absence {
 
 /// Absences of each vCPU that the programs keep.
 const PAST: usize = 8;
-/// Bits of `quiet`.
+/// Bits of [`Vcpu::quiet`], as in `edges.h`: these edges ring no bell.
 const QUIET_LOSS: u64 = 1;
 const QUIET_BACK: u64 = 2;
 

@@ -26,7 +26,7 @@ pub enum Clock {
     Missing,
 }
 
-/// Reads it.
+/// Reads the steal time of each vCPU from `/proc/stat`.
 #[derive(Debug)]
 pub struct Steal {
     file: File,
@@ -83,7 +83,7 @@ fn kvm_clock_ticks() -> bool {
         && !has_word("/proc/cmdline", "no-steal-acc")
 }
 
-/// Documentation/virt/kvm/x86/cpuid.rst.
+/// Whether KVM offers steal time: CPUID, Documentation/virt/kvm/x86/cpuid.rst.
 #[cfg(target_arch = "x86_64")]
 fn kvm_offers_steal_time() -> bool {
     use std::arch::x86_64::{__cpuid, CpuidResult};

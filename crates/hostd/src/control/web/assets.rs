@@ -4,7 +4,7 @@
 #[derive(PartialEq, Eq, Debug)]
 pub struct Asset {
     pub path: &'static str,
-    /// Content-Type.
+    /// Value of the header Content-Type.
     pub kind: &'static str,
     pub bytes: &'static [u8],
 }

@@ -37,7 +37,7 @@ pub struct Attached {
 pub struct FailedDisk {
     /// As it was asked for.
     pub config: DiskConfig,
-    /// Why not.
+    /// The error of the last attempt to serve it, as text.
     pub error: String,
 }
 

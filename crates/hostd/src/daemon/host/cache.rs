@@ -31,7 +31,7 @@ struct Following {
     source: MemorySource,
     /// What the source said of stalls when it told of pressure last.
     stalled_us: u64,
-    /// Ends with it.
+    /// The thread that watches the memory; it ends when this is dropped.
     _thread: Sizer,
 }
 

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 const NAMES_MAX: usize = 256;
 /// The attribute "common name" (2.5.4.3) in DER.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-/// Tags of DER.
+/// Tags of DER (X.690, 8.1.2) that a subject consists of.
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;

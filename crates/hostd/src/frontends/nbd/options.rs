@@ -45,17 +45,17 @@ pub enum ProtocolError {
     /// Bit set in the client's flags that we did not offer.
     #[error("the client's handshake flags {0:#x} are none that were offered")]
     Flags(u32),
-    /// Not `IHAVEOPT`.
+    /// An option began with this number instead of `IHAVEOPT`.
     #[error("an option began with {0:#x}, not with IHAVEOPT")]
     Magic(u64),
-    /// Longer than [`OPTION_LEN_MAX`].
+    /// The data of an option are longer than [`OPTION_LEN_MAX`].
     #[error("option {option} has {len_bytes} bytes, more than {OPTION_LEN_MAX}")]
     TooLong {
         option: u32,
         /// The length that the client gave.
         len_bytes: u32,
     },
-    /// More than [`OPTIONS_MAX`].
+    /// The client sent more than [`OPTIONS_MAX`] options in one negotiation.
     #[error("more than {OPTIONS_MAX} options without an end of the negotiation")]
     TooMany,
     /// `NBD_OPT_EXPORT_NAME` has no reply for errors.

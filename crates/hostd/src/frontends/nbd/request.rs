@@ -12,9 +12,9 @@ pub const HEADER_LEN: usize = 28;
 /// A request as the client wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// `CMD_FLAG_…`.
+    /// Bits `CMD_FLAG_…`; those that the command does not take are refused.
     pub flags: u16,
-    /// `CMD_…`.
+    /// Number `CMD_…`; one that is not known is refused.
     pub command: u16,
     /// The client's name for it, repeated in the reply.
     pub cookie: u64,
@@ -83,7 +83,7 @@ pub struct Action {
     pub op: Op,
     /// Durable before the reply.
     pub fua: bool,
-    /// Write-zeroes may deallocate.
+    /// Write-zeroes may deallocate: `CMD_FLAG_NO_HOLE` is not set.
     pub unmap: bool,
 }
 

@@ -22,7 +22,7 @@ pub enum ServeError {
     TimedOut,
     #[error("NBD connection: {0}")]
     Io(#[source] io::Error),
-    /// TLS failed.
+    /// rustls refuses a handshake or a record of the client's.
     #[error("NBD connection: TLS: {0}; do client and server trust each other's certificates?")]
     Tls(#[from] rustls::Error),
     /// The disk's reactor has ended meanwhile.
@@ -49,7 +49,7 @@ impl From<io::Error> for ServeError {
 pub enum Socket {
     /// Over a unix socket.
     Unix(UnixStream),
-    /// Over TCP.
+    /// Over TCP, by which no descriptors can come.
     Tcp(TcpStream),
 }
 

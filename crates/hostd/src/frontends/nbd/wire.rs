@@ -7,7 +7,7 @@ pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
 pub const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
 /// Before every reply to an option.
 pub const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Before every request.
+/// Before every request of the transmission.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// Before every simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
@@ -19,26 +19,26 @@ pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 /// No 124 zeroes after the reply to `OPT_EXPORT_NAME`.
 pub const FLAG_NO_ZEROES: u16 = 1 << 1;
 
-/// Options.
+/// Options: choose an export and begin its transmission, with no reply for errors.
 pub const OPT_EXPORT_NAME: u32 = 1;
-/// End the negotiation.
+/// End the negotiation; the server acknowledges and hangs up.
 pub const OPT_ABORT: u32 = 2;
 /// Names of the exports.
 pub const OPT_LIST: u32 = 3;
-/// Go on encrypted.
+/// Begin TLS; what was agreed on before counts no more.
 pub const OPT_STARTTLS: u32 = 5;
-/// Describe an export.
+/// Describe an export without beginning its transmission.
 pub const OPT_INFO: u32 = 6;
 /// Describe an export and begin its transmission.
 pub const OPT_GO: u32 = 7;
-/// Replies in chunks.
+/// Ask for structured replies, which come in chunks.
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
 /// Which metadata contexts there are.
 pub const OPT_LIST_META_CONTEXT: u32 = 9;
 /// Chooses the metadata contexts that block status reports.
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 
-/// Replies to options.
+/// Replies to options: the last one to an option that succeeds.
 pub const REP_ACK: u32 = 1;
 pub const REP_SERVER: u32 = 2;
 /// One piece of information on an export.
@@ -50,7 +50,7 @@ pub const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
 pub const REP_ERR_POLICY: u32 = 1 << 31 | 2;
 /// The option's data make no sense.
 pub const REP_ERR_INVALID: u32 = 1 << 31 | 3;
-/// Only over TLS.
+/// The option is refused as long as there is no TLS.
 pub const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
 /// There is no such export.
 pub const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
@@ -58,14 +58,14 @@ pub const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
 /// Pieces of information on an export: size and flags.
 pub const INFO_EXPORT: u16 = 0;
 pub const INFO_NAME: u16 = 1;
-/// Text for humans.
+/// A text for humans, sent only when the client asks for it.
 pub const INFO_DESCRIPTION: u16 = 2;
 /// Least, preferred and greatest length of a request.
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
 /// Flags of the transmission; this one is always set.
 pub const TF_HAS_FLAGS: u16 = 1 << 0;
-/// Writes are refused.
+/// Writes, trims and write-zeroes are refused.
 pub const TF_READ_ONLY: u16 = 1 << 1;
 /// There is a flush.
 pub const TF_SEND_FLUSH: u16 = 1 << 2;
@@ -80,7 +80,7 @@ pub const TF_SEND_DF: u16 = 1 << 7;
 /// A flush covers the completed writes of all connections.
 pub const TF_CAN_MULTI_CONN: u16 = 1 << 8;
 
-/// Commands.
+/// Commands: the reply brings the data of the range.
 pub const CMD_READ: u16 = 0;
 /// Followed by its data.
 pub const CMD_WRITE: u16 = 1;
@@ -114,7 +114,7 @@ pub const REPLY_TYPE_ERROR: u16 = 1 << 15 | 1;
 
 /// States of an extent in `base:allocation`: not allocated.
 pub const STATE_HOLE: u32 = 1 << 0;
-/// Reads as zeroes.
+/// The extent reads as zeroes, as every hole does here.
 pub const STATE_ZERO: u32 = 1 << 1;
 
 /// The one metadata context that there is.
@@ -137,7 +137,7 @@ pub const REQUEST_LEN_MAX: u32 = 32 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum NbdError {
-    /// Not permitted.
+    /// EPERM: the disk is read-only, or the system denies access.
     Perm = 1,
     Io = 5,
     /// Out of memory or of room for more requests.
@@ -146,9 +146,9 @@ pub enum NbdError {
     Inval = 22,
     /// No space left, or behind the end.
     NoSpc = 28,
-    /// Too long.
+    /// EOVERFLOW: a read or write of more than [`REQUEST_LEN_MAX`] bytes.
     Overflow = 75,
-    /// Not supported.
+    /// EOPNOTSUPP: the system does not support the operation.
     NotSup = 95,
     Shutdown = 108,
 }

@@ -55,7 +55,7 @@ const RETRIES_MAX: u32 = 16;
 type Wish = (Doorbell, SyncSender<io::Result<IoUring>>);
 /// The thread that makes rings, once there is one.
 static MAKER: OnceLock<Sender<Wish>> = OnceLock::new();
-/// Its stack.
+/// Stack of the thread that makes rings, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
 /// Start the thread that makes rings for those that may not: a connection, or a reactor, that was

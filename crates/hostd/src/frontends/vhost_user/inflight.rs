@@ -45,13 +45,13 @@ pub enum InflightError {
     /// It is not large enough for what it is said to hold.
     #[error("an inflight record of {have} bytes for {queues} queues of {size}, which take {need}")]
     Size {
-        /// Bytes there are.
+        /// Bytes that the VMM names, at most those that the file has.
         have: u64,
-        /// Bytes needed.
+        /// Bytes that the records of so many queues take.
         need: u64,
         /// Queues it is said to hold.
         queues: u16,
-        /// Entries of each.
+        /// Entries that each queue is said to have.
         size: u16,
     },
     /// Someone could take the memory away under us.

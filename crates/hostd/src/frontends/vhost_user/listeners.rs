@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// VHOST_USER_SET_BACKEND_REQ_FD.
+/// VHOST_USER_SET_BACKEND_REQ_FD: the VMM hands over a channel for our messages.
 pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];

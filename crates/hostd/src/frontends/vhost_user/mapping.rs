@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// Of linux/magic.h.
+/// File systems whose files are mapped, by `f_type` (`linux/magic.h`).
 const TMPFS_MAGIC: u32 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
 

@@ -67,7 +67,7 @@ struct Region {
 /// What descriptors point into.
 #[derive(Default)]
 pub struct GuestMemory {
-    /// Of each region.
+    /// The mapping of each region, which knows whether memory was taken away.
     mappings: Vec<Arc<Mapping>>,
     map: GuestMemoryMmap,
     /// Dropped with it, which its [`Memory`] sees.
@@ -190,7 +190,7 @@ impl Memory {
         Ok(Memory::new(regions, map))
     }
 
-    /// Is there any?
+    /// True when the VMM shares no region of memory.
     pub fn is_empty(&self) -> bool {
         self.map.num_regions() == 0
     }

@@ -51,7 +51,7 @@ pub struct Closed {
 pub struct Wiring {
     /// For messages: the disk and the number of the queue.
     pub name: String,
-    /// On which disk.
+    /// The disk whose requests come by the virtqueue.
     pub disk: DiskId,
     /// The guest kicks here.
     pub kick: Doorbell,

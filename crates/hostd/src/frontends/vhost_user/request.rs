@@ -35,9 +35,9 @@ const SEGMENT_BYTES: usize = 16;
 /// A descriptor: address, length, flags, next.
 const DESCRIPTOR_BYTES: usize = 16;
 
-/// Status: done.
+/// Status: the request was carried out (VIRTIO 1.2, 5.2.6).
 pub const STATUS_OK: u8 = blk::VIRTIO_BLK_S_OK as u8;
-/// Status: failed.
+/// Status: the request failed or makes no sense (VIRTIO 1.2, 5.2.6).
 pub const STATUS_IOERR: u8 = blk::VIRTIO_BLK_S_IOERR as u8;
 /// Status: the device does not do this.
 pub const STATUS_UNSUPP: u8 = blk::VIRTIO_BLK_S_UNSUPP as u8;
@@ -51,7 +51,7 @@ pub enum BrokenChain {
     /// A descriptor's number is not below the size of its table.
     #[error("descriptor {0} does not exist")]
     Index(u16),
-    /// VIRTIO 1.2, 2.7.5.3.1.
+    /// VIRTIO 1.2, 2.7.5.3.1: a table that a driver must not make.
     #[error("an indirect table that is empty, cut short, inside another, or followed by more")]
     Indirect,
     /// No memory of the guest there.

@@ -45,7 +45,7 @@ impl Parts {
 /// Why a ring cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrokenRing {
-    /// VIRTIO 1.2, 2.7.13.3.1.
+    /// VIRTIO 1.2, 2.7.13.3.1: more entries are made available than the ring has.
     #[error("the available index {index} is more than {size} ahead of {seen}")]
     Index {
         /// The index that the guest wrote.

@@ -35,7 +35,7 @@ pub enum Broken {
 /// What becomes of a request that was handed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// [`Vring::done`] follows.
+    /// It is under way; a call of [`Vring::done`] follows.
     Submitted,
     /// It is over, with this status.
     Refused(u8),
@@ -60,7 +60,7 @@ struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
-    /// Ours.
+    /// Taken from the available ring, and not done yet.
     InFlight,
     /// Done, and the guest has not been shown.
     Done,
@@ -79,7 +79,7 @@ pub struct Setup {
     pub parts: Parts,
     /// Entries, a power of two, at most [`super::ring::SIZE_MAX`].
     pub size: u16,
-    /// VIRTIO_F_EVENT_IDX was negotiated.
+    /// VIRTIO_F_EVENT_IDX was negotiated: each side says at which index to notify it.
     pub event_idx: bool,
     /// Where to begin in the available ring; a record of requests in flight
     /// knows better.

@@ -152,7 +152,7 @@ impl Drop for Frames {
     }
 }
 
-/// RLIMIT_MEMLOCK in words.
+/// What RLIMIT_MEMLOCK allows, in words for an error message.
 fn memlock_limit() -> String {
     // SAFETY: the struct is plain, and the call fills it.
     let mut limit = unsafe { std::mem::zeroed::<libc::rlimit>() };

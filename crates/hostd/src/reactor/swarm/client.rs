@@ -28,7 +28,7 @@ pub struct Client {
     socket: UnixStream,
     structured: bool,
     requests: BTreeMap<u64, Request>,
-    /// Not sent yet.
+    /// Bytes of requests that are not sent yet.
     outgoing: Vec<u8>,
     /// Received, not understood yet.
     incoming: Vec<u8>,

@@ -9,7 +9,7 @@ type Sector = [u8; SECTOR_BYTES];
 /// A file or device with a write cache.
 #[derive(Default)]
 pub struct Content {
-    /// What reads find.
+    /// What reads find: the last write to each sector.
     data: Vec<u8>,
     /// What is there after a power failure, but for `cached`.
     durable: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Zeroes.
+    /// A file of so many zeroes, all of them durable.
     pub fn new(bytes: usize) -> Content {
         let (data, durable) = (vec![0; bytes], vec![0; bytes]);
         Content { data, durable, ..Content::default() }
@@ -84,7 +84,7 @@ impl Content {
         }
     }
 
-    /// The power fails.
+    /// The power fails: each sector keeps one of its cached writes, or none.
     pub fn power_fails(&mut self, random: &mut Random) {
         for (number, written) in std::mem::take(&mut self.cached) {
             let survivor = random.index(written.len() + 1);

@@ -26,7 +26,7 @@ impl Notes {
         self.time
     }
 
-    /// Requests so far.
+    /// Requests that were given a number so far.
     pub fn requests(&self) -> u64 {
         self.requests
     }

@@ -30,7 +30,7 @@ const RECV: u8 = 27;
 pub struct Faults {
     pub fails: u64,
     pub short: u64,
-    /// EAGAIN, EINTR.
+    /// I/O fails with EAGAIN or EINTR.
     pub again: u64,
     /// A multishot poll ends.
     pub disarms: u64,
@@ -90,7 +90,7 @@ struct Sqe {
     rest: [u64; 4],
 }
 
-/// The kernel's state.
+/// A simulated kernel: its clock, its files, and what the reactor waits for.
 pub struct Kernel {
     pub now: Instant,
     pub faults: Faults,
@@ -195,7 +195,7 @@ impl Kernel {
         self.now = Instant::ZERO;
     }
 
-    /// The power fails.
+    /// The power fails: the process dies, and files lose what is not durable.
     pub fn power_fails(&mut self) {
         self.kill();
         for file in &mut self.files {

@@ -1,7 +1,7 @@
 //! Random numbers that are the same for the same seed, one row of them for each step of a seed:
 //! a step that is left out changes none of the others'.
 
-/// xorshift64* (Vigna 2016).
+/// xorshift64 (Marsaglia 2003) with the factor of xorshift64* (Vigna 2016).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -38,7 +38,7 @@ impl Random {
         n > 0 && self.below(n) == 0
     }
 
-    /// One of these.
+    /// One of `all`, each equally likely; panics if there is none.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.index(all.len())]
     }

@@ -41,7 +41,7 @@ const PATIENCE_TURNS: usize = 200;
 /// How long a child of another test may take from its fork to its exec.
 const FORK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The daemon's process.
+/// The daemon's process, of which only one reactor is simulated.
 struct Daemon {
     reactor: Reactor,
     handle: Handle,

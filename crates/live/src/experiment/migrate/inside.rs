@@ -23,7 +23,7 @@ pub struct Counts {
 /// Times of reads, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Response {
-    /// On average.
+    /// Arithmetic mean, as fio measures it.
     pub mean_ms: f64,
     /// One in a hundred takes longer.
     pub p99_ms: f64,

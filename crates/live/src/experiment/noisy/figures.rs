@@ -6,7 +6,7 @@ use seekway_client::Load;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A scene, measured.
+/// What the rounds of one scene gave.
 #[derive(Clone, Debug)]
 pub struct NoisyFigures {
     pub scene: NoisyScene,
@@ -25,7 +25,7 @@ pub struct NoisyRound {
     pub beside: Vec<Measured>,
 }
 
-/// One measurement.
+/// One measurement of the quiet VM, of the flood, or of both.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NoisyWindow {
     pub quiet: Option<VmSample>,

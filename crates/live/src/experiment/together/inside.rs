@@ -9,7 +9,7 @@ use crate::guest::Guest;
 use serde::Serialize;
 use serde_json::Value;
 
-/// `seekway-guest tag`.
+/// The command of `seekway-guest` that gives tags.
 const TAG: &str = "tag";
 
 /// A guest with its application.
@@ -38,7 +38,7 @@ pub struct LoadFigures {
 /// What compute tasks and agents have done, or do in a window.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Progress {
-    /// The guest's time.
+    /// Time by the guest's clock (`/proc/uptime`), in seconds.
     pub seconds: f64,
     /// The counters were read within so many seconds, at the beginning and at the end of a window:
     /// `seconds` may be wrong by as much.
@@ -52,7 +52,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A second.
+    /// What compute tasks hashed, in MiB a second of the guest's time.
     pub fn mib_s(&self) -> f64 {
         self.mib / self.seconds
     }

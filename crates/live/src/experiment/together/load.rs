@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Of every guest. Sparse: what is read are zeros, in the emulated device's time.
 pub(super) const IMAGE_BYTES: u64 = 16 << 30;
-/// The database's table.
+/// Size of the database's table, at the beginning of its disk.
 const TABLE_BYTES: u64 = 8 << 30;
 /// What a stream reads of its disk in one round: more than it can.
 const FILM_BYTES: u64 = 2 << 30;
@@ -26,7 +26,7 @@ pub enum Load {
     Files,
     /// A stream through the page cache.
     Video,
-    /// Compute tasks alone.
+    /// Compute tasks alone: the guest's application does no I/O.
     Build,
 }
 

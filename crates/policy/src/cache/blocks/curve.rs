@@ -176,11 +176,11 @@ impl Curve {
 
 /// What a VM has a claim to, in frames.
 pub(super) struct Claim<'a> {
-    /// Its share.
+    /// Its weight's share of all frames.
     pub share: u64,
     /// What it needs whatever it finds there; at most its share.
     pub least: u64,
-    /// What it has.
+    /// Frames that it holds now.
     pub held: u64,
     pub curve: &'a mut Curve,
 }

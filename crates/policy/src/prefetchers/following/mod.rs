@@ -51,7 +51,7 @@ use table::{PROVEN_READS, Ref, Table, Vm};
 /// Sectors of one proposal: what a stream gets before it is another's turn.
 const TURN: u64 = 256;
 
-/// What both take.
+/// This parameter and those below are the same for `vio` and `flashy`.
 pub(super) const INTERVAL: ParamSpec = ParamSpec {
     key: "interval",
     kind: Kind::DurationOr("continuous"),

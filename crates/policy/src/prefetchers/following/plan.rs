@@ -23,7 +23,7 @@ pub(super) struct Plan {
 pub(super) struct Outcome {
     /// The reader came to them.
     pub used: u64,
-    /// It went elsewhere.
+    /// The reader went elsewhere before it came to them.
     pub wasted: u64,
 }
 

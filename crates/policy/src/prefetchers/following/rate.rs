@@ -59,9 +59,9 @@ const THRESHOLD: f64 = 0.60;
 const THRESHOLD_MIN: f64 = 0.5;
 /// The rules and the interval that runs.
 pub(super) struct Rate {
-    /// `None`: continuous.
+    /// T, how often the pace is set; `None` in the continuous form.
     interval: Option<Nanos>,
-    /// `None`: auto.
+    /// Linear share above which streams are armed; `None` for `threshold=auto`.
     threshold: Option<f64>,
     feedback: f64,
     /// Furthest ahead of a reader, in sectors.

@@ -23,7 +23,7 @@ pub(super) const REACH: u64 = 4096;
 /// A stretch of the disk, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    /// First sector.
+    /// The first sector of the stretch.
     pub start: u64,
     /// The one after the last.
     pub end: u64,
@@ -38,9 +38,9 @@ impl Run {
 /// Where the next reads are expected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pattern {
-    /// After the last.
+    /// From the end of the last run on, ascending.
     Up,
-    /// Before it.
+    /// Before the start of the last run, descending.
     Down,
     /// Records of `len` sectors, each `jump` sectors from the one before.
     Stride { jump: i64, len: u64 },
@@ -58,15 +58,15 @@ pub(super) enum Relation {
 /// What of a stream's reads followed its pattern, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
-    /// All reads.
+    /// All that was read, by the pattern or not.
     pub read: u64,
     /// Those that followed the pattern.
     pub linear: u64,
     /// What of these reached the disk.
     pub missed: u64,
-    /// Consecutive ones.
+    /// The part of `linear` that ascended: consecutive reads.
     up: u64,
-    /// Reverse ones.
+    /// The part of `linear` that descended: reverse reads.
     down: u64,
     /// Proposed for the stream.
     pub proposed: u64,

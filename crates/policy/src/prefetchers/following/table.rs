@@ -52,7 +52,7 @@ pub(super) struct FollowedStream {
     pub plan: Plan,
     /// Is it being prefetched for?
     pub armed: bool,
-    /// Aggressiveness S.
+    /// Aggressiveness S, 0.25 to 4 (algorithms.md, section 6).
     pub scale: f64,
     /// How far ahead of its reader it is kept, in sectors; 0 while it is not armed.
     pub window: u64,
@@ -95,7 +95,7 @@ pub(super) struct Set {
     pub runs: Runs,
 }
 
-/// A VM's streams.
+/// A VM's streams, and what is counted for all of them.
 pub(super) struct Vm {
     pub capacity: u64,
     sets: Vec<Option<Set>>,
@@ -183,7 +183,7 @@ impl Table {
         Some((set.as_mut()?, usize::from(at.way)))
     }
 
-    /// A stream.
+    /// A stream; `None` when its VM has left since.
     pub fn stream(&mut self, at: Ref) -> Option<&mut FollowedStream> {
         let (set, way) = self.get_mut(at)?;
         set.streams.get_mut(way)

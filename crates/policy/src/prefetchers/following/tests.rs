@@ -58,7 +58,7 @@ impl Scene {
         self.wait(ms(1));
     }
 
-    /// One that hits.
+    /// A read that hits; then a millisecond passes.
     fn hit(&mut self, tag: u16, start: u64, len: u64) {
         self.access(tag, start, len, 0, 0);
         self.wait(ms(1));

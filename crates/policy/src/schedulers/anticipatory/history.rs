@@ -27,7 +27,7 @@ impl Mean {
 /// What is kept of an issuer.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Issuer {
-    /// Its synchronous requests.
+    /// Its synchronous requests that are queued, and those in flight.
     pub queued: u32,
     pub in_flight: u32,
     /// When its last synchronous request completed.

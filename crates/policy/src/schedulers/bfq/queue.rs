@@ -16,7 +16,7 @@ const SAMPLES_VALID: u64 = 80;
 /// How often the share of time without requests is halved.
 const INTENSITY_SPAN: Nanos = Nanos::from_millis(200);
 
-/// `BFQ_RQ_SEEKY`.
+/// Is the request a seek by [`SEEK_LONG`] (`BFQ_RQ_SEEKY`)?
 pub(super) fn seeky(rotational: bool, last: Option<Lba>, request: &Request) -> bool {
     let start = request.extent.start();
     let distance = last.map_or(start.distance(Lba::ZERO), |last| start.distance(last));
@@ -60,7 +60,7 @@ pub(super) struct Queue {
     pub fifo: ExpiryQueue,
     /// The sector after its last dispatch.
     pub position: Option<Lba>,
-    /// Commands in flight.
+    /// Its commands on the device; requests that share one count once.
     pub in_flight: u32,
     /// It is to be served, or served.
     pub busy: bool,

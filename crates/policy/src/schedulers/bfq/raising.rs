@@ -27,7 +27,7 @@ impl Queue {
         self.raising.since = now;
     }
 
-    /// `switch_back_to_interactive_wr`.
+    /// From soft real time back to interactive (`switch_back_to_interactive_wr`).
     fn back_to_interactive(&mut self, now: Instant, span: Nanos) {
         self.raising.factor = FACTOR;
         self.raising.soft = false;

@@ -59,7 +59,7 @@ impl Rate {
         self.rotational
     }
 
-    /// Sectors a second.
+    /// The peak rate as it is estimated now, rounded down.
     pub fn sectors_a_second(&self) -> u64 {
         (self.peak * 1_000_000) >> SHIFT
     }

@@ -68,7 +68,7 @@ impl Tree {
         &mut self.entities[queue as usize]
     }
 
-    /// A new queue.
+    /// A new queue, without requests; an older one of that number is forgotten.
     pub fn add(&mut self, queue: u32, weight: u64) {
         if self.entities.len() <= queue as usize {
             self.entities.resize_with(queue as usize + 1, Entity::default);
@@ -148,7 +148,7 @@ impl Tree {
         }
     }
 
-    /// `bfq_update_fin_time_enqueue`.
+    /// Sets the finish by the budget, and queues by it (`bfq_update_fin_time_enqueue`).
     fn place(&mut self, queue: u32, backshifted: Option<u64>) {
         let now = self.virtual_now;
         let entity = &mut self.entities[queue as usize];

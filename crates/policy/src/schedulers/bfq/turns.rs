@@ -76,7 +76,7 @@ impl Bfq {
         self.heaviest.set(id, counts.then_some(Reverse(queue.weight)));
     }
 
-    /// `idling_boosts_thr_without_issues`.
+    /// Does idling raise throughput, no raised queue busy (`idling_boosts_thr_without_issues`)?
     pub(super) fn idling_boosts(&self, id: u32) -> bool {
         let queue = &self.queues[id as usize];
         let rotational = self.rate.rotational();
@@ -86,7 +86,7 @@ impl Bfq {
         boosts && self.raised_busy == 0
     }
 
-    /// `idling_needed_for_service_guarantees`.
+    /// Do shares or raised weights need idling (`idling_needed_for_service_guarantees`)?
     fn idling_needed(&self, id: u32) -> bool {
         let queue = &self.queues[id as usize];
         let raised = queue.is_raised()
@@ -105,7 +105,7 @@ impl Bfq {
         self.queues[id as usize].sorted.is_empty() && self.better_to_idle(id)
     }
 
-    /// `bfq_may_expire_for_budg_timeout`.
+    /// Is its time over, and may that end its turn (`bfq_may_expire_for_budg_timeout`)?
     fn may_time_out(&self, now: Instant, id: u32) -> bool {
         let entity = self.tree.get(id);
         let much_left = entity.budget_left() >= entity.budget / 3;
@@ -249,7 +249,7 @@ impl Bfq {
         self.receive(id, more);
     }
 
-    /// `__bfq_bfqq_recalc_budget`.
+    /// Sets the next budget by why the turn has ended (`__bfq_bfqq_recalc_budget`).
     fn recalculate_budget(&mut self, id: u32, reason: Reason) {
         let (min, most) = (self.min_budget(), self.max_budget);
         let service = self.tree.get(id).service;

@@ -42,7 +42,7 @@ const TRIAL_MAX: u32 = 256;
 const GAPS_MAX: u16 = 64;
 /// Gaps that must have been seen before they are believed.
 const GAPS_MIN: u16 = 4;
-/// Fixed-point one.
+/// The probability 1, with 16 binary digits behind the point.
 const ONE: i64 = 1 << 16;
 
 /// How long after a command its successor came.
@@ -147,7 +147,7 @@ pub struct Busdriver {
     next_watch: usize,
     /// By VM: commands that began something new, and those that went on.
     classes: Vec<[Class; 2]>,
-    /// Commands sent.
+    /// Commands sent so far, reads and writes.
     sent: u64,
     /// Queued reads that are successors: the commands sent when they became so.
     successors: Slots<u64>,
@@ -227,7 +227,7 @@ impl Busdriver {
         self.successors.remove(id).map(|sent| sent == self.sent)
     }
 
-    /// A command begins.
+    /// A command is sent: successors that stay queued will go late.
     pub fn begin(&mut self) {
         self.sent += 1;
     }

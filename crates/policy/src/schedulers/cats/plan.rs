@@ -18,7 +18,7 @@ use crate::queues::{LbaQueue, Pool, Queued};
 use crate::request::{Op, Request, RequestId};
 use crate::units::Lba;
 
-/// The plan.
+/// The order that the last table gave, and how far it was followed.
 pub struct Plan {
     /// Most reads in it.
     max: usize,
@@ -35,7 +35,7 @@ pub struct Plan {
     joined: bool,
     /// Requests that have to go before another one is made for more reads than it takes.
     rest: usize,
-    /// Plans made.
+    /// Plans made so far, shown as the metric `plans`.
     pub made: u64,
 }
 

@@ -33,7 +33,7 @@ struct Candidate {
     arrived: Instant,
 }
 
-/// The shadow cache.
+/// The spans that the drive's segments are believed to hold.
 pub struct Shadow {
     segment: Sectors,
     prefetch: Sectors,

@@ -71,7 +71,7 @@ pub(super) struct Queue {
     pub fifo: ExpiryQueue,
     /// The sector after its last dispatch, from which the choose rule counts.
     pub position: Option<Lba>,
-    /// Commands in flight.
+    /// Its commands on the device; requests that share one count once.
     pub in_flight: u32,
     pub think: Think,
     /// Worth idling for, by its seeks and its think time.
@@ -116,7 +116,7 @@ impl Queue {
         }
     }
 
-    /// `cfq_update_io_seektime`.
+    /// Notes whether an arriving request is a long seek (`cfq_update_io_seektime`).
     pub fn learn_seek(&mut self, request: &Request) {
         let start = request.extent.start();
         let distance = self.last_end.map_or(Sectors::ZERO, |end| start.distance(end));

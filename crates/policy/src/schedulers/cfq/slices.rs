@@ -130,7 +130,7 @@ impl Cfq {
         last && !think.is_longer_than(self.idle)
     }
 
-    /// `cfq_update_idle_window`.
+    /// Decides anew whether the queue is worth idling for (`cfq_update_idle_window`).
     pub(super) fn update_idle_window(&mut self, id: QueueId) {
         let (idle, old) = (self.idle, self.config.old);
         let queue = self.queue_mut(id);

@@ -80,7 +80,7 @@ impl Cost {
     fn plus(self, more: Cost) -> Cost {
         Cost { all: self.all + more.all, writes: self.writes + more.writes }
     }
-    /// At least nothing.
+    /// The difference; neither figure goes below zero.
     fn less(self, some: Cost) -> Cost {
         let less = u64::saturating_sub;
         Cost { all: less(self.all, some.all), writes: less(self.writes, some.writes) }
@@ -128,7 +128,7 @@ pub struct Flash {
     parts: u64,
 }
 
-/// No VM.
+/// Stands where the number of a VM would, for none.
 const NOBODY: usize = usize::MAX;
 
 impl Flash {

@@ -4,7 +4,7 @@ use super::reserves::Reserves;
 use super::targets::Targets;
 use crate::request::VmId;
 
-/// Of all VMs.
+/// How reservations are met, all VMs of the device together.
 pub fn metrics(reserves: &Reserves, sink: &mut dyn FnMut(&'static str, f64)) {
     sink("reservations_met", reserves.met());
     sink("by_reservation", reserves.served as f64);

@@ -21,7 +21,7 @@ use crate::units::{Instant, Sectors};
 /// Binary digits behind the point of a tag: a tag grows with any weight.
 const FRACTION: u32 = 32;
 
-/// Cost over weight.
+/// Cost over weight, with [`FRACTION`] binary digits behind the point.
 type Tag = u128;
 
 /// The next command of a VM.
@@ -60,7 +60,7 @@ impl Account {
 /// Those that divide the device, or what a group has of it.
 #[derive(Default)]
 struct Level {
-    /// Those with work.
+    /// Members with work, by their finish tag and the order of service.
     backlog: KeyedHeap<(Tag, u64)>,
     /// The highest start tag of a command that went.
     reached: Tag,
@@ -75,7 +75,7 @@ struct Vm {
 struct GroupAccount {
     account: Account,
     vms: Level,
-    /// Attached VMs.
+    /// Its attached VMs, with work or without; it ends with the last.
     members: u32,
 }
 

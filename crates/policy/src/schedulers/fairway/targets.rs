@@ -44,7 +44,7 @@ struct Target {
     full_since: Option<Instant>,
     /// Until when the target is given up.
     rests_until: Instant,
-    /// See [`State`]; nanoseconds.
+    /// As in [`State`]: a part of requests here, nanoseconds in the next two.
     missed: f64,
     p99: f64,
     best: Option<f64>,

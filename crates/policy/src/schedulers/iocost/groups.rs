@@ -21,7 +21,7 @@ pub(super) enum Head {
     Blocked,
 }
 
-/// A VM (`ioc_gq`).
+/// A VM's weights, budget and virtual time (`ioc_gq`).
 #[derive(Default)]
 pub(super) struct Group {
     /// Changes whenever the VM leaves, so that late completions find out.

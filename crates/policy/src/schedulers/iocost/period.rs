@@ -44,7 +44,7 @@ pub(super) fn adjustment(level: i32) -> u64 {
 /// Device virtual time (vtime): how fast it runs, and in which period it is.
 pub(super) struct Clock {
     pub running: bool,
-    /// Periods so far.
+    /// Number of the period: how many have ended before it.
     pub number: u64,
     pub period: Nanos,
     /// When the period began.
@@ -155,7 +155,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Misses in millionths.
+    /// Misses of reads (0) or of writes (1), in millionths, rounded up.
     fn missed_ppm(&self, write: usize) -> u64 {
         let all = self.met[write] + self.missed[write];
         (self.missed[write] * MILLION).div_ceil(all.max(1))
@@ -183,7 +183,7 @@ impl IoCost {
         }
     }
 
-    /// `ioc_timer_fn`.
+    /// Ends a period: donates unused shares and adjusts the rate (`ioc_timer_fn`).
     fn end_period(&mut self, now: Instant) {
         let vnow = self.clock.virtual_now(now);
         self.check_groups(now, vnow);
@@ -323,7 +323,7 @@ impl IoCost {
         *level = (*level).clamp(-1_000, 1_000);
     }
 
-    /// `ioc_adjust_base_vrate`.
+    /// Moves the base rate by the busy level, within its bounds (`ioc_adjust_base_vrate`).
     fn adjust_rate(&mut self, lagging: bool) {
         let (level, rate) = (self.clock.busy_level, self.clock.base_rate);
         if level == 0 || level < 0 && lagging {

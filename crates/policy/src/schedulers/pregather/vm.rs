@@ -178,7 +178,7 @@ impl Average {
         let mean = if sample > mean { mean + step / 8 } else { mean - step / 8 };
         Average { mean, deviation: deviation - deviation / 8 + step / 8 }
     }
-    /// The mean, rounded.
+    /// The mean, rounded to the nearest nanosecond.
     pub fn mean(&self) -> Nanos {
         Nanos::new((self.mean + 128) >> 8)
     }

@@ -13,11 +13,11 @@ use crate::queues::Pool;
 use crate::request::{RequestId, VmId};
 use crate::units::{Instant, Nanos};
 
-/// One VM.
+/// What one VM has pending, and its credits.
 pub struct Channel {
     weight: u64,
     pub pending: Pending,
-    /// L'_i.
+    /// L'_i: credits that it has now (algorithms.md, section 4).
     pub credits: u64,
     /// Credits allotted and consumed since the last replenishment.
     allotted: u64,
@@ -89,7 +89,7 @@ pub struct LastPeriod {
 pub struct Channels {
     /// Original deadlines of reads and writes.
     expire: [Nanos; 2],
-    /// By VM.
+    /// By number of the VM; `None` where none is attached.
     channels: Vec<Option<Channel>>,
     /// By what rule credits were given last.
     rule: Rule,

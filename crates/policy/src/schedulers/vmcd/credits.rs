@@ -10,7 +10,7 @@ pub struct Claim {
     pub vm: u16,
     /// Its requests times its weight, at least 1.
     pub demand: u64,
-    /// Its credits.
+    /// What [`allot`] gives it; the value before does not count.
     pub credits: u64,
 }
 

@@ -18,7 +18,7 @@ pub type Standing = (Virtual, u64);
 /// Its standing and its VM: an order without equals.
 pub type Place = (Virtual, u64, u16);
 
-/// One VM.
+/// What one VM has pending, and the device time that it has used.
 pub struct Channel {
     pub weight: u64,
     pub pending: Pending,

@@ -131,7 +131,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Nothing is limited.
+    /// Is no rate limited, so that there is no bucket?
     pub(super) fn is_none(&self) -> bool {
         self.buckets.is_empty()
     }

@@ -13,13 +13,13 @@ use std::num::{NonZeroU32, NonZeroU64};
 pub const RATE_MAX: u64 = 1_000_000_000_000_000;
 /// Shortest and longest burst.
 pub const BURST_LENGTH_MIN: Nanos = Nanos::from_millis(1);
-/// See [`BURST_LENGTH_MIN`].
+/// Longest burst: as long as any parameter that is a duration.
 pub const BURST_LENGTH_MAX: Nanos = crate::params::DURATION_MAX;
 /// Length of a burst where none is given (as in QEMU and libvirt).
 pub const BURST_LENGTH_DEFAULT: Nanos = Nanos::from_secs(1);
 /// Least and highest target of latency.
 pub const LATENCY_MIN: Nanos = Nanos::from_micros(1);
-/// See [`LATENCY_MIN`].
+/// Highest target of latency: a minute.
 pub const LATENCY_MAX: Nanos = Nanos::from_secs(60);
 /// Longest name of a group, in bytes.
 pub const GROUP_NAME_BYTES_MAX: usize = 64;
@@ -29,7 +29,7 @@ pub const GROUP_NAME_BYTES_MAX: usize = 64;
 pub enum Scope {
     /// Reads and writes together.
     Total,
-    /// Reads alone.
+    /// Reads alone; flushes are counted nowhere.
     Read,
     /// Writes, discards and write-zeroes alone.
     Write,
@@ -40,16 +40,16 @@ pub enum Scope {
 pub enum Unit {
     /// I/O operations; see [`Limits::ios`].
     Iops,
-    /// Bytes.
+    /// Bytes of its extent, also for discards and write-zeroes.
     Bytes,
 }
 
 /// The direction of a request, as limits see it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Direction {
-    /// From the disk.
+    /// From the disk to the guest.
     Read,
-    /// To the disk.
+    /// To the disk: writes, discards and write-zeroes.
     Write,
 }
 
@@ -118,7 +118,7 @@ pub struct Burst {
 pub struct Limits {
     pub(super) rates: [[Option<Rate>; 3]; 2],
     pub(super) io_size_bytes: Option<NonZeroU64>,
-    /// A disk's reservation.
+    /// What a disk is to have at least; a group has none.
     pub reserve: Reserve,
     /// The time within which 99 of 100 requests of a disk are to be done.
     pub latency: Option<Nanos>,
@@ -162,7 +162,7 @@ impl Limits {
     }
 }
 
-/// See [`Limits::ios`].
+/// I/Os that so many bytes count as: see [`Limits::ios`].
 pub(super) fn ios(io_size_bytes: Option<NonZeroU64>, bytes: u64) -> u64 {
     match io_size_bytes {
         Some(size) if bytes > size.get() => bytes.div_ceil(size.get()),
@@ -193,7 +193,7 @@ impl GroupName {
              not at the front), at most {GROUP_NAME_BYTES_MAX}"
         )))
     }
-    /// The name.
+    /// The name as [`GroupName::new`] took it.
     pub fn as_str(&self) -> &str {
         &self.0
     }

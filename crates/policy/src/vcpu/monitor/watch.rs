@@ -24,7 +24,7 @@ pub(in crate::vcpu) enum State {
     Idle,
 }
 
-/// One vCPU.
+/// What the signs of one vCPU have told so far.
 #[derive(Clone, Debug)]
 pub(in crate::vcpu) struct Watch {
     pub state: State,
@@ -63,7 +63,7 @@ pub(in crate::vcpu) struct Watch {
 /// What a sign has told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vcpu) enum News {
-    /// Nothing new.
+    /// It is in the same state as before the sign.
     None,
     /// It does not run any more.
     Left,
@@ -327,7 +327,7 @@ impl Watch {
         self.slices.all().len()
     }
 
-    /// Slices seen.
+    /// Slices whose length was learned so far.
     pub fn slices(&self) -> u64 {
         self.slices.seen
     }

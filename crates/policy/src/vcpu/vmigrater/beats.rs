@@ -35,9 +35,9 @@ const SHARED_FOR: Nanos = Nanos::from_secs(2);
 /// Does anybody take our vCPUs away?
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SharingEstimate {
-    /// The last absence.
+    /// When a vCPU last came back from an absence.
     last: Option<Instant>,
-    /// Yes, until then.
+    /// Until when the vCPUs are taken to be shared; `None`: they are not.
     until: Option<Instant>,
     /// Edges are told; there are no beats.
     exact: bool,

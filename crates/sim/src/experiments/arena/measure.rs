@@ -113,7 +113,7 @@ pub struct Figures {
     pub values: [Option<f64>; Measure::COUNT],
     /// Share of the time in which the policy kept the device idle with work queued.
     pub withheld: f64,
-    /// Data requests completed.
+    /// Reads and writes completed, of all VMs together.
     pub requests: f64,
     /// Was a VM's load over before the run was? Its figures are then of another load.
     pub ended_early: bool,

@@ -117,7 +117,7 @@ fn score(n: usize, policy: &str, scenes: &[SceneResult]) -> Score {
     }
 }
 
-/// Zero for nothing.
+/// The arithmetic mean; zero if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count.max(1))

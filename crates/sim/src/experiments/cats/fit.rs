@@ -104,7 +104,7 @@ pub(super) fn read_ahead(profile: &str) -> Result<ReadAhead, String> {
 struct Reader {
     device: Box<dyn DeviceModel>,
     now: Instant,
-    /// Places given out.
+    /// Places given out so far, in both halves of the device together.
     used: u64,
 }
 

@@ -87,7 +87,7 @@ fn total(r: &RunResult, figure: impl Fn(&VmCpu) -> f64) -> f64 {
     machine(r).vms.iter().map(figure).sum()
 }
 
-/// Moves made.
+/// Moves of tasks between vCPUs, summed over all VMs.
 pub(super) fn moves(r: &RunResult) -> f64 {
     total(r, |vm| vm.moves as f64)
 }

@@ -140,7 +140,7 @@ fn accuracy_follows(options: &Options, results: &Results) -> Row {
     row.because(PAPER_ON.form())
 }
 
-/// Spearman's, without ties.
+/// Spearman's rank correlation of two lists of one length, neither with ties.
 fn rank_correlation(a: &[f64], b: &[f64]) -> f64 {
     let rank = |values: &[f64], at: usize| {
         values.iter().filter(|v| v.total_cmp(&values[at]).is_lt()).count() as f64

@@ -109,7 +109,7 @@ pub(super) struct Access {
     pub pattern: &'static str,
     /// Block size, with its unit.
     pub block: &'static str,
-    /// Requests outstanding.
+    /// Requests outstanding at a time: fio's `iodepth`.
     pub depth: u32,
     /// O_DIRECT, as Iometer opens its file; else through the guest's page
     /// cache with its read-ahead.

@@ -97,7 +97,7 @@ mod tests {
         assert!(hz.iter().any(|&ns| tick.get().abs_diff(ns) < 1000), "{tick:?}");
     }
 
-    /// As for `steal`.
+    /// The kernel's verifier follows each loop over the vCPUs, as for `steal`.
     #[test]
     fn the_programs_load_for_any_number_of_vcpus() {
         for vcpus in [1, 2, 4, 17, VCPUS_MAX] {

@@ -11,7 +11,7 @@ const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
 /// What is received at once for a payload alone: what a client has to send in the time that it has
 /// for it.
 const PIECE_BYTES_MAX: usize = 1 << 20;
-/// `IORING_RECVSEND_POLL_FIRST`.
+/// `IORING_RECVSEND_POLL_FIRST`: wait for data before the first attempt to receive.
 const POLL_FIRST: u16 = 1;
 
 /// A message header with room for a payload and the inbox.

@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 
 /// What belongs to a request besides its header.
 pub enum Data {
-    /// Nothing.
+    /// No data: the operation has none, or the request is refused.
     None,
     /// Data that are read or written.
     Buffer(Buffer),
@@ -18,7 +18,7 @@ pub enum Data {
 
 /// A request under way.
 pub struct Slot {
-    /// As it came.
+    /// The header as the client sent it.
     pub request: Request,
     /// What it asks of the reactor, if anything.
     pub action: Action,

@@ -128,7 +128,7 @@ impl Rig {
         }
     }
 
-    /// A request comes.
+    /// The header of a request for the disk's first `len` bytes comes.
     fn request(&mut self, command: u16, len: u32) {
         self.put(0, command, len);
         self.event(RECEIVE, HEADER_LEN as i32);

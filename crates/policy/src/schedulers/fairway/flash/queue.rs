@@ -35,7 +35,7 @@ impl Queue {
             (read, write) => read.or(write),
         }
     }
-    /// Nothing is queued.
+    /// Is neither a read nor anything else queued?
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty()
     }

@@ -67,7 +67,7 @@ struct Bench {
     due: Vec<(Instant, usize)>,
     places: Vec<u64>,
     got: Vec<Got>,
-    /// The longest command.
+    /// Time of the longest command so far, in nanoseconds.
     longest: u64,
 }
 

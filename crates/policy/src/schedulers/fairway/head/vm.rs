@@ -33,7 +33,7 @@ struct Class {
 pub struct Vm {
     /// Tells a VM from the one that had its number before.
     pub serial: u64,
-    /// Reads, and writes.
+    /// Its reads at [`READS`], all that is no read at [`WRITES`].
     classes: [Class; 2],
     /// The device time that writes may have before the next read, in nanoseconds, and whether
     /// they have it now.
@@ -112,7 +112,7 @@ impl Vm {
         Vm { serial, last_service: now, ..Vm::default() }
     }
 
-    /// Nothing queued.
+    /// Is no request queued? Some may be on the device.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -166,7 +166,7 @@ proptest! {
         }
     }
 
-    /// No text panics.
+    /// No text of up to 80 characters makes a parser panic.
     #[test]
     fn any_text_is_answered(text in "\\PC{0,80}") {
         let _ = (DiskLimits::parse(&text), parse_group(&text), Limits::parse(&text));
