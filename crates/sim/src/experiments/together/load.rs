@@ -209,7 +209,7 @@ pub(super) const DISKS: [Disk; 4] = [
         mean_asked: 1.4,
         is_throughput_asked: true,
         settle_ms: 2_000,
-        measured_ms: 3_000,
+        measured_ms: 12_000,
     },
     Disk {
         name: "array",
