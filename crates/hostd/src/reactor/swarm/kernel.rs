@@ -348,9 +348,8 @@ type Mover = unsafe extern "C" fn(
 /// The buffers are of this process.
 unsafe fn move_bytes(mover: Mover, ours: &[iovec], buffers: &[iovec]) -> usize {
     let counts = (ours.len() as libc::c_ulong, buffers.len() as libc::c_ulong);
-    let moved = unsafe {
-        mover(libc::getpid(), ours.as_ptr(), counts.0, buffers.as_ptr(), counts.1, 0)
-    };
+    let moved =
+        unsafe { mover(libc::getpid(), ours.as_ptr(), counts.0, buffers.as_ptr(), counts.1, 0) };
     let error = io::Error::last_os_error();
     assert!(moved >= 0 || error.raw_os_error() == Some(libc::EFAULT), "moving bytes: {error}");
     moved.max(0) as usize
