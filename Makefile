@@ -123,8 +123,9 @@ SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
 	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
-lint: ## formatting, clippy, and cargo-deny: licences, banned crates, sources
+lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and whether planted faults apply
 	@scripts/install-deps packages
+	@for fault in crates/hostd/src/reactor/swarm/planted/*.patch; do git apply --check $$fault || exit 1; done
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
