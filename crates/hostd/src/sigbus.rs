@@ -218,20 +218,21 @@ pub fn is_lost(buffers: &[libc::iovec]) -> bool {
         })
 }
 
-/// The kernel did not find all of these buffers (EFAULT): is it because memory of theirs was taken
-/// away? Touches each page, so not for the data path.
+/// Is memory of these buffers missing, of which the kernel says that it did not find all (EFAULT)?
+/// Touches each page up to the first that is missing: for errors only.
 ///
 /// # Safety
-/// The buffers are mapped, as [`Watch::new`] asks it.
+/// The buffers are mapped, and watched where their memory can be taken away ([`Watch::new`]).
 pub unsafe fn are_missing(buffers: &[libc::iovec]) -> bool {
-    for buffer in buffers {
-        let (at, page_bytes) = (buffer.iov_base.cast::<u8>(), 4096);
-        for offset in (0..buffer.iov_len).step_by(page_bytes).chain(buffer.iov_len.checked_sub(1)) {
-            // SAFETY: inside of the buffer.
-            unsafe { at.add(offset).read_volatile() };
-        }
-    }
-    is_lost(buffers)
+    let is_missing = |buffer: &libc::iovec, offset| {
+        // SAFETY: inside of the buffer.
+        unsafe { buffer.iov_base.cast::<u8>().add(offset).read_volatile() };
+        is_lost(std::slice::from_ref(buffer))
+    };
+    buffers.iter().any(|buffer| {
+        let last = buffer.iov_len.checked_sub(1);
+        (0..buffer.iov_len).step_by(4096).chain(last).any(|offset| is_missing(buffer, offset))
+    })
 }
 
 /// Put a chunk before the others in the list. Only with [`FREE`] held.

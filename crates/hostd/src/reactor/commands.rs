@@ -349,8 +349,9 @@ impl Core {
                 return self.submit_io(index);
             }
             // SAFETY: the jobs' ports keep the buffers until the I/O has ended.
-            let is_of_guest = errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
-            if syncs && !is_of_guest {
+            let is_of_guest =
+                || errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
+            if syncs && !is_of_guest() {
                 disk.image.sync_failed(errno);
             }
             return self.io_failed(index, Errno(errno));

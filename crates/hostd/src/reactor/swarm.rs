@@ -108,6 +108,8 @@ fn all(seeds: impl Iterator<Item = u64>) {
                 all.requests += done.requests;
                 all.kills += done.kills;
                 all.cuts += done.cuts;
+                all.shortages += done.shortages;
+                all.losses += done.losses;
                 all.moves += done.moves;
                 all.power_fails += done.power_fails;
                 continue;
@@ -123,13 +125,15 @@ fn all(seeds: impl Iterator<Item = u64>) {
             list.join(",")
         );
     }
-    let Done { requests, kills, cuts, moves, power_fails, .. } = all;
+    let Done { requests, kills, cuts, shortages, losses, moves, power_fails, .. } = all;
     eprintln!(
         "{ran} seeds: {requests} requests, {kills} kills, {moves} moves of guests, \
-         {cuts} that lost memory, {power_fails} power failures"
+         {cuts} that lost memory, {shortages} shortages, {losses} failed flushes before a restart, \
+         {power_fails} power failures"
     );
     // A simulation in which nothing happens finds nothing.
     assert!(ran < 100 || moves > ran / 20 && cuts > ran / 10);
+    assert!(ran < 100 || shortages > ran / 10 && losses > ran / 10);
     assert!(ran < 100 || requests > 50 * ran && kills > ran / 2 && power_fails > ran / 10);
 }
 

@@ -237,22 +237,25 @@ pub mod shortage {
     thread_local! {
         /// Holds that are still granted to VMMs of this thread; `None` for all.
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+        static HAS_COME: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Refuse all holds of this thread but the next few; `None` for none.
     pub fn comes_after(holds: Option<u64>) {
         LEFT.set(holds);
+        HAS_COME.set(false);
     }
 
-    /// Has something been refused?
+    /// Has a hold been refused?
     pub fn has_come() -> bool {
-        LEFT.get() == Some(0)
+        HAS_COME.get()
     }
 
     /// Is this hold refused?
     pub(super) fn is_here() -> bool {
         let left = LEFT.get();
         LEFT.set(left.map(|left| left.saturating_sub(1)));
+        HAS_COME.set(HAS_COME.get() || left == Some(0));
         left == Some(0)
     }
 }

@@ -320,7 +320,7 @@ fn gather(buffers: &[iovec], len: usize) -> Vec<u8> {
     let mut bytes = vec![0u8; len];
     let to = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
     // SAFETY: an I/O's buffers live until its completion; what is missing is not touched.
-    let there = unsafe { move_bytes(libc::process_vm_readv, &[to], buffers) };
+    let there = unsafe { move_bytes(libc::process_vm_readv, to, buffers) };
     bytes.truncate(there);
     bytes
 }
@@ -329,7 +329,7 @@ fn gather(buffers: &[iovec], len: usize) -> Vec<u8> {
 fn copy_out(bytes: &[u8], buffers: &[iovec]) -> usize {
     let from = iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: as above, and nothing is written to `bytes`.
-    unsafe { move_bytes(libc::process_vm_writev, &[from], buffers) }
+    unsafe { move_bytes(libc::process_vm_writev, from, buffers) }
 }
 
 type Mover = unsafe extern "C" fn(
@@ -346,10 +346,10 @@ type Mover = unsafe extern "C" fn(
 ///
 /// # Safety
 /// The buffers are of this process.
-unsafe fn move_bytes(mover: Mover, ours: &[iovec], buffers: &[iovec]) -> usize {
-    let counts = (ours.len() as libc::c_ulong, buffers.len() as libc::c_ulong);
-    let moved =
-        unsafe { mover(libc::getpid(), ours.as_ptr(), counts.0, buffers.as_ptr(), counts.1, 0) };
+unsafe fn move_bytes(mover: Mover, ours: iovec, buffers: &[iovec]) -> usize {
+    let count = buffers.len() as libc::c_ulong;
+    // SAFETY: the caller's word; the kernel looks at each address.
+    let moved = unsafe { mover(libc::getpid(), &raw const ours, 1, buffers.as_ptr(), count, 0) };
     let error = io::Error::last_os_error();
     assert!(moved >= 0 || error.raw_os_error() == Some(libc::EFAULT), "moving bytes: {error}");
     moved.max(0) as usize

@@ -81,6 +81,10 @@ pub struct Done {
     pub kills: u64,
     /// Guests whose memory was taken away.
     pub cuts: u64,
+    /// Steps in which a VMM had used up what it may hold.
+    pub shortages: u64,
+    /// Images that were refused because a flush had failed.
+    pub losses: u64,
     /// Guests that have moved to another VMM.
     pub moves: u64,
     pub power_fails: u64,
@@ -242,6 +246,7 @@ impl World {
         match open(&disk.path, false) {
             Ok(_) if has_failed_flush => Err("that a flush had failed was forgotten".into()),
             Err(ImageError::LostWrites { .. }) if has_failed_sync => {
+                self.done.losses += 1;
                 open(&disk.path, true).map_err(|e| e.to_string())
             }
             opened => opened.map_err(|e| e.to_string()),
@@ -301,6 +306,7 @@ impl World {
             self.guests[number].cut_memory(&mut apart);
             self.done.cuts += 1;
         }
+        self.done.shortages += u64::from(shortage::has_come());
         let is_short = apart.once_in(plan.shortages);
         shortage::comes_after(is_short.then(|| apart.below(12)));
         self.happen(random)
