@@ -41,7 +41,8 @@ impl Plan {
         let mut apart = random.apart();
         Plan {
             cuts: apart.one_of(&[0, 0, 50]),
-            shortages: apart.one_of(&[0, 0, 20]),
+            // Few steps hold anything.
+            shortages: apart.one_of(&[0, 0, 3]),
             policy: random.one_of(&policies),
             prefetcher: random.once_in(2).then_some(prefetcher),
             throttle: random.once_in(10),
