@@ -195,11 +195,6 @@ impl Memory {
         self.map.num_regions() == 0
     }
 
-    /// Address and length of each region in the guest.
-    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.map.iter().map(|region| (region.start_addr().0, region.len()))
-    }
-
     /// Where a ring of `size` entries is in host memory, whose descriptors,
     /// available and used rings are at these addresses of the VMM's.
     pub fn parts(&self, addresses: [u64; 3], size: u16) -> Result<Parts, MisplacedRing> {

@@ -174,6 +174,11 @@ impl Session {
         }
     }
 
+    /// Hand the queues to the reactor of which all is there.
+    fn start_those_ready(&mut self) -> Result<()> {
+        (0..self.queues.len()).try_for_each(|index| self.start_if_ready(index))
+    }
+
     /// Hand a queue to the reactor when all is there that it takes.
     fn start_if_ready(&mut self, index: usize) -> Result<()> {
         let queue = &self.queues[index];
@@ -183,6 +188,12 @@ impl Session {
             return Ok(());
         };
         if !queue.enabled || queue.running.is_some() || self.memory.is_empty() {
+            return Ok(());
+        }
+        // QEMU shows the log after the queues when it connects in the middle of a migration. What
+        // is written before would be in no log, and a connection that ends then takes the
+        // knowledge of it along.
+        if config::logs(self.features) && self.log.is_none() {
             return Ok(());
         }
         let parts = self.memory.parts(addresses, size).map_err(refuse)?;
@@ -295,18 +306,6 @@ impl Session {
         }
     }
 
-    /// Note here what is written to the guest's memory.
-    fn use_log(&mut self, log: DirtyLog) {
-        let log = Arc::new(log);
-        let before = self.log.replace(log.clone());
-        self.update_logging();
-        let had_log = before.is_some();
-        // A VMM that connects anew in the middle of a migration starts the queues first.
-        if config::logs(self.features) && !had_log && self.queues.iter().any(|q| q.has_run) {
-            self.memory.ranges().for_each(|(start, len)| log.mark(start, len));
-        }
-    }
-
     /// Do what the reactor has left to the connection's thread. Returns when to come again if
     /// nothing happens.
     pub fn catch_up(&mut self) -> Option<Duration> {
@@ -375,7 +374,7 @@ impl Session {
         }
         self.retired.push(std::mem::replace(&mut self.memory, memory).retire());
         self.catch_up();
-        (0..self.queues.len()).try_for_each(|index| self.start_if_ready(index))
+        self.start_those_ready()
     }
 
     /// The write cache is this from now on.

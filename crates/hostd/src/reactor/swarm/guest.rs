@@ -148,11 +148,6 @@ impl Guest {
         self.session.is_some() && !self.is_cut
     }
 
-    /// Is it on its way to another VMM?
-    pub fn is_moving(&self) -> bool {
-        self.migration.is_some()
-    }
-
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

@@ -307,9 +307,7 @@ impl World {
             self.done.cuts += 1;
         }
         self.done.shortages += u64::from(shortage::has_come());
-        // Open: what a device writes on a connection that ends so is not in the next one's log.
-        let moves = self.guests.iter().any(Guest::is_moving);
-        let is_short = apart.once_in(plan.shortages) && !moves;
+        let is_short = apart.once_in(plan.shortages);
         shortage::comes_after(is_short.then(|| apart.below(12)));
         self.happen(random)
     }

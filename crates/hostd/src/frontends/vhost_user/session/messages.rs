@@ -9,6 +9,7 @@ use super::super::port::PortMessage;
 use super::super::ring::SIZE_MAX;
 use super::{Queue, Session, WriteCache, bell, doorbell, refuse};
 use std::fs::File;
+use std::sync::Arc;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::*;
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
@@ -48,12 +49,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         self.update_logging();
         // Without the protocol's own features there is no message that enables queues.
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-            for index in 0..self.queues.len() {
-                self.queues[index].enabled = true;
-                self.start_if_ready(index)?;
-            }
+            self.queues.iter_mut().for_each(|queue| queue.enabled = true);
         }
-        Ok(())
+        self.start_those_ready()
     }
 
     fn set_mem_table(
@@ -256,9 +254,9 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
         let log = DirtyLog::map(file, log.mmap_offset, log.mmap_size, &self.account);
-        let log = log.map_err(refuse)?;
-        self.use_log(log);
-        Ok(())
+        self.log = Some(Arc::new(log.map_err(refuse)?));
+        self.update_logging();
+        self.start_those_ready()
     }
 }
 
