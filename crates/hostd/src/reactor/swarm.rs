@@ -151,10 +151,11 @@ fn odd_seeds_keep_what_guests_were_told() {
 /// A guest had switched its write cache off, moved to another daemon before its first request, and
 /// was taken for one that begins: its writes were lost with the power. A sync that failed with
 /// EAGAIN was tried again (632, 923). A flush went well that was under way while a durable write had
-/// the error of both (3201).
+/// the error of both (3201); queues ran before their log was shown, on a connection that ended
+/// before it was (3678).
 #[test]
 fn seeds_that_have_found_a_fault_find_none() {
-    all([92_936, 127_433, 197_217, 215_822, 632, 923, 3_201].into_iter());
+    all([92_936, 127_433, 197_217, 215_822, 632, 923, 3_201, 3_678].into_iter());
 }
 
 #[test]
