@@ -2,11 +2,8 @@
 //! file is an error.
 #![cfg(feature = "parquet")]
 
-use arrow_array::types::Int8Type;
-use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Int64Array, RecordBatch, StringArray,
-    TimestampMicrosecondArray, UInt64Array,
-};
+use arrow_array::types::{Int8Type, UInt16Type};
+use arrow_array::*;
 use proptest::prelude::*;
 use seekway_policy::request::Op;
 use seekway_workload::traces::columnar::{self, Batches};
@@ -169,6 +166,77 @@ fn bytes_timestamps_dictionaries_and_numbers_as_names() {
         (5000, Op::Read, (2, 8), "8".to_string(), 3, true),
     ];
     assert_eq!(read, expected);
+}
+
+#[test]
+fn each_column_may_have_any_type_of_its_kind() {
+    let text = ["read", "write"];
+    let names: [ArrayRef; 7] = [
+        Arc::new(StringArray::from_iter_values(text)),
+        Arc::new(LargeStringArray::from_iter_values(text)),
+        Arc::new(StringViewArray::from_iter_values(text)),
+        Arc::new(BinaryArray::from_iter_values(text)),
+        Arc::new(LargeBinaryArray::from_iter_values(text)),
+        Arc::new(BinaryViewArray::from_iter_values(text)),
+        Arc::new(text.into_iter().collect::<DictionaryArray<UInt16Type>>()),
+    ];
+    let thousands: [ArrayRef; 6] = [
+        Arc::new(TimestampSecondArray::from(vec![0, 3])),
+        Arc::new(TimestampMillisecondArray::from(vec![0, 3000])),
+        Arc::new(TimestampNanosecondArray::from(vec![0, 3_000_000_000])),
+        Arc::new(DurationSecondArray::from(vec![7, 10])),
+        Arc::new(DurationMicrosecondArray::from(vec![7, 3_000_007])),
+        Arc::new(UInt32Array::from(vec![0, 3_000_000_000])),
+    ];
+    let small: [ArrayRef; 6] = [
+        Arc::new(Int8Array::from(vec![8, 100])),
+        Arc::new(Int16Array::from(vec![8, 100])),
+        Arc::new(Int32Array::from(vec![8, 100])),
+        Arc::new(UInt8Array::from(vec![8, 100])),
+        Arc::new(UInt16Array::from(vec![8, 100])),
+        Arc::new(UInt64Array::from(vec![8, 100])),
+    ];
+    let flags: [ArrayRef; 2] = [
+        Arc::new(BooleanArray::from(vec![Some(true), None])),
+        Arc::new(Int8Array::from(vec![Some(1), None])),
+    ];
+    for n in 0..7 {
+        let file = with_columns(
+            &format!("kinds-{n}"),
+            vec![
+                ("time_ns", thousands[n % 6].clone()),
+                ("op", names[n].clone()),
+                ("start_sector", small[n % 6].clone()),
+                ("sectors", small[(n + 1) % 6].clone()),
+                ("sync", flags[n % 2].clone()),
+            ],
+        );
+        let brief = |(r, _): &(Record, String)| (r.at.get(), r.op, r.start.get(), r.len.get());
+        let read: Vec<_> = named(&file.0).iter().map(brief).collect();
+        let expected = [(0, Op::Read, 8, 8), (3_000_000_000, Op::Write, 100, 100)];
+        assert_eq!(read, expected, "kind {n}");
+    }
+    for (column, kind) in [("time_ns", "Float64"), ("op", "Boolean"), ("sync", "Utf8")] {
+        let of = |name: &str, sound: &ArrayRef, other: ArrayRef| match name == column {
+            true => other,
+            false => sound.clone(),
+        };
+        let file = with_columns(
+            &format!("no-{column}"),
+            vec![
+                (
+                    "time_ns",
+                    of("time_ns", &thousands[0], Arc::new(Float64Array::from(vec![0.; 2]))),
+                ),
+                ("op", of("op", &names[0], flags[0].clone())),
+                ("start_sector", small[0].clone()),
+                ("sectors", small[0].clone()),
+                ("sync", of("sync", &flags[0], names[0].clone())),
+            ],
+        );
+        let error = open(&file.0).unwrap().find_map(Result::err).unwrap().to_string();
+        assert!(error.contains(&format!("column {column} has the type {kind}")), "{error}");
+    }
 }
 
 #[test]

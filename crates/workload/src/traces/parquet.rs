@@ -20,8 +20,10 @@ use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
 use super::{Place, VOLUME_NAME_BYTES_MAX};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
-use arrow_cast::cast;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, downcast_integer_array,
+    make_array,
+};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use claims::{CheckedPages, check_codecs, check_footer, check_places};
 use parquet::arrow::ProjectionMask;
@@ -139,12 +141,10 @@ impl Columns {
             let found = batch.column_by_name(name);
             found.map(|column| Numbers::of(name, column)).transpose()
         };
-        let text = |name: &str| {
-            let found = batch.column_by_name(name).map(|column| cast(column, &DataType::Utf8));
-            found.map(|made| made.map(|column| column.as_string::<i32>().clone())).transpose()
-        };
+        let text =
+            |name: &str| batch.column_by_name(name).map(|column| texts(name, column)).transpose();
         let missing = |name: &str| ArrowError::SchemaError(format!("no column {name}"));
-        let sync = batch.column_by_name("sync").map(|column| cast(column, &DataType::Boolean));
+        let sync = batch.column_by_name("sync").map(truths);
         let place = match (number("start_sector")?, number("sectors")?) {
             (Some(start), Some(len)) => PlaceColumns::Sectors(start, len),
             _ => PlaceColumns::Bytes(
@@ -159,7 +159,7 @@ impl Columns {
             place,
             volume: text("volume")?,
             process: number("process")?,
-            sync: sync.map(|made| made.map(|column| column.as_boolean().clone())).transpose()?,
+            sync: sync.transpose()?,
         })
     }
 
@@ -217,23 +217,68 @@ impl Columns {
 impl Numbers {
     /// Converts a column to 64-bit integers; times become nanoseconds.
     fn of(name: &str, column: &ArrayRef) -> Result<Numbers, ArrowError> {
-        let is_time = name == "time_ns";
-        let counted = match column.data_type() {
-            DataType::Timestamp(_, zone) if is_time => {
-                cast(column, &DataType::Timestamp(TimeUnit::Nanosecond, zone.clone()))?
+        let kind = column.data_type();
+        let (counted, ns) = &match kind {
+            DataType::Timestamp(unit, _) | DataType::Duration(unit) if name == "time_ns" => {
+                let counted = column.to_data().into_builder().data_type(DataType::Int64).build()?;
+                let ns = match unit {
+                    TimeUnit::Second => 1_000_000_000i128,
+                    TimeUnit::Millisecond => 1_000_000,
+                    TimeUnit::Microsecond => 1000,
+                    TimeUnit::Nanosecond => 1,
+                };
+                (make_array(counted), ns)
             }
-            DataType::Duration(_) if is_time => {
-                cast(column, &DataType::Duration(TimeUnit::Nanosecond))?
-            }
-            kind if kind.is_integer() => column.clone(),
-            kind => {
-                let text = format!("column {name} has the type {kind}; whole numbers are read");
-                return Err(ArrowError::SchemaError(text));
-            }
+            kind if kind.is_integer() => (column.clone(), 1),
+            kind => return Err(unread(name, kind, "whole numbers")),
         };
-        let values = cast(&counted, &DataType::Int64)?.as_primitive::<Int64Type>().clone();
+        let values = downcast_integer_array!(
+            counted => counted.unary_opt::<_, Int64Type>(|value| {
+                i64::try_from(i128::from(value) * ns).ok()
+            }),
+            kind => return Err(unread(name, kind, "whole numbers")),
+        );
         Ok(Numbers { values, in_file: column.clone() })
     }
+}
+
+/// A column of names as text. What is not UTF-8 is null.
+fn texts(name: &str, column: &ArrayRef) -> Result<StringArray, ArrowError> {
+    let utf8 = |bytes: Option<&[u8]>| bytes.and_then(|b| Some(str::from_utf8(b).ok()?.to_string()));
+    Ok(match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().clone(),
+        DataType::LargeUtf8 => column.as_string::<i64>().iter().collect(),
+        DataType::Utf8View => column.as_string_view().iter().collect(),
+        DataType::Binary => column.as_binary::<i32>().iter().map(utf8).collect(),
+        DataType::LargeBinary => column.as_binary::<i64>().iter().map(utf8).collect(),
+        DataType::BinaryView => column.as_binary_view().iter().map(utf8).collect(),
+        DataType::Dictionary(..) => {
+            let dictionary = column.as_any_dictionary();
+            let (values, keys) = (texts(name, dictionary.values())?, dictionary.normalized_keys());
+            let text = |row: usize| {
+                let is_there = column.is_valid(row) && values.is_valid(keys[row]);
+                is_there.then(|| values.value(keys[row]))
+            };
+            (0..column.len()).map(text).collect()
+        }
+        _ => downcast_integer_array!(
+            column => column.iter().map(|v| v.map(|v| v.to_string())).collect(),
+            kind => return Err(unread(name, kind, "text and whole numbers")),
+        ),
+    })
+}
+
+/// A column of yes and no, which some write as 1 and 0.
+fn truths(column: &ArrayRef) -> Result<BooleanArray, ArrowError> {
+    Ok(downcast_integer_array!(
+        column => column.iter().map(|v| v.map(|v| v != 0)).collect(),
+        DataType::Boolean => column.as_boolean().clone(),
+        kind => return Err(unread("sync", kind, "booleans and whole numbers")),
+    ))
+}
+
+fn unread(name: &str, kind: &DataType, read: &str) -> ArrowError {
+    ArrowError::SchemaError(format!("column {name} has the type {kind}; {read} are read"))
 }
 
 fn natural(column: &Numbers, row: usize, expected: &'static str) -> Result<u64, Fault> {
