@@ -1,37 +1,29 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
 mod arena;
-mod calibrate;
 mod compare;
 #[cfg(feature = "parquet")]
 mod convert;
-mod ctl;
+#[cfg(feature = "daemon")]
+mod daemon;
 mod device;
-mod doctor;
 mod exit_status;
 mod experiment;
-mod predict;
 mod prefetch;
-mod serve;
 mod sharing;
-mod top;
 mod trace;
 mod workload_run;
 
 pub use arena::ArenaArgs;
-pub use calibrate::{CalibrateArgs, Kind, MeasuringArgs};
 pub use compare::{Alone, CompareArgs, CompareFormat, FairTo, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
-pub use ctl::{CtlArgs, CtlCommand};
+#[cfg(feature = "daemon")]
+pub use daemon::*;
 pub use device::{DeviceCommand, ProfileFormat, ValidateArgs};
-pub use doctor::DoctorArgs;
 pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
-pub use predict::{LivePredictArgs, PredictArgs};
 pub use prefetch::PrefetchArgs;
-pub use serve::{BackendArgs, ServeArgs};
 pub use sharing::SharingArgs;
-pub use top::TopArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
 pub use workload_run::WorkloadRunArgs;
 
@@ -90,7 +82,7 @@ const BACKEND_NAME: &str = "vhost-user-blk";
 /// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     Advise(AdviseArgs),
     Inspect(InspectArgs),
     #[cfg(feature = "parquet")]
@@ -98,8 +90,6 @@ pub enum Command {
     #[command(subcommand)]
     Experiment(ExperimentCommand),
     Arena(Box<ArenaArgs>),
-    Calibrate(CalibrateArgs),
-    Predict(PredictArgs),
     #[command(subcommand)]
     Device(DeviceCommand),
     #[command(subcommand)]
@@ -117,10 +107,9 @@ pub enum Command {
     #[command(disable_help_flag = true)]
     Plan(InPythonArgs),
     Replay(ReplayArgs),
-    Serve(Box<ServeArgs>),
-    Ctl(CtlArgs),
-    Top(TopArgs),
-    Doctor(DoctorArgs),
+    #[cfg(feature = "daemon")]
+    #[command(flatten)]
+    Daemon(DaemonCommand),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -4,24 +4,22 @@
 //! The scripts of `seekway completions` call this program with SEEKWAY_COMPLETE set. Nothing here
 //! prints an error or waits long: a daemon that does not answer has no candidates.
 
+#[cfg(feature = "daemon")]
+pub mod daemon;
+
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Shells};
-use seekway_hostd::config;
-use seekway_hostd::control::{Client, HostReport, Request};
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::{prefetchers, schedulers, vcpu};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 /// The environment variable that asks for candidates; its value is the shell.
 const VARIABLE: &str = "SEEKWAY_COMPLETE";
-/// Whoever presses Tab waits no longer for a daemon.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Answers a completion script about this command line and ends the process, if one asks.
 pub fn answer_shell(command_line: fn() -> clap::Command) {
@@ -96,38 +94,6 @@ impl EnvCompleter for WholeWords {
     ) -> io::Result<()> {
         Bash.write_complete(command, args, folder, out)
     }
-}
-
-/// Names of the disks that a daemon serves.
-pub fn disks() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let disks = status().into_iter().flat_map(|s| s.devices).flat_map(|device| device.disks);
-        disks.map(|disk| candidate(&disk.name, &disk.path)).collect()
-    })
-}
-
-/// Names of the disks that a daemon failed to serve: `attach` tries them again.
-pub fn failed_disks() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let failed = status().into_iter().flat_map(|s| s.failed);
-        failed.map(|disk| candidate(&disk.name, &disk.error)).collect()
-    })
-}
-
-/// Names of a daemon's devices.
-pub fn devices() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let devices = status().into_iter().flat_map(|s| s.devices);
-        devices.map(|device| candidate(&device.name, &device.policy)).collect()
-    })
-}
-
-/// Names of a daemon's groups.
-pub fn groups() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let groups = status().into_iter().flat_map(|s| s.groups);
-        groups.map(|(name, limits)| candidate(&name, &limits)).collect()
-    })
 }
 
 /// A policy with its parameters, `NAME:key=value,…`.
@@ -235,32 +201,6 @@ fn values(spec: &ParamSpec) -> Vec<&'static str> {
     }
 }
 
-/// The status of the daemon whose socket the command line names, or of the default one.
-fn status() -> Option<HostReport> {
-    let socket = socket(std::env::args_os());
-    let socket = match socket {
-        Some(path) => path,
-        None => config::default_folder().ok()?.join(config::CONTROL_NAME),
-    };
-    let mut client = Client::connect_within(&socket, ANSWER_TIME).ok()?;
-    serde_json::from_value(client.ask(&Request::Status {}).ok()?).ok()
-}
-
-/// What `--socket` says among the words that are typed already.
-fn socket(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
-    let mut found = None;
-    let mut words = words.peekable();
-    while let Some(word) = words.next() {
-        let text = word.to_string_lossy();
-        if let Some(path) = text.strip_prefix("--socket=") {
-            found = Some(PathBuf::from(path));
-        } else if text == "--socket" {
-            found = words.peek().map(PathBuf::from);
-        }
-    }
-    found.filter(|path| !path.as_os_str().is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,15 +223,6 @@ mod tests {
         assert_eq!(completed(policies(), "noop,fairw"), ["noop,fairway"]);
         assert!(completed(policy(), "none:such=").is_empty());
         assert!(completed(policy(), "\u{fc}:,=").is_empty());
-    }
-
-    #[test]
-    fn the_socket_that_was_typed_is_asked() {
-        let of = |words: &[&str]| socket(words.iter().map(OsString::from));
-        assert_eq!(of(&["ctl", "--socket", "/a", "weight", ""]), Some("/a".into()));
-        assert_eq!(of(&["ctl", "--socket=/b"]), Some("/b".into()));
-        assert_eq!(of(&["ctl", "--socket"]), None);
-        assert_eq!(of(&["ctl", "weight"]), None);
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn running<'w>(args: &CompareArgs, watch: &'w Watch) -> compare::Running<'w> {
 
 fn comparison(arguments: &[String]) -> Result<CompareArgs> {
     match parsed(["compare"].into_iter().chain(arguments.iter().map(String::as_str)))? {
-        Command::Compare(args) => Ok(args),
+        Command::Compare(args) => Ok(*args),
         _ => bail!("not a comparison"),
     }
 }

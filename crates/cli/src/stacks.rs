@@ -147,11 +147,6 @@ impl StackNames {
         StackNames { policy: true, prefetch: true, ..self }
     }
 
-    /// Do caches or prefetchers differ?
-    pub fn by_cache(self) -> bool {
-        self.cache || self.prefetch
-    }
-
     /// Is the policy in each name?
     fn by_policy(self) -> bool {
         self.policy || self == StackNames::default()

@@ -2,23 +2,19 @@
 
 mod advise;
 mod arena;
-mod calibrate;
 pub mod compare;
 #[cfg(feature = "parquet")]
 mod convert;
-mod ctl;
+#[cfg(feature = "daemon")]
+mod daemon;
 mod device;
 mod docs;
-mod doctor;
 mod experiment;
 mod in_python;
 mod inspect;
 mod listing;
 mod live;
-mod predict;
 mod replay;
-mod serve;
-mod top;
 mod workload_run;
 
 use crate::Verdict;
@@ -34,8 +30,6 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Convert(args) => convert::run(&args),
         Command::Experiment(command) => experiment::run(&command),
         Command::Arena(args) => arena::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
-        Command::Predict(args) => predict::run(&args),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => listing::policy(&command),
         Command::Prefetcher(command) => listing::prefetcher(&command),
@@ -44,10 +38,8 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Campaign(args) => in_python::become_command("campaign", &args),
         Command::Plan(args) => in_python::become_command("plan", &args),
         Command::Replay(args) => replay::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Ctl(args) => ctl::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "daemon")]
+        Command::Daemon(command) => daemon::run(command),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     }

@@ -1,7 +1,6 @@
 //! The keys that say through which stack a run went, in every run.
 
-use crate::caching::NO_PREFETCH;
-use crate::stacks::{ChosenCache, LimitsChoice, StackSpec};
+use crate::stacks::{LimitsChoice, StackSpec};
 use serde::Serialize;
 
 /// The stack of a run, what is not in it too.
@@ -29,19 +28,7 @@ pub struct CacheChoice {
     pub prefetch: Option<String>,
 }
 
-/// Largest cache that a file may claim, in MiB: 1 TiB, as on the command line.
-const CACHE_MIB_MAX: f64 = 1048576.0;
-
 impl CacheChoice {
-    /// The cache of a command line that is the same; `None` if it cannot be one.
-    pub fn host_cache(&self) -> Option<Option<ChosenCache>> {
-        let Some(mib) = self.cache_mib else { return Some(None) };
-        let bytes = (mib * f64::from(1 << 20)).round();
-        let possible = mib > 0.0 && mib <= CACHE_MIB_MAX;
-        let prefetch = self.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
-        possible.then_some(Some(ChosenCache { bytes: bytes as u64, prefetch }))
-    }
-
     pub fn new(stack: &StackSpec) -> CacheChoice {
         CacheChoice { cache_mib: stack.cache_mib(), prefetch: stack.prefetch().map(str::to_string) }
     }

@@ -10,6 +10,7 @@ mod stacks;
 
 use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
 use crate::caller;
+use crate::commands::compare;
 use crate::load::{self, Load};
 use crate::runs::{self, Stage};
 use crate::stacks::StackSpec;
@@ -156,7 +157,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         Some(Against::Run(side)) => side.policies(),
         _ => {
             let list = args.policies.as_deref().unwrap_or("all");
-            return super::compare::policies(list, &caller::NOBODY);
+            return compare::policies(list, &caller::NOBODY);
         }
     };
     let Some(list) = &args.policies else {
@@ -170,7 +171,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         }
         return Ok(known);
     };
-    let chosen = super::compare::policies(list, &caller::NOBODY)?;
+    let chosen = compare::policies(list, &caller::NOBODY)?;
     if !chosen.iter().any(|p| real.contains(p)) {
         bail!("--policies {list}: --against has none of them, but {}", real.join(", "));
     }
@@ -188,7 +189,7 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> 
     })?;
     let stage = Stage { until: load.until(until), ..Stage::new(load, &disk, stacks) };
     let outcomes = stage.run_stacks(stacks, &seeds, runs::jobs(args.out.jobs), on)?;
-    let warnings = super::compare::warnings(load, &outcomes, until);
+    let warnings = compare::warnings(load, &outcomes, until);
     Ok(Side {
         what: on.to_string(),
         runs: outcomes.iter().map(Figures::of_run).collect(),

@@ -2,7 +2,7 @@
 //! both sides of a comparison find each other.
 
 use super::Prediction;
-use super::against::Against;
+use super::against::{Against, host_cache};
 use super::figures::{Figures, Side};
 use super::judge::common;
 use crate::args::PrefetchArgs;
@@ -49,7 +49,7 @@ fn caches_of(side: &Side) -> Result<Vec<Option<ChosenCache>>> {
 
 /// The stack of a run, if it says which cache it had.
 fn known_stack(run: &Figures) -> Option<StackSpec> {
-    let cache = run.cache.as_ref()?.host_cache()?;
+    let cache = host_cache(run.cache.as_ref()?)?;
     Some(StackSpec { cache, ..StackSpec::new(&run.policy) })
 }
 
@@ -62,7 +62,7 @@ pub fn name(made: &mut Prediction, simulated: &[StackSpec], limited: bool) -> Re
         sides().flat_map(|side| &side.runs).filter_map(known_stack).collect();
     let names = StackNames::of(&stacks);
     let silent = sides().find(|side| side.runs.iter().any(|run| run.cache.is_none()));
-    if let Some(side) = silent.filter(|_| names.by_cache()) {
+    if let Some(side) = silent.filter(|_| stacks.iter().any(|s| s.cache != stacks[0].cache)) {
         bail!(
             "{}: its runs do not say which host cache they had: give one --cache and one \
              --prefetch, those of the runs",

@@ -2,8 +2,10 @@
 //! figures of a real run.
 
 use super::figures::{Figures, SECTORS_PER_MS, Side};
+use crate::caching::NO_PREFETCH;
 use crate::json::CacheChoice;
 use crate::load;
+use crate::stacks::ChosenCache;
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_device::validate::{self, Pace, Record};
@@ -14,6 +16,8 @@ use std::path::Path;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Most runs of a file.
 const RUNS_MAX: usize = 100_000;
+/// Largest cache that a file may claim, in MiB: 1 TiB, as on the command line.
+const CACHE_MIB_MAX: f64 = 1048576.0;
 /// The one policy of a trace of which each request waited for the one before.
 const ONE_AT_A_TIME: &str = "one at a time";
 
@@ -96,12 +100,21 @@ impl Run {
     fn cache(&self) -> Result<Option<CacheChoice>> {
         let Some(cache_mib) = self.cache_mib else { return Ok(None) };
         let cache = CacheChoice { cache_mib, prefetch: self.prefetch.clone() };
-        if cache.host_cache().is_none() {
+        if host_cache(&cache).is_none() {
             let mib = cache_mib.unwrap_or_default();
             bail!("the run of {} has a cache_mib of {mib}: up to 1048576, or null", self.policy);
         }
         Ok(Some(cache))
     }
+}
+
+/// The cache of a command line that is the same; `None` if it cannot be one.
+pub fn host_cache(cache: &CacheChoice) -> Option<Option<ChosenCache>> {
+    let Some(mib) = cache.cache_mib else { return Some(None) };
+    let bytes = (mib * f64::from(1 << 20)).round();
+    let possible = mib > 0.0 && mib <= CACHE_MIB_MAX;
+    let prefetch = cache.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
+    possible.then_some(Some(ChosenCache { bytes: bytes as u64, prefetch }))
 }
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
 //! Arguments of `seekway calibrate`.
 
-use super::Format;
+use crate::args::Format;
 use clap::{Args, ValueEnum};
 use std::num::NonZeroU32;
 use std::path::PathBuf;

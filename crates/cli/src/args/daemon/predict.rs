@@ -1,6 +1,6 @@
 //! Arguments of `seekway predict`.
 
-use super::{LoadArgs, OutArgs, PrefetchArgs};
+use crate::args::{LoadArgs, OutArgs, PrefetchArgs};
 use crate::complete;
 use clap::Args;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Arguments of `seekway doctor`.
 
-use super::Format;
+use crate::args::Format;
 use clap::Args;
 use std::path::PathBuf;
 

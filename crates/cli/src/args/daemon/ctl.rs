@@ -1,6 +1,6 @@
 //! Arguments of `seekway ctl`.
 
-use super::Format;
+use crate::args::Format;
 use crate::complete;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub enum CtlCommand {
         #[arg(value_name = "SPEC", add = complete::policy())]
         policy: String,
         /// Change only this device (see `status`)
-        #[arg(long, value_name = "DEVICE", add = complete::devices())]
+        #[arg(long, value_name = "DEVICE", add = complete::daemon::devices())]
         device: Option<String>,
     },
     /// Change the prefetcher or its parameters; cached data stays
@@ -55,7 +55,7 @@ pub enum CtlCommand {
         #[arg(value_name = "SPEC", add = complete::prefetcher())]
         prefetcher: String,
         /// Change only this device (see `status`)
-        #[arg(long, value_name = "DEVICE", add = complete::devices())]
+        #[arg(long, value_name = "DEVICE", add = complete::daemon::devices())]
         device: Option<String>,
     },
     /// Change the size of the caches; what no longer fits is let go, and the memory with it
@@ -67,7 +67,7 @@ pub enum CtlCommand {
     /// Change a disk's share of its device
     Weight {
         /// Name of the disk
-        #[arg(value_name = "DISK", add = complete::disks())]
+        #[arg(value_name = "DISK", add = complete::daemon::disks())]
         disk: String,
         /// Weight relative to other disks, at least 1
         #[arg(value_name = "N")]
@@ -81,7 +81,7 @@ pub enum CtlCommand {
             value_name = "DISK",
             required_unless_present = "group",
             conflicts_with = "group",
-            add = complete::disks()
+            add = complete::daemon::disks()
         )]
         disk: Option<String>,
         /// `iops=2000,reserve_iops=500,latency=2ms,group=NAME` as for `serve --disk`;
@@ -89,25 +89,25 @@ pub enum CtlCommand {
         #[arg(value_name = "LIMITS", required = true)]
         limits: String,
         /// Change this group's limits instead of a disk's
-        #[arg(long, value_name = "NAME", add = complete::groups())]
+        #[arg(long, value_name = "NAME", add = complete::daemon::groups())]
         group: Option<String>,
     },
     /// Start serving another disk, or one of the configuration that failed when the daemon started
     Attach {
         /// The disk and its options, as for `serve --disk`; of one that failed the name alone
-        #[arg(value_name = "NAME=PATH[,…]|NAME", add = complete::failed_disks())]
+        #[arg(value_name = "NAME=PATH[,…]|NAME", add = complete::daemon::failed_disks())]
         disk: String,
     },
     /// Stop serving a disk; guests that use it lose it
     Detach {
         /// Name of the disk
-        #[arg(value_name = "DISK", add = complete::disks())]
+        #[arg(value_name = "DISK", add = complete::daemon::disks())]
         disk: String,
     },
     /// Announce a disk's new size to its guests; with SIZE, resize the image first
     Resize {
         /// Name of the disk
-        #[arg(value_name = "DISK", add = complete::disks())]
+        #[arg(value_name = "DISK", add = complete::daemon::disks())]
         disk: String,
         /// New size: bytes with a unit (`20GiB`), or sectors [default: the image's
         /// present size]
@@ -123,7 +123,7 @@ pub enum CtlCommand {
         #[arg(long, value_name = "TIME", default_value = "100ms")]
         over: String,
         /// Only those of this disk
-        #[arg(long, value_name = "DISK", add = complete::disks())]
+        #[arg(long, value_name = "DISK", add = complete::daemon::disks())]
         disk: Option<String>,
     },
     /// Take no requests of disks for a while, to take a snapshot of their images
@@ -135,7 +135,7 @@ pub enum CtlCommand {
   seekway ctl freeze web db --timeout 10s -- lvcreate --snapshot --name web-1 vg0/web")]
     Freeze {
         /// Names of the disks
-        #[arg(value_name = "DISK", required = true, add = complete::disks())]
+        #[arg(value_name = "DISK", required = true, add = complete::daemon::disks())]
         disks: Vec<String>,
         /// They thaw by themselves then, up to a minute
         #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -147,7 +147,7 @@ pub enum CtlCommand {
     /// Take requests of frozen disks again
     Thaw {
         /// Names of the disks
-        #[arg(value_name = "DISK", required = true, add = complete::disks())]
+        #[arg(value_name = "DISK", required = true, add = complete::daemon::disks())]
         disks: Vec<String>,
     },
     /// Print the metrics in Prometheus's text format

@@ -1,0 +1,84 @@
+//! Candidates that a running daemon has.
+
+use super::candidate;
+use clap_complete::engine::ArgValueCandidates;
+use seekway_hostd::config;
+use seekway_hostd::control::{Client, HostReport, Request};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Whoever presses Tab waits no longer for a daemon.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// Names of the disks that a daemon serves.
+pub fn disks() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let disks = status().into_iter().flat_map(|s| s.devices).flat_map(|device| device.disks);
+        disks.map(|disk| candidate(&disk.name, &disk.path)).collect()
+    })
+}
+
+/// Names of the disks that a daemon failed to serve: `attach` tries them again.
+pub fn failed_disks() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let failed = status().into_iter().flat_map(|s| s.failed);
+        failed.map(|disk| candidate(&disk.name, &disk.error)).collect()
+    })
+}
+
+/// Names of a daemon's devices.
+pub fn devices() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let devices = status().into_iter().flat_map(|s| s.devices);
+        devices.map(|device| candidate(&device.name, &device.policy)).collect()
+    })
+}
+
+/// Names of a daemon's groups.
+pub fn groups() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let groups = status().into_iter().flat_map(|s| s.groups);
+        groups.map(|(name, limits)| candidate(&name, &limits)).collect()
+    })
+}
+
+/// The status of the daemon whose socket the command line names, or of the default one.
+fn status() -> Option<HostReport> {
+    let socket = socket(std::env::args_os());
+    let socket = match socket {
+        Some(path) => path,
+        None => config::default_folder().ok()?.join(config::CONTROL_NAME),
+    };
+    let mut client = Client::connect_within(&socket, ANSWER_TIME).ok()?;
+    serde_json::from_value(client.ask(&Request::Status {}).ok()?).ok()
+}
+
+/// What `--socket` says among the words that are typed already.
+fn socket(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
+    let mut found = None;
+    let mut words = words.peekable();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        if let Some(path) = text.strip_prefix("--socket=") {
+            found = Some(PathBuf::from(path));
+        } else if text == "--socket" {
+            found = words.peek().map(PathBuf::from);
+        }
+    }
+    found.filter(|path| !path.as_os_str().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_that_was_typed_is_asked() {
+        let of = |words: &[&str]| socket(words.iter().map(OsString::from));
+        assert_eq!(of(&["ctl", "--socket", "/a", "weight", ""]), Some("/a".into()));
+        assert_eq!(of(&["ctl", "--socket=/b"]), Some("/b".into()));
+        assert_eq!(of(&["ctl", "--socket"]), None);
+        assert_eq!(of(&["ctl", "weight"]), None);
+    }
+}
