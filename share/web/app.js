@@ -1,8 +1,8 @@
 // The page: asks the daemon each second, and keeps what is on the screen up to date.
 
-import { Gone, Store, bytes, change, count, get, percent, time } from "/data.js";
+import { Gone, Store, bytes, change, count, get, percent } from "/data.js";
 import { diskColour, element } from "/charts.js";
-import { drawPairs, drawProcesses, lasting, setText, slowRow } from "/parts.js";
+import { COLUMNS, drawPairs, drawProcesses, lasting, setText, slowRow } from "/parts.js";
 import { SHOWN, charts } from "/views.js";
 
 const PERIOD_MS = 1000;
@@ -95,22 +95,6 @@ function select(name) {
 }
 
 // --- The tables ------------------------------------------------------------------------------
-
-const mibs = (bytesPerS) => (bytesPerS ? `${bytes(bytesPerS)}/s` : "0");
-
-/** Columns of the disks: key, heading, how it is shown. */
-const COLUMNS = [
-	["name", "Disk"],
-	["weight", "Weight", (row) => String(row.weight)],
-	["iops", "Requests/s", (row) => count(row.iops)],
-	["read", "Read", (row) => mibs(row.read)],
-	["written", "Written", (row) => mibs(row.written)],
-	["p50", "p50", (row) => time(row.p50)],
-	["p99", "p99", (row) => time(row.p99)],
-	["share", "Device time", (row) => percent(row.share)],
-	["waiting", "Waiting", (row) => String(row.waiting)],
-	["why", "Why it waits", (row) => row.why],
-];
 
 function rows() {
 	const [now, length] = [sampleNow(), secondsNow()];

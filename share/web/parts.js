@@ -3,6 +3,22 @@
 import { bytes, count, percent, time } from "/data.js";
 import { clock, element } from "/charts.js";
 
+const mibs = (bytesPerS) => (bytesPerS ? `${bytes(bytesPerS)}/s` : "0");
+
+/** Columns of the disks: key, heading, how it is shown. */
+export const COLUMNS = [
+	["name", "Disk"],
+	["weight", "Weight", (row) => String(row.weight)],
+	["iops", "Requests/s", (row) => count(row.iops)],
+	["read", "Read", (row) => mibs(row.read)],
+	["written", "Written", (row) => mibs(row.written)],
+	["p50", "p50", (row) => time(row.p50)],
+	["p99", "p99", (row) => time(row.p99)],
+	["share", "Device time", (row) => percent(row.share)],
+	["waiting", "Waiting", (row) => String(row.waiting)],
+	["why", "Why it waits", (row) => row.why],
+];
+
 /** Change a text only if it is another: whoever reads or selects it keeps the place. */
 export function setText(node, text) {
 	if (node.textContent !== text) node.textContent = text;

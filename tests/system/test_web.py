@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, need, wait_for
+from web_requests import ask, by_socket
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -131,19 +132,6 @@ def token(tmp_path: Path) -> Path:
     path.touch(0o600)
     path.write_text(TOKEN + "\n")
     return path
-
-
-def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-    """Status and JSON of an answer, as a program gets it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    text = None if body is None else json.dumps(body)
-    connection.request(method, path, text, sent)
-    answer = connection.getresponse()
-    data = answer.read()
-    connection.close()
-    is_json = answer.headers["Content-Type"] == "application/json"
-    return answer.status, json.loads(data) if is_json else data
 
 
 def requests_per_second(page: Page, disk: str) -> str:
@@ -389,18 +377,6 @@ def test_a_token_of_others_is_refused(seekway: str, image: Any, token: Path) -> 
     checked = subprocess.run([*command, "--check-config"], capture_output=True, text=True)
     assert checked.returncode == 2
     assert "chmod 600" in checked.stderr
-
-
-def by_socket(path: Path, request: bytes) -> bytes:
-    """What a unix socket answers until it hangs up."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(60)
-        client.connect(str(path))
-        client.sendall(request)
-        answer = b""
-        while data := client.recv(65536):
-            answer += data
-        return answer
 
 
 def test_the_control_socket_has_the_page_too(serve: Any, image: Any) -> None:

@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod parity;
+mod published;
 #[cfg(test)]
 mod tests;
 
@@ -19,14 +20,15 @@ use super::preemption::{Bells, Waker};
 use super::selection::Selection;
 use super::tasks::Tasks;
 use crate::system::System;
+use published::{NEVER, Published, raw, time};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable, is_sooner};
+use seekway_policy::vcpu::agent::{Agent, News, Seen, is_sooner};
 use seekway_policy::vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most signs of one vCPU that wait for the policy. More come only if the thread that holds
@@ -47,10 +49,6 @@ const LONGER_MAX: u64 = 4;
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
 /// Loads rest when the policy has asked for none for so long.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
-/// "Never", in an atomic.
-const NEVER: u64 = u64::MAX;
-/// "No vCPU", in an atomic.
-const NONE: usize = usize::MAX;
 
 /// The policy, and the news that wait for it.
 pub struct Coordinator<S> {
@@ -111,76 +109,6 @@ struct Watching<S> {
     tasks: Vec<TaskLoad>,
     /// When the policy last asked for windows.
     asked: Instant,
-}
-
-/// The timetable, for threads that do not have the lock: nanoseconds, or [`NEVER`].
-struct Published {
-    beats: Vec<AtomicU64>,
-    decision: AtomicU64,
-    window: AtomicU64,
-    /// The length of windows.
-    windows: AtomicU64,
-    lead: AtomicUsize,
-    absent: AtomicUsize,
-    vcpus: AtomicUsize,
-}
-
-impl Published {
-    fn new() -> Published {
-        let never = || AtomicU64::new(NEVER);
-        Published {
-            beats: (0..VCPUS_MAX).map(|_| never()).collect(),
-            decision: never(),
-            window: never(),
-            windows: never(),
-            lead: AtomicUsize::new(0),
-            absent: AtomicUsize::new(NONE),
-            vcpus: AtomicUsize::new(1),
-        }
-    }
-
-    fn timetable(&self) -> Timetable {
-        let absent = Some(self.absent.load(SeqCst)).filter(|absent| *absent != NONE);
-        Timetable {
-            decision: time(self.decision.load(SeqCst)),
-            window: time(self.window.load(SeqCst)),
-            lead: VcpuId::new(self.lead.load(SeqCst) as u16),
-            absent: absent.map(|absent| VcpuId::new(absent as u16)),
-            vcpus: self.vcpus.load(SeqCst),
-        }
-    }
-
-    /// Applies `change`. Other threads may change the timetable at the same time: only the
-    /// fields that are different afterwards are stored.
-    fn update<T>(&self, change: impl FnOnce(&mut Timetable) -> T) -> T {
-        let before = self.timetable();
-        let mut after = before;
-        let result = change(&mut after);
-        if after.decision != before.decision {
-            self.decision.store(raw(after.decision), SeqCst);
-        }
-        if after.window != before.window {
-            self.window.store(raw(after.window), SeqCst);
-        }
-        if after.absent != before.absent {
-            self.absent.store(after.absent.map_or(NONE, VcpuId::index), SeqCst);
-        }
-        if after.lead != before.lead {
-            self.lead.store(after.lead.index(), SeqCst);
-        }
-        if after.vcpus != before.vcpus {
-            self.vcpus.store(after.vcpus, SeqCst);
-        }
-        result
-    }
-}
-
-fn raw(at: Option<Instant>) -> u64 {
-    at.map_or(NEVER, Instant::as_nanos)
-}
-
-fn time(raw: u64) -> Option<Instant> {
-    Some(raw).filter(|raw| *raw != NEVER).map(Instant::from_nanos)
 }
 
 impl<S: System> Coordinator<S> {

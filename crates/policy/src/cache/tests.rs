@@ -1,6 +1,7 @@
 //! The cache's answers, case by case.
 
 use super::*;
+use crate::prefetcher::Access;
 use crate::units::Nanos;
 
 fn extent(start: u64, len: u64) -> Extent {

@@ -35,6 +35,7 @@
 //! sends its oldest request at once, in another's turn. Counted from the
 //! arrival alone, the queue of a flooder would always be late.
 
+mod bound;
 mod channel;
 mod clock;
 #[cfg(test)]
@@ -252,38 +253,6 @@ impl VmcdTime {
             }
             return Some(vm);
         }
-    }
-
-    /// The bound; longer, when so many have work that the least turns of a round
-    /// do not fit into it: late requests would be all that is served.
-    fn bound(&self) -> Nanos {
-        let turns = self.waiting.len() as u64 + 1;
-        self.bound.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
-    }
-
-    /// Since when the channel, if it has work, has been without service.
-    fn unserved(&self, channel: &Channel) -> Option<Instant> {
-        let oldest = channel.pending.oldest(&self.queued)?;
-        Some(oldest.arrived.max(channel.last_service))
-    }
-
-    /// The oldest request of the channel that has been late longest.
-    fn late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
-        // The bound is never less than the parameter, and takes longer to find out.
-        if self.unserved_since.is_none_or(|since| now < since + self.bound) {
-            return None;
-        }
-        let bound = self.bound();
-        if self.unserved_since.is_none_or(|since| now < since + bound) {
-            return None;
-        }
-        let channels = self.channels.iter().enumerate();
-        let unserved = channels.filter_map(|(vm, c)| Some((self.unserved(c.as_ref()?)?, vm)));
-        let longest = unserved.min();
-        self.unserved_since = longest.map(|(since, _)| since);
-        let (_, vm) = longest.filter(|&(since, _)| since + bound <= now)?;
-        let id = self.channel(vm)?.pending.oldest(&self.queued)?.id;
-        Some((vm, id))
     }
 
     /// The request that continues the last dispatch, if no input came since.
