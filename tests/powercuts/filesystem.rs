@@ -115,6 +115,7 @@ fn load(system: System, seed: u64, bench: &Bench<Mark>) -> Result<usize, String>
     let args = ["--nbd", "off", "--cache", if cache { "16MiB" } else { "off" }];
     let daemon = bench.serve(&args, &[disk])?;
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
+    client.model.tears = buffered && system == System::Ext4;
     client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
     client.set_write_cache(write_cache);
     let mut marker = Marker { disk: bench.layer.disk.clone(), write_cache };

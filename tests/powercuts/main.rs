@@ -102,6 +102,7 @@ fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
     let args = ["--nbd", "off", "--cache", if cache { "16MiB" } else { "off" }];
     let daemon = bench.serve(&args, &[disk])?;
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
+    client.model.tears = buffered;
     client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
     client.set_write_cache(write_cache);
     let mut marker = Marker { disk: bench.layer.disk.clone(), write_cache };
