@@ -93,6 +93,20 @@ fn queues_that_are_to_be_logged_wait_for_their_log() {
 }
 
 #[test]
+fn queues_that_wait_for_a_log_begin_when_the_migration_is_called_off() {
+    let server = Server::start(1 << 20, 1);
+    let mut guest = Guest::new(16);
+    let vmm = Vmm::connect(&server.socket);
+    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
+    vmm.set_memory(&guest).unwrap();
+    vmm.start(&guest, 0, 0).unwrap();
+    vmm.set(raw::SET_FEATURES, &raw::FEATURES.to_le_bytes(), &[]).unwrap();
+    read(&mut guest, 0);
+    drop(vmm);
+    server.stop();
+}
+
+#[test]
 fn a_log_that_is_too_short_ends_the_connection_and_one_that_is_taken_away_harms_nobody() {
     let server = Server::start(1 << 20, 1);
     let mut guest = Guest::new(16);

@@ -174,7 +174,7 @@ impl Session {
         }
     }
 
-    /// Hand the queues to the reactor of which all is there.
+    /// Hand to the reactor all queues that are ready.
     fn start_those_ready(&mut self) -> Result<()> {
         (0..self.queues.len()).try_for_each(|index| self.start_if_ready(index))
     }
@@ -191,8 +191,8 @@ impl Session {
             return Ok(());
         }
         // QEMU shows the log after the queues when it connects in the middle of a migration. What
-        // is written before would be in no log, and a connection that ends then takes the
-        // knowledge of it along.
+        // a queue wrote before that would be in no log, and if the connection ended then, nobody
+        // would know of it.
         if config::logs(self.features) && self.log.is_none() {
             return Ok(());
         }
