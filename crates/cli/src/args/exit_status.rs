@@ -23,8 +23,8 @@ const JUDGES: [(&str, &str); 4] = [
     ),
     (
         "run",
-        "Exit status: 0 if every row is accepted, 1 if one is not, 2 for wrong usage, input or \
-         output.",
+        "Exit status: 0 if all that is asked of Seekway is met, 1 if not, 2 for wrong usage, input \
+         or output.",
     ),
 ];
 

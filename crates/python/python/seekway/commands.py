@@ -118,6 +118,7 @@ def experiment(name: str, **more: Any) -> Any:
         more: ``seeds=5``, ``quick=True``, ``policy="cfq:low_latency=false"``, …
 
     Returns:
-        A dictionary with ``holds`` (every row is accepted) and ``rows``, or a list of several.
+        A dictionary with ``holds`` (nothing asked of Seekway is missed) and ``rows``, or a list
+        of several.
     """
     return _json("experiment", "run", *options(more), names=[name])

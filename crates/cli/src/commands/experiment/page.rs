@@ -34,15 +34,17 @@ pub(super) fn table(experiment: &Experiment, findings: &Findings) -> Table {
 }
 
 fn badge(row: &Row) -> Cell {
+    let verdict = row.verdict.name();
     let tone = match row.verdict {
-        Judgement::Holds => Tone::Good,
+        Judgement::Holds | Judgement::Exceeds => Tone::Good,
         Judgement::InPart => Tone::Fair,
-        Judgement::Refuted | Judgement::Missed => Tone::Bad,
+        Judgement::Refuted => Tone::Bad,
         Judgement::Measured => Tone::Plain,
     };
-    match row.accepted {
-        false => Cell::badge(format!("{}, not accepted", row.verdict.name()), Tone::Bad),
-        true => Cell::badge(row.verdict.name(), tone),
+    match row.asked {
+        Some(false) => Cell::badge(format!("{verdict}, asked: missed"), Tone::Bad),
+        Some(true) => Cell::badge(format!("{verdict}, asked: met"), tone),
+        None => Cell::badge(verdict, tone),
     }
 }
 
@@ -148,8 +150,8 @@ mod tests {
             ours: Some(1.0),
             range: (1.0, 1.0),
             unit: "×",
-            verdict: "missed",
-            accepted: true,
+            verdict: "refuted",
+            asked: Some(true),
             why: String::new(),
         };
         let papers = page(Vec::new(), &[ran(vec![claim])], true);
