@@ -45,7 +45,7 @@ const EXPLAINED_MIN: f64 = 0.02;
 /// One request as it was served, alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Read or write; [`Options::reads_only`] leaves writes out.
+    /// Read or write.
     pub op: Op,
     pub extent: Extent,
     /// From submission to completion.
@@ -86,9 +86,9 @@ pub enum Form {
 pub struct Options {
     /// What the line goes through.
     pub form: Form,
-    /// Fit reads only. Where the drive answers writes from its write cache,
-    /// a line through both describes neither.
-    pub reads_only: bool,
+    /// One line for all requests, as the paper has it: without the steps of [`Fit::write_ms`] and
+    /// [`Fit::near_ms`].
+    pub one_line: bool,
     /// Requests at this distance or less are not fitted; 1000 in issue 4.
     pub beyond: u64,
     /// Size of the device in sectors, where it is known: else the largest end.
@@ -103,7 +103,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             form: Form::Points,
-            reads_only: false,
+            one_line: false,
             beyond: 1000,
             capacity: None,
             hit_ms: None,
@@ -170,10 +170,15 @@ pub struct Fit {
     pub spike: Option<Spike>,
     /// [`Options::hit_ms`], else the spike's time.
     pub hit_ms: Option<f64>,
+    /// Mean of the writes, if the drive's write cache answers them: their median is less than half
+    /// of the reads'. Then the line goes through reads only.
+    pub write_ms: Option<f64>,
+    /// Mean of the reads within [`Options::beyond`] of their predecessor that are no cache hits, if
+    /// there are [`FITTED_MIN`]; and [`Options::beyond`], in sectors.
+    pub near_ms: Option<(f64, u64)>,
     /// A revolution in ms, from [`Options::rotation_ms`].
     pub rotation_ms: Option<f64>,
-    /// The measured services against those of the same requests on the fitted
-    /// device; of reads only where only those were fitted.
+    /// The measured services against those of the same requests on the fitted device.
     pub validation: Validation,
 }
 
@@ -238,17 +243,18 @@ pub fn fit(samples: &[Sample], options: Options) -> Result<Fit, FitError> {
         stroke_error_ms: quality.stroke_error_ms,
         hit_ms: options.hit_ms.or(spike.map(|s| s.ms)),
         spike,
+        write_ms: cached_write_ms(samples, options),
+        near_ms: near_ms(samples, options, spike).map(|ms| (ms, options.beyond)),
         rotation_ms: options.rotation_ms,
         // Until the profile, which all the rest makes, has been replayed.
         validation: validate::compare(&[1], &[1])?,
     };
-    fit.validation = replayed(&fit, samples, options.reads_only)?;
+    fit.validation = replayed(&fit, samples)?;
     Ok(fit)
 }
 
 /// The measured services against those of the device that the profile builds.
-/// All requests move its head; with `reads_only` only reads are compared.
-fn replayed(fit: &Fit, samples: &[Sample], reads_only: bool) -> Result<Validation, FitError> {
+fn replayed(fit: &Fit, samples: &[Sample]) -> Result<Validation, FitError> {
     let mut device = Profile::parse(&fit.profile_toml("fitted", "a fit"))?.build();
     let record = |s: &Sample| Record {
         op: s.op,
@@ -258,20 +264,56 @@ fn replayed(fit: &Fit, samples: &[Sample], reads_only: bool) -> Result<Validatio
         gap_ns: 0,
     };
     let records: Vec<Record> = samples.iter().map(record).collect();
-    let model_ns = validate::replay(device.as_mut(), &records, Pace::Closed)?;
-    let pairs = records.iter().zip(model_ns).filter(|(r, _)| !reads_only || r.op == Op::Read);
-    let (measured, model): (Vec<u64>, Vec<u64>) = pairs.map(|(r, ns)| (r.service_ns, ns)).unzip();
+    let model = validate::replay(device.as_mut(), &records, Pace::Closed)?;
+    let measured: Vec<u64> = records.iter().map(|r| r.service_ns).collect();
     Ok(validate::compare(&measured, &model)?)
 }
 
 /// The requests that are fitted, by distance.
 fn points(samples: &[Sample], options: Options) -> Vec<Point> {
-    let fitted = samples.iter().filter(|s| !options.reads_only || s.op == Op::Read);
+    let reads_only = cached_write_ms(samples, options).is_some();
+    let fitted = samples.iter().filter(|s| !reads_only || s.op == Op::Read);
     let point = |s: &Sample| Some(Point { distance: s.distance()?, service_ns: s.service_ns });
     let mut points: Vec<Point> =
         fitted.filter_map(point).filter(|p| p.distance > options.beyond).collect();
     points.sort_by_key(|p| p.distance);
     points
+}
+
+/// [`Fit::write_ms`].
+fn cached_write_ms(samples: &[Sample], options: Options) -> Option<f64> {
+    let (reads_ms, writes_ms) = medians_ms(samples, options.beyond);
+    if options.one_line || writes_ms? >= reads_ms? / 2.0 {
+        return None;
+    }
+    mean_ms(samples.iter().filter(|s| s.op != Op::Read))
+}
+
+/// [`Fit::near_ms`], without the distance.
+fn near_ms(samples: &[Sample], options: Options, spike: Option<Spike>) -> Option<f64> {
+    let trough_ms = spike.map_or(0.0, |s| s.trough_ms);
+    let is_near = |s: &Sample| s.distance().is_some_and(|d| d <= options.beyond);
+    let is_miss = |s: &Sample| s.op == Op::Read && s.service_ns as f64 / 1e6 > trough_ms;
+    let near = samples.iter().filter(|s| !options.one_line && is_near(s) && is_miss(s));
+    mean_ms(near)
+}
+
+/// Mean service in ms; none for fewer than [`FITTED_MIN`].
+fn mean_ms<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<f64> {
+    let count = samples.clone().count();
+    let sum_ns: u64 = samples.map(|s| s.service_ns).sum();
+    (count >= FITTED_MIN).then(|| sum_ns as f64 / 1e6 / count as f64)
+}
+
+/// Median services in ms of the reads and the writes that lie beyond so many sectors.
+pub fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>) {
+    let median = |op: Op| {
+        let far = |s: &&Sample| s.op == op && s.distance().is_some_and(|d| d > beyond);
+        let mut services: Vec<u64> = samples.iter().filter(far).map(|s| s.service_ns).collect();
+        services.sort_unstable();
+        services.get(services.len() / 2).map(|&ns| ns as f64 / 1e6)
+    };
+    (median(Op::Read), median(Op::Write))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The linear device of "virtual performance throttle" (algorithms.md,
 //! section 5): service time X = R/2 + S·(d/D), where d is the distance from
 //! the head to the request's start and D the size of the device; one server,
-//! no angle, no transfer time. A segment cache in front answers hits in a
+//! no angle, no transfer time. Two steps beside the line, where they were measured: places near
+//! the head, and writes that the drive's write cache answers. A segment cache in front answers hits in a
 //! constant time: the shadow cache of section 3.1 (a ring of spans, FIFO).
 
 use crate::DeviceModel;
@@ -21,11 +22,17 @@ pub struct LinearSpec {
     pub base_ns: u64,
     /// S, what a distance of D adds.
     pub stroke_ns: u64,
+    /// Places at most so many sectors from the head, and what it takes to get there in ns:
+    /// seek curves are steep there, and the line is not. None: they are on the line.
+    pub near: Option<(u64, u64)>,
     /// A real revolution, for what policies are told; at most twice `base_ns`.
     pub rotation_ns: u64,
     /// A read that the cache holds.
     pub hit_ns: u64,
     pub shape: CacheShape,
+    /// A write, if the drive's write cache answers it: then no write moves the head, and
+    /// what it costs to write it out later is left out. None: writes are served like reads.
+    pub write_ns: Option<u64>,
     /// Sectors that the cache takes in after a request's end.
     pub prefetch_sectors: u64,
     /// What a hit does: [`OnHit::Consume`] enters the request anew, as section
@@ -101,6 +108,10 @@ impl Linear {
             // A hit does not move the head.
             return self.spec.hit_ns;
         }
+        if let (Op::Write | Op::WriteZeroes, Some(write_ns)) = (command.op, self.spec.write_ns) {
+            self.cache.allocate(start, end);
+            return write_ns;
+        }
         self.cache.allocate(start, ahead);
         let distance = self.head.abs_diff(start);
         self.head = end;
@@ -121,6 +132,11 @@ impl Linear {
     }
 
     fn move_ns(&self, distance: u64) -> u64 {
+        if let Some((sectors, near_ns)) = self.spec.near
+            && distance <= sectors
+        {
+            return near_ns;
+        }
         let part =
             u128::from(self.spec.stroke_ns) * u128::from(distance) / u128::from(self.spec.capacity);
         self.spec.base_ns + part as u64
@@ -131,14 +147,18 @@ impl DeviceModel for Linear {
     /// R/2 is told as half a turn of `rotation` plus a constant in the seek
     /// curve, so that positioning comes to exactly X.
     fn profile(&self) -> DeviceProfile {
-        let constant = self.spec.base_ns.saturating_sub(self.spec.rotation_ns / 2);
+        let capacity = self.spec.capacity;
+        let beyond = self.spec.near.map_or(0, |(sectors, _)| (sectors + 1).min(capacity));
+        let near = (beyond > 0).then(|| [0, beyond - 1]);
+        let distances = near.into_iter().flatten().chain([beyond, capacity]);
+        let seek = |distance: u64| {
+            let seek_ns = self.move_ns(distance).saturating_sub(self.spec.rotation_ns / 2);
+            (Sectors::new(distance), Nanos::new(seek_ns))
+        };
         DeviceProfile {
-            capacity: Sectors::new(self.spec.capacity),
+            capacity: Sectors::new(capacity),
             rotation: Some(Nanos::new(self.spec.rotation_ns)),
-            seek: vec![
-                (Sectors::ZERO, Nanos::new(constant)),
-                (Sectors::new(self.spec.capacity), Nanos::new(constant + self.spec.stroke_ns)),
-            ],
+            seek: distances.map(seek).collect(),
         }
     }
 
@@ -182,15 +202,17 @@ impl DeviceModel for Linear {
 mod tests {
     use super::*;
     use crate::disk::cache::Replacement;
-    use crate::testing::{read, serve_one};
+    use crate::testing::{read, request, serve_one};
 
     fn spec() -> LinearSpec {
         LinearSpec {
             capacity: 1_000_000,
             base_ns: 4_250_000,
             stroke_ns: 5_250_000,
+            near: None,
             rotation_ns: 4_000_000,
             hit_ns: 250_000,
+            write_ns: None,
             shape: CacheShape { segments: 2, segment_sectors: 221, replacement: Replacement::Fifo },
             prefetch_sectors: 64,
             on_hit: OnHit::Consume,
@@ -211,10 +233,32 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_the_cache_answers_leaves_the_head_where_it_is() {
+        let mut d = Linear::new(LinearSpec { write_ns: Some(700_000), ..spec() });
+        assert_eq!(serve_one(&mut d, 0, &request(0, Op::Write, 500_000, 8)), 700_000);
+        assert_eq!(serve_one(&mut d, 700_000, &read(0, 500_000, 8)), 950_000, "from the cache");
+        let x = 4_250_000 + 5_250_000 / 10;
+        assert_eq!(serve_one(&mut d, 1_000_000, &read(0, 100_000, 8)), 1_000_000 + x);
+    }
+
+    #[test]
     fn positioning_of_the_profile_is_the_formula() {
         let p = Linear::new(spec()).profile();
         let at = |d| p.positioning(Sectors::new(d)).unwrap().get();
         assert_eq!((at(500_000), at(1_000_000)), (6_875_000, 9_500_000));
+    }
+
+    #[test]
+    fn places_near_the_head_have_a_time_of_their_own() {
+        let mut d = Linear::new(LinearSpec { near: Some((1_000, 3_000_000)), ..spec() });
+        let far = 4_250_000 + 5_250_000 / 2;
+        assert_eq!(serve_one(&mut d, 0, &read(0, 500_000, 8)), far);
+        let done = serve_one(&mut d, far, &read(0, 501_008, 8));
+        assert_eq!(done, far + 3_000_000, "1000 sectors from the head");
+        assert_eq!(serve_one(&mut d, done, &read(0, 502_017, 8)), done + 4_250_000 + 5_255);
+        let profile = d.profile();
+        let at = |d| profile.positioning(Sectors::new(d)).unwrap().get();
+        assert_eq!((at(1), at(1_000), at(1_000_000)), (3_000_000, 3_000_000, 9_500_000));
     }
 
     #[test]

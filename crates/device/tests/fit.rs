@@ -35,7 +35,8 @@ fn fitted(file: &str, options: Options) -> Option<Fit> {
 #[test]
 fn the_measured_drives_agree_with_independent_fits() {
     for &(file, intercept_ms, stroke_ms, count) in INDEPENDENT {
-        let Some(f) = fitted(file, Options::default()) else { continue };
+        let one_line = Options { one_line: true, ..Options::default() };
+        let Some(f) = fitted(file, one_line) else { continue };
         assert!((f.line.intercept_ms - intercept_ms).abs() < 0.006, "{file}: {:?}", f.line);
         assert!((f.line.stroke_ms - stroke_ms).abs() < 0.006, "{file}: {:?}", f.line);
         assert_eq!((f.requests, f.fitted), (10_000, count), "{file}");
@@ -47,7 +48,9 @@ fn the_measured_drives_agree_with_independent_fits() {
 #[test]
 fn the_moving_average_flattens_the_line_of_few_points() {
     for &(file, _, stroke_ms, _) in INDEPENDENT {
-        let Some(f) = fitted(file, Options { form: Form::Averaged, ..Options::default() }) else {
+        let Some(f) =
+            fitted(file, Options { form: Form::Averaged, one_line: true, ..Options::default() })
+        else {
             continue;
         };
         let flatter = 1.0 - f.line.stroke_ms / stroke_ms;
@@ -55,21 +58,25 @@ fn the_moving_average_flattens_the_line_of_few_points() {
     }
 }
 
-/// Writes go to the write cache of two of the drives: their reads alone are
-/// what their arms do, and the fit of those is much nearer.
+/// Writes go to the write cache of two of the drives: their reads alone are what their arms do, and
+/// the fit of those is much nearer. The mean service of each drive comes out within 15 %.
 #[test]
-fn reads_alone_are_another_line_where_writes_are_cached() {
-    for (file, nearer) in [
-        ("cheetah15k5/random.trace", 0.5),
-        ("cheetah9LP/cheetah9LP.trace", 2.0),
-        ("atlas10k/atlas10k.trace", 2.0),
+fn writes_that_a_cache_answers_are_told_apart() {
+    for (file, cached) in [
+        ("cheetah15k5/random.trace", false),
+        ("cheetah9LP/cheetah9LP.trace", true),
+        ("atlas10k/atlas10k.trace", true),
     ] {
-        let reads_only = Options { reads_only: true, ..Options::default() };
-        let (Some(all), Some(reads)) = (fitted(file, Options::default()), fitted(file, reads_only))
+        let one_line = Options { one_line: true, ..Options::default() };
+        let (Some(all), Some(f)) = (fitted(file, one_line), fitted(file, Options::default()))
         else {
             continue;
         };
-        assert!(all.residual_ms > nearer * reads.residual_ms, "{file}");
+        assert_eq!(f.write_ms.is_some(), cached, "{file}");
+        assert!(!cached || all.residual_ms > 2.0 * f.residual_ms, "{file}");
+        let off = f.validation.mean_model_ms / f.validation.mean_measured_ms - 1.0;
+        eprintln!("{file}: mean service {:+.1} % off", 100.0 * off);
+        assert!(off.abs() < 0.15, "{file}: {off}");
     }
 }
 

@@ -38,6 +38,7 @@ const ARENA: ListEntry = ListEntry {
     summary: "every policy in every scene: how far is each from the best of all?",
     source: "our own; its scenes: seekway arena --list",
     assumes: "clients of 60 µs between completion and next request, devices as modelled",
+    loads: None,
 };
 
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
@@ -53,6 +54,7 @@ fn list(format: Format) -> Result<Verdict> {
         summary: e.summary,
         source: e.source,
         assumes: e.assumes,
+        loads: e.loads().map(|hash| format!("{hash:016x}")),
     });
     let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
     let table = Table::of("", &listed)

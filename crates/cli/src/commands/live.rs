@@ -21,6 +21,8 @@ pub struct ListEntry {
     pub summary: &'static str,
     pub source: &'static str,
     pub assumes: &'static str,
+    /// Hash of all that it runs in the simulator, in hexadecimal; null if it runs nothing there.
+    pub loads: Option<String>,
 }
 
 /// The experiments that the simulator does not run.
@@ -34,6 +36,7 @@ pub const MIGRATE: ListEntry = ListEntry {
     assumes: "guests of 4 vCPUs pinned evenly, slices of 11 ± 0.3 ms held by the experiment and \
               those of the kernel, a compute task on each vCPU, one reader at depth 1 on an \
               emulated solid-state drive; the bound is from the recorded schedule of the host",
+    loads: None,
 };
 
 pub const NOISY: ListEntry = ListEntry {
@@ -42,6 +45,7 @@ pub const NOISY: ListEntry = ListEntry {
     source: "our own; the simulator has the same loads: seekway arena --scenes '*/flood'",
     assumes: "vhost-user clients in a closed loop instead of guests, images of 256 MiB in memory \
               on emulated drives, of 64 MiB on the disk below",
+    loads: None,
 };
 
 /// What to run instead of `only` without `--live`.

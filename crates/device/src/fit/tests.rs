@@ -54,7 +54,7 @@ fn an_exact_line_is_found_exactly() {
 }
 
 #[test]
-fn near_requests_and_writes_are_left_out_where_asked() {
+fn near_requests_are_left_out() {
     let mut all = exact(500, 5_000_000, 4);
     let right = fit(&all, Options::default()).unwrap().line;
     // A near one of 1000 sectors exactly, and one of 1001.
@@ -62,11 +62,25 @@ fn near_requests_and_writes_are_left_out_where_asked() {
     assert_eq!(fit(&all, Options::default()).unwrap().line, right);
     all.push(sample(Op::Read, 11_001, 90_000_000, Some(10_000)));
     assert_ne!(fit(&all, Options::default()).unwrap().line, right);
-    all.pop();
-    all.push(sample(Op::Write, 900_000, 90_000_000, Some(0)));
-    assert_ne!(fit(&all, Options::default()).unwrap().line, right);
-    let reads_only = Options { reads_only: true, ..Options::default() };
-    assert_eq!(fit(&all, reads_only).unwrap().line, right);
+}
+
+/// Writes that a cache answers have a time of their own; others are on the line.
+#[test]
+fn cached_writes_are_no_part_of_the_line() {
+    let reads = exact(500, 5_000_000, 4);
+    let right = fit(&reads, Options::default()).unwrap().line;
+    let with = |service_ns: u64, options: Options| {
+        let writes = (0..20).map(|n| sample(Op::Write, 900_000 + 8 * n, service_ns, Some(0)));
+        fit(&reads.iter().copied().chain(writes).collect::<Vec<_>>(), options).unwrap()
+    };
+    let cached = with(700_000, Options::default());
+    assert_eq!((cached.line, cached.write_ms), (right, Some(0.7)));
+    assert!(cached.profile_toml("cached", "a test").contains("write_ms = 0.700000"));
+    let one_line = Options { one_line: true, ..Options::default() };
+    for on_it in [with(700_000, one_line), with(90_000_000, Options::default())] {
+        assert_eq!(on_it.write_ms, None);
+        assert_ne!(on_it.line, right);
+    }
 }
 
 #[test]

@@ -46,6 +46,18 @@ pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
     }
     let (hit_ms, hit_source) = hit(fit, base_ms);
     let (rotation_ms, rotation_source) = rotation(fit, base_ms);
+    let mut steps = String::new();
+    if let Some((ms, sectors)) = fit.near_ms {
+        let _ = write!(
+            steps,
+            "near_sectors = {sectors} # the distance up to which the line is not fitted\n\
+             near_ms = {ms:.6} # mean of the reads there that are no cache hits\n"
+        );
+    }
+    if let Some(ms) = fit.write_ms {
+        let what = "mean of the writes, which the drive's write cache answers";
+        let _ = writeln!(steps, "write_ms = {ms:.6} # {what}");
+    }
     let assumed = "not measured: the Cheetah 15K.4 of algorithms.md, section 3.1";
     let base_source = match (fit.is_flat(), intercept_ms < 0.0) {
         (true, _) => "mean service of the fitted requests".to_owned(),
@@ -61,6 +73,7 @@ pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
          stroke_ms = {stroke_ms:.6} # S for capacity_sectors, standard error {:.3}\n\
          rotation_ms = {rotation_ms:.6} # {rotation_source}\n\
          hit_ms = {hit_ms:.6} # {hit_source}\n\
+         {steps}\
          queue_depth = 1 # one server: requests were measured one at a time\n\
          segments = {SEGMENTS} # {assumed}\n\
          segment_sectors = {SEGMENT_SECTORS} # {assumed}\n\

@@ -113,8 +113,10 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
         capacity: within("linear.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?,
         base_ns,
         stroke_ns: ms("linear.stroke_ms", f.stroke_ms)?,
+        near: near(f)?,
         rotation_ns,
         hit_ns: ms("linear.hit_ms", f.hit_ms)?,
+        write_ns: f.write_ms.map(|write_ms| ms("linear.write_ms", write_ms)).transpose()?,
         shape: shape("linear", f.segments, f.segment_sectors, f.replacement)?,
         prefetch_sectors: within(
             "linear.prefetch_sectors",
@@ -125,6 +127,13 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
         idle_ahead: f.idle_ahead,
         queue_depth: within("linear.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
     })
+}
+
+/// What is near the head, and how long it takes.
+fn near(f: &LinearFile) -> Result<Option<(u64, u64)>, ProfileError> {
+    let sectors = within("linear.near_sectors", f.near_sectors, 0..=CAPACITY_MAX)?;
+    let near_ns = f.near_ms.map(|near_ms| ms("linear.near_ms", near_ms)).transpose()?;
+    Ok(near_ns.map(|near_ns| (sectors, near_ns)))
 }
 
 pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {

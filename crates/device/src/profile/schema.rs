@@ -32,8 +32,15 @@ pub(super) struct LinearFile {
     pub capacity_sectors: u64,
     pub base_ms: f64,
     pub stroke_ms: f64,
+    /// With `near_ms`: what lies at most so many sectors from the head takes that long, whatever
+    /// the line says. Absent: it is on the line.
+    #[serde(default)]
+    pub near_sectors: u64,
+    pub near_ms: Option<f64>,
     pub rotation_ms: f64,
     pub hit_ms: f64,
+    /// Of every write, if the drive's write cache answers them. Absent: they are served like reads.
+    pub write_ms: Option<f64>,
     pub queue_depth: u32,
     pub segments: u32,
     pub segment_sectors: u64,

@@ -61,7 +61,7 @@ def calibrate(
     Args:
         what: device, file or trace. A disk is only read.
         profile: write the profile to this file, for ``device=`` of other functions.
-        more: ``reads=2000``, ``time_max="1min"``, ``rpm=7200``, ``reads_only=True``, …
+        more: ``reads=2000``, ``time_max="1min"``, ``rpm=7200``, ``one_line=True``, …
 
     Returns:
         The fit: parameters with their errors, and what fits badly.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   seekway calibrate /dev/sdb --profile sdb.toml --report sdb.html
   seekway calibrate /srv/images/web.img --reads 2000 --time-max 1min
-  seekway calibrate random.trace --reads-only --format json
+  seekway calibrate random.trace --averaged --format json
   seekway compare --trace vm.vscsi --device ./sdb.toml")]
 pub struct CalibrateArgs {
     /// A block device, a file on the disk to measure, or a measured trace; `-` reads
@@ -81,9 +81,10 @@ pub struct MeasuringArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fitting")]
 pub struct FittingArgs {
-    /// Fit and compare reads only (for disks whose write cache answers writes)
+    /// One line for all requests, as the throttle paper has it: no times of their own for
+    /// places near the head and for writes that the disk's write cache answers
     #[arg(long)]
-    pub reads_only: bool,
+    pub one_line: bool,
     /// Fit the moving average over 1001 requests, as the throttle paper does, instead
     /// of the requests themselves
     #[arg(long)]

@@ -7,8 +7,7 @@ mod trace;
 use crate::args::{CalibrateArgs, Kind};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_device::fit::{self, Fit, Form, Options, Sample};
-use seekway_policy::request::Op;
+use seekway_device::fit::{self, Fit, Form, Options};
 use seekway_report::table::{Cell, Column, Table};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
@@ -112,7 +111,7 @@ fn usable(path: &Path) -> String {
 fn options(args: &CalibrateArgs) -> Result<Options> {
     Ok(Options {
         form: if args.fitting.averaged { Form::Averaged } else { Form::Points },
-        reads_only: args.fitting.reads_only,
+        one_line: args.fitting.one_line,
         beyond: load::size("--beyond", &args.fitting.beyond)?.get(),
         rotation_ms: args.rpm.map(|rpm| 60_000.0 / f64::from(rpm)),
         ..Options::default()
@@ -152,28 +151,15 @@ fn judged(found: &Fit, measured: &MeasuredRequests, options: &Options) -> Vec<St
             100.0 * found.explained.max(0.0)
         ));
     }
-    let (reads_ms, writes_ms) = medians_ms(&measured.samples, options.beyond);
-    if let (Some(reads_ms), Some(writes_ms), false) = (reads_ms, writes_ms, options.reads_only)
-        && writes_ms < reads_ms / 2.0
-    {
+    let medians = fit::medians_ms(&measured.samples, options.beyond);
+    if let (Some(mean_ms), (Some(reads_ms), Some(writes_ms))) = (found.write_ms, medians) {
         notes.push(format!(
             "writes took {writes_ms:.2} ms where reads took {reads_ms:.2} ms (medians): a write \
-             cache answers them, and a line through both is neither's. --reads-only fits what the \
-             arm does"
+             cache answers them. The line is that of the reads; the profile gives each write \
+             {mean_ms:.2} ms, and nothing for writing it out later"
         ));
     }
     notes
-}
-
-/// Median services in ms of the reads and the writes that are fitted.
-fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>) {
-    let median = |op: Op| {
-        let far = |s: &&Sample| s.op == op && s.distance().is_some_and(|d| d > beyond);
-        let mut services: Vec<u64> = samples.iter().filter(far).map(|s| s.service_ns).collect();
-        services.sort_unstable();
-        services.get(services.len() / 2).map(|&ns| ns as f64 / 1e6)
-    };
-    (median(Op::Read), median(Op::Write))
 }
 
 /// The figures, with the name of each beside it.
@@ -201,6 +187,12 @@ fn table(found: &Fit, measured: &MeasuredRequests) -> Table {
     row("mean measured", ms(found.validation.mean_measured_ms), "ms");
     row("mean of the model", ms(found.validation.mean_model_ms), "ms");
     row("cache hit", found.hit_ms.map_or(Cell::Absent, ms), "ms");
+    if let Some((near_ms, sectors)) = found.near_ms {
+        row(&format!("reads within {sectors} sectors"), ms(near_ms), "ms");
+    }
+    if let Some(write_ms) = found.write_ms {
+        row("cached write", ms(write_ms), "ms");
+    }
     if let Some(spike) = found.spike {
         row("reads below the trough", Cell::Share(spike.share), "");
         row("trough", ms(spike.trough_ms), "ms");

@@ -241,7 +241,8 @@ fn further(found: ReadAhead) -> &'static str {
 pub(super) fn measured(text: &str) -> Result<Fit, String> {
     let records = validate::parse(text).map_err(|e| e.to_string())?;
     let samples: Vec<Sample> = fit::samples(&records);
-    fit::fit(&samples, fit::Options::default()).map_err(|e| e.to_string())
+    fit::fit(&samples, fit::Options { one_line: true, ..fit::Options::default() })
+        .map_err(|e| e.to_string())
 }
 
 fn drive_rows(name: &str, fit: &Fit) -> Vec<Row> {

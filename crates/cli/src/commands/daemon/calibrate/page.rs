@@ -84,7 +84,7 @@ fn distances(
     let mut cloud = PointSample::new(POINTS_MAX);
     let fitted = |s: &&fit::Sample| {
         s.distance().is_some_and(|d| d > options.beyond)
-            && (!options.reads_only || s.op == Op::Read)
+            && (found.write_ms.is_none() || s.op == Op::Read)
     };
     let mut services: Vec<u64> = Vec::new();
     for s in measured.samples.iter().filter(fitted) {
