@@ -157,7 +157,7 @@ docs: install-deps ## rewrite what is generated in docs/
 site: install-deps ## the documentation as a site: out/site/index.html
 	@scripts/site
 
-experiments: build ## run the papers' experiments and rewrite docs/experiments/*-results.md and their rows, docs/experiments/results
+experiments: build ## run the papers' experiments; rewrite their rows, and the verdicts in docs/experiments
 	@scripts/experiments
 
 install-deps: ## what is missing, from Debian's packages
