@@ -116,8 +116,10 @@ fn variant_rows(results: &Results) -> Vec<Row> {
             let ahead = ratios.iter().all(|&r| r > 1.0);
             let name = format!("{s}: corrected form: total bandwidth against {}", label(base));
             let row = Row::measured(name, &ratios, "×", ingredients(results, s, (OURS, base)));
-            let asked = format!("{:.1} in the mean, and more on every seed,", (paper + 1.0) / 2.0);
-            rows.push(row.ask(enough && ahead, &asked));
+            // experiments.md asks it of guests' requests of 48, 64 and 128 KiB.
+            let asked = format!("1 on every seed and {:.1} in the mean", (paper + 1.0) / 2.0);
+            let row = if s == XEN_NAME { row } else { row.ask(enough && ahead, &asked) };
+            rows.push(row);
         }
     }
     for s in &sizes {
