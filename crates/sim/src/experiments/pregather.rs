@@ -166,3 +166,29 @@ fn read_vms(guest: &str, options: &Options) -> Vec<String> {
 fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
     Scenario { place: PLACE, ..Scenario::new(name, vms, DISK) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{findings, options, run};
+    use super::super::{Extras, Verdict};
+    use super::*;
+
+    /// The judges ask only for what is listed, whatever the runs gave, and what they judge by the
+    /// paper is the literal form or a baseline, in one claim.
+    #[test]
+    fn each_row_that_is_judged_is_of_one_claim() {
+        let claims = include_str!("../../../../docs/experiments/claims/pregather.toml");
+        let options = options(1000);
+        let made = run(&read::cells(&options)[0]);
+        for experiment in EXPERIMENTS {
+            let findings = findings(experiment, &options, Extras::default(), |_| made.clone());
+            assert!(!findings.rows.is_empty(), "{}", experiment.name);
+            for row in findings.rows {
+                let claimed = claims.matches(&format!("\"{}\"", row.name)).count();
+                let judged = row.paper.is_some() || row.verdict != Verdict::Measured;
+                assert!(claimed <= 1 && (claimed == 1 || !judged), "{}: {claimed}", row.name);
+                assert!(!judged || !row.name.contains("corrected form"), "{}", row.name);
+            }
+        }
+    }
+}
