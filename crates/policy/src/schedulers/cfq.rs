@@ -2,7 +2,7 @@
 //! of time, with idling for the issuer that is being served.
 //!
 //! Source: Linux `block/cfq-iosched.c`, 4.x; `generation=2.6.30` gives the form
-//! that the CATS paper compares with.
+//! that the CATS paper compares with, `generation=2.6.18` Pregather's.
 //!
 //! Each issuer has a synchronous queue, each VM an asynchronous one. The queue
 //! that is served keeps the device for a slice, which starts at its first
@@ -31,6 +31,9 @@
 //!   runs of adjacent requests up to 512 KiB.
 //! - In `generation=2.6.30` every issuer has a share, there is one service tree, and every synchronous
 //!   queue idles for the whole of `slice_idle`, however it seeks.
+//! - `generation=2.6.18` differs from it in one thing: a queue that seeks idles for 2 ms at most. Linux
+//!   2.6.18 calls a queue seeky by its mean seek (64 MiB); here the rule of 4.x decides. Its
+//!   `cfq_quantum` was 4, which nothing shows at queue depth 1.
 //! - On a device that does not rotate nothing is idled for.
 
 mod queue;
@@ -75,8 +78,10 @@ static PARAMS: &[ParamSpec] = &[
         help: "shrink slices so that a round of all busy queues takes target_latency" },
     ParamSpec { key: "target_latency", kind: Kind::Duration, default: "300ms",
         help: "what low_latency aims at" },
-    ParamSpec { key: "generation", kind: Kind::Choice(&["4.x", "2.6.30"]), default: "4.x",
-        help: "2.6.30: one service tree, no low_latency, every queue idles" },
+    ParamSpec { key: "generation", kind: Kind::Choice(&["4.x", "2.6.30", "2.6.18"]),
+        default: "4.x",
+        help: "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
+               for 2 ms at most" },
     ParamSpec { key: "share", kind: Kind::Choice(&["vm", "issuer"]), default: "vm",
         help: "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
                has a share of its own" },
@@ -98,6 +103,9 @@ const ANTICIPATION: &str = "anticipation";
 /// Requests wait for what is in flight: writes for synchronous ones, mostly.
 const ASYNC: &str = "async";
 
+/// How long Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
+const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
+
 /// How long to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
 
@@ -113,8 +121,10 @@ struct Config {
     target_latency: Nanos,
     /// VMs share the device, and the issuers in each its share.
     share_by_vm: bool,
-    /// The form of Linux 2.6.30.
+    /// The form of Linux 2.6.30 or 2.6.18.
     old: bool,
+    /// How long a queue that seeks is idled for, if it is.
+    seeky_idle: Nanos,
 }
 
 /// What is remembered of a request from arrival to completion.
@@ -156,13 +166,15 @@ struct Cfq {
 
 impl Cfq {
     fn new(params: &Params) -> Result<Self, ParamError> {
-        let old = params.choice("generation") == "2.6.30";
+        let generation = params.choice("generation");
+        let old = generation != "4.x";
+        let slice_idle = params.duration_within("slice_idle", Nanos::ZERO, HOLD_MAX)?;
         let by_process = params.choice("issuer") == "process";
         let config = Config {
             slice: [params.duration("slice_async"), params.duration("slice_sync")],
             // cfq_prio_to_maxrq at the default priority: 2 · rq · (8 - 4).
             async_commands_max: 8 * params.count("slice_async_rq"),
-            slice_idle: params.duration_within("slice_idle", Nanos::ZERO, HOLD_MAX)?,
+            slice_idle,
             quantum: params.count("quantum"),
             fifo_expire: [
                 params.duration("fifo_expire_async"),
@@ -174,6 +186,11 @@ impl Cfq {
             target_latency: params.duration("target_latency"),
             share_by_vm: params.choice("share") == "vm" && !old,
             old,
+            seeky_idle: if generation == "2.6.18" {
+                slice_idle.min(SEEKY_IDLE)
+            } else {
+                slice_idle
+            },
         };
         Ok(Cfq {
             idle: config.slice_idle,

@@ -30,6 +30,7 @@ pub const VARIANTS: &[&str] = &[
     "anticipatory:read_expire=1ms,write_expire=1ms,antic_expire=30ms",
     "cfq:issuer=vm,low_latency=false",
     "cfq:generation=2.6.30",
+    "cfq:generation=2.6.18",
     "cfq:slice_idle=0,quantum=1",
     "cfq:slice_sync=3ms,slice_async=1ms,slice_idle=1ms,target_latency=5ms",
     "cats:busdriver=7ms",

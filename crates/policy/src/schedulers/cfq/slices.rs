@@ -151,7 +151,8 @@ impl Cfq {
         if queue.think.is_longer_than(left) {
             return;
         }
-        self.idle_until = Some(now + self.idle);
+        let idle = if queue.is_seeky() { self.config.seeky_idle } else { self.idle };
+        self.idle_until = Some(now + idle);
         self.idles += 1;
     }
 

@@ -89,21 +89,23 @@ fn holds_for_a_seeky_queue_that_is_the_last_of_its_tree() {
 }
 
 #[test]
-fn in_2_6_30_every_queue_idles_and_slices_stay_whole() {
-    let mut rig = Rig::new("cfq:generation=2.6.30");
-    // Both VMs seek much, and neither thinks.
-    for vm in 0..2 {
-        rig.reads(vm, (0..8).map(|i| 7 * i % 8 * 100_000 + 50_000 * u64::from(vm)));
-        for _ in 0..8 {
-            rig.serve_late(500);
+fn before_2_6_31_every_queue_idles_and_slices_stay_whole() {
+    for (spec, idle_us) in [("cfq:generation=2.6.30", 8_000), ("cfq:generation=2.6.18", 2_000)] {
+        let mut rig = Rig::new(spec);
+        // Both VMs seek much, and neither thinks.
+        for vm in 0..2 {
+            rig.reads(vm, (0..8).map(|i| 7 * i % 8 * 100_000 + 50_000 * u64::from(vm)));
+            for _ in 0..8 {
+                rig.serve_late(500);
+            }
         }
+        rig.read(0, 500_000);
+        rig.read(1, 800_000);
+        assert_eq!(rig.serve(500), 800_000);
+        assert_eq!(rig.hold_us(ANTICIPATION), idle_us, "{spec}");
+        let mut rig = backlogged(spec, &[1; 6]);
+        assert_eq!(turns(&mut rig, 22, 10_000), [(0, 11), (1, 11)], "{spec}");
     }
-    rig.read(0, 500_000);
-    rig.read(1, 800_000);
-    assert_eq!(rig.serve(500), 800_000);
-    assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
-    let mut rig = backlogged("cfq:generation=2.6.30", &[1; 6]);
-    assert_eq!(turns(&mut rig, 22, 10_000), [(0, 11), (1, 11)]);
 }
 
 #[test]
