@@ -255,13 +255,14 @@ fn the_monitor_shows_what_the_paper_keeps() {
 #[test]
 fn with_idle_a_turn_waits_for_the_winners_next_request() {
     let mut rig = Rig::new("vmcd:idle=4ms,credits=period");
-    // What a request takes has to be known, and is 0.1 ms: 1,250 credits in a period.
-    reads(&mut rig, 0, [0]);
-    rig.serve(100);
-    reads(&mut rig, 0, [8]);
-    reads(&mut rig, 1, [0]);
+    // What a request takes has to be known: 0.1 ms, so that 1,250 are served in a period.
+    for vm in [0, 1] {
+        reads(&mut rig, vm, [0]);
+        rig.serve(100);
+    }
+    (0..2).for_each(|vm| reads(&mut rig, vm, [8]));
     let winner = rig.serve(100) / GIGA;
-    let next = if winner == 0 { 16 } else { 8 };
+    let next = 16;
     assert_eq!(rig.hold_us("anticipation"), 4_000);
     reads(&mut rig, winner as u16, [next]);
     assert_eq!(rig.serve(100), winner * GIGA + next, "its turn goes on");
@@ -271,15 +272,17 @@ fn with_idle_a_turn_waits_for_the_winners_next_request() {
 
 #[test]
 fn what_is_late_needs_a_credit_unless_it_is_free() {
-    for (spec, free) in [("vmcd:batch=1", false), ("vmcd:batch=1,late=free", true)] {
+    for (spec, free) in [
+        ("vmcd:batch=1,write_expire=10s", false),
+        ("vmcd:batch=1,write_expire=10s,late=free", true),
+    ] {
         let mut rig = Rig::new(spec);
-        reads(&mut rig, 0, (0..4).map(|i| 100 * i));
-        serve(&mut rig, 1, 200_000);
-        // The others wait past their deadline, and a channel without a credit comes.
+        rig.writes(0, (0..4).map(|i| 100 * i));
+        // Four credits for a period of ten seconds; then a channel without one comes.
+        serve(&mut rig, 1, 1_000);
         reads(&mut rig, 1, [0]);
-        serve(&mut rig, 1, 200_000);
         rig.wait_ms(200);
-        let order = serve(&mut rig, 2, 200_000);
+        let order = serve(&mut rig, 2, 1_000);
         assert_eq!(order.contains(&1), free, "{spec}: {order:?}");
     }
 }
