@@ -87,7 +87,7 @@ pub(super) fn real_judge(options: &Options, results: &Results) -> Findings {
     for server in &SERVERS {
         let loads = DEPTHS.map(|depth| server.load(depth, options).on_papers_host(RING));
         let all: Vec<&Load> = loads.iter().collect();
-        let name = format!("three VMs with a {}, all depths", server.name);
+        let name = format!("{} on three VMs, all depths", server.name);
         for (base, more, fairer) in server.claims {
             let of = RunResult::iops;
             findings.rows.push(rate_claim(results, (&name, "IOPS"), &all, (base, more), of));

@@ -29,7 +29,7 @@ fn papers_loads(options: &Options) -> [(Load, f64); 3] {
     let load = |name, access, keys| three(name, access, 20, options).on_papers_host(keys);
     [
         (load("512 B sequential reads", SMALL.buffered(), FAR), MORE_BYTES),
-        (load("64 KiB sequential reads", LARGE.buffered(), FAR), MORE_REQUESTS),
+        (load("64 KiB sequential reads", LARGE, FAR), MORE_REQUESTS),
         (load("64 KiB random writes", WRITE, RING), MORE_REQUESTS),
     ]
 }

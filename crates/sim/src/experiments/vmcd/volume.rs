@@ -43,11 +43,10 @@ const fn reads(name: &'static str, access: Access, keys: &'static str) -> Patter
     Pattern { name, access, keys, is_papers_host, seconds: 20, paper: SEQUENTIAL_READS }
 }
 
-/// The first two are judged: one worker's one request at a time, Iometer's default; reads go
-/// through the guest's page cache, as in the other experiments.
+/// The first two are judged: one worker's one request at a time, Iometer's default.
 const PATTERNS: [Pattern; 8] = [
     Pattern { keys: RING, is_papers_host: true, ..writes("512 B random writes", WRITE) },
-    Pattern { is_papers_host: true, ..reads("128 KiB sequential reads", READ.buffered(), FAR) },
+    Pattern { is_papers_host: true, ..reads("128 KiB sequential reads", READ, FAR) },
     writes("512 B random writes, one at a time", WRITE),
     writes("512 B random writes, 16 outstanding", WRITE.depth(16)),
     reads("128 KiB sequential reads, one at a time", READ, "latency=0"),
