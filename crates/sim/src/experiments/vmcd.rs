@@ -36,7 +36,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vmcd-stable",
         summary: "3 VMs: bandwidth from second to second",
         source: "VMCD, section 4.2.1, figure 6",
-        assumes: "as vmcd-fair-same; spans of one second, which the paper does not name; its text has 64 KiB random writes where its figure has sequential reads: both; stability is judged where vmcd moves at least half of what the best baseline does",
+        assumes: "as vmcd-fair-same; spans of one second, which the paper does not name; its text has 64 KiB random writes where its figure has sequential reads: both; stability is not judged where vmcd has less than half of CFQ's bandwidth (64 KiB reads)",
         cells: stable::stable_cells,
         judge: stable::stable_judge,
     },
