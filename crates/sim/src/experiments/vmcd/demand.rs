@@ -129,9 +129,11 @@ fn ssd_loads(options: &Options) -> [Load; 2] {
     ]
 }
 
-/// The same in the paper's guests.
-fn papers_ssd_loads(options: &Options) -> [Load; 2] {
-    ssd_loads(options).map(|load| load.on_papers_host(RING).on(SSD))
+/// The one whose bandwidth is near the paper's 139 to 167 MiB/s, in the paper's guests: at their
+/// rates the VMs get 25.6.
+fn papers_ssd_load(options: &Options) -> Load {
+    let [_, load] = ssd_loads(options);
+    load.on_papers_host(RING).on(SSD)
 }
 
 /// Three images on 40 GB.
@@ -140,22 +142,20 @@ fn small(vms: Vec<Vm>) -> Vec<Vm> {
 }
 
 pub(super) fn cells_ssd(options: &Options) -> Vec<Cell> {
-    let mut all = cells(&papers_ssd_loads(options));
+    let mut all = papers_ssd_load(options).cells();
     all.extend(cells(&ssd_loads(options)));
     all
 }
 
 pub(super) fn judge_ssd(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    let (papers, others) = (papers_ssd_loads(options), ssd_loads(options));
-    for load in &papers {
-        findings.rows.extend(claims(results, load, SSD_BETTER, SSD_MORE));
-    }
+    let (papers, others) = (papers_ssd_load(options), ssd_loads(options));
+    findings.rows.extend(claims(results, &papers, SSD_BETTER, SSD_MORE));
     for load in &others {
         findings.rows.extend([phi_row(results, load), bandwidth_row(results, load)]);
         findings.rows.extend(asked(results, load));
     }
-    for load in papers.iter().chain(&others) {
+    for load in others.iter().chain([&papers]) {
         let caption = "bandwidth of each VM (figure 15 of the paper).";
         findings.figures.push(vm_bars(results, load, &GROUPS, &SSD_PAPER, caption));
     }
