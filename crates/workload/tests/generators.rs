@@ -120,6 +120,18 @@ fn latency_delays_and_changes_nothing_else() {
 }
 
 #[test]
+fn jitter_is_about_the_latency_and_repeatable() {
+    let text = "app=fio:rw=randread,size=64m,direct=true,iodepth=4,io_size=4m";
+    let ended = |keys: &str| vm(&format!("{keys},{text}"), 1).ended;
+    let (exact, varied) = (ended("latency=2ms"), ended("latency=2ms,jitter=1ms"));
+    assert_ne!(exact, varied);
+    assert_eq!(varied, ended("latency=2ms,jitter=1ms"));
+    let (a, b) = (exact.as_nanos() as f64, varied.as_nanos() as f64);
+    // The ring keeps its order, so that four in flight wait a little longer on average.
+    assert!((0.9..1.5).contains(&(b / a)), "{exact} and {varied}");
+}
+
+#[test]
 fn every_generator_ends_and_is_repeatable() {
     let texts = [
         "app=fio:rw=randrw,size=8m,iodepth=4,numjobs=2,fsync=7",

@@ -31,6 +31,13 @@
 //! the time of a round, is the mean from draw to draw, rounds that ran out of
 //! work left out.
 //!
+//! *What the paper leaves open* has parameters. Its scheduler extends CFQ and
+//! does not say whether CFQ's waiting stays: with `idle`, a winner whose queue
+//! runs empty keeps its turn that long, unless its last request sought further
+//! than CFQ allows. Its constants α and β decide how many credits there are:
+//! `credits=period` gives what the device serves in a period, however little is
+//! queued. Algorithm 1 does not ask for a credit in the pass: `late=free`.
+//!
 //! The time that a request took from its creation to this queue (T_c) is not
 //! known here and taken as zero.
 
@@ -48,7 +55,8 @@ pub(super) use pending::Pending;
 use pending::kind;
 
 use super::Entry;
-use crate::params::{Kind, ParamSpec, Params};
+use crate::dispatcher::HOLD_MAX;
+use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, Links, Pool};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -64,6 +72,12 @@ static PARAMS: &[ParamSpec] = &[
         help: "original deadline of writes" },
     ParamSpec { key: "batch", kind: Kind::Count(1, 1_000_000), default: "4",
         help: "requests that the winner of a lottery sends at most" },
+    ParamSpec { key: "idle", kind: Kind::Duration, default: "0ms",
+        help: "how long the winner's turn waits for its next request; at most 1s" },
+    ParamSpec { key: "credits", kind: Kind::Choice(&["queued", "period"]), default: "queued",
+        help: "queued: no more credits than queued requests; period: what the device serves in a period" },
+    ParamSpec { key: "late", kind: Kind::Choice(&["credit", "free"]), default: "credit",
+        help: "credit: the pass for late requests takes a credit for each; free: it needs none" },
     ParamSpec { key: "seed", kind: Kind::Count(0, u64::MAX), default: "1",
         help: "of the lottery: the same seed, the same schedule" },
 ];
@@ -73,10 +87,15 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "a channel for each VM, credits by queue length, a lottery and deadlines",
     source: "the VMCD paper, section 3, corrected (algorithms.md, section 4)",
     params: PARAMS,
-    holds: &[],
+    holds: &[ANTICIPATION],
     keeps: &[],
-    build: |params| Ok(Box::new(Vmcd::new(params))),
+    build: |params| Ok(Box::new(Vmcd::new(params)?)),
 };
+
+/// Held for the winner of the lottery.
+const ANTICIPATION: &str = "anticipation";
+/// How long a turn waits for a command that the device does not complete.
+const STALL: Nanos = Nanos::from_secs(1);
 
 /// What is left of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +119,12 @@ struct Causes {
 struct Vmcd {
     expire: [Nanos; 2],
     batch: u64,
+    idle: Nanos,
+    /// Credits are what the device serves in a period, however little is queued.
+    by_period: bool,
+    late_is_free: bool,
+    /// The winner's turn waits until then for its next request.
+    wait: Option<Instant>,
     queued: Pool,
     channels: Channels,
     links: Links,
@@ -126,13 +151,18 @@ struct Vmcd {
 }
 
 impl Vmcd {
-    fn new(params: &Params) -> Self {
+    fn new(params: &Params) -> Result<Self, ParamError> {
         let expire = ["read_expire", "write_expire"].map(|key| params.duration(key));
-        Vmcd {
+        let late_is_free = params.choice("late") == "free";
+        Ok(Vmcd {
             expire,
             batch: params.count("batch"),
+            idle: params.duration_within("idle", Nanos::ZERO, HOLD_MAX)?,
+            by_period: params.choice("credits") == "period",
+            late_is_free,
+            wait: None,
             queued: Pool::new(),
-            channels: Channels::new(expire),
+            channels: Channels::new(expire, late_is_free),
             links: Links::new(),
             ages: Default::default(),
             age_links: Links::new(),
@@ -148,7 +178,7 @@ impl Vmcd {
             rounds: 0,
             late: 0,
             causes: Causes::default(),
-        }
+        })
     }
 
     /// Equation 7: the longest time left over all queues; their youngest
@@ -197,10 +227,11 @@ impl Vmcd {
         self.arrivals = 0;
     }
 
-    /// C: what the device serves in a period, at most what is queued.
+    /// C: what the device serves in a period, at most what is queued unless `credits=period`.
     fn amount(&self, period: Nanos, queued: u64) -> u64 {
-        match self.service.get() {
-            Some(service) => queued.min(period.get() / service.get().max(1)),
+        match self.service.get().map(|service| period.get() / service.get().max(1)) {
+            Some(served) if self.by_period => served,
+            Some(served) => served.min(queued),
             None => queued,
         }
     }
@@ -216,12 +247,15 @@ impl Vmcd {
         let number = self.generator.below(tickets.total());
         let winner = tickets.holder(number).expect("a channel with work has a credit");
         let channel = self.channels.get(winner).expect("a ticket is held by a channel");
-        let left = self.batch.min(channel.credits).min(channel.pending.len() as u64);
+        let queued = channel.pending.len() as u64;
+        let most = if self.idle == Nanos::ZERO { queued } else { self.batch };
+        let left = self.batch.min(channel.credits).min(most);
         self.round = Round::Batch { winner, left };
+        self.wait = None;
     }
 
     /// The next channel from `from` on whose most urgent request is about to
-    /// be late (T_f < T_s) and has a credit: that channel and the request.
+    /// be late (T_f < T_s) and may go: that channel and the request.
     fn next_late(&mut self, now: Instant, from: usize) -> Option<(usize, RequestId)> {
         let round = self.round_time.get().unwrap_or(Nanos::ZERO);
         // Some request is late at all?
@@ -239,15 +273,34 @@ impl Vmcd {
         [first(0), first(1)].into_iter().flatten().min()
     }
 
-    /// Send a queued request of channel `vm` for one credit.
+    /// Send the winner's next request, after which `left` may follow.
+    fn dispatch_in_turn(&mut self, now: Instant, vm: usize, id: RequestId, left: u64) -> Decision {
+        self.round = Round::Batch { winner: vm, left };
+        let waits = self.idle > Nanos::ZERO && left > 0 && self.is_worth_waiting_for(vm, id);
+        self.wait = waits.then(|| now + STALL);
+        self.dispatch(vm, id)
+    }
+
+    /// Would CFQ wait for what follows this request? It is synchronous and near the last one.
+    fn is_worth_waiting_for(&self, vm: usize, id: RequestId) -> bool {
+        let request = self.queued.get(id).filter(|request| request.sync);
+        let channel = self.channels.get(vm);
+        request.zip(channel).is_some_and(|(request, channel)| channel.pending.is_near(request))
+    }
+
+    /// Send a queued request of channel `vm` for one credit; a late one may go without.
     fn dispatch(&mut self, vm: usize, id: RequestId) -> Decision {
         let request = self.queued.take(id);
         self.ages[kind(&request)].remove(&mut self.age_links, id);
         self.channels.change(vm, |channel| {
             channel.pending.take(&mut self.links, &request);
-            channel.spend();
+            if channel.credits > 0 || !self.late_is_free {
+                channel.spend();
+            }
         });
-        if self.queued.is_empty() {
+        if self.queued.is_empty() && self.wait.is_some() {
+            self.round_began = None;
+        } else if self.queued.is_empty() {
             // What comes next finds a new round, and this one has no honest length.
             (self.round, self.round_began) = (Round::Over, None);
         }
@@ -303,6 +356,12 @@ impl Scheduler for Vmcd {
     fn completed(&mut self, now: Instant, completion: &Completion) {
         self.now = now;
         self.service.learn(completion.service);
+        if let Round::Batch { winner, .. } = self.round
+            && winner == completion.request.vm.index()
+            && self.wait.is_some()
+        {
+            self.wait = Some(now + self.idle);
+        }
     }
 
     fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
@@ -316,12 +375,13 @@ impl Scheduler for Vmcd {
                 Round::Batch { winner, left } => {
                     let channel = self.channels.get(winner);
                     let next = channel.filter(|_| left > 0).and_then(|c| c.pending.next());
-                    let Some(id) = next else {
-                        self.round = Round::Pass { next: 0 };
-                        continue;
-                    };
-                    self.round = Round::Batch { winner, left: left - 1 };
-                    return self.dispatch(winner, id);
+                    if let Some(id) = next {
+                        return self.dispatch_in_turn(now, winner, id, left - 1);
+                    }
+                    match self.wait.filter(|&until| now < until && left > 0) {
+                        Some(until) => return Decision::Hold { until, why: ANTICIPATION },
+                        None => (self.round, self.wait) = (Round::Pass { next: 0 }, None),
+                    }
                 }
                 Round::Pass { next } => match self.next_late(now, next) {
                     Some((vm, id)) => {

@@ -43,6 +43,7 @@ pub const VARIANTS: &[&str] = &[
     "pregather:zone=1,zones=64,lambda=1.1,window=1us,unmeasured=skip,patience=false,alone=false",
     "vmcd:batch=1,read_expire=1ms,write_expire=0",
     "vmcd:batch=1000,seed=7",
+    "vmcd:idle=4ms,credits=period,late=free",
     "vmcd-time:turn=5ms,hold=10ms,bound=3ms",
     "vmcd-time:turn=1ms,hold=0,bound=0,read_expire=0",
     "bfq:groups=true,slice_idle=2ms,timeout=5ms",

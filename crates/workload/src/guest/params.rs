@@ -38,6 +38,7 @@ pub static SPECS: &[ParamSpec] = &[
     spec("mtime", Kind::Duration, "1s", "granularity of time stamps (ext3: 1 s; ext4: 4ms)"),
     spec("atime", Kind::Flag, "true", "the first read of a file changes its inode (relatime)"),
     spec("latency", Kind::Duration, "0", "added to each request's completion"),
+    spec("jitter", Kind::Duration, "0", "latency is this much more or less, in the same order"),
     spec(
         "host_direct",
         Kind::Flag,
@@ -105,6 +106,9 @@ pub struct GuestParams {
     pub atime: bool,
     /// Added to each completion.
     pub latency: Nanos,
+    /// Uniformly so much more or less than `latency`; completions keep their order. Not on
+    /// modelled vCPUs.
+    pub jitter: Nanos,
     /// Every write is synchronous to the host's scheduler, as with blktap AIO
     /// and QEMU's cache=none (`REQ_SYNC` of an O_DIRECT write); else only those
     /// for which somebody in the guest waits.
@@ -153,6 +157,7 @@ impl From<&Params> for GuestParams {
             mtime: p.duration("mtime").max(Nanos::new(1)),
             atime: p.flag("atime"),
             latency: p.duration("latency"),
+            jitter: p.duration("jitter").min(p.duration("latency")),
             host_direct: p.flag("host_direct"),
             vcpus: p.count("vcpus") as u32,
             cpu_op: p.duration("cpu_op"),

@@ -3,6 +3,7 @@
 use crate::guest::block::{Io, Purpose};
 use crate::guest::disk::{self, GuestDisk};
 use crate::guest::journal::JOURNAL;
+use crate::guest::params::GuestParams;
 use crate::guest::vm::{GuestVm, Running};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_policy::request::Extent;
@@ -27,6 +28,15 @@ impl GuestVm {
                 _ => {}
             }
         }
+    }
+
+    /// How long a completion takes to the guest.
+    fn way_back(&mut self) -> Nanos {
+        let GuestParams { latency, jitter, .. } = self.params;
+        if jitter == Nanos::ZERO {
+            return latency;
+        }
+        Nanos::new(latency.get() - jitter.get() + self.jitter.below(2 * jitter.get() + 1))
     }
 
     /// When the kernel does something of its own accord: the first commit or flusher that is due.
@@ -102,7 +112,10 @@ impl Source for GuestVm {
         if self.params.latency == Nanos::ZERO {
             self.arrived(now, token);
         } else {
-            self.arriving.push_back((now + self.params.latency, token));
+            let at = now + self.way_back();
+            // The ring keeps its order.
+            let at = self.arriving.back().map_or(at, |&(last, _)| last.max(at));
+            self.arriving.push_back((at, token));
         }
     }
 

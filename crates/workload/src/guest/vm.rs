@@ -1,5 +1,6 @@
 //! What a guest is made of: its applications, open files, page cache, disks, vCPUs and timers.
 
+use crate::generators::rng::{Rng, split};
 use crate::guest::app::App;
 use crate::guest::cache::{Cache, NONE};
 use crate::guest::disk::{Formatted, GuestDisk};
@@ -64,6 +65,9 @@ struct Brought {
     numbers: Vec<u32>,
 }
 
+/// Number of the random stream of the jitter, among those of a guest's seed.
+const JITTER_STREAM: u64 = u64::MAX - 1;
+
 /// One guest VM with its applications.
 pub struct GuestVm {
     pub(super) vm_disks: Vec<VmDisk>,
@@ -85,6 +89,8 @@ pub struct GuestVm {
     pub(super) cpus: Cpus,
     /// Completions on their way through the virtualisation path.
     pub(super) arriving: VecDeque<(Instant, u64)>,
+    /// Of the jitter on that path.
+    pub(super) jitter: Rng,
 }
 
 impl GuestVm {
@@ -142,6 +148,7 @@ impl GuestVm {
             timer_number: 0,
             cpus: Cpus::Own(vec![Instant::ZERO; params.vcpus as usize]),
             arriving: VecDeque::new(),
+            jitter: Rng::new(split(seed, JITTER_STREAM)),
             params,
         };
         for ((disk, app), brought) in apps.into_iter().zip(brought) {

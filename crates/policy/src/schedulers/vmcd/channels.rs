@@ -89,6 +89,8 @@ pub struct LastPeriod {
 pub struct Channels {
     /// Original deadlines of reads and writes.
     expire: [Nanos; 2],
+    /// A late request goes without a credit.
+    late_is_free: bool,
     /// By number of the VM; `None` where none is attached.
     channels: Vec<Option<Channel>>,
     /// By what rule credits were given last.
@@ -102,8 +104,8 @@ pub struct Channels {
     /// All have the same weight.
     are_alike: bool,
     tickets: Tickets,
-    /// Of the channels that have credits, but for those in `moved`: as long as
-    /// nothing is late nobody asks.
+    /// Of the channels that have credits (of all, if what is late is free), but for those in
+    /// `moved`: as long as nothing is late nobody asks.
     deadlines: Deadlines,
     /// The channels whose deadline may have changed.
     moved: Vec<u16>,
@@ -115,9 +117,10 @@ pub struct Channels {
 }
 
 impl Channels {
-    pub fn new(expire: [Nanos; 2]) -> Self {
+    pub fn new(expire: [Nanos; 2], late_is_free: bool) -> Self {
         Channels {
             expire,
+            late_is_free,
             channels: Vec::new(),
             rule: Rule::Share,
             active: Vec::new(),
@@ -220,13 +223,13 @@ impl Channels {
     }
 
     /// The next channel from `from` on whose most urgent request has its deadline
-    /// before `limit` and that has a credit: that channel and the request.
+    /// before `limit` and that may send it: that channel and the request.
     pub fn late(&mut self, pool: &Pool, limit: Instant, from: usize) -> Option<(usize, RequestId)> {
         for vm in self.moved.drain(..).map(usize::from) {
             let Some(channel) = self.channels[vm].as_mut() else { continue };
             channel.is_moved = false;
             let urgent = channel.pending.most_urgent(pool, self.expire);
-            let urgent = urgent.filter(|_| channel.credits > 0);
+            let urgent = urgent.filter(|_| self.late_is_free || channel.credits > 0);
             self.deadlines.set(vm, urgent.map(|(deadline, _)| deadline));
         }
         let vm = self.deadlines.first_before(limit, from)?;
@@ -339,7 +342,7 @@ mod tests {
     impl Scene {
         fn new() -> Scene {
             let expire = [Nanos::new(100), Nanos::new(250)];
-            Scene { channels: Channels::new(expire), pool: Pool::new(), links: Links::new() }
+            Scene { channels: Channels::new(expire, false), pool: Pool::new(), links: Links::new() }
         }
         fn insert(&mut self, request: Request) {
             self.pool.insert(request);

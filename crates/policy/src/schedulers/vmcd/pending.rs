@@ -9,6 +9,8 @@ use crate::units::{Instant, Lba, Nanos, Sectors};
 /// what a way back costs against the same way forward.
 const BACK_SEEK_MAX: Sectors = Sectors::new(32_768);
 const BACK_SEEK_PENALTY: u64 = 2;
+/// A longer way is a seek to CFQ (`CFQQ_SEEK_THR`), in sectors.
+const SEEK_MIN: u64 = 800;
 
 /// Index of a request's deadline: reads and writes have one each.
 pub fn kind(request: &Request) -> usize {
@@ -54,6 +56,11 @@ impl Pending {
     /// last request ended, wherever others have moved the head since.
     pub fn next(&self) -> Option<RequestId> {
         choose(&self.sorted, self.position, BACK_SEEK_MAX, BACK_SEEK_PENALTY).map(|(_, id)| id)
+    }
+
+    /// Is this request near the last one, so that CFQ would not call it a seek?
+    pub fn is_near(&self, request: &Request) -> bool {
+        request.extent.start().get().abs_diff(self.position.get()) <= SEEK_MIN
     }
 
     /// Does this request begin where the last one ended?

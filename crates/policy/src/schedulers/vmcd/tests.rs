@@ -250,3 +250,39 @@ fn the_monitor_shows_what_the_paper_keeps() {
     assert_eq!(vm_metric(&rig, 0, "waited_ms"), Some(1.0));
     assert_eq!(vm_metric(&rig, 1, "waited_ms"), None, "nothing waits there");
 }
+
+/// A stream in which the next request comes when the last one is done.
+#[test]
+fn with_idle_a_turn_waits_for_the_winners_next_request() {
+    let mut rig = Rig::new("vmcd:idle=4ms,credits=period");
+    // What a request takes has to be known: 0.1 ms, so that 1,250 are served in a period.
+    for vm in [0, 1] {
+        reads(&mut rig, vm, [0]);
+        rig.serve(100);
+    }
+    (0..2).for_each(|vm| reads(&mut rig, vm, [8]));
+    let winner = rig.serve(100) / GIGA;
+    let next = 16;
+    assert_eq!(rig.hold_us("anticipation"), 4_000);
+    reads(&mut rig, winner as u16, [next]);
+    assert_eq!(rig.serve(100), winner * GIGA + next, "its turn goes on");
+    rig.wait_ms(4);
+    assert_eq!(rig.serve(100) / GIGA, 1 - winner, "it has waited long enough");
+}
+
+#[test]
+fn what_is_late_needs_a_credit_unless_it_is_free() {
+    for (spec, free) in [
+        ("vmcd:batch=1,write_expire=10s", false),
+        ("vmcd:batch=1,write_expire=10s,late=free", true),
+    ] {
+        let mut rig = Rig::new(spec);
+        rig.writes(0, (0..4).map(|i| 100 * i));
+        // Four credits for a period of ten seconds; then a channel without one comes.
+        serve(&mut rig, 1, 1_000);
+        reads(&mut rig, 1, [0]);
+        rig.wait_ms(200);
+        let order = serve(&mut rig, 2, 1_000);
+        assert_eq!(order.contains(&1), free, "{spec}: {order:?}");
+    }
+}

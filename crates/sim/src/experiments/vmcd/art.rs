@@ -3,43 +3,44 @@
 use super::super::figure::bars;
 use super::super::metric::response_ms;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{our_rows, short};
+use super::load::{Access, FORMS, Load, POLICIES, RING, Vm, cells};
+use super::measure::{form_rows, our_rows, short};
 use crate::metrics::RunResult;
 
 /// How much shorter the mean response is in the paper.
 const SHORTER: [(&str, f64); 3] = [("cfq", 0.218), ("deadline", 0.13), ("anticipatory", 0.14)];
-const FORMS: [&str; 2] = ["vmcd:batch=1", "vmcd:batch=64"];
 
-/// The paper says no more than that the latency demands are diverse.
+fn random(block: &'static str, depth: u32) -> Access {
+    Access::direct("randread", block).depth(depth)
+}
+
+const CLOSED: &str = "closed loops, 1, 4 and 16 outstanding";
+fn closed() -> Vec<Vm> {
+    vec![random("4KiB", 1).vm(), random("16KiB", 4).vm(), random("64KiB", 16).vm()]
+}
+
+const OPEN: &str = "open loops, 40, 60 and 80 a second";
+fn open([a, b, c]: [u32; 3]) -> Vec<Vm> {
+    vec![
+        random("4KiB", 64).vm_at(a, 4),
+        random("16KiB", 64).vm_at(b, 16),
+        random("64KiB", 64).vm_at(c, 64),
+    ]
+}
+
+/// The paper says no more than that the latency demands are diverse: both kinds of loop.
+fn papers_loads(options: &Options) -> [Load; 2] {
+    let load = |name, vms| Load::new(name, vms, 60, options).on_papers_host(RING);
+    [load(CLOSED, closed()), load(OPEN, open([40, 60, 80]))]
+}
+
 fn loads(options: &Options) -> Vec<Load> {
-    let random = |block, depth| Access::direct("randread", block).depth(depth);
     let stream = Access::direct("read", "64KiB");
     let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
     vec![
-        load(
-            "closed loops, 1, 4 and 16 outstanding",
-            vec![random("4KiB", 1).vm(), random("16KiB", 4).vm(), random("64KiB", 16).vm()],
-            60,
-        ),
-        load(
-            "open loops, 20, 30 and 40 a second",
-            vec![
-                random("4KiB", 64).vm_at(20, 4),
-                random("16KiB", 64).vm_at(30, 16),
-                random("64KiB", 64).vm_at(40, 64),
-            ],
-            60,
-        ),
-        load(
-            "open loops, 40, 60 and 80 a second",
-            vec![
-                random("4KiB", 64).vm_at(40, 4),
-                random("16KiB", 64).vm_at(60, 16),
-                random("64KiB", 64).vm_at(80, 64),
-            ],
-            60,
-        ),
+        load(CLOSED, closed(), 60),
+        load("open loops, 20, 30 and 40 a second", open([20, 30, 40]), 60),
+        load(OPEN, open([40, 60, 80]), 60),
         load(
             "a stream, 1 and 16 random reads outstanding",
             vec![stream.vm(), random("4KiB", 1).vm(), random("64KiB", 16).vm()],
@@ -49,9 +50,10 @@ fn loads(options: &Options) -> Vec<Load> {
 }
 
 pub(super) fn art_cells(options: &Options) -> Vec<Cell> {
-    let loads = loads(options);
-    let mut all = cells(&loads);
-    all.extend(loads.iter().flat_map(|load| load.under(&FORMS)));
+    let mut loads = loads(options);
+    let mut all: Vec<Cell> = loads.iter().flat_map(|load| load.under(&FORMS)).collect();
+    loads.extend(papers_loads(options));
+    all.extend(cells(&loads));
     all
 }
 
@@ -63,14 +65,23 @@ fn by_vm(results: &Results, load: &Load, policy: &str) -> String {
 
 pub(super) fn art_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for load in loads(options) {
+    for load in papers_loads(options) {
         for (base, shorter) in SHORTER {
             let ratios = results.ratio(&load, ("vmcd", base), response_ms);
-            let name = format!("{}: mean response against {base}", load.name);
+            let name = format!("{}: mean response of vmcd against {base}", load.name);
             let row = Row::factor(name, 1.0 - shorter, &ratios);
             findings.rows.push(row.because(cause(results, &load, "vmcd", base)));
         }
-        findings.rows.extend(forms(results, &load));
+        findings.figures.push(figure(results, &load));
+    }
+    for load in loads(options) {
+        for policy in ["vmcd", "vmcd-time"] {
+            let ratios = results.ratio(&load, (policy, "cfq"), response_ms);
+            let name = format!("{}: mean response of {policy} against cfq", load.name);
+            let why = cause(results, &load, policy, "cfq");
+            findings.rows.push(Row::measured(name, &ratios, "×", why));
+        }
+        findings.rows.extend(form_rows(results, &load, "mean response", response_ms));
         findings.rows.extend(our_rows(results, &load));
         findings.figures.push(figure(results, &load));
     }
@@ -85,16 +96,6 @@ fn cause(results: &Results, load: &Load, policy: &str, base: &str) -> String {
         format!("{p} {} ms at {rate:.0} requests/s", by_vm(results, load, p))
     };
     format!("{}; {}", one(policy), one(base))
-}
-
-/// The ablation: requests a turn, and vmcd-time.
-fn forms(results: &Results, load: &Load) -> Vec<Row> {
-    let of = |policy: &str| {
-        let ratios = results.ratio(load, (policy, "cfq"), response_ms);
-        let name = format!("{}: mean response of {policy} against cfq", load.name);
-        Row::measured(name, &ratios, "×", cause(results, load, policy, "cfq"))
-    };
-    FORMS.iter().chain(&["vmcd-time"]).map(|policy| of(policy)).collect()
 }
 
 fn figure(results: &Results, load: &Load) -> Figure {

@@ -39,6 +39,7 @@ pub(super) fn cpu_cells(options: &Options) -> Vec<Cell> {
 pub(super) fn cpu_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     let mut shares: Vec<(&str, Vec<Vec<f64>>)> = MEASURED.map(|p| (p, Vec::new())).into();
+    let mut most = vec![f64::NEG_INFINITY; TIMES];
     for vms in VMS {
         let load = load(vms, options);
         findings.rows.extend(our_rows(results, &load));
@@ -47,6 +48,8 @@ pub(super) fn cpu_judge(options: &Options, results: &Results) -> Findings {
         let of = |policy: &str| share_of_cpu(results, &load, policy, requests, clock);
         let measured = MEASURED.map(of);
         findings.rows.extend(rows(&load, &measured));
+        let [cfq, vmcd, _] = &measured;
+        most.iter_mut().zip(more(vmcd, cfq)).for_each(|(most, this)| *most = most.max(this));
         for ((_, groups), measured) in shares.iter_mut().zip(&measured) {
             groups.push(measured.share.clone());
         }
@@ -55,6 +58,8 @@ pub(super) fn cpu_judge(options: &Options, results: &Results) -> Findings {
         findings.notes.push("No clock of CPU time: the cost was not measured.".into());
         return findings;
     }
+    let name = "1 to 5 VMs: share of a CPU, vmcd above cfq at most";
+    findings.rows.push(Row::limit(name, MORE, &most, "points"));
     findings.notes.push(
         "CPU time of the policy alone on the machine that ran this; it is the one figure here that \
          another run does not repeat. The paper's 3 % are of Dom0 as a whole and on kernels of \
@@ -100,9 +105,13 @@ fn share_of_cpu(
     Cost { ns, iops, share }
 }
 
-fn rows(load: &Load, [cfq, vmcd, time]: &[Cost; 3]) -> Vec<Row> {
+/// Points of a CPU that a policy costs more than CFQ, each time.
+fn more(cost: &Cost, cfq: &Cost) -> Vec<f64> {
+    cost.share.iter().zip(&cfq.share).map(|(a, b)| a - b).collect()
+}
+
+fn rows(load: &Load, [cfq, vmcd, time]: &[Cost; 3]) -> [Row; 2] {
     let row = |cost: &Cost, name: &str| {
-        let more: Vec<f64> = cost.share.iter().zip(&cfq.share).map(|(a, b)| a - b).collect();
         let why = format!(
             "{name} {} ns a request at {} requests/s, cfq {} ns at {}",
             short(mean(&cost.ns)),
@@ -111,15 +120,9 @@ fn rows(load: &Load, [cfq, vmcd, time]: &[Cost; 3]) -> Vec<Row> {
             short(cfq.iops)
         );
         let name = format!("{}: share of a CPU, {name} above cfq", load.name);
-        let mut row = Row::measured(name, &more, "points", why);
-        if more.iter().any(|&m| m > MORE) {
-            row.verdict = super::super::Verdict::Refuted;
-        }
-        row
+        Row::measured(name, &more(cost, cfq), "points", why)
     };
-    let mut claim = row(vmcd, "vmcd");
-    claim.paper = Some(MORE);
-    vec![claim, row(time, "vmcd-time")]
+    [row(vmcd, "vmcd"), row(time, "vmcd-time")]
 }
 
 /// Sequential readers around one policy, each with a request outstanding.

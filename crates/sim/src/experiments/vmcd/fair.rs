@@ -2,9 +2,9 @@
 
 use super::super::figure::bars_by;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, DISK, Load, POLICIES, Vm, cells};
+use super::load::{Access, DISK, FAR, Load, POLICIES, RING, Vm, cells};
 use super::measure::{
-    enough, our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total, vm_bars,
+    our_rows, phi, phi_claim, phi_of_equals, phi_row, shares, short, total, vm_bars,
 };
 
 /// φ that is better by so much, against each baseline, on identical loads.
@@ -14,48 +14,78 @@ const SIZES: [(&str, f64); 3] = [("cfq", 0.67), ("anticipatory", 0.67), ("deadli
 
 const COUNTS: [usize; 3] = [2, 3, 4];
 
-/// Where there is something to order, and so something to be unfair with: the
-/// row of which half of the paper's share is asked.
-const QUEUED_WRITES: &str = "128 KiB random writes, 16 outstanding";
-
-/// What is the same in all VMs: name, access, simulated seconds.
-fn patterns() -> [(&'static str, Access, u64); 5] {
-    let read = Access::direct("read", "512B");
-    let write = Access::direct("randwrite", "128KiB");
-    [
-        ("512 B sequential reads, one at a time", read, 20),
-        ("512 B sequential reads, 4 outstanding", read.depth(4), 12),
-        ("512 B sequential reads, guest read-ahead", read.buffered(), 12),
-        ("128 KiB random writes, one at a time", write, 60),
-        (QUEUED_WRITES, write.depth(16), 60),
-    ]
+/// What is the same in all VMs.
+struct Pattern {
+    name: &'static str,
+    access: Access,
+    seconds: u64,
+    /// On the paper's host, with these keys of the guests; else on the bare disk.
+    host: Option<&'static str>,
 }
 
-fn same_load(pattern: &str, access: Access, seconds: u64, vms: usize, options: &Options) -> Load {
-    Load::new(format!("{vms} VMs, {pattern}"), vec![access.vm(); vms], seconds, options)
+const READ: Access = Access::direct("read", "512B");
+const WRITE: Access = Access::direct("randwrite", "128KiB");
+
+const fn pattern(
+    name: &'static str,
+    access: Access,
+    seconds: u64,
+    host: Option<&'static str>,
+) -> Pattern {
+    Pattern { name, access, seconds, host }
 }
 
-fn same_loads(options: &Options) -> Vec<Load> {
-    let of = |(name, access, seconds): (&str, Access, u64)| {
-        COUNTS.map(|vms| same_load(name, access, seconds, vms, options))
-    };
-    patterns().into_iter().flat_map(of).collect()
+/// The first two are judged. 31,700 reads of 512 B a second (figure 6(a)) go through the
+/// guests' page caches, or nothing could serve them.
+const PATTERNS: [Pattern; 7] = [
+    pattern("512 B sequential reads", READ.buffered(), 20, Some(FAR)),
+    pattern("128 KiB random writes", WRITE, 60, Some(RING)),
+    pattern("512 B sequential reads, one at a time", READ, 20, None),
+    pattern("512 B sequential reads, 4 outstanding", READ.depth(4), 12, None),
+    pattern("512 B sequential reads, guest read-ahead", READ.buffered(), 12, None),
+    ONE_WRITE,
+    pattern("128 KiB random writes, 16 outstanding", WRITE.depth(16), 60, None),
+];
+const ONE_WRITE: Pattern = pattern("128 KiB random writes, one at a time", WRITE, 60, None);
+
+impl Pattern {
+    fn load(&self, vms: usize, options: &Options) -> Load {
+        let all = vec![self.access.vm(); vms];
+        let load = Load::new(format!("{vms} VMs, {}", self.name), all, self.seconds, options);
+        match self.host {
+            Some(keys) => load.on_papers_host(keys),
+            None => load,
+        }
+    }
+
+    fn loads(&self, options: &Options) -> [Load; 3] {
+        COUNTS.map(|vms| self.load(vms, options))
+    }
+
+    fn figure(&self, options: &Options, results: &Results) -> Figure {
+        let of = |&vms: &usize, policy: &str| phi(results, &self.load(vms, options), policy);
+        let host = if self.host.is_some() { "paper's host, " } else { "" };
+        Figure::bars(
+            ("φ", "MiB/s"),
+            COUNTS.map(|vms| format!("{vms} VMs")),
+            bars_by(&POLICIES, &COUNTS, of),
+            format!("{host}{}: φ, smaller is fairer (figure 5 of the paper).", self.name),
+        )
+    }
 }
 
 /// The drive without its read-ahead, and CFQ as Linux 2.6.30 had it.
 fn same_ablations(options: &Options) -> Vec<(Load, &'static [&'static str])> {
-    let [one, .., write, _] = patterns();
-    let blind = same_load("512 B, no read-ahead in the drive", one.1, one.2, 3, options)
+    let blind = Load::new("512 B, no read-ahead in the drive", vec![READ.vm(); 3], 20, options)
         .on(&format!("{DISK}:read_ahead=false"));
-    let writes = same_load(write.0, write.1, write.2, 3, options);
-    vec![(blind, &["vmcd", "vmcd-time", "cfq"]), (writes, &[CFQ_OLD])]
+    vec![(blind, &["vmcd", "vmcd-time", "cfq"]), (ONE_WRITE.load(3, options), &[CFQ_OLD])]
 }
 
 /// CFQ with one service tree, whose every queue is idled for.
 const CFQ_OLD: &str = "cfq:generation=2.6.30";
 
 pub(super) fn same_cells(options: &Options) -> Vec<Cell> {
-    let mut all = cells(&same_loads(options));
+    let mut all: Vec<Cell> = PATTERNS.iter().flat_map(|p| cells(&p.loads(options))).collect();
     for (load, policies) in same_ablations(options) {
         all.extend(load.under(policies));
     }
@@ -64,37 +94,24 @@ pub(super) fn same_cells(options: &Options) -> Vec<Cell> {
 
 pub(super) fn same_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for load in same_loads(options) {
-        findings.rows.push(phi_row(results, &load));
-        for (base, better) in SAME {
-            findings.rows.push(same_claim(results, &load, base, better));
+    for pattern in &PATTERNS {
+        let loads = pattern.loads(options);
+        if pattern.host.is_some() {
+            let name = format!("{}, 2 to 4 VMs", pattern.name);
+            let all: Vec<&Load> = loads.iter().collect();
+            let claim = |(base, better)| phi_claim(results, &name, &all, base, better);
+            findings.rows.extend(SAME.map(claim));
         }
-        findings.rows.extend(our_rows(results, &load));
+        for load in &loads {
+            findings.rows.push(phi_row(results, load));
+            if pattern.host.is_none() {
+                findings.rows.extend(our_rows(results, load));
+            }
+        }
+        findings.figures.push(pattern.figure(options, results));
     }
     findings.rows.extend(same_ablation_rows(options, results));
-    findings.figures = patterns().map(|p| same_figure(p, options, results)).into();
     findings
-}
-
-fn same_claim(results: &Results, load: &Load, base: &str, better: f64) -> Row {
-    let row = phi_claim(results, load, base, better);
-    let cause = match (base, load.name.ends_with("one at a time")) {
-        ("deadline", true) => {
-            "with one request a VM, the order of arrival is a round of all VMs, and nobody can \
-             be fairer"
-        }
-        ("cfq", true) if load.name.contains("writes") => {
-            "cfq 4.x lets a queue whose request comes preempt one that does not idle: of three \
-             random writers on a disk that takes one command, one starves"
-        }
-        _ => return row.accept_if(same_accepted(results, load, base, better)),
-    };
-    row.because(cause)
-}
-
-fn same_accepted(results: &Results, load: &Load, base: &str, better: f64) -> bool {
-    let asked = base != "cfq" && load.name.ends_with(QUEUED_WRITES);
-    !asked || enough(results, load, base, better)
 }
 
 fn same_ablation_rows(options: &Options, results: &Results) -> Vec<Row> {
@@ -104,50 +121,44 @@ fn same_ablation_rows(options: &Options, results: &Results) -> Vec<Row> {
             let bandwidth = short(results.mean(&load, policy, total));
             let why = format!("{}; {bandwidth} MiB/s in all", shares(results, &load, policy));
             let values = phi_of_equals(results, &load, policy);
-            rows.push(Row::measured(
-                format!("{}: φ of {policy}", load.name),
-                &values,
-                "MiB/s",
-                why,
-            ));
+            let name = format!("{}: φ of {policy}", load.name);
+            rows.push(Row::measured(name, &values, "MiB/s", why));
         }
     }
     rows
 }
 
-fn same_figure(
-    (name, access, seconds): (&str, Access, u64),
-    options: &Options,
-    results: &Results,
-) -> Figure {
-    let of = |&vms: &usize, policy: &str| {
-        phi(results, &same_load(name, access, seconds, vms, options), policy)
-    };
-    Figure::bars(
-        ("φ", "MiB/s"),
-        COUNTS.map(|vms| format!("{vms} VMs")),
-        bars_by(&POLICIES, &COUNTS, of),
-        format!("{name}: φ, smaller is fairer (figure 5 of the paper)."),
-    )
+/// A sequential reader of each size.
+fn readers(blocks: &[&'static str], change: fn(Access) -> Access) -> Vec<Vm> {
+    blocks.iter().map(|block| change(Access::direct("read", block)).vm()).collect()
 }
 
-/// Sequential readers of different sizes: name, VMs, simulated seconds.
+/// The two mixes of table 2, as three and as four VMs.
+const MIXES: [(&str, [&str; 4]); 2] = [
+    ("512 B, 64 KiB, 512 KiB, 1 MiB", ["512B", "64KiB", "512KiB", "1MiB"]),
+    ("512 B, 128 KiB, 256 KiB, 1 MiB", ["512B", "128KiB", "256KiB", "1MiB"]),
+];
+
+/// A mix of table 2 on the paper's host, through the guests' page caches: its reader of 512 B
+/// gets 9,500 requests a second.
+fn mix((name, blocks): &(&str, [&'static str; 4]), options: &Options) -> [Load; 2] {
+    [3, 4].map(|vms| {
+        let readers = readers(&blocks[..vms], Access::buffered);
+        Load::new(format!("{vms} VMs of {name}"), readers, 20, options).on_papers_host(FAR)
+    })
+}
+
+/// Sequential readers of different sizes on the bare disk.
 fn sizes_loads(options: &Options) -> Vec<Load> {
-    let vms = |change: fn(Access) -> Vm, blocks: &[&'static str]| {
-        blocks.iter().map(|block| change(Access::direct("read", block))).collect::<Vec<Vm>>()
-    };
     let three = ["512B", "64KiB", "512KiB"];
     let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
+    let far = readers(&three, Access::buffered).into_iter().map(|vm| vm.with("latency=8ms"));
     vec![
-        load(SIZES_MAIN, vms(Access::vm, &three), 20),
-        load("4 outstanding", vms(|a| a.depth(4).vm(), &three), 12),
-        load("guest read-ahead", vms(|a| a.buffered().vm(), &three), 12),
-        load(
-            "guest read-ahead, 8 ms from the disk",
-            vms(|a| a.buffered().vm_with("latency=8ms"), &three),
-            20,
-        ),
-        load("4 VMs, one at a time", vms(Access::vm, &["512B", "64KiB", "512KiB", "1MiB"]), 20),
+        load(SIZES_MAIN, readers(&three, |a| a), 20),
+        load("4 outstanding", readers(&three, |a| a.depth(4)), 12),
+        load("guest read-ahead", readers(&three, Access::buffered), 12),
+        load("guest read-ahead, 8 ms from the disk", far.collect(), 20),
+        load("4 VMs, one at a time", readers(&MIXES[0].1, |a| a), 20),
     ]
 }
 
@@ -163,22 +174,30 @@ const SIZES_PAPER: [(&str, &[f64]); 4] = [
 ];
 
 pub(super) fn sizes_cells(options: &Options) -> Vec<Cell> {
-    cells(&sizes_loads(options))
+    let mut all = cells(&sizes_loads(options));
+    all.extend(MIXES.iter().flat_map(|m| cells(&mix(m, options))));
+    all
 }
 
 pub(super) fn sizes_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
+    for described in &MIXES {
+        let loads = mix(described, options);
+        let all: Vec<&Load> = loads.iter().collect();
+        let name = format!("3 and 4 VMs of {}", described.0);
+        let claim = |(base, better)| phi_claim(results, &name, &all, base, better);
+        findings.rows.extend(SIZES.map(claim));
+        findings.rows.extend(loads.iter().map(|load| phi_row(results, load)));
+    }
     for load in sizes_loads(options) {
         findings.rows.push(phi_row(results, &load));
-        for (base, better) in SIZES {
-            findings.rows.push(phi_claim(results, &load, base, better));
-        }
         findings.rows.extend(our_rows(results, &load));
-        if load.vms.len() == 3 {
-            let groups = ["512 B", "64 KiB", "512 KiB"];
-            let caption = "bandwidth of each VM (figure 7 of the paper).";
-            findings.figures.push(vm_bars(results, &load, &groups, &SIZES_PAPER, caption));
-        }
+    }
+    let [three, _] = mix(&MIXES[0], options);
+    for load in sizes_loads(options).iter().chain([&three]).filter(|load| load.vms.len() == 3) {
+        let groups = ["512 B", "64 KiB", "512 KiB"];
+        let caption = "bandwidth of each VM (figure 7 of the paper).";
+        findings.figures.push(vm_bars(results, load, &groups, &SIZES_PAPER, caption));
     }
     findings
 }

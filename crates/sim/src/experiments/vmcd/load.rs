@@ -6,8 +6,27 @@ use seekway_policy::units::Nanos;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The paper's disk, one command at a time and without a write cache.
+/// A 7200 rpm drive that leaves the order to the scheduler: one command at a time, no write cache.
 pub(super) const DISK: &str = "seagate-1tb-7200";
+/// The same as a SATA drive comes: native command queueing, write cache on.
+pub(super) const SATA: &str = "seagate-1tb-7200:write_cache=true,queue_depth=32,queue_order=sptf";
+/// The paper's guests: 512 MB, and Xen 4.1's ring of 32 requests of 11 pages. The way to the
+/// host is a guess.
+pub(super) const RING: &str = "ram=512MiB,ring=32,max_request_kib=44,latency=100us,jitter=50us";
+/// The same with the way to the host at which one VM streams the 11.7 MiB/s of table 4(b).
+pub(super) const FAR: &str = "ram=512MiB,ring=32,max_request_kib=44,latency=8ms,jitter=2ms";
+/// Forms of `vmcd` that its text allows as well: how many requests a turn has, whether CFQ's
+/// waiting stays, how many credits there are, whether what is late needs one.
+pub(super) const FORMS: [&str; 6] = [
+    "vmcd:batch=1",
+    "vmcd:batch=64",
+    "vmcd:credits=period",
+    "vmcd:idle=8ms",
+    "vmcd:idle=8ms,credits=period",
+    "vmcd:late=free",
+];
+/// What the paper compares with.
+pub(super) const BASES: [&str; 3] = ["cfq", "deadline", "anticipatory"];
 /// Under which every load runs: the paper's form, ours, and the paper's baselines.
 pub(super) const POLICIES: [&str; 5] = ["vmcd", "vmcd-time", "cfq", "deadline", "anticipatory"];
 /// A VM by itself: the order of a sorted queue, and nothing is waited for.
@@ -28,6 +47,13 @@ pub(super) struct Vm {
     /// As `parse_vm` reads it, without the name.
     pub spec: String,
     pub demand: Demand,
+}
+
+impl Vm {
+    /// The same with keys of the VM's own, in front of its application.
+    pub fn with(self, keys: &str) -> Vm {
+        Vm { spec: format!("{keys},{}", self.spec), ..self }
+    }
 }
 
 /// Several VMs on a disk for some time.
@@ -54,6 +80,13 @@ impl Load {
     pub fn on(mut self, device: &str) -> Load {
         self.device = device.into();
         self
+    }
+
+    /// The same on the paper's host: its drive, its guests' ring and way to the host ([`RING`] or
+    /// [`FAR`]).
+    pub fn on_papers_host(mut self, keys: &str) -> Load {
+        self.vms = self.vms.into_iter().map(|vm| vm.with(keys)).collect();
+        Load { name: format!("paper's host, {}", self.name), ..self.on(SATA) }
     }
 
     /// The same with weights.
@@ -139,11 +172,6 @@ impl Access {
     /// A VM that does this as fast as it goes.
     pub fn vm(self) -> Vm {
         Vm { spec: self.app(), demand: Demand::All }
-    }
-
-    /// The same in a VM with some keys of its own.
-    pub fn vm_with(self, keys: &str) -> Vm {
-        Vm { spec: format!("{keys},{}", self.app()), demand: Demand::All }
     }
 
     /// A VM that asks for `iops` a second of `block_kib`, with at most `depth`

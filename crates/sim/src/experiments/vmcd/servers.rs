@@ -1,8 +1,8 @@
 //! vmcd-real: file server, web server and OLTP, figures 12 to 14.
 
-use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, Vm, cells};
-use super::measure::{our_rows, phi_claim, phi_row, short, total, vm_bars};
+use super::super::{Cell, Figure, Findings, Options, Results};
+use super::load::{Access, Load, POLICIES, RING, Vm, cells};
+use super::measure::{bandwidth_row, our_rows, phi_claim, phi_row, rate_claim, total, vm_bars};
 use crate::metrics::RunResult;
 
 /// A server as Iometer's access specification of that name, at its mean size.
@@ -60,72 +60,63 @@ impl Server {
 }
 
 /// One server of each kind.
-fn mixed(options: &Options) -> Vec<Load> {
+fn mixed(options: &Options) -> [Load; 2] {
     let of = |depth: u32| {
         let vms = SERVERS.iter().map(|server| server.vm(depth)).collect();
         Load::new(format!("mixed, {depth} outstanding"), vms, 60, options)
     };
-    [1, 16].map(of).into()
+    [1, 16].map(of)
 }
 
-fn loads(options: &Options) -> Vec<Load> {
+/// The loads of [`real_cells`] on the bare disk.
+fn bare(options: &Options) -> Vec<Load> {
     let of = |server: &Server| DEPTHS.map(|depth| server.load(depth, options));
-    let mut loads: Vec<Load> = SERVERS.iter().flat_map(of).collect();
-    loads.extend(mixed(options));
-    loads
+    SERVERS.iter().flat_map(of).chain(mixed(options)).collect()
 }
 
 pub(super) fn real_cells(options: &Options) -> Vec<Cell> {
-    cells(&loads(options))
+    let bare = bare(options);
+    let mut all = cells(&bare);
+    let papers: Vec<Load> = bare.into_iter().map(|load| load.on_papers_host(RING)).collect();
+    all.extend(cells(&papers));
+    all
 }
 
 pub(super) fn real_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     for server in &SERVERS {
-        for depth in DEPTHS {
-            let load = server.load(depth, options);
-            findings.rows.push(phi_row(results, &load));
-            for (base, more, fairer) in server.claims {
-                findings.rows.push(iops_claim(results, &load, base, more));
-                findings.rows.push(phi_claim(results, &load, base, fairer));
-            }
-            findings.rows.extend(our_rows(results, &load));
+        let loads = DEPTHS.map(|depth| server.load(depth, options).on_papers_host(RING));
+        let all: Vec<&Load> = loads.iter().collect();
+        let name = format!("{} on three VMs, all depths", server.name);
+        for (base, more, fairer) in server.claims {
+            let of = RunResult::iops;
+            findings.rows.push(rate_claim(results, (&name, "IOPS"), &all, (base, more), of));
+            findings.rows.push(phi_claim(results, &name, &all, base, fairer));
         }
+        findings.rows.extend(loads.iter().map(|load| phi_row(results, load)));
         findings.figures.push(iops_figure(server, options, results));
     }
-    for load in mixed(options) {
-        findings.rows.push(phi_row(results, &load));
+    for load in mixed(options).map(|load| load.on_papers_host(RING)) {
         for (base, paper) in [("cfq", 24.68), ("deadline", 24.31), ("anticipatory", 25.17)] {
-            let ratios = results.ratio(&load, ("vmcd", base), total);
-            let name = format!("{}: bandwidth against {base}", load.name);
-            findings.rows.push(Row::factor(name, 28.5 / paper, &ratios));
+            let name = (load.name.as_str(), "bandwidth");
+            findings.rows.push(rate_claim(results, name, &[&load], (base, 28.5 / paper), total));
         }
-        findings.rows.extend(our_rows(results, &load));
+        findings.rows.push(phi_row(results, &load));
         let groups = ["file server", "web server", "OLTP"];
         let caption = "bandwidth of each VM (figure 14 of the paper).";
         findings.figures.push(vm_bars(results, &load, &groups, &MIXED_PAPER, caption));
     }
+    for load in bare(options) {
+        findings.rows.extend([phi_row(results, &load), bandwidth_row(results, &load)]);
+        findings.rows.extend(our_rows(results, &load));
+    }
     findings
-}
-
-fn iops_claim(results: &Results, load: &Load, base: &str, more: f64) -> Row {
-    let ratios = results.ratio(load, ("vmcd", base), RunResult::iops);
-    let row = Row::factor(format!("{}: IOPS against {base}", load.name), more, &ratios);
-    row.because(format!(
-        "{} against {}",
-        short(results.mean(load, "vmcd", RunResult::iops)),
-        short(results.mean(load, base, RunResult::iops))
-    ))
-    .because(
-        "four requests a turn are all that is sorted by place, then the head goes to another \
-         image (vmcd-bandwidth turns that number)",
-    )
 }
 
 fn iops_figure(server: &Server, options: &Options, results: &Results) -> Figure {
     let of = |policy: &&str| {
         let at = |depth: u32| {
-            let load = server.load(depth, options);
+            let load = server.load(depth, options).on_papers_host(RING);
             (f64::from(depth), results.mean(&load, policy, RunResult::iops))
         };
         (policy.to_string(), DEPTHS.map(at).into())

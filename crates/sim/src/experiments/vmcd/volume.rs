@@ -1,10 +1,9 @@
-//! vmcd-bandwidth, vmcd-stable and vmcd-art: table 4, figures 6 and 11.
+//! vmcd-bandwidth: table 4 and figure 10.
 
 use super::super::figure::{bars_by, paper_bars};
-use super::super::metric::zero_seeks_percent;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, cells};
-use super::measure::{our_rows, short, total};
+use super::load::{Access, BASES, FAR, FORMS, Load, POLICIES, RING, Vm, cells};
+use super::measure::{bandwidth_row, form_rows, got, our_rows, rate_claim, shares, total, vm_bars};
 
 /// Table 4, by policy, for 1 to 4 VMs.
 type Table4 = [(&'static str, [f64; 4]); 4];
@@ -21,114 +20,139 @@ const SEQUENTIAL_READS: Table4 = [
     ("anticipatory", [12.084, 15.982, 26.241, 26.279]),
 ];
 
-/// What all VMs do: name, access, the VM's own keys, seconds, the paper's figures.
-fn patterns() -> [(&'static str, Access, &'static str, u64, Table4); 6] {
-    let write = Access::direct("randwrite", "512B");
-    let read = Access::direct("read", "128KiB");
+/// What all VMs do.
+struct Pattern {
+    name: &'static str,
+    access: Access,
+    /// The guests' keys.
+    keys: &'static str,
+    is_papers_host: bool,
+    seconds: u64,
+    paper: Table4,
+}
+
+const WRITE: Access = Access::direct("randwrite", "512B");
+const READ: Access = Access::direct("read", "128KiB");
+
+const fn writes(name: &'static str, access: Access) -> Pattern {
+    let (keys, is_papers_host) = ("latency=0", false);
+    Pattern { name, access, keys, is_papers_host, seconds: 60, paper: RANDOM_WRITES }
+}
+const fn reads(name: &'static str, access: Access, keys: &'static str) -> Pattern {
+    let is_papers_host = false;
+    Pattern { name, access, keys, is_papers_host, seconds: 20, paper: SEQUENTIAL_READS }
+}
+
+/// The first two are judged: one worker's one request at a time, Iometer's default.
+const PATTERNS: [Pattern; 8] = [
+    Pattern { keys: RING, is_papers_host: true, ..writes("512 B random writes", WRITE) },
+    Pattern { is_papers_host: true, ..reads("128 KiB sequential reads", READ, FAR) },
+    writes("512 B random writes, one at a time", WRITE),
+    writes("512 B random writes, 16 outstanding", WRITE.depth(16)),
+    reads("128 KiB sequential reads, one at a time", READ, "latency=0"),
+    reads("128 KiB sequential reads, 4 outstanding", READ.depth(4), "latency=0"),
+    reads("128 KiB sequential reads, read-ahead", READ.buffered(), "latency=0"),
+    reads("128 KiB sequential reads, 8 ms away", READ, "latency=8ms"),
+];
+
+impl Pattern {
+    fn load(&self, vms: usize, options: &Options) -> Load {
+        let name = format!("{vms} VMs, {}", self.name);
+        let load = Load::new(name, vec![self.access.vm(); vms], self.seconds, options);
+        if self.is_papers_host {
+            return load.on_papers_host(self.keys);
+        }
+        Load { vms: load.vms.into_iter().map(|vm| vm.with(self.keys)).collect(), ..load }
+    }
+
+    /// Table 4: more with each number of VMs above one.
+    fn claims(&self, options: &Options, results: &Results) -> Vec<Row> {
+        let loads = [2, 3, 4].map(|vms| self.load(vms, options));
+        let all: Vec<&Load> = loads.iter().collect();
+        let of = |policy: &str| self.paper.iter().find(|(p, _)| *p == policy).expect("listed").1;
+        let claim = |base: &str| {
+            let gains = of("vmcd").into_iter().zip(of(base)).skip(1).map(|(v, b)| v / b);
+            let more = gains.product::<f64>().cbrt();
+            let name = format!("{}, 2 to 4 VMs", self.name);
+            rate_claim(results, (&name, "bandwidth"), &all, (base, more), total)
+        };
+        BASES.map(claim).into()
+    }
+}
+
+/// Figure 10: readers, or writers, of 512 B, 4 KiB and 128 KiB. The paper does not say which.
+fn figure10(options: &Options) -> [Load; 2] {
+    let blocks = ["512B", "4KiB", "128KiB"];
+    let load = |name: &str, vms: [Vm; 3], keys| {
+        Load::new(name, vms.into(), 30, options).on_papers_host(keys)
+    };
+    let read = |block| Access::direct("read", block).buffered().vm();
+    let write = |block| Access::direct("randwrite", block).vm();
     [
-        ("512 B random writes, one at a time", write, "latency=0", 60, RANDOM_WRITES),
-        ("512 B random writes, 16 outstanding", write.depth(16), "latency=0", 60, RANDOM_WRITES),
-        ("128 KiB sequential reads, one at a time", read, "latency=0", 20, SEQUENTIAL_READS),
-        (
-            "128 KiB sequential reads, 4 outstanding",
-            read.depth(4),
-            "latency=0",
-            20,
-            SEQUENTIAL_READS,
-        ),
-        (
-            "128 KiB sequential reads, read-ahead",
-            read.buffered(),
-            "latency=0",
-            20,
-            SEQUENTIAL_READS,
-        ),
-        ("128 KiB sequential reads, 8 ms away", read, "latency=8ms", 20, SEQUENTIAL_READS),
+        load("reads of 512 B, 4 KiB and 128 KiB", blocks.map(read), FAR),
+        load("random writes of 512 B, 4 KiB and 128 KiB", blocks.map(write), RING),
     ]
 }
 
-type Pattern = (&'static str, Access, &'static str, u64, Table4);
-
-fn table4_load((name, access, keys, seconds, _): &Pattern, vms: usize, o: &Options) -> Load {
-    let all = vec![access.vm_with(keys); vms];
-    Load::new(format!("{vms} VMs, {name}"), all, *seconds, o)
-}
-
 pub(super) fn bandwidth_cells(options: &Options) -> Vec<Cell> {
-    let mut all = Vec::new();
-    for pattern in patterns() {
-        for vms in 1..=4 {
-            all.extend(cells(&[table4_load(&pattern, vms, options)]));
-        }
-        all.extend(table4_load(&pattern, 3, options).under(&FORMS));
+    let mut all = cells(&figure10(options));
+    for pattern in &PATTERNS {
+        all.extend(cells(&[1, 2, 3, 4].map(|vms| pattern.load(vms, options))));
+        all.extend(pattern.load(3, options).under(&FORMS));
     }
     all
 }
 
-/// One at a time, and as much as there is: what four requests a turn do.
-const FORMS: [&str; 2] = ["vmcd:batch=1", "vmcd:batch=64"];
-
 pub(super) fn bandwidth_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for pattern in patterns() {
-        for vms in 1..=4 {
-            findings.rows.extend(table4_rows(&pattern, vms, options, results));
+    for pattern in &PATTERNS {
+        if pattern.is_papers_host {
+            findings.rows.extend(pattern.claims(options, results));
         }
-        findings.rows.push(table4_forms(&pattern, options, results));
-        findings.figures.push(table4_figure(&pattern, options, results));
+        for load in [1, 2, 3, 4].map(|vms| pattern.load(vms, options)) {
+            findings.rows.push(bandwidth_row(results, &load));
+            if !pattern.is_papers_host {
+                findings.rows.extend(our_rows(results, &load));
+            }
+        }
+        let three = pattern.load(3, options);
+        findings.rows.extend(form_rows(results, &three, "bandwidth", total));
+        findings.figures.push(table4_figure(pattern, options, results));
+    }
+    for load in figure10(options) {
+        findings.rows.push(least_gain(results, &load));
+        let groups = ["512 B", "4 KiB", "128 KiB"];
+        let caption = "bandwidth of each VM (figure 10 of the paper).";
+        findings.figures.push(vm_bars(results, &load, &groups, &[], caption));
     }
     findings
 }
 
-fn table4_rows(pattern: &Pattern, vms: usize, options: &Options, results: &Results) -> Vec<Row> {
-    let load = table4_load(pattern, vms, options);
-    let paper = |policy: &str| {
-        let row = pattern.4.iter().find(|(name, _)| *name == policy);
-        row.map_or(f64::NAN, |(_, figures)| figures[vms - 1])
+/// The claim that each VM gets more than under any baseline, of which there are no figures:
+/// the gain of the VM that gains least.
+fn least_gain(results: &Results, load: &Load) -> Row {
+    let of = |policy: &str, vm: usize| results.each(load, policy, |r| got(r, &r.vms[vm]));
+    let gains = |vm: usize| {
+        let ours = of("vmcd", vm);
+        let bases = BASES.map(|base| of(base, vm));
+        let best = move |seed: usize| bases.iter().map(|b| b[seed]).fold(0.0, f64::max);
+        ours.into_iter().enumerate().map(move |(seed, v)| v / best(seed)).collect::<Vec<f64>>()
     };
-    let claim = |base: &str| {
-        let ratios = results.ratio(&load, ("vmcd", base), total);
-        let name = format!("{}: bandwidth against {base}", load.name);
-        let row = Row::factor(name, paper("vmcd") / paper(base), &ratios);
-        row.because(format!(
-            "{} against {} MiB/s, the paper {} against {}",
-            short(results.mean(&load, "vmcd", total)),
-            short(results.mean(&load, base, total)),
-            short(paper("vmcd")),
-            short(paper(base))
-        ))
-    };
-    // With one VM the paper is 1.4 % behind CFQ to 16 % ahead of deadline: no claim.
-    let bases: &[&str] = if vms > 1 { &["cfq", "deadline", "anticipatory"] } else { &["cfq"] };
-    let mut rows: Vec<Row> = bases.iter().map(|base| claim(base)).collect();
-    rows.extend(our_rows(results, &load));
-    rows
-}
-
-/// What the number of requests a turn does to the bandwidth of three VMs.
-fn table4_forms(pattern: &Pattern, options: &Options, results: &Results) -> Row {
-    let load = table4_load(pattern, 3, options);
-    let ratios = results.ratio(&load, (FORMS[1], "cfq"), total);
-    let why = format!(
-        "{} MiB/s with 1 request a turn, {} with 4 (the paper), {} with 64; cfq {}; head stands at \
-         {:.0}, {:.0} and {:.0} % of the commands, under cfq at {:.0} %",
-        short(results.mean(&load, FORMS[0], total)),
-        short(results.mean(&load, "vmcd", total)),
-        short(results.mean(&load, FORMS[1], total)),
-        short(results.mean(&load, "cfq", total)),
-        results.mean(&load, FORMS[0], zero_seeks_percent),
-        results.mean(&load, "vmcd", zero_seeks_percent),
-        results.mean(&load, FORMS[1], zero_seeks_percent),
-        results.mean(&load, "cfq", zero_seeks_percent),
-    );
-    Row::measured(format!("{}: 64 requests a turn against cfq", load.name), &ratios, "×", why)
+    let all: Vec<Vec<f64>> = (0..load.vms.len()).map(gains).collect();
+    let seeds = all[0].len();
+    let least = |seed: usize| all.iter().map(|vm| vm[seed]).fold(f64::INFINITY, f64::min);
+    let values: Vec<f64> = (0..seeds).map(least).collect();
+    let right = values.iter().filter(|&&v| v > 1.0).count();
+    let name = format!("{}: least gain of a VM over its best baseline", load.name);
+    let why = format!("{}; {}", shares(results, load, "vmcd"), shares(results, load, "cfq"));
+    Row::measured(name, &values, "×", why).ordered(right, seeds)
 }
 
 fn table4_figure(pattern: &Pattern, options: &Options, results: &Results) -> Figure {
-    let loads = [1, 2, 3, 4].map(|vms| table4_load(pattern, vms, options));
+    let loads = [1, 2, 3, 4].map(|vms| pattern.load(vms, options));
     let mut series = bars_by(&POLICIES, &loads, |load, policy| results.each(load, policy, total));
-    series.extend(pattern.4.iter().map(|(name, figures)| paper_bars(name, figures)));
+    series.extend(pattern.paper.iter().map(|(name, figures)| paper_bars(name, figures)));
     let groups = loads.iter().map(|load| format!("{} VMs", load.vms.len()));
-    let caption = format!("{}: aggregate (table 4 of the paper).", pattern.0);
+    let caption = format!("{}: aggregate (table 4 of the paper).", pattern.name);
     Figure::bars(("bandwidth of all VMs", "MiB/s"), groups, series, caption)
 }
