@@ -8,6 +8,8 @@
 
 mod ablation;
 mod apps;
+mod cached;
+mod completions;
 mod cost;
 mod fair;
 mod inactivity;

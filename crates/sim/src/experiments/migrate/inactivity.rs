@@ -4,6 +4,7 @@
 use super::super::figure::{bars, paper_bars};
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
+use super::completions::papers;
 use super::load::{Disk, SEQUENTIAL, Scene, VANILLA};
 use super::measure::{bound, evenness, normalized, rate, short, vm_rate};
 use std::num::NonZeroU32;
@@ -11,6 +12,8 @@ use std::num::NonZeroU32;
 /// Cores of the host, and vCPUs of each VM (section 2.3).
 const CORES: u16 = 4;
 const DISKS: [Disk; 2] = [Disk::Ssd, Disk::Hdd];
+/// Figure 2: what one task keeps, what two keep together, and how far the second is ahead.
+const PAPER: [f64; 3] = [0.5, 1.0 - 0.721, 5.8];
 
 /// Figure 2(a): one I/O task; the other VM only computes.
 fn one(disk: Disk, options: &Options) -> Scene {
@@ -34,15 +37,20 @@ fn unequal(disk: Disk, options: &Options) -> Scene {
     })
 }
 
+/// Figure 2 on a disk. The paper's is the HDD: seeks and CFQ's waiting explain its figures.
+fn scenes(disk: Disk, options: &Options) -> [Scene; 3] {
+    [one(disk, options), two(disk, options), unequal(disk, options)]
+}
+
+fn quotas(options: &Options) -> Scene {
+    papers(&unequal(Disk::Hdd, options)).with_quotas()
+}
+
 pub(super) fn inactivity_cells(options: &Options) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for disk in DISKS {
-        let scenes = [one(disk, options), two(disk, options), unequal(disk, options)];
-        for scene in scenes {
-            cells.extend([scene.cell(VANILLA), scene.unshared().cell(VANILLA)]);
-        }
-    }
-    cells
+    let asked = DISKS.into_iter().flat_map(|disk| scenes(disk, options));
+    let papers = scenes(Disk::Hdd, options).map(|scene| papers(&scene));
+    let all = asked.chain(papers).chain([quotas(options)]);
+    all.flat_map(|scene| [scene.cell(VANILLA), scene.unshared().cell(VANILLA)]).collect()
 }
 
 /// MiB/s with and without sharing, and the bound.
@@ -61,38 +69,51 @@ fn told(results: &Results, scene: &Scene) -> String {
 pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     for disk in DISKS {
-        let name = disk.name();
-        for (what, scene, paper) in [
-            ("one I/O task", one(disk, options), 0.5),
-            ("two I/O tasks, together", two(disk, options), 1.0 - 0.721),
-        ] {
-            let values = normalized(results, &scene, VANILLA);
-            let row = Row::factor(format!("{name}, {what}: throughput"), paper, &values);
-            findings.rows.push(row.because(told(results, &scene)));
-        }
-        findings.rows.extend(apart(results, &unequal(disk, options)));
+        findings.rows.extend(rows(results, &scenes(disk, options), None));
         findings.figures.push(figure(options, results, disk));
     }
+    let papers = scenes(Disk::Hdd, options).map(|scene| papers(&scene));
+    findings.rows.extend(rows(results, &papers, Some(PAPER)));
+    let quotas = quotas(options);
+    let why = told(results, &quotas);
+    let values = ahead(results, &quotas);
+    findings.rows.push(Row::measured(
+        format!("{}: VM 2 over VM 1", quotas.name),
+        &values,
+        "×",
+        why,
+    ));
+    findings.rows.push(even(results, &unequal(Disk::Hdd, options)));
     findings
 }
 
-/// By how much the VM with 80 per cent of the processors is ahead, and that it is not
-/// when nothing is shared.
-fn apart(results: &Results, scene: &Scene) -> [Row; 2] {
-    let ahead = |scene: &Scene| results.each(scene, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0));
-    let name = |what: &str| format!("{}, CPU shares 20:80: {what}", scene.disk.name());
-    let shared = Row::factor(name("VM 2 over VM 1"), 5.8, &ahead(scene));
-    let alone = results.each(&scene.unshared(), VANILLA, evenness);
-    [
-        shared.because(told(results, scene)),
-        Row::measured(
-            name("not shared, least over most"),
-            &alone,
-            "×",
-            "the paper: similar; at least 0.9 is asked",
-        )
-        .accept_if(mean(&alone) >= 0.9),
-    ]
+/// A row for each part of figure 2, beside the paper's figures if they are given.
+fn rows(results: &Results, scenes: &[Scene; 3], paper: Option<[f64; 3]>) -> Vec<Row> {
+    let parts = ["throughput over that without sharing", "the same, both", "VM 2 over VM 1"];
+    let row = |(n, scene): (usize, &Scene)| {
+        let values =
+            if n < 2 { normalized(results, scene, VANILLA) } else { ahead(results, scene) };
+        let (name, why) = (format!("{}: {}", scene.name, parts[n]), told(results, scene));
+        match paper {
+            Some(paper) => Row::factor(name, paper[n], &values).because(why),
+            None => Row::measured(name, &values, "×", why),
+        }
+    };
+    scenes.iter().enumerate().map(row).collect()
+}
+
+/// By how much the VM with 80 per cent of the processors is ahead.
+fn ahead(results: &Results, scene: &Scene) -> Vec<f64> {
+    results.each(scene, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0))
+}
+
+/// Shares of the processors decide nothing when nothing is shared.
+fn even(results: &Results, scene: &Scene) -> Row {
+    let scene = scene.unshared();
+    let values = results.each(&scene, VANILLA, evenness);
+    let name = format!("{}: least over most", scene.name);
+    let row = Row::measured(name, &values, "×", "the paper: similar");
+    row.ask(mean(&values) >= 0.9, "at least 0.9")
 }
 
 fn figure(options: &Options, results: &Results, disk: Disk) -> Figure {
@@ -103,7 +124,7 @@ fn figure(options: &Options, results: &Results, disk: Disk) -> Figure {
     Figure::bars(
         ("throughput over that without sharing", "×"),
         ["one I/O task", "one in each VM"],
-        vec![bars(name, &values), paper_bars(name, &[0.5, 1.0 - 0.721])],
+        vec![bars(name, &values), paper_bars(name, &PAPER[..2])],
         format!("{}: what vCPU sharing costs (figure 2 of the paper).", disk.name()),
     )
 }
