@@ -72,3 +72,23 @@ fn keep_first_free(machine: &mut MachineSpec) {
         vm.tasks.iter_mut().for_each(|task| task.allowed = (1..vcpus).collect());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::{Disk, RANDOM};
+    use super::*;
+    use crate::experiments::testing::options;
+
+    #[test]
+    fn nothing_runs_on_the_first_vcpu_of_the_papers_host() {
+        let scene = papers(&Scene::of(RANDOM, Disk::Ssd, 4, 2, &options(1)));
+        let tasks = |vm: &crate::vcpu::VmSpec| vm.tasks.len();
+        assert_eq!(
+            scene.machine.vms.iter().map(tasks).collect::<Vec<_>>(),
+            [4, 4],
+            "three compute"
+        );
+        let mut all = scene.machine.vms.iter().flat_map(|vm| &vm.tasks);
+        assert!(all.all(|task| task.start != Start::On(0) && !task.allowed.contains(&0)));
+    }
+}

@@ -6,6 +6,7 @@ use super::super::figure::{bars_by, paper_bars};
 use super::super::judge::mean;
 use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
+use super::competitors::{competitor_cells, competitor_rows};
 use super::completions::papers;
 use super::load::{
     APPLICATIONS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
@@ -14,6 +15,7 @@ use super::measure::{
     across, agent, blocked, computed, gain, inactive_a_block, moves, moves_over_least, ratio,
     response, short, worked,
 };
+use super::rows::ordering;
 use crate::metrics::RunResult;
 
 const POLICIES: [&str; 5] = [VANILLA, VSLICER, XBALLOON, PAPER, OURS];
@@ -27,8 +29,6 @@ const PAPER_INACTIVE: [f64; 7] = [18.39, 7.25, 3.11, 5.19, 17.44, 7.37, 11.31];
 const PAPER_INACTIVE_OTHERS: [(&str, f64); 2] = [(VSLICER, 7.90), (XBALLOON, 6.98)];
 /// Figure 11 has "almost the same" response for vmigrater and xballoon: within this.
 const ALIKE: f64 = 0.15;
-/// "Almost would not delay" (figure 12): within this of vanilla's.
-const UNDELAYED: f64 = 0.05;
 /// Compute tasks keep at least this much of what they have under vanilla.
 const COMPUTE: f64 = 0.95;
 
@@ -44,7 +44,8 @@ fn four(options: &Options) -> Vec<Scene> {
 pub(super) fn cost_cells(options: &Options) -> Vec<Cell> {
     let two = two(options).into_iter().flat_map(|scene| cells(&scene, &POLICIES));
     let four = four(options).into_iter();
-    two.chain(four.flat_map(|scene| POLICIES.map(|policy| scene.cell(policy)))).collect()
+    let four = four.flat_map(|scene| POLICIES.map(|policy| scene.cell(policy)));
+    two.chain(four).chain(competitor_cells(options)).collect()
 }
 
 pub(super) fn cost_judge(options: &Options, results: &Results) -> Findings {
@@ -66,10 +67,7 @@ pub(super) fn cost_judge(options: &Options, results: &Results) -> Findings {
     for policy in POLICIES.into_iter().filter(|&policy| policy != VANILLA) {
         findings.rows.push(compute_row(results, &two, policy));
     }
-    findings.rows.extend(
-        [(VSLICER, XBALLOON), (PAPER, XBALLOON), (PAPER, VSLICER)]
-            .map(|pair| keeps_more(results, &two, pair)),
-    );
+    findings.rows.extend(competitor_rows(options, results));
     findings.rows.extend(POLICIES.map(|policy| response_row(results, &two, policy)));
     findings.rows.extend(figure_11(results, &two));
     findings.figures.push(inactive_figure(results, &four));
@@ -140,26 +138,11 @@ fn compute_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
         short(of(agent))
     );
     let name = format!("2 VMs, applications: CPU time of compute tasks, {policy} over vanilla");
-    match policy {
-        PAPER => Row::value(name, 1.0, &values, "×", UNDELAYED).because(why),
-        OURS => Row::measured(name, &values, "×", why)
-            .ask(mean(&values) >= COMPUTE, &format!("at least {COMPUTE}")),
-        _ => Row::measured(name, &values, "×", why),
+    let row = Row::measured(name, &values, "×", why);
+    if policy != OURS {
+        return row;
     }
-}
-
-/// Do compute tasks have more CPU time under the first than under the second?
-fn keeps_more(results: &Results, scenes: &[Scene], (first, second): (&str, &str)) -> Row {
-    let values = across(scenes, |s| ratio(results, (s, first), (s, second), computed));
-    let name = format!("2 VMs, applications: CPU time of compute tasks, {first} over {second}");
-    ordering(name, &values)
-}
-
-/// An ordering of which the paper gives no size: above 1 on every seed.
-fn ordering(name: String, values: &[f64]) -> Row {
-    let (right, seeds) = (values.iter().filter(|&&v| v > 1.0).count(), values.len());
-    let why = format!("the ordering on {right} of {seeds} seeds");
-    Row::measured(name, values, "×", why).ordered(right, seeds)
+    row.ask(mean(&values) >= COMPUTE, &format!("at least {COMPUTE}"))
 }
 
 /// What the text says of figure 11: vmigrater and xballoon are alike, and MediaTomb is worst.
@@ -175,7 +158,7 @@ fn figure_11(results: &Results, scenes: &[Scene]) -> Vec<Row> {
         let name = format!(
             "2 VMs, MediaTomb: response over that without sharing, over the others', {policy}"
         );
-        rows.push(ordering(name, &values));
+        rows.push(ordering(name, &values, 1.0));
     }
     rows
 }

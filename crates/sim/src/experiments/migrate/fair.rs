@@ -8,6 +8,7 @@ use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::Heard;
 use super::load::{CORES, Disk, HDFS, OURS, PAPER, Scene, VANILLA, cells};
 use super::measure::{across, bound, evenness, rate, short, vm_rate};
+use super::rows::ordering;
 use crate::metrics::RunResult;
 use std::num::NonZeroU32;
 
@@ -119,10 +120,8 @@ fn over_all(results: &Results, host: Host, scenes: &[Scene; 4]) -> [Row; 2] {
     let [uneven, .., even] = scenes;
     let ahead = |s: &Scene| results.each(s, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0));
     let follows = over(&ahead(uneven), &ahead(even));
-    let right = follows.iter().filter(|&&v| v > 1.0).count();
     let name = format!("{}: vanilla, VM 2 over VM 1 with 10:90 over that with 40:60", host.name());
-    let why = format!("the ordering on {right} of {} seeds", follows.len());
-    let follows = Row::measured(name, &follows, "×", why).ordered(right, follows.len());
+    let follows = ordering(name, &follows, 1.0);
     let fairer = across(scenes, |s| {
         over(&results.each(s, PAPER, evenness), &results.each(s, VANILLA, evenness))
     });

@@ -75,7 +75,7 @@ const fn reads(kib: u64, sequential: bool, cpu_micros: u64) -> Load {
 }
 
 /// The same, and after so many blocks so many microseconds of computing or sleep.
-const fn bursts(
+pub(super) const fn bursts(
     kib: u64,
     sequential: bool,
     cpu_micros: u64,

@@ -114,6 +114,13 @@ pub(super) fn papers_row(
     Row::factor(format!("{what}, the paper's host: {policy} over {base}"), paper, &values)
 }
 
+/// An ordering of which the paper gives no size: above `least` on every seed.
+pub(super) fn ordering(name: String, values: &[f64], least: f64) -> Row {
+    let (right, seeds) = (values.iter().filter(|&&v| v > least).count(), values.len());
+    let why = format!("above {least} on {right} of {seeds} seeds");
+    Row::measured(name, values, "×", why).ordered(right, seeds)
+}
+
 pub(super) fn figure(
     results: &Results,
     of: impl Fn(usize) -> Vec<Scene>,

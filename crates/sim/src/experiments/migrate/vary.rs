@@ -2,13 +2,14 @@
 //! processor come to two VMs of two vCPUs on two processors.
 
 use super::super::judge::mean;
+use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::Heard;
 use super::load::{
     Disk, HDFS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, io, machine, vm,
 };
 use super::measure::{agent, bound, gain, machine as ran, rate, ratio, short};
-use super::rows::{above, floor};
+use super::rows::{above, floor, ordering};
 use crate::metrics::RunResult;
 use crate::vcpu::{Load, Start, TaskSpec};
 use seekway_policy::units::{Instant, Nanos};
@@ -121,30 +122,23 @@ pub(super) fn vary_judge(options: &Options, results: &Results) -> Findings {
 
 /// The claims of figure 13, of the paper's form.
 fn figure_13(results: &Results, [few, some, many]: [Scene; 3]) -> Vec<Row> {
-    let over = |scene: &Scene, policy: &str| ratio(results, (scene, PAPER), (scene, policy), rate);
+    let ahead = |scene: &Scene, policy: &str| ratio(results, (scene, PAPER), (scene, policy), rate);
     let name = |scene: &Scene, policy: &str| format!("{}: {PAPER} over {policy}", scene.name);
     let told = |scene: &Scene| {
-        let of = |p: &str| format!("{p} {}", short(mean(&gain(results, scene, p))));
-        format!(
-            "over vanilla: {}",
-            POLICIES[1..].iter().copied().map(of).collect::<Vec<_>>().join(", ")
-        )
+        let of = |p: &&str| format!("{p} {}", short(mean(&gain(results, scene, p))));
+        format!("over vanilla: {}", POLICIES[1..].iter().map(of).collect::<Vec<_>>().join(", "))
     };
     let alike = |scene: &Scene, policy: &str| {
-        let values = over(scene, policy);
+        let values = ahead(scene, policy);
         Row::value(name(scene, policy), 1.0, &values, "×", ALIKE).because(told(scene))
     };
     let mut rows = vec![alike(&few, VSLICER), alike(&few, XBALLOON), alike(&some, XBALLOON)];
     for policy in [VSLICER, XBALLOON] {
-        let ahead = over(&many, policy);
-        let why = format!("{AHEAD} is asked of \"significantly\"; {}", told(&many));
-        let right = ahead.iter().filter(|&&v| v >= AHEAD).count();
-        let row = Row::measured(name(&many, policy), &ahead, "×", why);
-        rows.push(row.ordered(right, ahead.len()));
-        let more: Vec<f64> = ahead.iter().zip(over(&some, policy)).map(|(m, s)| m / s).collect();
-        let right = more.iter().filter(|&&v| v > 1.0).count();
+        let values = ahead(&many, policy);
+        rows.push(ordering(name(&many, policy), &values, AHEAD).because(told(&many)));
+        let rise = over(&values, &ahead(&some, policy));
         let name = format!("{}, over that of {}", name(&many, policy), some.name);
-        rows.push(Row::measured(name, &more, "×", "the gain rises").ordered(right, more.len()));
+        rows.push(ordering(name, &rise, 1.0));
     }
     rows
 }
@@ -185,39 +179,39 @@ fn recovery(series: &[(f64, f64)], phase: [f64; 2]) -> f64 {
 
 /// What becomes of the throughput when the clients of [`ADDED`]`[n]` come.
 fn recovery_rows(results: &Results, scene: &Scene, n: usize, options: &Options) -> Vec<Row> {
-    let end = |n: usize| ADDED.get(n).map_or(END_MS, |next| next.0);
-    let phase = |n: usize| [end(n), end(n + 1)].map(|millis| at(millis, options).as_secs_f64());
+    let begin = |n: usize| ADDED.get(n).map_or(END_MS, |added| added.0);
+    let phase = |n| [begin(n), begin(n + 1)].map(|millis| at(millis, options).as_secs_f64());
     let (before, now) = (phase(n - 1), phase(n));
     let of = |policy: &str, figure: &dyn Fn(&[(f64, f64)]) -> f64| -> Vec<f64> {
         results.of(scene, policy).iter().map(|r| figure(&series(r))).collect()
     };
-    let name =
-        |what: &str| format!("{}, {} more at {:.0} s: {what}", scene.name, ADDED[n].1, now[0]);
-    let [back, ours] = [PAPER, OURS].map(|policy| of(policy, &|s| recovery(s, now)));
-    let levels: Vec<String> = [VANILLA, PAPER, OURS]
-        .iter()
-        .map(|policy| format!("{policy} {}", short(mean(&of(policy, &|s| level(s, now))))))
-        .collect();
+    let name = |what: &str, policy: &str| {
+        format!("{}, {} more at {:.0} s: {what}, {policy}", scene.name, ADDED[n].1, now[0])
+    };
+    let level_of = |p: &&str| format!("{p} {}", short(mean(&of(p, &|s| level(s, now)))));
+    let levels: Vec<String> = [VANILLA, PAPER, OURS].iter().map(level_of).collect();
     let why = format!("to {BACK} of what it comes to, MiB/s: {}", levels.join(", "));
-    let again = of(PAPER, &|s| level(s, now) / level(s, before));
-    let drop = of(PAPER, &|s| worst(s, now) / level(s, before));
-    let back_name = name(&format!("back after, {PAPER}"));
-    let (again_name, drop_name) = (
-        name(&format!("what it comes to over that before, {PAPER}")),
-        name(&format!("the worst quarter of a second over what was before, {PAPER}")),
-    );
-    let asked = Row::measured(name(&format!("back after, {OURS}")), &ours, "s", why.clone())
-        .ask(mean(&ours) <= RECOVERY_S, &format!("at most {RECOVERY_S} s"));
-    let last = n + 1 == ADDED.len();
+    let [back, ours] = [PAPER, OURS].map(|policy| of(policy, &|s| recovery(s, now)));
+    let back_name = name("back after", PAPER);
     if scene.name != coming(options, PAPERS).name {
-        return vec![Row::measured(back_name, &back, "s", why), asked];
+        let ours_row = Row::measured(name("back after", OURS), &ours, "s", why.clone())
+            .ask(mean(&ours) <= RECOVERY_S, &format!("at most {RECOVERY_S} s"));
+        return vec![Row::measured(back_name, &back, "s", why), ours_row];
     }
+    let again = of(PAPER, &|s| level(s, now) / level(s, before));
     let mut rows = vec![
         Row::limit(back_name, RECOVERY_S, &back, "s").because(why),
-        Row::value(again_name, 1.0, &again, "×", ALIKE),
+        Row::value(name("what it comes to over that before", PAPER), 1.0, &again, "×", ALIKE),
     ];
-    // The text gives the drop for the last clients only.
-    rows.extend(last.then(|| Row::factor(drop_name, DROP, &drop)));
+    if n + 1 == ADDED.len() {
+        // The text gives the drop for the last clients only.
+        let drop = of(PAPER, &|s| worst(s, now) / level(s, before));
+        rows.push(Row::factor(
+            name("the worst quarter of a second over that before", PAPER),
+            DROP,
+            &drop,
+        ));
+    }
     rows
 }
 
