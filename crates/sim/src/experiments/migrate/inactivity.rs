@@ -5,7 +5,7 @@ use super::super::figure::{bars, paper_bars};
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::papers;
-use super::load::{Disk, SEQUENTIAL, Scene, VANILLA};
+use super::load::{AHEAD, Disk, SEQUENTIAL, Scene, VANILLA, Work};
 use super::measure::{bound, evenness, normalized, rate, short, vm_rate};
 use std::num::NonZeroU32;
 
@@ -16,21 +16,21 @@ const DISKS: [Disk; 2] = [Disk::Ssd, Disk::Hdd];
 const PAPER: [f64; 3] = [0.5, 1.0 - 0.721, 5.8];
 
 /// Figure 2(a): one I/O task; the other VM only computes.
-fn one(disk: Disk, options: &Options) -> Scene {
-    Scene::of(SEQUENTIAL, disk, CORES, 2, options).with("one I/O task", |machine| {
-        let io = |task: &crate::vcpu::TaskSpec| task.name == SEQUENTIAL.name;
+fn one(work: Work, disk: Disk, options: &Options) -> Scene {
+    two(work, disk, options).with("one I/O task", |machine| {
+        let io = |task: &crate::vcpu::TaskSpec| task.name == work.name;
         machine.vms[1].tasks.retain(|task| !io(task));
     })
 }
 
 /// Figure 2(b): one in each VM.
-fn two(disk: Disk, options: &Options) -> Scene {
-    Scene::of(SEQUENTIAL, disk, CORES, 2, options)
+fn two(work: Work, disk: Disk, options: &Options) -> Scene {
+    Scene::of(work, disk, CORES, 2, options)
 }
 
 /// Figure 2(c): the VMs have 20 and 80 per cent of the processors.
-fn unequal(disk: Disk, options: &Options) -> Scene {
-    two(disk, options).with("CPU shares 20:80", |machine| {
+fn unequal(work: Work, disk: Disk, options: &Options) -> Scene {
+    two(work, disk, options).with("CPU shares 20:80", |machine| {
         for (vm, percent) in machine.vms.iter_mut().zip([20, 80]) {
             vm.cpu_weight = NonZeroU32::new(percent).expect("not zero");
         }
@@ -38,17 +38,22 @@ fn unequal(disk: Disk, options: &Options) -> Scene {
 }
 
 /// Figure 2 on a disk. The paper's is the HDD: seeks and CFQ's waiting explain its figures.
-fn scenes(disk: Disk, options: &Options) -> [Scene; 3] {
-    [one(disk, options), two(disk, options), unequal(disk, options)]
+fn scenes(work: Work, disk: Disk, options: &Options) -> [Scene; 3] {
+    [one, two, unequal].map(|scene| scene(work, disk, options))
+}
+
+/// The same on the paper's host.
+fn on_papers(work: Work, options: &Options) -> [Scene; 3] {
+    scenes(work, Disk::Hdd, options).map(|scene| papers(&scene))
 }
 
 fn quotas(options: &Options) -> Scene {
-    papers(&unequal(Disk::Hdd, options)).with_quotas()
+    papers(&unequal(SEQUENTIAL, Disk::Hdd, options)).with_quotas()
 }
 
 pub(super) fn inactivity_cells(options: &Options) -> Vec<Cell> {
-    let asked = DISKS.into_iter().flat_map(|disk| scenes(disk, options));
-    let papers = scenes(Disk::Hdd, options).map(|scene| papers(&scene));
+    let asked = DISKS.into_iter().flat_map(|disk| scenes(SEQUENTIAL, disk, options));
+    let papers = [SEQUENTIAL, AHEAD].into_iter().flat_map(|work| on_papers(work, options));
     let all = asked.chain(papers).chain([quotas(options)]);
     all.flat_map(|scene| [scene.cell(VANILLA), scene.unshared().cell(VANILLA)]).collect()
 }
@@ -69,11 +74,11 @@ fn told(results: &Results, scene: &Scene) -> String {
 pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     for disk in DISKS {
-        findings.rows.extend(rows(results, &scenes(disk, options), None));
+        findings.rows.extend(rows(results, &scenes(SEQUENTIAL, disk, options), None));
         findings.figures.push(figure(options, results, disk));
     }
-    let papers = scenes(Disk::Hdd, options).map(|scene| papers(&scene));
-    findings.rows.extend(rows(results, &papers, Some(PAPER)));
+    findings.rows.extend(rows(results, &on_papers(SEQUENTIAL, options), Some(PAPER)));
+    findings.rows.extend(rows(results, &on_papers(AHEAD, options), None));
     let quotas = quotas(options);
     let why = told(results, &quotas);
     let values = ahead(results, &quotas);
@@ -83,7 +88,7 @@ pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Findings
         "×",
         why,
     ));
-    findings.rows.push(even(results, &unequal(Disk::Hdd, options)));
+    findings.rows.push(even(results, &unequal(SEQUENTIAL, Disk::Hdd, options)));
     findings
 }
 
@@ -118,7 +123,7 @@ fn even(results: &Results, scene: &Scene) -> Row {
 }
 
 fn figure(options: &Options, results: &Results, disk: Disk) -> Figure {
-    let scenes = [one(disk, options), two(disk, options)];
+    let scenes = [one, two].map(|scene| scene(SEQUENTIAL, disk, options));
     let values: Vec<Vec<f64>> =
         scenes.iter().map(|scene| normalized(results, scene, VANILLA)).collect();
     let name = "two VMs on the same cores";

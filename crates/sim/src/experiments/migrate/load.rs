@@ -97,6 +97,19 @@ pub(super) const fn bursts(
 /// SysBench's sequential read: 32 KiB, so that eight of them do not fill the SSD, and
 /// 12 µs of CPU for the call and its pages (guesses).
 pub(super) const SEQUENTIAL: Work = Work { name: "sequential read", load: reads(32, true, 12) };
+/// The same as a guest's read-ahead asks for it: 128 KiB, and the next before these are taken.
+pub(super) const AHEAD: Work = Work {
+    name: "sequential read ahead",
+    load: Load::Io {
+        block: Sectors::new(256),
+        sequential: true,
+        cpu: micros(48),
+        depth: 2,
+        burst: 0,
+        between: Nanos::ZERO,
+        computes: false,
+    },
+};
 /// SysBench's random read of its usual 16 KiB; 8 µs of CPU (guess).
 pub(super) const RANDOM: Work = Work { name: "random read", load: reads(16, false, 8) };
 /// "Bursty read implemented by us": the paper's example of a phase (section 3.3), 100 MB,
