@@ -54,6 +54,8 @@ pub struct Scenario {
     pub weights: Vec<NonZeroU32>,
     /// Groups that VMs are in, as behind `--group`.
     pub groups: Vec<String>,
+    /// Limits of the disks of `machine`'s VMs, as `DiskLimits::parse` reads them.
+    pub limits: Vec<String>,
     /// The host cache of those of its cells that have a prefetcher.
     pub host: HostSetup,
     /// The VMs with their processors and tasks, instead of `vms`.
@@ -91,6 +93,7 @@ impl Scenario {
             until: None,
             weights: Vec::new(),
             groups: Vec::new(),
+            limits: Vec::new(),
             host: HostSetup::default(),
             machine: None,
             processors: None,

@@ -84,9 +84,13 @@ fn sources(cell: &Cell, seed: u64) -> Result<Vec<Box<dyn Source>>, String> {
     plans(cell)?.iter().enumerate().map(source).collect()
 }
 
-/// The limits of each disk of a cell's VMs. The VMs of a machine of tasks have none.
+/// The limits of each disk of a cell's VMs.
 fn limits(cell: &Cell) -> Result<Vec<DiskLimits>, String> {
-    Ok(plans(cell)?.iter().flat_map(|plan| plan.limits_by_disk().cloned()).collect())
+    let given = cell.scenario.limits.iter();
+    let given = given.map(|text| DiskLimits::parse(text).map_err(|e| what(cell, &e)));
+    let planned = plans(cell)?;
+    let planned = planned.iter().flat_map(|plan| plan.limits_by_disk().cloned());
+    planned.map(Ok).chain(given).collect()
 }
 
 /// What a cell needs besides its sources.

@@ -47,7 +47,7 @@ impl Disk {
         }
     }
 
-    fn device(self) -> &'static str {
+    pub fn device(self) -> &'static str {
         match self {
             Disk::Ssd => "samsung-970-pro",
             Disk::Hdd => "seagate-1tb-7200",
@@ -75,7 +75,7 @@ const fn reads(kib: u64, sequential: bool, cpu_micros: u64) -> Load {
 }
 
 /// The same, and after so many blocks so many microseconds of computing or sleep.
-const fn bursts(
+pub(super) const fn bursts(
     kib: u64,
     sequential: bool,
     cpu_micros: u64,
@@ -97,6 +97,19 @@ const fn bursts(
 /// SysBench's sequential read: 32 KiB, so that eight of them do not fill the SSD, and
 /// 12 µs of CPU for the call and its pages (guesses).
 pub(super) const SEQUENTIAL: Work = Work { name: "sequential read", load: reads(32, true, 12) };
+/// The same as a guest's read-ahead asks for it: 128 KiB, and the next before these are taken.
+pub(super) const AHEAD: Work = Work {
+    name: "sequential read ahead",
+    load: Load::Io {
+        block: Sectors::new(256),
+        sequential: true,
+        cpu: micros(48),
+        depth: 2,
+        burst: 0,
+        between: Nanos::ZERO,
+        computes: false,
+    },
+};
 /// SysBench's random read of its usual 16 KiB; 8 µs of CPU (guess).
 pub(super) const RANDOM: Work = Work { name: "random read", load: reads(16, false, 8) };
 /// "Bursty read implemented by us": the paper's example of a phase (section 3.3), 100 MB,
@@ -134,6 +147,8 @@ pub(super) struct Scene {
     pub name: String,
     pub disk: Disk,
     pub machine: MachineSpec,
+    /// What each VM may read at most, MiB/s.
+    pub quota_mib: Option<u64>,
     pub settle: Nanos,
     pub measured: Nanos,
 }
@@ -187,6 +202,7 @@ impl Scene {
             name,
             disk,
             machine,
+            quota_mib: None,
             settle: Nanos::from_millis(shrunk(SETTLE_MS)),
             measured: Nanos::from_millis(shrunk(disk.measured_ms()).max(MEASURED_MIN_MS)),
         }
@@ -207,6 +223,14 @@ impl Scene {
     pub fn with(mut self, what: &str, change: impl FnOnce(&mut MachineSpec)) -> Scene {
         change(&mut self.machine);
         self.name = format!("{}, {what}", self.name);
+        self
+    }
+
+    /// The same with equal quotas: half of what two VMs that read in sequence have from the disk
+    /// when nothing is shared (92.6 MiB/s, inactivity). The paper gives no figure.
+    pub fn with_quotas(mut self) -> Scene {
+        self.quota_mib = Some(46);
+        self.name = format!("{}, equal quotas", self.name);
         self
     }
 
@@ -239,7 +263,10 @@ impl Scene {
     pub fn cell(&self, vcpu: &str) -> Cell {
         let scenario = Scenario::new(&self.name, Vec::new(), self.disk.device());
         let machine = Some(self.machine.clone());
-        let scenario = Scenario { machine, ..scenario.measured(self.settle, self.measured) };
+        let quotas = self.quota_mib.iter().map(|mib| format!("bandwidth={mib}MiB"));
+        let limits = quotas.cycle().take(self.machine.vms.len()).collect();
+        let scenario =
+            Scenario { machine, limits, ..scenario.measured(self.settle, self.measured) };
         let cell = Cell::new(Arc::new(scenario), self.disk.policy());
         Cell { vcpu: Some(vcpu.into()), ..cell }
     }

@@ -3,8 +3,9 @@
 
 use super::super::figure::bars_by;
 use super::super::judge::mean;
-use super::super::{Figure, Results, Row, Verdict};
-use super::load::{ALL, COUNTS, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON};
+use super::super::{Figure, Results, Row};
+use super::completions::papers;
+use super::load::{ALL, COUNTS, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, XBALLOON};
 use super::measure::{across, agent, bound, gain, normalized, rate, ratio, share_of_bound, short};
 
 /// Nothing may be slower than without a policy by more than this.
@@ -78,28 +79,18 @@ pub(super) fn above(results: &Results, what: &str, scenes: &[Scene]) -> Row {
     Row::measured(name, values, "×", why).ask(mean(values) > 1.0, "above all of them")
 }
 
-/// Means over the works: the paper's form beside its figure, then ours and the others.
-pub(super) fn means(
-    results: &Results,
-    what: &str,
-    scenes: &[Scene],
-    paper: Option<f64>,
-) -> Vec<Row> {
+/// Means over the works, of each policy.
+pub(super) fn means(results: &Results, what: &str, scenes: &[Scene]) -> Vec<Row> {
     let over = |policy: &str| across(scenes, |scene| gain(results, scene, policy));
-    let name = |policy: &str| format!("{what}: {policy} over vanilla");
     let share = |policy: &str| {
         let of = |s: &Scene| share_of_bound(results, s, policy, &s.unshared());
         short(mean(&across(scenes, of)))
     };
-    let mut rows = Vec::new();
-    for policy in ALL.into_iter().filter(|&policy| policy != VANILLA) {
+    let row = |policy: &str| {
         let why = format!("{} of the bound", share(policy));
-        let row = match paper.filter(|_| policy == PAPER) {
-            Some(paper) => papers(name(policy), paper, &over(policy)).because(why),
-            None => Row::measured(name(policy), &over(policy), "×", why),
-        };
-        rows.push(row);
-    }
+        Row::measured(format!("{what}: {policy} over vanilla"), &over(policy), "×", why)
+    };
+    let mut rows: Vec<Row> = ALL.into_iter().filter(|&p| p != VANILLA).map(row).collect();
     let waking = across(scenes, |scene| {
         ratio(results, (&without_preemption(scene), XBALLOON), (scene, VANILLA), rate)
     });
@@ -110,25 +101,24 @@ pub(super) fn means(
     rows
 }
 
-/// The paper's form beside the paper's gain; where it is not reached, with what decides it.
-pub(super) fn papers(name: String, paper: f64, values: &[f64]) -> Row {
-    let row = Row::factor(name, paper, values);
-    match row.verdict {
-        Verdict::Holds => row,
-        _ => row.because(
-            "what decides is where a task waits when no vCPU that runs will do: without `park` round \
-             robin meets the same gap each round, and completions are heard too late \
-             (migrate-ablation)",
-        ),
-    }
+/// A policy over another on the paper's host, the mean over its loads, beside the paper's figure.
+pub(super) fn papers_row(
+    results: &Results,
+    what: &str,
+    scenes: &[Scene],
+    (policy, base): (&str, &str),
+    paper: f64,
+) -> Row {
+    let scenes: Vec<Scene> = scenes.iter().map(papers).collect();
+    let values = across(&scenes, |s| ratio(results, (s, policy), (s, base), rate));
+    Row::factor(format!("{what}, the paper's host: {policy} over {base}"), paper, &values)
 }
 
-/// Shorter slices alone move nothing where the disk does not wait for a VM.
-pub(super) fn slicer(results: &Results, what: &str, scenes: &[Scene]) -> Row {
-    let values = across(scenes, |scene| gain(results, scene, VSLICER));
-    let near = (mean(&values) - 1.0).abs() <= 0.1;
-    let name = format!("{what}: {VSLICER} is near vanilla");
-    Row::measured(name, &values, "×", "shorter slices alone").ask(near, "within 0.1 of 1")
+/// An ordering of which the paper gives no size: above `least` on every seed.
+pub(super) fn ordering(name: String, values: &[f64], least: f64) -> Row {
+    let (right, seeds) = (values.iter().filter(|&&v| v > least).count(), values.len());
+    let why = format!("above {least} on {right} of {seeds} seeds");
+    Row::measured(name, values, "×", why).ordered(right, seeds)
 }
 
 pub(super) fn figure(

@@ -2,13 +2,14 @@
 //! processors of one, under each policy, and one VM alone.
 
 use super::super::{Cell, Findings, Options, Results, Row};
-use super::apps;
+use super::completions::Heard;
 use super::load::{
     ALL, COUNTS, Disk, MICRO, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, Work, XBALLOON,
     cells, scenes,
 };
-use super::rows::{above, alone, asked, figure, means, slicer, without_preemption};
-use crate::vcpu::{Completes, MachineSpec};
+use super::measure::{across, gain};
+use super::rows::{above, alone, asked, figure, means, papers_row, without_preemption};
+use super::{apps, cached};
 
 /// Of the recorded bound (experiments.md, vMigrater, "Accept").
 const SHARE: f64 = 0.90;
@@ -33,8 +34,13 @@ fn cut(scene: &Scene) -> Scene {
 }
 
 fn any(scene: &Scene) -> Scene {
-    let change = |m: &mut MachineSpec| m.guest.completes = Completes::Any;
-    scene.clone().with("completions on any vCPU that runs", change)
+    Heard::Any.on(scene.clone())
+}
+
+/// The paper's micro-benchmarks, whoever hears of completions.
+fn heard(heard: Heard, count: usize, options: &Options) -> Vec<Scene> {
+    let scenes = scenes(&MICRO, Disk::Ssd, count, options);
+    scenes.into_iter().map(|scene| heard.on(scene)).collect()
 }
 
 const DISKS: [Disk; 2] = [Disk::Ssd, Disk::Hdd];
@@ -56,6 +62,11 @@ pub(super) fn scale_cells(options: &Options) -> Vec<Cell> {
             all.extend(ALL.map(|policy| cut(&scene).cell(policy)));
         }
     }
+    for (&count, who) in COUNTS.iter().flat_map(|n| Heard::OTHERS.map(|who| (n, who))) {
+        let scenes = heard(who, count, options);
+        all.extend(scenes.iter().flat_map(|s| [VANILLA, PAPER, OURS].map(|policy| s.cell(policy))));
+    }
+    all.extend(cached::cached_cells(options));
     all.extend(apps::app_cells(options));
     all
 }
@@ -66,9 +77,9 @@ pub(super) fn scale_judge(options: &Options, results: &Results) -> Findings {
         for scene in scenes(micro(disk), disk, 1, options) {
             findings.rows.extend(alone(results, &scene));
         }
-        for (n, &count) in COUNTS.iter().enumerate() {
+        for count in COUNTS {
             let scenes = scenes(micro(disk), disk, count, options);
-            findings.rows.extend(shared(results, disk, count, &scenes, PAPER_MICRO[n]));
+            findings.rows.extend(shared(results, disk, count, &scenes));
         }
         for (count, share) in SHARES_CUT {
             let scenes = scenes(micro(disk), disk, count, options);
@@ -77,15 +88,38 @@ pub(super) fn scale_judge(options: &Options, results: &Results) -> Findings {
         let of = |count| scenes(micro(disk), disk, count, options);
         findings.figures.push(figure(results, of, disk, "micro-benchmarks", "8"));
     }
+    for (&count, paper) in COUNTS.iter().zip(PAPER_MICRO) {
+        let scenes = scenes(&MICRO, Disk::Ssd, count, options);
+        let what = format!("{count} VMs, micro-benchmarks on SSD");
+        let row = papers_row(results, &what, &scenes, (PAPER, VANILLA), paper);
+        findings.rows.push(row);
+        findings.rows.extend(by_completions(results, &what, count, options));
+    }
+    cached::cached_judge(options, results, &mut findings);
     apps::app_judge(options, results, &mut findings);
     findings
 }
 
-/// The paper's figure is of its SSD. There ours is held to its share of the bound; on the
+/// The paper's form and ours, whoever hears of completions.
+fn by_completions(results: &Results, what: &str, count: usize, options: &Options) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for who in Heard::OTHERS {
+        let scenes = heard(who, count, options);
+        let policies = if who == Heard::Apart { &[OURS][..] } else { &[PAPER, OURS] };
+        rows.extend(policies.iter().map(|policy| {
+            let values = across(&scenes, |scene| gain(results, scene, policy));
+            let name = format!("{what}, {}: {policy} over vanilla", who.name());
+            Row::measured(name, &values, "×", "the mean of the micro-benchmarks")
+        }));
+    }
+    rows
+}
+
+/// On the SSD ours is held to its share of the bound; on the
 /// HDD it is where completions are heard by any vCPU that runs: an I/O that waits
 /// for its VM's turn longer than a slice is else heard when its vCPU is back, wherever the
 /// task is (migrate-ablation).
-fn shared(results: &Results, disk: Disk, count: usize, scenes: &[Scene], paper: f64) -> Vec<Row> {
+fn shared(results: &Results, disk: Disk, count: usize, scenes: &[Scene]) -> Vec<Row> {
     let what = format!("{count} VMs, micro-benchmarks on {}", disk.name());
     let mut rows = Vec::new();
     for scene in scenes {
@@ -95,10 +129,7 @@ fn shared(results: &Results, disk: Disk, count: usize, scenes: &[Scene], paper: 
             rows.extend(asked(results, &any(scene), scene, Some(SHARE)));
         }
     }
-    rows.extend(means(results, &what, scenes, (disk == Disk::Ssd).then_some(paper)));
-    if disk == Disk::Ssd {
-        rows.push(slicer(results, &what, scenes));
-    }
+    rows.extend(means(results, &what, scenes));
     rows
 }
 
