@@ -27,7 +27,7 @@ const DRIVES: [(&str, &str); 9] = [
     ("32 LRU segments", "replacement=lru,segments=32"),
     ("LRU, read-ahead to the end", "replacement=lru,cut_short=false"),
     ("LRU, read-ahead cut short at once", "replacement=lru,read_ahead_min=0"),
-    ("8 FIFO segments, read-ahead cut short at once", "segments=8,read_ahead_min=0"),
+    ("8 FIFO segments, 221 ahead, cut short", "segments=8,read_ahead_max=221,read_ahead_min=0"),
 ];
 
 /// Forms of the shadow on the main drive: what it is told wrongly.
