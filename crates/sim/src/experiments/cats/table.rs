@@ -134,7 +134,7 @@ pub(super) fn judge(_options: &Options, _results: &Results) -> Findings {
             let exact = ours == paper && order == line.order;
             row.verdict = if exact { Verdict::Holds } else { Verdict::Refuted };
             row.why = why.clone();
-            findings.rows.push(row.accept_if(exact));
+            findings.rows.push(row.ask(exact, "the paper's order and figures exactly"));
         }
     }
     findings.notes.push(format!(
