@@ -5,6 +5,7 @@
 use super::super::figure::bars_by;
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
+use super::completions::papers;
 use super::load::{CORES, Disk, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, cells};
 use super::measure::{agent, blocked, bound, moves_over_least, share_of_bound, short};
 use crate::vcpu::{Completes, Detector, MachineSpec};
@@ -60,7 +61,7 @@ const SETTINGS: &[Setting] = &[
 
 /// Each of our four parts taken away from ours, then added to the paper's form; and ours
 /// with the paper's beats.
-const FORMS: [&str; 9] = [
+const FORMS: [&str; 10] = [
     "vmigrater:park=false",
     "vmigrater:fresh=false",
     "vmigrater:predict=last",
@@ -69,6 +70,7 @@ const FORMS: [&str; 9] = [
     "vmigrater:literal=true,fresh=true",
     "vmigrater:literal=true,predict=min8",
     "vmigrater:literal=true,leave=auto",
+    "vmigrater:literal=true,keep=20ms",
     "vmigrater:beats=dense",
 ];
 
@@ -81,6 +83,16 @@ fn bases(options: &Options) -> [Scene; 3] {
     ]
 }
 
+/// On the paper's host only forms of the policy are tried: there its figure is not reached.
+fn papers_host(options: &Options) -> Scene {
+    papers(&Scene::of(RANDOM, Disk::Ssd, CORES, 8, options))
+}
+
+/// The policies that are tried there.
+fn all_forms() -> impl Iterator<Item = &'static str> {
+    POLICIES.into_iter().chain(FORMS)
+}
+
 fn scene(base: &Scene, setting: &Setting) -> Scene {
     base.clone().with(setting.name, setting.change)
 }
@@ -88,7 +100,9 @@ fn scene(base: &Scene, setting: &Setting) -> Scene {
 const POLICIES: [&str; 3] = [VANILLA, PAPER, OURS];
 
 pub(super) fn ablation_cells(options: &Options) -> Vec<Cell> {
-    let mut made = Vec::new();
+    let papers = papers_host(options);
+    let mut made: Vec<Cell> = all_forms().map(|form| papers.cell(form)).collect();
+    made.push(papers.unshared().cell(VANILLA));
     for base in bases(options) {
         made.extend(cells(&base, &POLICIES));
         made.extend(FORMS.iter().map(|form| base.cell(form)));
@@ -121,6 +135,11 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
         }));
         findings.figures.push(figure(&base, &POLICIES, share));
     }
+    let papers = papers_host(options);
+    findings.rows.extend(all_forms().map(|form| {
+        let shares = share_of_bound(results, &papers, form, &papers.unshared());
+        row(results, &papers, form, &shares)
+    }));
     findings
 }
 
