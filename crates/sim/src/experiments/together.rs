@@ -263,8 +263,8 @@ fn scene_figure(scene: &Scene<'_>) -> Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{findings, named, options, run};
     use super::super::Extras;
+    use super::super::testing::{findings, named, options, run};
     use super::*;
 
     /// The whole experiment on short runs: each scene has every row, and what is asked is judged.

@@ -2,9 +2,9 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{BUFFERED, Load, OURS_ON, PAPER_ON, VIO_ON, Vm, cells};
+use super::load::{BUFFERED, Load, PAPER_ON, ROOM, Vm, cells};
 use super::measure::{accuracy, across, bars, cost, short, speedup};
-use super::rows::{Paper, figure, means, rows};
+use super::rows::{Paper, asks, figure, means, row, speed};
 
 /// VMs: of the paper's cases the least, the most and one between.
 const COUNTS: [usize; 3] = [1, 4, 12];
@@ -61,7 +61,8 @@ impl App {
     }
 
     fn load(&self, count: usize, options: &Options) -> Load {
-        Load::new(format!("{}, {count} VMs", self.name), vec![self.vm(); count], MILLIS, options)
+        let name = format!("{}, {count} VMs", self.name);
+        Load::new(name, vec![self.vm(); count], MILLIS, options).with(ROOM)
     }
 
     fn loads(&self, options: &Options) -> Vec<Load> {
@@ -83,9 +84,9 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
                 _ => None,
             };
             let paper = Paper { vio, flashy: None };
-            findings.rows.extend(rows(results, load, &BUFFERED, paper));
+            findings.rows.push(row(results, load, PAPER_ON, &BUFFERED, paper));
         }
-        findings.rows.extend(app_mean(results, app, &loads));
+        findings.rows.push(app_mean(results, app, &loads));
         let groups = COUNTS.map(|n| n.to_string()).into();
         let caption = format!("{}: VMs with it (figure 6 of the paper).", app.name);
         findings.figures.push(figure(results, &loads, groups, &BUFFERED, &caption));
@@ -93,6 +94,7 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
     let all: Vec<Load> = APPS.iter().flat_map(|app| app.loads(options)).collect();
     let paper = Paper { vio: Some(PAPER_MEAN), flashy: None };
     findings.rows.extend(means(results, "mean of all", &all, &BUFFERED, paper));
+    findings.rows.extend(asks(results, &all));
     findings.rows.push(accuracy_follows(options, results));
     findings.figures.push(share_figure(options, results, accuracy, "accuracy", 7));
     findings.figures.push(share_figure(options, results, cost, "cost", 8));
@@ -100,24 +102,17 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
 }
 
 /// What the paper says of one application over all numbers of VMs.
-fn app_mean(results: &Results, app: &App, loads: &[Load]) -> Vec<Row> {
-    let row = |column: super::load::Column| {
-        let values = across(loads, |load| speedup(results, load, column));
-        let name = format!("{}, mean of all: {}", app.name, column.name);
-        let row = match app.claim {
-            Claim::AtLeast(paper) if column.is_literal() => Row::factor(name, paper, &values),
-            Claim::AtLeast(_) => {
-                Row::measured(name, &values, "×", "the paper's figure is of its own form")
-            }
-            // The paper's words for what is less than its mean by much.
-            Claim::Little => Row::measured(name, &values, "×", "the paper: relatively little"),
-            Claim::One(_) => {
-                Row::measured(name, &values, "×", "the paper: 1.02 to 1.07 with 12 VMs")
-            }
-        };
-        row.because(column.form())
+fn app_mean(results: &Results, app: &App, loads: &[Load]) -> Row {
+    let values = across(loads, |load| speedup(results, load, PAPER_ON));
+    let (vio, says) = match app.claim {
+        Claim::AtLeast(paper) => (Some(paper), "at least that"),
+        // Its words for what is less than its mean by much.
+        Claim::Little => (None, "relatively little"),
+        Claim::One(_) => (None, "1.02 to 1.07 with 12 VMs"),
     };
-    [PAPER_ON, VIO_ON, OURS_ON].map(row).into()
+    let name = format!("{}, mean of all: {}", app.name, PAPER_ON.name);
+    let row = speed(name, PAPER_ON, Paper { vio, flashy: None }, &values);
+    row.because(format!("the paper: {says}"))
 }
 
 /// "The accuracy reasonably corresponds to the speedups": the rank correlation
