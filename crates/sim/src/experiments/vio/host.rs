@@ -7,7 +7,7 @@ use super::apps::{DARWIN, FILE_SERVER, WEB_PROXY, WEB_SERVER};
 use super::load::{ARRAY, BASE, BUFFERED, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO};
 use super::load::{ROOM, VIO_ON, Vm, WINDOW_512, cells, sequential};
 use super::measure::{short, speedup, throughput, worst};
-use super::rows::{Paper, sweep};
+use super::rows::{Paper, ordering, sweep};
 
 const MILLIS: u64 = 1_000;
 
@@ -46,7 +46,15 @@ pub(super) fn ratio_cells(options: &Options) -> Vec<Cell> {
 pub(super) fn ratio_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.1), flashy: None };
     let caption = "Eight VMs with four processes each (figure 9 of the paper).";
-    sweep(results, &ratio_loads(options), PAPER_ON, &RATIO_COLUMNS, paper, caption)
+    let loads = ratio_loads(options);
+    let mut findings = sweep(results, &loads, PAPER_ON, &RATIO_COLUMNS, paper, caption);
+    let more = |form: Column| {
+        let of = |at: usize| speedup(results, &loads[at], form);
+        let name = format!("all readers over one of four: {}", form.name);
+        ordering(&name, &over(&of(4), &of(1)), 1.0, "×", &form.form())
+    };
+    findings.rows.extend([PAPER_ON, PROTOCOL_VIO].map(more));
+    findings
 }
 
 /// vio-schedulers: Darwin in one VM of 8 vCPUs and 8 GB.
@@ -78,21 +86,21 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Findings 
     let gain = |column: Column| -> Vec<f64> {
         over(&speedup(results, &loads[1], column), &speedup(results, &loads[0], column))
     };
-    let more = |name: &str, values: Vec<f64>, why: &str| {
-        let right = values.iter().filter(|&&v| v > 1.0).count();
-        let why = format!("{why}; so on {right} of {} seeds; {}", values.len(), PAPER_ON.form());
-        Row::measured(name, &values, "×", why).ordered(right, values.len())
-    };
-    findings.rows.push(more(
+    let form = PAPER_ON.form();
+    findings.rows.push(ordering(
         "speed-up of vio as in the paper under cfq over that under noop",
-        gain(PAPER_ON),
-        "the paper: best on CFQ (in guest and host), for it fetches while the issuer waits",
+        &gain(PAPER_ON),
+        1.0,
+        "×",
+        &form,
     ));
     let of = |at: usize| results.each(&loads[at], PAPER_ON, |r| throughput(r, &loads[at]));
-    findings.rows.push(more(
+    findings.rows.push(ordering(
         "throughput with vio as in the paper under noop over that under cfq",
-        over(&of(0), &of(1)),
-        "the paper: NOOP has the best performance",
+        &over(&of(0), &of(1)),
+        1.0,
+        "×",
+        &form,
     ));
     findings.notes.push(
         "The modelled guest's block layer is noop: the paper's rows with CFQ in the guest are not \
@@ -127,15 +135,9 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Findings {
     // Where the servers that may lose are most.
     findings.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, &loads[0], column)));
     let of = |at: usize| speedup(results, &loads[at], PAPER_ON);
-    let values = over(&of(4), &of(0));
-    let right = values.iter().filter(|&&v| v > 1.0).count();
-    let why = format!(
-        "the paper: more with more streams; so on {right} of {} seeds; {}",
-        values.len(),
-        PAPER_ON.form()
-    );
     let name = "speed-up of vio as in the paper with 8 of 8 streaming over that with none";
-    findings.rows.push(Row::measured(name, &values, "×", why).ordered(right, values.len()));
+    let values = over(&of(4), &of(0));
+    findings.rows.push(ordering(name, &values, 1.0, "×", &PAPER_ON.form()));
     findings
 }
 

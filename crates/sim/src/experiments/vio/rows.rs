@@ -40,6 +40,19 @@ pub(super) fn speed(name: String, column: Column, paper: Paper, values: &[f64]) 
     }
 }
 
+/// What the paper says without a figure: every seed's value is above `bound`.
+pub(super) fn ordering(
+    name: &str,
+    values: &[f64],
+    bound: f64,
+    unit: &'static str,
+    why: &str,
+) -> Row {
+    let right = values.iter().filter(|&&v| v > bound).count();
+    let why = format!("above {bound} on {right} of {} seeds; {why}", values.len());
+    Row::measured(name, values, unit, why).ordered(right, values.len())
+}
+
 /// Every way's speed-up, and what the baseline has.
 fn beside(results: &Results, load: &Load, columns: &[Column]) -> String {
     let others = columns.iter().filter(|&&column| column != BASE);

@@ -6,7 +6,7 @@ use super::super::{Cell, Findings, Options, Results, Row};
 use super::load::{Load, PROTOCOL_FLASHY, PROTOCOL_VIO, SEQUENTIAL};
 use super::load::{cells, large_vm, sequential, small_vm};
 use super::measure::{across, speedup};
-use super::rows::{Paper, asks, figure, means, row};
+use super::rows::{Paper, asks, figure, means, ordering, row};
 
 /// Readers in the paper's cases.
 pub(super) const COUNTS: [usize; 5] = [1, 3, 6, 9, 12];
@@ -99,5 +99,10 @@ pub(super) fn above_flashy(
     let mut out = vec![row("mean of all", paper, &all).ask(mean(&all) > 0.0, region)];
     let at = COUNTS.iter().position(|&n| n == AT).map(|at| &loads[at]);
     out.extend(paper_at.zip(at).map(|(paper, load)| row(&load.name, paper, &above(load))));
+    let each: Vec<Vec<f64>> = loads.iter().map(above).collect();
+    let least = |seed: usize| each.iter().map(|v| v[seed]).fold(f64::INFINITY, f64::min);
+    let values: Vec<f64> = (0..all.len()).map(least).collect();
+    let name = "least of all: vio above flashy, both as in the paper";
+    out.push(ordering(name, &values, 0.0, "", &PROTOCOL_VIO.form()));
     out
 }
