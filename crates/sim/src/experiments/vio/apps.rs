@@ -127,7 +127,13 @@ fn of_several(options: &Options, results: &Results, all: &[Load]) -> Vec<Row> {
     let [few, many] = [with(1), with(12)];
     let costs = |loads: &[Load]| across(loads, |load| results.each(load, PAPER_ON, cost));
     let less: Vec<f64> = costs(&few).iter().zip(costs(&many)).map(|(f, m)| f - m).collect();
+    let little = |is: bool| -> Vec<Load> {
+        let apps = APPS.iter().filter(|app| (app.claim == Claim::Little) == is);
+        apps.flat_map(|app| app.loads(options)).collect()
+    };
+    let others = over(&across(&little(false), of), &across(&little(true), of));
     vec![
+        ordering("mean of the others over that of WS and Wiki", &others, 1.0, "×", &form),
         Row::factor("the most of all applications and numbers", PAPER_MOST, &most(all, of))
             .because(&form),
         Row::factor("Cloudstone, FS or WP, the most with 1 VM", one, &most(&predictable(1), of))
