@@ -99,7 +99,6 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
     findings.rows.extend(means(results, "mean of all", &all, &BUFFERED, paper));
     findings.rows.extend(of_several(options, results, &all));
     findings.rows.extend(asks(results, &all));
-    findings.rows.push(accuracy_follows(options, results));
     findings.figures.push(share_figure(options, results, accuracy, "accuracy", 7));
     findings.figures.push(share_figure(options, results, cost, "cost", 8));
     findings
@@ -116,22 +115,19 @@ fn app_mean(results: &Results, app: &App, loads: &[Load]) -> Row {
 /// What the paper says of several applications, or of several numbers of VMs.
 fn of_several(options: &Options, results: &Results, all: &[Load]) -> Vec<Row> {
     let of = |load: &Load| speedup(results, load, PAPER_ON);
-    let with =
-        |count: usize| -> Vec<Load> { APPS.iter().map(|app| app.load(count, options)).collect() };
-    let predictable = |count: usize| -> Vec<Load> {
-        let apps = APPS.iter().filter(|app| app.claim == Claim::Predictable);
-        apps.map(|app| app.load(count, options)).collect()
+    let with = |counts: &[usize], of: fn(&Claim) -> bool| -> Vec<Load> {
+        let apps = APPS.iter().filter(|app| of(&app.claim));
+        apps.flat_map(|app| counts.iter().map(|&n| app.load(n, options))).collect()
     };
-    let [one, twelve] = PREDICTABLE;
-    let form = PAPER_ON.form();
-    let [few, many] = [with(1), with(12)];
+    let predictable = |count| with(&[count], |claim| *claim == Claim::Predictable);
+    let [few, many] = [1, 12].map(|count| with(&[count], |_| true));
+    let (little, rest) =
+        (with(&COUNTS, |c| *c == Claim::Little), with(&COUNTS, |c| *c != Claim::Little));
+    let others = over(&across(&rest, of), &across(&little, of));
     let costs = |loads: &[Load]| across(loads, |load| results.each(load, PAPER_ON, cost));
     let less: Vec<f64> = costs(&few).iter().zip(costs(&many)).map(|(f, m)| f - m).collect();
-    let little = |is: bool| -> Vec<Load> {
-        let apps = APPS.iter().filter(|app| (app.claim == Claim::Little) == is);
-        apps.flat_map(|app| app.loads(options)).collect()
-    };
-    let others = over(&across(&little(false), of), &across(&little(true), of));
+    let form = PAPER_ON.form();
+    let [one, twelve] = PREDICTABLE;
     vec![
         ordering("mean of the others over that of WS and Wiki", &others, 1.0, "×", &form),
         Row::factor("the most of all applications and numbers", PAPER_MOST, &most(all, of))
