@@ -99,7 +99,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "vio-queues",
-        summary: "Darwin and YCSB3 with queues of 128 to 8192 requests in guest and host",
+        summary: "Darwin and YCSB3 with queues of 128 and 8192 requests in guest and host",
         source: "VIO-prefetching, section 4.4, figure 12",
         assumes: "forms and times as in vio-vms, room as in vio-apps; one VM of 8 vCPUs and 8 GB; the guest's queue is nr_requests, the host's the commands that the array takes; YCSB3 is a guess (its generator says which)",
         cells: host::queue_cells,
