@@ -2,14 +2,14 @@
 //! asks beside it.
 //!
 //! Common to all: eight solid-state drives in RAID 0; noop on the host; the
-//! guests' own read-ahead of 128 KiB, and beside it what the guest's owner can
-//! do without a host (512 KiB) and the paper's protocol (read-ahead off,
-//! O_DIRECT). The baseline has the same host cache of 2 GiB as the prefetchers,
-//! and fetches nothing ahead. Runs have a fixed length, of which two intervals
-//! pass before anything is measured, and throughput is what the applications
-//! moved. Guests tag their processes. What is "as in the paper" has its rules and
-//! no others, and it alone is set beside the paper's figures; `vio` has its 0.5 s
-//! and 0.60 and our corrections. See docs/experiments/vio.md.
+//! guests' own read-ahead of 128 KiB, and beside it the paper's protocol for
+//! sequential readers (read-ahead off, O_DIRECT). The baseline has the same host
+//! cache of 2 GiB as the prefetchers, and fetches nothing ahead. Runs have a fixed
+//! length, of which two intervals pass before anything is measured, and throughput
+//! is what the applications moved. Guests tag their processes. What is "as in the
+//! paper" has its rules and no others, and it alone is set beside the paper's
+//! figures, in its protocol where it names one; `vio` has its 0.5 s and 0.60 and our
+//! corrections. See docs/experiments/vio.md.
 
 mod ablation;
 mod apps;
@@ -18,6 +18,7 @@ mod interval;
 mod load;
 mod measure;
 mod mixed;
+mod room;
 mod rows;
 mod sequential;
 
@@ -28,7 +29,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vio-vms",
         summary: "1 to 12 VMs with a sequential reader each: prefetchers against the guest's read-ahead",
         source: "VIO-prefetching, section 4.3, figure 5(a)",
-        assumes: "'as in the paper' is the paper's rules and no others, vio alone 0.5 s and 0.60 with our corrections; measured from 1 s on, two of its intervals; 64 KiB reads, one at a time, through the guest's page cache; files that do not end within the run; no time from guest to host (vio-ablation has some)",
+        assumes: "'as in the paper' is the paper's rules and no others, vio alone 0.5 s and 0.60 with our corrections; measured from 1 s on, two of its intervals; 64 KiB reads, one at a time, through the guest's page cache; files that do not end within the run; no time from guest to host (vio-room has some)",
         cells: sequential::vms_cells,
         judge: sequential::vms_judge,
     },
@@ -68,7 +69,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vio-apps",
         summary: "seven applications in 1 to 12 VMs: speed-up, accuracy, cost",
         source: "VIO-prefetching, section 4.4, figures 6 to 8",
-        assumes: "forms and times as in vio-vms; Filebench's personalities; Cloudstone, Wiki and Darwin as generators of ours (their files say what is a guess); eight workers without think time; data scaled down, page caches cold",
+        assumes: "forms and times as in vio-vms; in the room that the paper's VMs may have had (a ring of 32 requests of 44 KiB, 200 µs to the host, 400 MiB/s a disk); Filebench's personalities; Cloudstone, Wiki and Darwin as generators of ours (their files say what is a guess); eight workers without think time; data scaled down, page caches cold",
         cells: apps::apps_cells,
         judge: apps::apps_judge,
     },
@@ -76,15 +77,15 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vio-ratio",
         summary: "eight VMs with four processes each, 0 to 100 % of them readers",
         source: "VIO-prefetching, section 4.4, figure 9",
-        assumes: "forms and times as in vio-vms; readers and writers go through files of their own in sequence, 64 KiB a call; written data counts when the guest's page cache has it",
+        assumes: "forms and times as in vio-vms, room as in vio-apps; readers and writers go through files of their own in sequence, 64 KiB a call; written data counts when the guest's page cache has it",
         cells: host::ratio_cells,
         judge: host::ratio_judge,
     },
     Experiment {
         name: "vio-schedulers",
-        summary: "Darwin under noop, CFQ and deadline on the host",
+        summary: "Darwin under noop and CFQ on the host",
         source: "VIO-prefetching, section 4.4, figure 10",
-        assumes: "forms and times as in vio-vms; one VM of 8 vCPUs and 8 GB; the guest's block layer is noop, for the model has no other",
+        assumes: "forms and times as in vio-vms, room as in vio-apps; one VM of 8 vCPUs and 8 GB; the guest's block layer is noop, for the model has no other",
         cells: host::scheduler_cells,
         judge: host::scheduler_judge,
     },
@@ -92,15 +93,15 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vio-mix",
         summary: "eight VMs, of which 0 to 8 stream and the others are servers",
         source: "VIO-prefetching, section 4.4, figure 11",
-        assumes: "forms and times as in vio-vms; file server, web server, web proxy and database in turn, where the paper draws them; bytes of all VMs are summed, so that the fast ones weigh most",
+        assumes: "forms and times as in vio-vms, room as in vio-apps; file server, web server, web proxy and database in turn, where the paper draws them; bytes of all VMs are summed, so that the fast ones weigh most",
         cells: host::mix_cells,
         judge: host::mix_judge,
     },
     Experiment {
         name: "vio-queues",
-        summary: "Darwin and YCSB3 with queues of 128 to 8192 requests in guest and host",
+        summary: "Darwin and YCSB3 with queues of 128 and 8192 requests in guest and host",
         source: "VIO-prefetching, section 4.4, figure 12",
-        assumes: "forms and times as in vio-vms; one VM of 8 vCPUs and 8 GB; the guest's queue is nr_requests and its ring, the host's the commands that the array takes; YCSB3 is a guess (its generator says which)",
+        assumes: "forms and times as in vio-vms, room as in vio-apps; one VM of 8 vCPUs and 8 GB; the guest's queue is nr_requests, the host's the commands that the array takes; YCSB3 is a guess (its generator says which)",
         cells: host::queue_cells,
         judge: host::queue_judge,
     },
@@ -108,13 +109,29 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "vio-interval",
         summary: "2 to 16 VMs reading 1 MiB at a time: polling intervals of 0.25 to 2 s",
         source: "VIO-prefetching, section 4.2, figures 3 and 4",
-        assumes: "forms as in vio-vms, every interval under the paper's rules; measured from 4 s on, two of the longest intervals; files of 10 GB, one read at a time; each poll and each read since the last one cost the host's one thread time",
+        assumes: "forms as in vio-vms, room as in vio-apps, every interval under the paper's rules; measured from 4 s on, two of the longest intervals; files of 10 GB, one read at a time; each poll and each read since the last one cost the host's one thread time",
         cells: interval::interval_cells,
         judge: interval::interval_judge,
     },
     Experiment {
+        name: "vio-room",
+        summary: "one to six readers: the gain over how much of the array is in use",
+        source: "VIO-prefetching, sections 4.3 and 4.4; what room is, is ours",
+        assumes: "as vio-vms, behind the ring of Xen 4.1, with 200 µs to the host, with and without 400 MiB/s at most a disk; the paper gives none of these",
+        cells: room::room_cells,
+        judge: room::room_judge,
+    },
+    Experiment {
+        name: "vio-blend",
+        summary: "one to eight readers on a turning disk, a drive and the array, without a prefetcher",
+        source: "VIO-prefetching, section 2.2, figure 1",
+        assumes: "as vio-room without a bound; the paper's turning disk is a Samsung Spinpoint M7, ours a Seagate of 7200 rpm; noop; its host has four cores, ours any number",
+        cells: room::blend_cells,
+        judge: room::blend_judge,
+    },
+    Experiment {
         name: "vio-ablation",
-        summary: "what decides: time to the host, request size, CPU, stripe, cache, host costs",
+        summary: "what decides: time to the host, workers, CPU, stripe, host costs",
         source: "experiments.md (VIO: what decides it)",
         assumes: "three VMs as in vio-vms; one thing changed at a time, with six VMs beside six VMs as they are, with an application's workers beside all eight of them",
         cells: ablation::ablation_cells,
@@ -148,7 +165,8 @@ mod tests {
             // The paper's figures are set beside its own rules only.
             let papers = findings.rows.iter().filter(|row| row.paper.is_some());
             for row in papers {
-                let literal = row.why.contains("the paper's rules and no others");
+                let forms = ["the paper's rules and no others", "no prefetcher on the host"];
+                let literal = forms.iter().any(|form| row.why.contains(form));
                 assert!(literal, "{}: {row:?}", experiment.name);
             }
         }
@@ -163,10 +181,9 @@ mod tests {
             let found = findings.rows.iter().find(|row| row.name == name);
             found.unwrap_or_else(|| panic!("no row {name}")).ours
         };
-        let ours = row("1 VMs: vio, continuous");
+        let ours = row("mean of all: vio, continuous");
         assert!(ours > 1.1, "{ours}");
         assert!(row("mean of all: guest's window 512 KiB") > 1.1);
-        let accuracy = row("1 VMs: accuracy of vio as in the paper");
-        assert!((1.0..=100.0).contains(&accuracy), "{accuracy}");
+        assert!(row("1 VMs: vio as in the paper, guest's read-ahead off") > 0.1);
     }
 }

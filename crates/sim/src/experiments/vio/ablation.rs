@@ -1,14 +1,15 @@
 //! vio-ablation (ours): what decides the speed-ups. One thing at a time is
 //! changed on three VMs with a sequential reader each, on six such VMs, or in the
 //! number of an application's workers; what it is set beside is among the rows.
+//! Its guests have no ring and no bound of their own: vio-room is about these.
 
 use super::super::judge::mean;
-use super::super::{Cell, Findings, HostSetup, Options, Results, Row};
-use super::apps::VIDEO_SERVER;
+use super::super::{Cell, Findings, HostSetup, Options, Results};
+use super::apps::{CLOUDSTONE, FILE_SERVER, VIDEO_SERVER};
 use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO};
 use super::load::{VIO_ON, Vm, WINDOW_512, cells, sequential_of};
-use super::measure::{accuracy, array_percent, short, speedup, throughput};
-use super::rows::figure;
+use super::measure::speedup;
+use super::rows::{Paper, asks, figure, row};
 use super::sequential::MILLIS;
 use crate::engine::HostCosts;
 use seekway_policy::units::Nanos;
@@ -45,9 +46,6 @@ const fn app(name: &'static str, app: &'static str) -> Setting {
 fn on(load: Load, change: &str) -> Load {
     Load { device: format!("{ARRAY}:{change}"), ..load }
 }
-fn cache(load: Load, mib: u64) -> Load {
-    Load { host: HostSetup { cache_bytes: mib << 20, ..load.host }, ..load }
-}
 fn costs(load: Load, costs: HostCosts) -> Load {
     Load { host: HostSetup { costs, ..load.host }, ..load }
 }
@@ -56,14 +54,13 @@ fn settings() -> Vec<Setting> {
     vec![
         guest("3 VMs as they are", "", 3),
         guest("3 VMs, 200 µs to the host", ",latency=200us", 3),
-        guest("3 VMs as under Xen 4.1: requests of 44 KiB, ring of 32, 100 µs", XEN, 3),
         guest("6 VMs as they are", "", 6),
-        guest("6 VMs as under Xen 4.1", XEN, 6),
         app("Darwin, 8 workers", "darwin:size=1GiB,clients=8,workers=8"),
         app("Darwin, 2 workers", "darwin:size=1GiB,clients=2,workers=2"),
         app("Darwin, 1 worker", "darwin:size=1GiB,clients=1,workers=1"),
         app("VS, 8 readers", VIDEO_SERVER.spec),
-        app("VS, 1 reader", "videoserver:active=16,passive=8,size=256MiB,threads=1,rate=0"),
+        app("Cloudstone, 8 workers", CLOUDSTONE.spec),
+        app("FS, 8 threads", FILE_SERVER.spec),
         guest("3 VMs, twelve times the CPU time", ",cpu_page=12us,cpu_op=24us", 3),
         other("3 VMs, chunks of 1 MiB", |l| on(l, "chunk_kib=1024")),
         other("6 VMs, chunks of 1 MiB", |l| Load {
@@ -76,24 +73,8 @@ fn settings() -> Vec<Setting> {
         }),
         // Files that end before an interval form has found its pace are like that.
         other("3 VMs, measured from the start", |l| Load { settle: Nanos::ZERO, ..l }),
-        other("3 VMs, cache of 64 MiB", |l| cache(l, 64)),
-        other("3 VMs, host for free", |l| costs(l, free())),
         other("3 VMs, host four times as slow", |l| costs(l, slow())),
     ]
-}
-
-/// blkfront of that time: 11 segments of 4 KiB, one page of ring.
-const XEN: &str = ",max_request_kib=44,ring=32,latency=100us";
-
-fn free() -> HostCosts {
-    HostCosts {
-        request: Nanos::ZERO,
-        command: Nanos::ZERO,
-        copy_bytes_per_s: u64::MAX,
-        event: Nanos::ZERO,
-        poll: Nanos::ZERO,
-        poll_event: Nanos::ZERO,
-    }
 }
 
 fn slow() -> HostCosts {
@@ -130,22 +111,15 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     let loads = loads(options);
     for load in &loads {
-        let base = format!(
-            "baseline {} MiB/s, {} % of the array",
-            short(results.mean(load, BASE, |r| throughput(r, load))),
-            short(results.mean(load, BASE, array_percent))
-        );
-        let row = |&column: &Column| {
-            let values = speedup(results, load, column);
-            let why = format!(
-                "{}; {base}; accuracy {} %",
-                column.form(),
-                short(results.mean(load, column, accuracy))
-            );
-            Row::measured(format!("{}: {}", load.name, column.name), &values, "×", why)
-        };
-        findings.rows.extend(columns(load).iter().filter(|&&c| c != BASE).map(row));
+        let columns = columns(load);
+        let one = |&form| row(results, load, form, columns, Paper::default());
+        let literal = [PAPER_ON, PROTOCOL_VIO];
+        findings.rows.extend(literal.iter().filter(|form| columns.contains(form)).map(one));
     }
+    // No load here is asked for a gain: some have no room on purpose.
+    let asked: Vec<Load> =
+        loads.iter().map(|load| Load { sequential: false, ..load.clone() }).collect();
+    findings.rows.extend(asks(results, &asked));
     let best = loads.iter().max_by(|a, b| {
         let of = |load: &Load| mean(&speedup(results, load, OURS_ON));
         of(a).total_cmp(&of(b))

@@ -3,8 +3,8 @@
 //! accuracy, cost and S.
 
 pub(super) use super::super::figure::bars;
-use super::super::judge::mean;
 pub(super) use super::super::judge::short;
+use super::super::judge::{mean, range};
 pub(super) use super::super::results::across;
 use super::super::{Key, Results, Ways};
 use super::load::{BASE, Column, Load};
@@ -115,8 +115,13 @@ pub(super) fn has_room(results: &Results, load: &Load) -> bool {
 
 /// Largest less smallest, over the mean.
 pub(super) fn spread(values: &[f64]) -> f64 {
-    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
-    (fold(f64::max) - fold(f64::min)) / mean(values)
+    let (least, largest) = range(values);
+    (largest - least) / mean(values)
+}
+
+/// The smallest.
+pub(super) fn least(values: &[f64]) -> f64 {
+    range(values).0
 }
 
 #[cfg(test)]

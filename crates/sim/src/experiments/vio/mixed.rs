@@ -4,11 +4,11 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, Findings, HostSetup, Options, Results, Row};
-use super::load::{ALL, BARE, BASE, Column, FLASHY_ON, LINUX_ON, Load, OURS_ON, PAPER_ON, VIO_ON};
+use super::load::{BARE, BASE, Column, Load, OURS_ON, PAPER_ON, SEQUENTIAL, VIO_ON};
 use super::load::{cells, large_vm, random, sequential, small_vm};
 use super::measure::{accuracy, cost, short, speedup, throughput};
-use super::rows::{Paper, figure, means, rows};
-use super::sequential::{COUNTS, MILLIS, above_flashy};
+use super::rows::{Paper, figure};
+use super::sequential::{COUNTS, MILLIS, above_flashy, judge};
 use crate::engine::HostCosts;
 
 /// Readers and random ones together.
@@ -37,17 +37,17 @@ fn procs(options: &Options) -> Vec<Load> {
 }
 
 pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
-    cells(&vms(options), &ALL)
+    cells(&vms(options), &SEQUENTIAL)
 }
 
 pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.13), flashy: Some(1.13) };
     let caption = "VMs that read in sequence among 12 (figure 5(c) of the paper).";
-    judge(results, &vms(options), Paper::default(), paper, caption)
+    judge(results, &vms(options), |_| Paper::default(), paper, caption)
 }
 
 pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
-    cells(&procs(options), &ALL)
+    cells(&procs(options), &SEQUENTIAL)
 }
 
 pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
@@ -55,32 +55,15 @@ pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
     let one = Paper { vio: Some(1.10), flashy: Some(1.08) };
     let paper = Paper { vio: Some(1.13), flashy: Some(1.06) };
     let caption = "Processes that read in sequence among 12 (figure 5(d) of the paper).";
-    let mut findings = judge(results, &loads, one, paper, caption);
+    let of_one = |n| if n == 1 { one } else { Paper::default() };
+    let mut findings = judge(results, &loads, of_one, paper, caption);
     findings.rows.extend(above_flashy(results, &loads, 0.07, None));
-    findings
-}
-
-fn judge(
-    results: &Results,
-    loads: &[Load],
-    of_one: Paper,
-    of_mean: Paper,
-    caption: &str,
-) -> Findings {
-    let mut findings = Findings::default();
-    for (load, count) in loads.iter().zip(COUNTS) {
-        let paper = if count == 1 { of_one } else { Paper::default() };
-        findings.rows.extend(rows(results, load, &ALL, paper));
-    }
-    findings.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
-    let groups = COUNTS.map(|n| n.to_string()).into();
-    findings.figures.push(figure(results, loads, groups, &ALL, caption));
     findings
 }
 
 /// A guest that only reads and writes at random may lose so much.
 const RANDOM_FLOOR: f64 = 0.98;
-const RANDOM_COLUMNS: [Column; 7] = [BASE, BARE, LINUX_ON, FLASHY_ON, PAPER_ON, VIO_ON, OURS_ON];
+const RANDOM_COLUMNS: [Column; 5] = [BASE, BARE, PAPER_ON, VIO_ON, OURS_ON];
 
 fn random_loads(options: &Options) -> Vec<Load> {
     let mixed = |name: &str, vms: Vec<super::load::Vm>| Load {

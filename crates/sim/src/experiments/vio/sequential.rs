@@ -3,10 +3,10 @@
 
 use super::super::judge::mean;
 use super::super::{Cell, Findings, Options, Results, Row};
-use super::load::{ALL, Column, FLASHY_ON, Load, PAPER_ON, PROTOCOL_FLASHY, PROTOCOL_VIO};
+use super::load::{Load, PROTOCOL_FLASHY, PROTOCOL_VIO, SEQUENTIAL};
 use super::load::{cells, large_vm, sequential, small_vm};
 use super::measure::{across, speedup};
-use super::rows::{Paper, figure, means, rows};
+use super::rows::{Paper, asks, figure, means, ordering, row};
 
 /// Readers in the paper's cases.
 pub(super) const COUNTS: [usize; 5] = [1, 3, 6, 9, 12];
@@ -32,7 +32,7 @@ fn procs(options: &Options) -> Vec<Load> {
 }
 
 pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
-    cells(&vms(options), &ALL)
+    cells(&vms(options), &SEQUENTIAL)
 }
 
 pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
@@ -44,7 +44,7 @@ pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
 }
 
 pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
-    cells(&procs(options), &ALL)
+    cells(&procs(options), &SEQUENTIAL)
 }
 
 pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
@@ -57,7 +57,8 @@ pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
     findings
 }
 
-fn judge(
+/// The rows of figure 5: the paper's figures with so many readers, and of the mean.
+pub(super) fn judge(
     results: &Results,
     loads: &[Load],
     paper: impl Fn(usize) -> Paper,
@@ -66,49 +67,49 @@ fn judge(
 ) -> Findings {
     let mut findings = Findings::default();
     for (load, count) in loads.iter().zip(COUNTS) {
-        findings.rows.extend(rows(results, load, &ALL, paper(count)));
+        let form = |form| row(results, load, form, &SEQUENTIAL, paper(count));
+        findings.rows.extend([PROTOCOL_FLASHY, PROTOCOL_VIO].map(form));
     }
-    findings.rows.extend(means(results, "mean of all", loads, &ALL, of_mean));
+    findings.rows.extend(means(results, "mean of all", loads, &SEQUENTIAL, of_mean));
+    findings.rows.extend(asks(results, loads));
     let groups = COUNTS.map(|n| n.to_string()).into();
-    findings.figures.push(figure(results, loads, groups, &ALL, caption));
+    findings.figures.push(figure(results, loads, groups, &SEQUENTIAL, caption));
     findings
 }
 
 /// By how much the paper's vio is above its flashy, whose region is the whole disk:
-/// in the mean and with six readers, where the paper says so; in both protocols.
+/// in the mean and with six readers, where the paper says so.
 pub(super) fn above_flashy(
     results: &Results,
     loads: &[Load],
     paper: f64,
     paper_at: Option<f64>,
 ) -> Vec<Row> {
-    let mut out = Vec::new();
-    for (vio, flashy, guest) in
-        [(PAPER_ON, FLASHY_ON, "on"), (PROTOCOL_VIO, PROTOCOL_FLASHY, "off")]
-    {
-        let above = |load: &Load| -> Vec<f64> {
-            let (vio, flashy) = (speedup(results, load, vio), speedup(results, load, flashy));
-            vio.iter().zip(flashy).map(|(v, f)| v - f).collect()
-        };
-        let all = across(loads, above);
-        let name = format!("mean of all: vio above flashy, guest's read-ahead {guest}");
-        let asked = mean(&all) > 0.0 || guest == "off";
-        out.push(
-            Row::difference(name, paper, &all)
-                .accept_if(asked)
-                .because("flashy's region is the disk: it tells no processes apart")
-                .because(forms(vio, flashy)),
-        );
-        let at = COUNTS.iter().position(|&n| n == AT);
-        if let (Some(paper), Some(at)) = (paper_at, at) {
-            let name = format!("{}: vio above flashy, guest's read-ahead {guest}", loads[at].name);
-            let row = Row::difference(name, paper, &above(&loads[at]));
-            out.push(row.because(forms(vio, flashy)));
-        }
+    let above = |load: &Load| -> Vec<f64> {
+        let of = |column| speedup(results, load, column);
+        of(PROTOCOL_VIO).iter().zip(of(PROTOCOL_FLASHY)).map(|(v, f)| v - f).collect()
+    };
+    let row = |what: &str, paper: f64, values: &[f64]| {
+        let name = format!("{what}: vio above flashy, both as in the paper");
+        let forms = format!("{}; {}", PROTOCOL_VIO.form(), PROTOCOL_FLASHY.form());
+        Row::difference(name, paper, values).because(forms)
+    };
+    let all = across(loads, above);
+    let region = "flashy's region is the disk: it tells no processes apart; more than nothing";
+    let mut out = vec![row("mean of all", paper, &all).ask(mean(&all) > 0.0, region)];
+    let at = COUNTS.iter().position(|&n| n == AT).map(|at| &loads[at]);
+    out.extend(paper_at.zip(at).map(|(paper, load)| row(&load.name, paper, &above(load))));
+    if paper_at.is_none() {
+        out.push(least_above(loads, above));
     }
     out
 }
 
-fn forms(vio: Column, flashy: Column) -> String {
-    format!("{}; {}", vio.form(), flashy.form())
+/// With the number of readers that has least: above flashy, as the paper says of all.
+fn least_above(loads: &[Load], above: impl Fn(&Load) -> Vec<f64>) -> Row {
+    let each: Vec<Vec<f64>> = loads.iter().map(above).collect();
+    let least = |seed: usize| each.iter().map(|v| v[seed]).fold(f64::INFINITY, f64::min);
+    let values: Vec<f64> = (0..each[0].len()).map(least).collect();
+    let name = "least of all: vio above flashy, both as in the paper";
+    ordering(name, &values, 0.0, "", &PROTOCOL_VIO.form())
 }
