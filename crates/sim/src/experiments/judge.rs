@@ -164,12 +164,6 @@ impl Row {
         Row::new(name, Some(paper), values, unit, (verdict, why))
     }
 
-    /// To go: `ask` says what is asked.
-    pub(super) fn accept_if(mut self, enough: bool) -> Row {
-        self.asked = Some(enough);
-        self
-    }
-
     /// Something is asked of the row: says what, and whether it is met.
     pub(super) fn ask(mut self, enough: bool, what: &str) -> Row {
         self.asked = Some(enough);
