@@ -10,8 +10,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const KEYS: [&str; 7] =
-    ["requests", "fitted", "intercept_ms", "full_stroke_ms", "residual_ms", "demerit_ms", "hit_ms"];
+const KEYS: [&str; 11] = [
+    "requests",
+    "fitted",
+    "intercept_ms",
+    "full_stroke_ms",
+    "residual_ms",
+    "demerit_ms",
+    "hit_ms",
+    "near_ms",
+    "write_ms",
+    "mean_measured_ms",
+    "mean_model_ms",
+];
 
 /// A measured trace of 8-sector reads at 4 + 5 (d/D) ms, D 100 million sectors;
 /// every `hits`-th takes 0.2 ms.
@@ -44,7 +55,8 @@ fn a_trace_gives_its_line_as_json() {
     near("intercept_ms", 4.0);
     near("full_stroke_ms", 5.0);
     near("residual_ms", 0.0);
-    assert!(made["hit_ms"].is_null());
+    near("mean_model_ms", made["mean_measured_ms"].as_f64().expect("a number"));
+    assert!(["hit_ms", "near_ms", "write_ms"].iter().all(|key| made[key].is_null()), "{text}");
     // The same from a pipe, whatever its name says.
     let piped =
         seekway_with(trace(3_000, u64::MAX).as_bytes(), &["calibrate", "-", "--format", "json"]);

@@ -54,7 +54,7 @@ fn list(format: Format) -> Result<Verdict> {
         summary: e.summary,
         source: e.source,
         assumes: e.assumes,
-        loads: e.loads().map(|hash| format!("{hash:016x}")),
+        loads: Some(format!("{:016x}", e.loads())),
     });
     let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
     let table = Table::of("", &listed)

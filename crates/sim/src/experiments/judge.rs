@@ -1,6 +1,6 @@
 //! From five seeds to a verdict: *holds* when the paper's ordering stands on every seed and the
 //! gain is between half of the paper's and twice it, *exceeds* when it is more, *in part* when the
-//! ordering stands in the mean, *refuted* otherwise.
+//! mean has a tenth of the gain at least, *refuted* otherwise.
 
 /// What became of the paper's claim, with the loads and devices that the row has. Whether these
 /// are the paper's is said by `docs/experiments/claims.toml`.
@@ -10,9 +10,9 @@ pub enum Verdict {
     Holds,
     /// The ordering on every seed, and more than twice the gain.
     Exceeds,
-    /// The ordering in the mean only, or less than half of the gain.
+    /// In the mean at least a tenth of the gain, but not half of it or not on every seed.
     InPart,
-    /// Not even the ordering in the mean.
+    /// Less than a tenth of the gain in the mean, or the other ordering.
     Refuted,
     /// No paper claims anything of it.
     Measured,
@@ -117,13 +117,13 @@ impl Row {
         let verdict = match share {
             s if s > 2.0 && right == seeds => Verdict::Exceeds,
             s if s >= 0.5 && right == seeds => Verdict::Holds,
-            s if s > 0.0 => Verdict::InPart,
+            s if s >= 0.1 => Verdict::InPart,
             _ => Verdict::Refuted,
         };
         let ordering = format!("the ordering on {right} of {seeds} seeds");
-        let why = match verdict {
-            Verdict::Refuted => ordering,
-            _ => format!("{ordering}, {:.0} % of the gain", 100.0 * share),
+        let why = match share {
+            s if s <= 0.0 => ordering,
+            s => format!("{ordering}, {:.0} % of the gain", 100.0 * s),
         };
         let findings = (verdict, why);
         Row::new(name, Some(paper), values, unit, findings)
@@ -205,6 +205,7 @@ mod tests {
         assert_eq!(verdict(1.6, &[1.20, 1.30]), Verdict::InPart, "less than half of the gain");
         assert_eq!(verdict(1.6, &[0.99, 2.50]), Verdict::InPart, "not on every seed");
         assert_eq!(verdict(1.6, &[0.90, 1.05]), Verdict::Refuted);
+        assert_eq!(verdict(1.6, &[1.05, 1.06]), Verdict::Refuted, "less than a tenth of the gain");
         assert_eq!(verdict(0.64, &[0.80, 0.81]), Verdict::Holds, "a time that falls");
         assert_eq!(verdict(0.64, &[1.2]), Verdict::Refuted);
         assert_eq!(verdict(1.6, &[2.1, 2.3]), Verdict::Holds, "twice the gain");

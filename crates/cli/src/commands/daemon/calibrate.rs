@@ -42,6 +42,13 @@ struct CalibrateReport {
     residual_ms: f64,
     demerit_ms: f64,
     hit_ms: Option<f64>,
+    /// Mean of the reads near the head; null if there are too few.
+    near_ms: Option<f64>,
+    /// Mean of the writes, if the drive's write cache answers them.
+    write_ms: Option<f64>,
+    mean_measured_ms: f64,
+    /// Mean of the same requests on the fitted device.
+    mean_model_ms: f64,
 }
 
 pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
@@ -82,6 +89,10 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
         residual_ms: found.residual_ms,
         demerit_ms: found.demerit_ms(),
         hit_ms: found.hit_ms,
+        near_ms: found.near_ms.map(|(ms, _)| ms),
+        write_ms: found.write_ms,
+        mean_measured_ms: found.validation.mean_measured_ms,
+        mean_model_ms: found.validation.mean_model_ms,
     };
     output::print_as(args.format, &[table], &json)?;
     measured.notes.iter().for_each(|note| eprintln!("note: {note}"));
