@@ -177,7 +177,7 @@ mod tests {
     /// paper is the literal form or a baseline, in one claim.
     #[test]
     fn each_row_that_is_judged_is_of_one_claim() {
-        let claims = include_str!("../../../../docs/experiments/claims/pregather.toml");
+        let claims = include_str!("../../../../docs/experiments/claims.toml");
         let options = options(1000);
         let made = run(&read::cells(&options)[0]);
         for experiment in EXPERIMENTS {

@@ -7,7 +7,7 @@ mod trace;
 use crate::args::{CalibrateArgs, Kind};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_device::fit::{self, Fit, Form, Options};
+use seekway_device::fit::{self, Fit, Form, Options, Sample};
 use seekway_report::table::{Cell, Column, Table};
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt;
