@@ -177,12 +177,15 @@ fn recovery(series: &[(f64, f64)], phase: [f64; 2]) -> f64 {
     back.map_or(phase[1] - phase[0], |(t, _)| t + BIN_S - phase[0])
 }
 
+/// When, in seconds, and MiB/s from then on.
+type Rate = (f64, f64);
+
 /// What becomes of the throughput when the clients of [`ADDED`]`[n]` come.
 fn recovery_rows(results: &Results, scene: &Scene, n: usize, options: &Options) -> Vec<Row> {
     let begin = |n: usize| ADDED.get(n).map_or(END_MS, |added| added.0);
     let phase = |n| [begin(n), begin(n + 1)].map(|millis| at(millis, options).as_secs_f64());
     let (before, now) = (phase(n - 1), phase(n));
-    let of = |policy: &str, figure: &dyn Fn(&[(f64, f64)]) -> f64| -> Vec<f64> {
+    let of = |policy: &str, figure: &dyn Fn(&[Rate]) -> f64| -> Vec<f64> {
         results.of(scene, policy).iter().map(|r| figure(&series(r))).collect()
     };
     let name = |what: &str, policy: &str| {

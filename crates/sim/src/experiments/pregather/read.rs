@@ -133,10 +133,12 @@ fn variant_rows(results: &Results) -> Vec<Row> {
         rows.push(Row::measured(name, &ratios, "×", ingredients(results, XEN_NAME, (policy, CFQ))));
     }
     for policy in [LITERAL, OURS] {
-        let spans: [(&str, fn(&RunResult) -> f64); 2] =
-            [("bytes of the first 30 s", first_half_minute), ("all bytes", RunResult::mib_s)];
-        for (what, figure) in spans {
-            let ratios = results.ratio(XEN_NAME, (policy, CFQ), figure);
+        let pair = (policy, CFQ);
+        let spans = [
+            ("bytes of the first 30 s", results.ratio(XEN_NAME, pair, first_half_minute)),
+            ("all bytes", results.ratio(XEN_NAME, pair, RunResult::mib_s)),
+        ];
+        for (what, ratios) in spans {
             let why = "the paper's measure gives each VM its own time; this gives all the same";
             let name = format!("{}: {what} against cfq", label(policy));
             rows.push(Row::measured(name, &ratios, "×", why));

@@ -94,7 +94,7 @@ fn crossing(results: &Results, loads: &[Load]) -> Option<Row> {
 /// The last x at which lines between the points fall through `y`.
 fn crosses(points: &[(f64, f64)], y: f64) -> Option<f64> {
     let falls = |pair: &&[(f64, f64)]| pair[0].1 >= y && pair[1].1 < y;
-    let pair = points.windows(2).filter(falls).last()?;
+    let pair = points.windows(2).rfind(falls)?;
     let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
     Some(x0 + (x1 - x0) * (y0 - y) / (y0 - y1))
 }
