@@ -32,11 +32,7 @@ from doc_commands import (
 DOCS = ROOT / "docs"
 # Pages for users. What docs/design says is not to be typed.
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-PAGES = [
-    page
-    for page in PAGES
-    if not page.is_relative_to(DOCS / "design")
-]
+PAGES = [page for page in PAGES if not page.is_relative_to(DOCS / "design")]
 VENV = Path(sys.executable).parent
 
 
