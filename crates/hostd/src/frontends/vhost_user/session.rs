@@ -384,14 +384,11 @@ impl Session {
         self.update_write_through();
     }
 
-    /// Tell the daemon after this one what is known of the write cache.
+    /// Tell the next connection how the write cache is taken to be. One that is unknown is off there
+    /// too: the first queue that connects need not show that its guest ran before.
     fn note_write_cache(&self) {
-        let known = match self.write_cache {
-            WriteCache::Unknown => None,
-            known => Some(known.is_on()),
-        };
         if let Some(inflight) = &self.inflight {
-            inflight.note_write_cache(known);
+            inflight.note_write_cache(Some(self.write_cache.is_on()));
         }
     }
 
