@@ -301,8 +301,8 @@ fn near_ms(samples: &[Sample], options: Options, spike: Option<Spike>) -> Option
 /// Mean service in ms; none for fewer than [`FITTED_MIN`].
 fn mean_ms<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<f64> {
     let count = samples.clone().count();
-    let sum_ns: u64 = samples.map(|s| s.service_ns).sum();
-    (count >= FITTED_MIN).then(|| sum_ns as f64 / 1e6 / count as f64)
+    let sum_ns: f64 = samples.map(|s| s.service_ns as f64).sum();
+    (count >= FITTED_MIN).then(|| sum_ns / 1e6 / count as f64)
 }
 
 /// Median services in ms of the reads and the writes that lie beyond so many sectors.

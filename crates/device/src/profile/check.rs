@@ -132,8 +132,11 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
 /// What is near the head, and how long it takes.
 fn near(f: &LinearFile) -> Result<Option<(u64, u64)>, ProfileError> {
     let sectors = within("linear.near_sectors", f.near_sectors, 0..=CAPACITY_MAX)?;
-    let near_ns = f.near_ms.map(|near_ms| ms("linear.near_ms", near_ms)).transpose()?;
-    Ok(near_ns.map(|near_ns| (sectors, near_ns)))
+    match f.near_ms {
+        Some(near_ms) => Ok(Some((sectors, ms("linear.near_ms", near_ms)?))),
+        None if sectors == 0 => Ok(None),
+        None => Err(wrong("linear.near_sectors", "linear.near_ms beside it", sectors)),
+    }
 }
 
 pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {

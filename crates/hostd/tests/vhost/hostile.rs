@@ -184,6 +184,33 @@ fn write(guest: &mut Guest) -> u8 {
     guest.status(0)
 }
 
+/// A queue that nobody has used begins before another can show that the guest has run.
+#[test]
+fn a_write_cache_that_is_unknown_is_off_on_the_next_connection_too() {
+    let server = Server::start(MIB, 1);
+    let mut guest = Guest::new(64);
+    let vmm = connect(&server, &guest);
+    vmm.start(&guest, 0, 0).unwrap();
+    write(&mut guest);
+    drop(vmm);
+    server.wait_idle();
+    // The guest comes from elsewhere: its VMM has a new record.
+    let vmm = connect(&server, &guest);
+    let (record, file) = vmm.get_inflight(1, 64);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&guest, 0, guest.used).unwrap();
+    assert_eq!(vmm.write_cache(), 0);
+    drop(vmm);
+    server.wait_idle();
+    let unused = Guest::new(64);
+    let vmm = connect(&server, &unused);
+    vmm.set_inflight(&record, &file).unwrap();
+    vmm.start(&unused, 0, 0).unwrap();
+    assert_eq!(vmm.write_cache(), 0);
+    drop(vmm);
+    server.stop();
+}
+
 /// On this image every durable write fails and others do not: it tells which
 /// ones are.
 #[test]

@@ -72,14 +72,20 @@ fn a_running_queue_logs_what_it_writes_until_it_is_told_not_to() {
     server.stop();
 }
 
-#[test]
-fn queues_that_are_to_be_logged_wait_for_their_log() {
+/// A queue that is to be logged, and has no log yet.
+fn without_log() -> (Server, Guest, Vmm) {
     let server = Server::start(1 << 20, 1);
-    let mut guest = Guest::new(16);
+    let guest = Guest::new(16);
     let vmm = Vmm::connect(&server.socket);
     vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
     vmm.set_memory(&guest).unwrap();
     vmm.start(&guest, 0, 0).unwrap();
+    (server, guest, vmm)
+}
+
+#[test]
+fn queues_that_are_to_be_logged_wait_for_their_log() {
+    let (server, mut guest, vmm) = without_log();
     guest.request(2, READ, 0);
     guest.kick.write(1).unwrap();
     let log = log_file(LOG_BYTES);
@@ -94,12 +100,7 @@ fn queues_that_are_to_be_logged_wait_for_their_log() {
 
 #[test]
 fn queues_that_wait_for_a_log_begin_when_the_migration_is_called_off() {
-    let server = Server::start(1 << 20, 1);
-    let mut guest = Guest::new(16);
-    let vmm = Vmm::connect(&server.socket);
-    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
-    vmm.set_memory(&guest).unwrap();
-    vmm.start(&guest, 0, 0).unwrap();
+    let (server, mut guest, vmm) = without_log();
     vmm.set(raw::SET_FEATURES, &raw::FEATURES.to_le_bytes(), &[]).unwrap();
     read(&mut guest, 0);
     drop(vmm);

@@ -146,12 +146,10 @@ impl Inflight {
         }
     }
 
-    /// Note whether the disk's write cache is on, for the next daemon; `None` when
-    /// that is not known.
-    pub fn note_write_cache(&self, on: Option<bool>) {
+    /// Note whether the disk's write cache is on, for the next connection.
+    pub fn note_write_cache(&self, on: bool) {
         if let Some(own) = self.own() {
-            let word = on.map_or(0, |on| if on { CACHE_ON } else { CACHE_OFF });
-            own.store(word, Ordering::Release);
+            own.store(if on { CACHE_ON } else { CACHE_OFF }, Ordering::Release);
         }
     }
 
@@ -395,9 +393,9 @@ mod tests {
         };
         let first = map(bytes);
         assert_eq!(first.write_cache(), None);
-        for on in [Some(false), Some(true), None, Some(false)] {
+        for on in [false, true, false] {
             first.note_write_cache(on);
-            assert_eq!(map(bytes).write_cache(), on);
+            assert_eq!(map(bytes).write_cache(), Some(on));
         }
         // The queues' records are as empty as before.
         for queue in 0..2 {
@@ -407,7 +405,7 @@ mod tests {
         first.own().unwrap().store(1, Ordering::Relaxed);
         assert_eq!(first.write_cache(), None);
         let short = map(bytes - OWN_BYTES);
-        short.note_write_cache(Some(true));
+        short.note_write_cache(true);
         assert_eq!((short.write_cache(), first.write_cache()), (None, None));
     }
 

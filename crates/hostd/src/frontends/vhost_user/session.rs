@@ -388,7 +388,7 @@ impl Session {
     /// too: the first queue that connects need not show that its guest ran before.
     fn note_write_cache(&self) {
         if let Some(inflight) = &self.inflight {
-            inflight.note_write_cache(Some(self.write_cache.is_on()));
+            inflight.note_write_cache(self.write_cache.is_on());
         }
     }
 

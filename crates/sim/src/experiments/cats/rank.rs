@@ -40,7 +40,7 @@ const VIRTUAL: &str = "the paper's line, k = 8";
 const K_8: [&str; 2] = [LITERAL, VIRTUAL];
 /// How far from the paper's a figure may be, as a share.
 const FIGURE_WITHIN: f64 = 0.25;
-/// The paper's k.
+/// The paper's k: by how much its virtual device is slower (section 6).
 const SLOW: u32 = 8;
 /// Line and cache fitted to reads of the disk.
 const FITTED: &str = "fitted line and cache";

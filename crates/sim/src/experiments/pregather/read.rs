@@ -59,7 +59,7 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
     findings
 }
 
-/// Figure 5(b).
+/// Figure 5(b): the VMs' bandwidth, in all and VM2's.
 fn bandwidth_rows(results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for (base, paper) in GAINS {
@@ -85,7 +85,7 @@ const TIMES: [Times; 4] = [
     ("VM3", &[4, 5], &[(CFQ, 0.94)]),
 ];
 
-/// Figure 5(a).
+/// Figure 5(a): the time of each application.
 fn time_rows(results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     let ratio = |policy, base, apps| results.ratio(XEN_NAME, (policy, base), time_of(apps));

@@ -119,7 +119,7 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     (largest - least) / mean(values)
 }
 
-/// The smallest.
+/// The smallest of the values; NaN for none.
 pub(super) fn least(values: &[f64]) -> f64 {
     range(values).0
 }
