@@ -36,7 +36,7 @@ fn run(input: &[u8]) {
         return;
     };
     assert_eq!(offset, 0, "no other offset is inside the file and at a page");
-    inflight.note_write_cache(inflight.write_cache());
+    inflight.note_write_cache(inflight.write_cache().unwrap_or(false));
     let stride = (HEADER_BYTES + ENTRY_BYTES * usize::from(size)).next_multiple_of(64);
     for queue in 0..=queues {
         let Ok(record) = inflight.queue(queue, size) else { continue };
