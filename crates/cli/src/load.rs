@@ -417,6 +417,8 @@ fn placement(map: &str) -> Result<Placement> {
     Ok(match map.split_once(':').unwrap_or((map, "")) {
         ("packed", "") => Placement::Packed(Lba::ZERO),
         ("packed", at) => Placement::Packed(lba(at)?),
+        ("ext3", "") => Placement::Ext3(Lba::ZERO),
+        ("ext3", at) => Placement::Ext3(lba(at)?),
         ("spread", "") => Placement::Spread,
         ("identity", "") => Placement::Identity,
         _ => Placement::At(map.split(',').map(lba).collect::<Result<_>>()?),
@@ -479,6 +481,7 @@ mod tests {
 
     #[test]
     fn places() {
+        assert_eq!(placement("ext3:2048").unwrap(), Placement::Ext3(Lba::new(2048)));
         assert_eq!(placement("packed:2048").unwrap(), Placement::Packed(Lba::new(2048)));
         assert_eq!(placement("0,1MiB").unwrap(), Placement::At(vec![Lba::ZERO, Lba::new(2048)]));
         assert!(placement("pakced").unwrap_err().to_string().contains("expected packed"));

@@ -9,6 +9,7 @@ mod setup;
 pub use host::{Host, HostCosts};
 pub use setup::{Limits, OUTSTANDING_MAX, Setup, SimError};
 
+use crate::host_fs::source::FileBacked;
 use crate::layout::Layout;
 use crate::metrics::{Meter, RunResult};
 use host::{Guest, HostSide};
@@ -16,7 +17,7 @@ use measured::CountsAtStart;
 use seekway_device::DeviceModel;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::request::{Extent, Op, RequestId, VmId};
-use seekway_policy::stack::{self, Action, DiskSpec, IoError, Map, Member, Stack, Submit};
+use seekway_policy::stack::{self, Action, DiskSpec, IoError, Member, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{Issue, Source};
 use std::cmp::Reverse;
@@ -49,6 +50,19 @@ pub fn run(
     warm_cache(&mut engine.stack, &engine.sources, &engine.vm_base, has_journal)?;
     let finished = engine.run(limits, progress)?;
     Ok(engine.result(finished, limits.until))
+}
+
+/// The sources and the layout as the engine has them: behind the host's file system, if the VMs'
+/// images are files of one. Its own requests then go to one more disk, the last.
+fn on_host_fs<'a>(
+    sources: Vec<Box<dyn Source + 'a>>,
+    layout: Layout,
+    capacity: Sectors,
+) -> (Vec<Box<dyn Source + 'a>>, Layout) {
+    let Some(fs) = layout.host_fs() else { return (sources, layout) };
+    let images: Vec<Lba> = (0..layout.len()).map(|vm| layout.region(vm).start()).collect();
+    let behind = FileBacked::new(sources, fs, capacity, &images);
+    (vec![Box::new(behind)], layout.with_host(capacity))
 }
 
 /// A host's cache begins with what guests lack that begin warm.
@@ -112,6 +126,7 @@ impl<'a> Engine<'a> {
     fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
         let Setup { scheduler, device, config, layout, weights, limits, groups, journal, host } =
             setup;
+        let (sources, layout) = on_host_fs(sources, layout, device.profile().capacity);
         let config = stack::Config {
             dispatch: Config { depth: device.queue_depth(), ..config },
             outstanding_max: OUTSTANDING_MAX + 1,
@@ -138,8 +153,7 @@ impl<'a> Engine<'a> {
         assert_eq!(names.len(), layout.len(), "every VM has its region");
         for vm in 0..names.len() {
             let weight = weights.get(vm).copied().unwrap_or(NonZeroU32::MIN);
-            let (start, capacity) = (layout.region(vm).start(), layout.region(vm).len());
-            let map = Map::linear(start, capacity);
+            let (capacity, map) = (layout.capacity(vm), layout.device_map(vm).clone());
             let spec = DiskSpec { weight, capacity, map, cached: true };
             stack.attach(Instant::ZERO, VmId::new(vm as u16), spec);
         }
@@ -416,7 +430,7 @@ impl<'a> Engine<'a> {
                 vm: self.meter.vms[vm].name.clone(),
                 start: start.get(),
                 len: len.get(),
-                capacity: self.layout.region(vm).len().get(),
+                capacity: self.layout.capacity(vm).get(),
             }
         })
     }

@@ -1,6 +1,8 @@
 //! Where each VM's disk lies on the device.
 
+use crate::host_fs::HostFs;
 use seekway_policy::request::Extent;
+use seekway_policy::stack::Map;
 use seekway_policy::units::{Lba, Sectors};
 use seekway_workload::VmDisk;
 
@@ -10,6 +12,9 @@ pub enum Placement {
     /// One after the other from this sector on, as a host's file system lays
     /// out images on a fresh disk.
     Packed(Lba),
+    /// As files of an ext3 over the whole device, one after the other from this sector on, with
+    /// the journal in the middle of the device. The file system asks for writes of its own.
+    Ext3(Lba),
     /// At even distances over the whole device.
     Spread,
     /// Every VM at sector zero: its addresses are the device's own.
@@ -24,7 +29,25 @@ const ALIGN_SECTORS: u64 = 2048;
 /// The regions of all VMs on one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    regions: Vec<Extent>,
+    places: Vec<Place>,
+    /// The file system that the VMs' images are files of, if they are.
+    host_fs: Option<HostFs>,
+}
+
+/// Where one VM's disk lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
+    /// From its first sector on the device to its last, with what lies between them.
+    region: Extent,
+    capacity: Sectors,
+    map: Map,
+}
+
+impl Place {
+    fn linear(region: Extent) -> Place {
+        let map = Map::linear(region.start(), region.len());
+        Place { region, capacity: region.len(), map }
+    }
 }
 
 /// A placement that cannot be.
@@ -70,65 +93,108 @@ impl Layout {
         capacity: Sectors,
         placement: &Placement,
     ) -> Result<Layout, LayoutError> {
+        let too_large = |disk: &VmDisk, end| LayoutError::TooLarge {
+            vm: disk.name.clone(),
+            end,
+            capacity: capacity.get(),
+        };
+        if let Placement::Ext3(from) = placement {
+            return on_ext3(disks, capacity, *from, &too_large);
+        }
         let starts = starts(disks, capacity, placement)?;
-        let mut regions = Vec::with_capacity(disks.len());
+        let mut places = Vec::with_capacity(disks.len());
         for (disk, start) in disks.iter().zip(starts) {
             let region = Extent::new(start, Sectors::new(disk.capacity.get().max(1)));
             let end = region.map_or(u64::MAX, |r| r.end().get());
             let fits = region.filter(|_| end <= capacity.get());
-            regions.push(fits.ok_or_else(|| LayoutError::TooLarge {
-                vm: disk.name.clone(),
-                end,
-                capacity: capacity.get(),
-            })?);
+            places.push(Place::linear(fits.ok_or_else(|| too_large(disk, end))?));
         }
         if *placement != Placement::Identity {
-            check_disjoint(disks, &regions)?;
+            check_disjoint(disks, &places)?;
         }
-        Ok(Layout { regions })
+        Ok(Layout { places, host_fs: None })
     }
 
-    /// The region of VM `vm`.
+    /// The region of VM `vm`: with what lies between the parts of its image, if it is in parts.
     pub fn region(&self, vm: usize) -> Extent {
-        self.regions[vm]
+        self.places[vm].region
+    }
+
+    /// Sectors of the disk of VM `vm`.
+    pub fn capacity(&self, vm: usize) -> Sectors {
+        self.places[vm].capacity
+    }
+
+    /// Where the sectors of the disk of VM `vm` lie.
+    pub fn device_map(&self, vm: usize) -> &Map {
+        &self.places[vm].map
     }
 
     /// The layout of some of the VMs, where they lie among the others.
     pub fn slice(&self, vms: std::ops::Range<usize>) -> Layout {
-        Layout { regions: self.regions[vms].to_vec() }
+        Layout { places: self.places[vms].to_vec(), host_fs: self.host_fs.clone() }
     }
 
     /// With so many VMs that never do any I/O behind the others.
     pub fn with_idle(mut self, count: usize) -> Layout {
-        let Some(first) = self.regions.first().copied() else { return self };
-        self.regions.resize(self.regions.len() + count, first);
+        let Some(first) = self.places.first().cloned() else { return self };
+        self.places.resize(self.places.len() + count, first);
+        self
+    }
+
+    /// The file system that the VMs' images are files of, if they are.
+    pub(crate) fn host_fs(&self) -> Option<&HostFs> {
+        self.host_fs.as_ref()
+    }
+
+    /// With the whole device as one more disk, for the host's own requests.
+    pub(crate) fn with_host(mut self, capacity: Sectors) -> Layout {
+        let whole = Extent::new(Lba::ZERO, capacity).expect("a device has sectors");
+        self.places.push(Place::linear(whole));
         self
     }
 
     /// Number of VMs that have a region, idle ones included.
     pub fn len(&self) -> usize {
-        self.regions.len()
+        self.places.len()
     }
     /// No VM is placed.
     pub fn is_empty(&self) -> bool {
-        self.regions.is_empty()
+        self.places.is_empty()
     }
 
-    /// A VM's own address on the device. `None` when it lies outside its disk.
+    /// The first part of an extent of a VM's disk, on the device. `None` when the extent lies
+    /// outside the disk.
     pub fn map(&self, vm: usize, start: Lba, len: Sectors) -> Option<Extent> {
-        let region = self.regions.get(vm)?;
+        let place = self.places.get(vm)?;
         let end = start.get().checked_add(len.get())?;
-        if end > region.len().get() {
-            return None;
-        }
-        Extent::new(region.start() + Sectors::new(start.get()), len)
+        (end <= place.capacity.get() && len > Sectors::new(0)).then(|| place.map.piece(start, len))
     }
+}
 
-    /// The inverse of [`Layout::map`], for an extent of the VM's region.
-    pub fn unmap(&self, vm: usize, extent: Extent) -> Extent {
-        let start = extent.start().distance(self.regions[vm].start());
-        Extent::new(Lba::new(start.get()), extent.len()).expect("it is as long as before")
+/// Images as files of the host's ext3, one after the other.
+fn on_ext3(
+    disks: &[VmDisk],
+    capacity: Sectors,
+    from: Lba,
+    too_large: &dyn Fn(&VmDisk, u64) -> LayoutError,
+) -> Result<Layout, LayoutError> {
+    let mut fs = HostFs::new(capacity, from.get());
+    let mut places = Vec::with_capacity(disks.len());
+    for disk in disks {
+        let len = disk.capacity.get().max(1);
+        let place = fs.write(len).and_then(|image| {
+            let (start, end) = (image.span.start, image.span.end);
+            Some(Place {
+                region: Extent::new(Lba::new(start), Sectors::new(end - start))?,
+                capacity: Sectors::new(len),
+                map: Map::of_extents(&image.extents, Lba::ZERO, Sectors::new(len), capacity)?,
+            })
+        });
+        // How much more the image needs is not known: at least a sector.
+        places.push(place.ok_or_else(|| too_large(disk, capacity.get() + 1))?);
     }
+    Ok(Layout { places, host_fs: Some(fs) })
 }
 
 fn starts(
@@ -146,6 +212,7 @@ fn starts(
             };
             disks.iter().map(place).collect()
         }
+        Placement::Ext3(_) => unreachable!("a file system places them"),
         Placement::Spread => {
             let share = capacity.get() / disks.len().max(1) as u64;
             let at = |n: usize| Lba::new(share * n as u64 / ALIGN_SECTORS * ALIGN_SECTORS);
@@ -159,7 +226,8 @@ fn starts(
     })
 }
 
-fn check_disjoint(disks: &[VmDisk], regions: &[Extent]) -> Result<(), LayoutError> {
+fn check_disjoint(disks: &[VmDisk], places: &[Place]) -> Result<(), LayoutError> {
+    let regions: Vec<Extent> = places.iter().map(|place| place.region).collect();
     let mut order: Vec<usize> = (0..regions.len()).collect();
     order.sort_by_key(|&n| regions[n].start());
     for pair in order.windows(2) {
@@ -187,7 +255,7 @@ mod tests {
 
     fn check(sizes: &[u64], placement: Placement) -> Result<Vec<u64>, String> {
         let layout = Layout::place(&disks(sizes), Sectors::new(100_000), &placement);
-        let starts = |l: Layout| l.regions.iter().map(|r| r.start().get()).collect();
+        let starts = |l: Layout| l.places.iter().map(|p| p.region.start().get()).collect();
         layout.map(starts).map_err(|e| e.to_string())
     }
 

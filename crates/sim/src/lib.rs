@@ -10,6 +10,7 @@
 
 pub mod engine;
 pub mod experiments;
+mod host_fs;
 pub mod layout;
 pub mod metrics;
 pub mod progress;

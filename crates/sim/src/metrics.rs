@@ -228,6 +228,9 @@ pub struct RunResult {
     pub device_metrics: Vec<(&'static str, f64)>,
     /// The host cache and its prefetcher, where there were any.
     pub host: Option<HostResult>,
+    /// What the host's file system itself asked for, where the images are its files. The times,
+    /// seeks and counts of the run include it.
+    pub host_fs: Option<VmResult>,
     /// vCPUs and tasks, where the run had a machine of them.
     pub machine: Option<MachineResult>,
     /// Most requests outstanding at once.

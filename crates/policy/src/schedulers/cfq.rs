@@ -50,7 +50,7 @@ use super::merge::Run;
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots, choose};
-use crate::request::{Completion, Request, RequestId, VmId};
+use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
@@ -82,6 +82,8 @@ static PARAMS: &[ParamSpec] = &[
         default: "4.x",
         help: "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
                for 2 ms at most" },
+    ParamSpec { key: "sync_writes", kind: Kind::Flag, default: "true",
+        help: "writes that somebody waits for are synchronous; in Linux 2.6.18 no write is" },
     ParamSpec { key: "share", kind: Kind::Choice(&["vm", "issuer"]), default: "vm",
         help: "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
                has a share of its own" },
@@ -119,6 +121,8 @@ struct Config {
     back_seek_penalty: u64,
     low_latency: bool,
     target_latency: Nanos,
+    /// Without it all writes are asynchronous.
+    sync_writes: bool,
     /// VMs share the device, and the issuers in each its share.
     share_by_vm: bool,
     /// The form of Linux 2.6.30 or 2.6.18.
@@ -184,6 +188,7 @@ impl Cfq {
             back_seek_penalty: params.count("back_seek_penalty"),
             low_latency: params.flag("low_latency") && !old,
             target_latency: params.duration("target_latency"),
+            sync_writes: params.flag("sync_writes"),
             share_by_vm: params.choice("share") == "vm" && !old,
             old,
             seeky_idle: if generation == "2.6.18" {
@@ -375,7 +380,8 @@ impl Scheduler for Cfq {
 
     fn arrived(&mut self, now: Instant, request: Request) {
         self.run.end();
-        let (vm, sync) = (request.vm, request.sync);
+        let sync = request.sync && (self.config.sync_writes || request.op == Op::Read);
+        let vm = request.vm;
         let weight = self.weights.get(vm.index()).copied().unwrap_or(1);
         let queues = &mut self.queues[sync as usize];
         let (issuer, forgotten) = queues.enter(&request, || Queue::new(now, vm, sync, weight));

@@ -80,7 +80,8 @@ impl Engine<'_> {
         });
         let began = self.settled.map_or(Instant::ZERO, |settled| settled.at);
         let journal = self.stack.take_journal();
-        let meter = self.meter;
+        let mut meter = self.meter;
+        let host_fs = self.layout.host_fs().and_then(|_| meter.vms.pop());
         let result = RunResult {
             simulated: self.now.since(began),
             vms: meter.vms,
@@ -98,6 +99,7 @@ impl Engine<'_> {
             policy_metrics,
             device_metrics,
             host,
+            host_fs,
             machine: None,
             outstanding_max: self.outstanding_max,
             finished,

@@ -4,7 +4,7 @@
 //! from sector 1.2832·10⁹ (figure 1 of the paper), noop and Linux read-ahead
 //! in the guests, queue depth 1 at the disk, closed loops. Beside the paper's
 //! figures stand its literal form, guests behind Xen's block ring and the CFQ
-//! of Linux 2.6.18. The host's file system below the images is not modelled.
+//! of Linux 2.6.18, and images as files of the host's ext3.
 
 mod hadoop;
 mod mix;
@@ -29,14 +29,19 @@ const XEN_NAME: &str = "Xen ring";
 /// The paper's algorithm to the letter, and ours.
 const LITERAL: &str = "pregather:literal=true";
 const OURS: &str = "pregather";
-/// The paper's host ran Linux 2.6.18. CFQ there has one queue for each VM.
-const CFQ: &str = "cfq:generation=2.6.18";
+/// The paper's host ran Linux 2.6.18. CFQ there has one queue for each VM, and takes every write
+/// for one that nobody waits for: `cfq_queue_pid` compares the direction of a request with
+/// `WRITE_SYNC`, which it never is (V. Tarasov's patch of 11 December 2006 mends it).
+const CFQ: &str = "cfq:generation=2.6.18,sync_writes=false";
+/// With that mended.
+const CFQ_MENDED: &str = "cfq:generation=2.6.18";
 
 /// Under a heavy load every request is past CFQ's deadlines of 125 and 250 ms, and EDF degrades
 /// to a FIFO. The same policies with deadlines that fit such a load.
 const PATIENT: &str = "pregather:sync_expire=1s,async_expire=2s";
 const PATIENT_LITERAL: &str = "pregather:literal=true,sync_expire=1s,async_expire=2s";
-const PATIENT_CFQ: &str = "cfq:generation=2.6.18,fifo_expire_sync=1s,fifo_expire_async=2s";
+const PATIENT_CFQ: &str =
+    "cfq:generation=2.6.18,sync_writes=false,fifo_expire_sync=1s,fifo_expire_async=2s";
 const PATIENT_AS: &str = "anticipatory:read_expire=1s,write_expire=2s";
 
 /// One zone over the whole disk: the fine timer never waits, what is left is the turns.
@@ -49,6 +54,7 @@ fn label(policy: &str) -> &str {
         LITERAL => "literal form",
         OURS => "corrected form",
         CFQ => "cfq",
+        CFQ_MENDED => "cfq with synchronous writes",
         PATIENT => "corrected form with deadlines of 1 and 2 s",
         PATIENT_LITERAL => "literal form with deadlines of 1 and 2 s",
         PATIENT_CFQ => "cfq with deadlines of 1 and 2 s",
@@ -64,7 +70,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "pregather-b",
         summary: "two sequential readers in one VM, zone size B from 1 to 10^7 sectors",
         source: "Pregather, section VI-A, figure 4",
-        assumes: "1 GiB a reader, 16 threads each, 16 KiB blocks, read-ahead 128 KiB; guests behind Xen's ring (32 requests of 44 KiB), 0.5 ms from a completion to the guest and back",
+        assumes: "1 GiB a reader, 16 threads each, 16 KiB blocks, read-ahead 128 KiB; guests behind Xen's ring (32 requests of 44 KiB), 0.5 ms from a completion to the guest and back; images as files of the host's ext3, preallocated, its log in the middle of the disk; to CFQ no write is synchronous, as in 2.6.18",
         cells: zones::cells,
         judge: zones::judge,
     },
@@ -80,7 +86,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "pregather-read",
         summary: "three VMs: SR+SR, SR+RR, RR+RR",
         source: "Pregather, section VI-B1, figure 5 and table IV",
-        assumes: "SR 1 GiB, RR 10,000 requests of 16 KiB, 16 threads each; guests as in pregather-b, as variants with requests of 48, 64 and 128 KiB; total bandwidth is the sum of the VMs' means over their own times",
+        assumes: "SR 1 GiB, RR 10,000 requests of 16 KiB, 16 threads each; guests as in pregather-b, as variants with requests of 48, 64 and 128 KiB and images as parts of the disk; total bandwidth is the sum of the VMs' means over their own times",
         cells: read::cells,
         judge: read::judge,
     },
@@ -120,7 +126,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         name: "pregather-sync",
         summary: "one synchronous O_DIRECT reader in each of three VMs",
         source: "experiments.md (Pregather, Accept)",
-        assumes: "64 KiB sequential and 4 KiB random reads, one at a time, no think time",
+        assumes: "64 KiB sequential and 4 KiB random reads, one at a time, no think time; images as parts of the disk",
         cells: variations::sync_cells,
         judge: variations::sync_judge,
     },
@@ -162,10 +168,18 @@ fn read_vms(guest: &str, options: &Options) -> Vec<String> {
     three_vms(guest, [[s.clone(), s.clone()], [s, r.clone()], [r.clone(), r]])
 }
 
-/// A scenario on the paper's disk.
+/// A scenario on the paper's disk, with images as files.
 fn scenario(name: impl Into<String>, vms: Vec<String>) -> Scenario {
+    Scenario { files: true, ..on_parts(name, vms) }
+}
+
+/// The same with images as parts of the disk.
+fn on_parts(name: impl Into<String>, vms: Vec<String>) -> Scenario {
     Scenario { place: PLACE, ..Scenario::new(name, vms, DISK) }
 }
+
+/// What is behind the name of a scenario whose images are parts of the disk.
+const ON_PARTS: &str = "images as parts of the disk";
 
 #[cfg(test)]
 mod tests {

@@ -100,9 +100,9 @@ fn setup(cell: &Cell, sources: &[Box<dyn Source + '_>]) -> Result<Setup, String>
     let profile = profile::load(&scenario.device).map_err(|e| what(&e))?;
     let device = profile.build();
     let disks: Vec<_> = sources.iter().flat_map(|s| s.vms().to_vec()).collect();
-    let placement = Placement::Packed(scenario.place);
-    let layout =
-        Layout::place(&disks, device.profile().capacity, &placement).map_err(|e| what(&e))?;
+    let placement = if scenario.files { Placement::Ext3 } else { Placement::Packed };
+    let layout = Layout::place(&disks, device.profile().capacity, &placement(scenario.place))
+        .map_err(|e| what(&e))?;
     let HostSetup { cache_bytes, costs } = scenario.host;
     let host = |spec: &String| {
         let cache = cache::Config::new(cache_bytes);

@@ -6,13 +6,13 @@ use super::super::metric::{
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::seeks::more_at_zero;
 use super::{
-    CFQ, LITERAL, ONE_ZONE, ONE_ZONE_LITERAL, OURS, PATIENT, PATIENT_AS, PATIENT_CFQ,
-    PATIENT_LITERAL, XEN, XEN_NAME, label, scenario, under,
+    CFQ, CFQ_MENDED, LITERAL, ON_PARTS, ONE_ZONE, ONE_ZONE_LITERAL, OURS, PATIENT, PATIENT_AS,
+    PATIENT_CFQ, PATIENT_LITERAL, XEN, XEN_NAME, label, on_parts, scenario, under,
 };
 use crate::metrics::RunResult;
 
 const AS: &str = "anticipatory";
-const POLICIES: [&str; 11] = [
+const POLICIES: [&str; 12] = [
     CFQ,
     LITERAL,
     OURS,
@@ -24,6 +24,7 @@ const POLICIES: [&str; 11] = [
     PATIENT_AS,
     ONE_ZONE_LITERAL,
     ONE_ZONE,
+    CFQ_MENDED,
 ];
 
 /// As in pregather-mix: how much a guest keeps outstanding. The first is the paper's.
@@ -34,7 +35,7 @@ const GUESTS: [(&str, &str); 3] = [
 ];
 
 /// What is measured beside the paper's pair: a form, and what it is compared with.
-const VARIANTS: [(&str, &str); 11] = [
+const VARIANTS: [(&str, &str); 12] = [
     (LITERAL, CFQ),
     (OURS, CFQ),
     (PATIENT, PATIENT_CFQ),
@@ -46,11 +47,16 @@ const VARIANTS: [(&str, &str); 11] = [
     (PATIENT_CFQ, CFQ),
     (ONE_ZONE_LITERAL, LITERAL),
     (ONE_ZONE, OURS),
+    (LITERAL, CFQ_MENDED),
 ];
 
 /// The variants in a guest: in the paper's all but its own pair, in the others the first three.
 fn variants(guest: &str) -> &'static [(&'static str, &'static str)] {
-    if guest == XEN_NAME { &VARIANTS[1..] } else { &VARIANTS[..3] }
+    match guest {
+        XEN_NAME => &VARIANTS[1..],
+        ON_PARTS => &VARIANTS[..1],
+        _ => &VARIANTS[..3],
+    }
 }
 
 fn sort_name(guest: &str) -> String {
@@ -82,6 +88,12 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
         } else {
             POLICIES.into_iter().filter(in_variants).collect()
         };
+        if guest == XEN_NAME {
+            let parts = [(sort_name(ON_PARTS), &alone), (beside_name(ON_PARTS), &beside)];
+            let parts =
+                parts.map(|(name, vms)| under(on_parts(name, vms.clone()), &[CFQ, LITERAL]));
+            cells.extend(parts.into_iter().flatten());
+        }
         cells.extend(under(scenario(sort_name(guest), alone), &policies));
         cells.extend(under(scenario(beside_name(guest), beside), &policies));
     }
@@ -104,7 +116,7 @@ const APPS: [App; 3] = [
 pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
     let mut rows = sort_rows(results);
     rows.extend(beside_rows(results));
-    for (guest, _) in GUESTS {
+    for guest in GUESTS.map(|(guest, _)| guest).into_iter().chain([ON_PARTS]) {
         rows.extend(variant_rows(results, guest));
     }
     let cells = |s: &str| POLICIES[..5].iter().map(|p| (s.to_string(), p.to_string())).collect();

@@ -4,8 +4,8 @@ use super::super::judge::mean;
 use super::super::metric::{app_time, kib_per_command, service_ms, waits};
 use super::super::{Cell, Findings, Options, Results, Row};
 use super::{
-    CFQ, LITERAL, OURS, PATIENT, PATIENT_AS, PATIENT_CFQ, PATIENT_LITERAL, XEN, XEN_NAME, below,
-    label, random, scenario, sequential, under,
+    CFQ, CFQ_MENDED, LITERAL, ON_PARTS, OURS, PATIENT, PATIENT_AS, PATIENT_CFQ, PATIENT_LITERAL,
+    XEN, XEN_NAME, below, label, on_parts, random, scenario, sequential, under,
 };
 use crate::metrics::RunResult;
 use std::sync::Arc;
@@ -73,6 +73,11 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
             let vms = vec![format!("name=vm1,{keys},{a},{b}")];
             let one = Arc::new(scenario(pair_name(pair, guest), vms));
             cells.extend(under(one.clone(), &POLICIES));
+            if guest == XEN_NAME {
+                cells.extend(under(one.clone(), &[CFQ_MENDED]));
+                let parts = on_parts(pair_name(pair, ON_PARTS), one.vms.clone());
+                cells.extend(under(parts, &[CFQ, LITERAL]));
+            }
             if pair.name == LATE {
                 cells.extend(under(one, &PATIENT_POLICIES));
             }
@@ -142,6 +147,8 @@ fn variant_rows(results: &Results, pair: &Pair) -> Vec<Row> {
             rows.push(Row::measured(name, &ratios, "×", why));
         };
         push(XEN_NAME, OURS, CFQ);
+        push(XEN_NAME, LITERAL, CFQ_MENDED);
+        push(ON_PARTS, LITERAL, CFQ);
         for (guest, _) in &GUESTS[1..] {
             push(guest, LITERAL, CFQ);
             push(guest, OURS, CFQ);
@@ -155,7 +162,20 @@ fn variant_rows(results: &Results, pair: &Pair) -> Vec<Row> {
             push(GUESTS[1].0, PATIENT, PATIENT_CFQ);
         }
     }
+    rows.push(host_row(results, pair));
     rows
+}
+
+/// What images as files cost: the time of both applications under CFQ, over that on parts of the
+/// disk.
+fn host_row(results: &Results, pair: &Pair) -> Row {
+    let (files, parts) = (pair_name(pair, XEN_NAME), pair_name(pair, ON_PARTS));
+    let time_on = |s: &str| results.each(s, CFQ, time(None));
+    let ratios: Vec<f64> =
+        time_on(&files).iter().zip(time_on(&parts)).map(|(files, parts)| files / parts).collect();
+    let writes = |r: &RunResult| r.host_fs.as_ref().map_or(0.0, |host| host.requests as f64);
+    let why = format!("{:.0} writes of the host's ext3", results.mean(&files, CFQ, writes));
+    Row::measured(format!("{files}: cfq: time over that with {ON_PARTS}"), &ratios, "×", why)
 }
 
 /// Successful waits: beside the paper's figures in the literal form and the paper's guest.

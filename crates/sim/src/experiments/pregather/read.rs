@@ -8,8 +8,8 @@ use super::super::metric::{
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::seeks::seek_rows;
 use super::{
-    CFQ, LITERAL, ONE_ZONE, ONE_ZONE_LITERAL, OURS, XEN, XEN_NAME, above, label, read_vms,
-    scenario, under,
+    CFQ, LITERAL, ONE_ZONE, ONE_ZONE_LITERAL, OURS, XEN, XEN_NAME, above, label, on_parts,
+    read_vms, scenario, under,
 };
 use crate::metrics::{RunResult, VmResult};
 
@@ -29,7 +29,7 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     let mut cells = under(scenario(XEN_NAME, read_vms(XEN, options)), &policies);
     for kib in SIZES_KIB {
         let vms = read_vms(&format!("max_request_kib={kib}"), options);
-        cells.extend(under(scenario(name(kib), vms), &POLICIES));
+        cells.extend(under(on_parts(name(kib), vms), &POLICIES));
     }
     cells
 }

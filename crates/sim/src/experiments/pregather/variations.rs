@@ -3,7 +3,7 @@
 use super::super::judge::mean;
 use super::super::metric::{bandwidth, waits, worst_response_s};
 use super::super::{Cell, Findings, Options, Results, Row};
-use super::{CFQ, DISK, LITERAL, OURS, XEN, read_vms, scenario, under};
+use super::{CFQ, DISK, LITERAL, ON_PARTS, OURS, XEN, on_parts, read_vms, scenario, under};
 use seekway_policy::units::Sectors;
 
 /// The policies that every variation of load or disk is run under.
@@ -32,6 +32,7 @@ fn settings() -> Vec<(String, String, String, u64)> {
     ] {
         all.push((name.into(), keys.into(), DISK.into(), 512));
     }
+    all.push((ON_PARTS.into(), guest.clone(), DISK.into(), 512));
     all.push((
         "guest read-ahead 512 KiB".into(),
         format!("{guest},read_ahead_kb=512"),
@@ -77,6 +78,7 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (name, guest, device, kib) in settings() {
         let mut varied = scenario(name.clone(), read_vms(&guest, options));
+        varied.files = name != ON_PARTS;
         varied.device = device;
         varied.coalesce = Sectors::from_bytes(kib << 10);
         cells.extend(under(varied.clone(), &POLICIES));
@@ -137,7 +139,7 @@ pub(super) fn sync_cells(options: &Options) -> Vec<Cell> {
         let size = format!("{}KiB", (bytes / options.shrink) >> 10);
         let app = app.replace("SIZE", &size);
         let vms = (1..=3).map(|n| format!("name=vm{n},app=sync:{app}")).collect();
-        cells.extend(under(scenario(name, vms), &SYNC_POLICIES));
+        cells.extend(under(on_parts(name, vms), &SYNC_POLICIES));
     }
     cells
 }

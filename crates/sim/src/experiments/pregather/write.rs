@@ -4,9 +4,14 @@ use super::super::judge::mean;
 use super::super::metric::{app_time, bandwidth, service_ms};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{
-    CFQ, LITERAL, OURS, XEN, above, label, random, read_vms, scenario, sequential, three_vms, under,
+    CFQ, DISK, LITERAL, OURS, XEN, above, label, random, read_vms, scenario, sequential, three_vms,
+    under,
 };
+use crate::layout::{Layout, Placement};
 use crate::metrics::{RunResult, VmResult};
+use seekway_device::profile;
+use seekway_policy::units::Sectors;
+use seekway_workload::VmDisk;
 use std::collections::BTreeMap;
 
 const POLICIES: [&str; 5] = [CFQ, LITERAL, OURS, "anticipatory", "deadline"];
@@ -35,10 +40,18 @@ fn overlap(vm: &VmResult) -> f64 {
     counts.values().map(|c| (c[0] / first).min(c[1] / second)).sum()
 }
 
+/// Where the three images of 12 GiB lie.
+fn images() -> Layout {
+    let capacity = profile::load(DISK).expect("a disk of ours").build().profile().capacity;
+    let image = |n| VmDisk { name: format!("vm{n}"), capacity: Sectors::from_bytes(12 << 30) };
+    let placement = Placement::Ext3(super::PLACE);
+    Layout::place(&[1, 2, 3].map(image), capacity, &placement).expect("they fit")
+}
+
 /// Share of a VM's requests in the first 64 MB of its image: journal and inodes.
 fn at_the_start(r: &RunResult, vm: usize) -> f64 {
     let points = &r.vms[vm].scatter.points;
-    let lowest = super::PLACE.get() + vm as u64 * (12 << 21);
+    let lowest = images().region(vm).start().get();
     let near = points.iter().filter(|(_, lba, _)| lba.get() < lowest + 131_072).count();
     100.0 * near as f64 / points.len().max(1) as f64
 }
