@@ -153,8 +153,9 @@ pub struct LoadArgs {
     /// Ignore the traces' clock; each VM keeps this many requests outstanding
     #[arg(long, value_name = "N", conflicts_with = "time_scale")]
     pub outstanding: Option<u32>,
-    /// Where the VMs lie on the disk: `packed`, `packed:LBA`, `spread`,
-    /// `identity` (each trace's own LBAs), or one LBA for each disk: `0,50000000`
+    /// Where the VMs lie on the disk: `packed`, `packed:LBA`, `spread`, `identity` (each trace's
+    /// own LBAs), `ext3` or `ext3:LBA` (as files of the host's ext3, whose journal is on the same
+    /// disk), or one LBA for each disk: `0,50000000`
     #[arg(long, value_name = "PLACE", default_value = "packed")]
     pub map: String,
     /// Weights of the VMs' disks in their order, `4,1,1` [default: 1 each]

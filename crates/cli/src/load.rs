@@ -428,7 +428,8 @@ fn placement(map: &str) -> Result<Placement> {
 fn lba(text: &str) -> Result<Lba> {
     let sectors = parse_size(text.trim()).ok_or_else(|| {
         anyhow!(
-            "--map {text}: expected packed, packed:LBA, spread, identity, or one LBA for each disk"
+            "--map {text}: expected packed, packed:LBA, spread, identity, ext3, ext3:LBA, \
+             or one LBA for each disk"
         )
     })?;
     Ok(Lba::new(sectors.get()))

@@ -256,9 +256,10 @@ pub trait VcpuPolicy: Send {
     }
 
     /// No I/O task of this vCPU can run, and a compute task could: until when shall the
-    /// vCPU idle of its own accord instead? An I/O task that wakes ends that. For policies
-    /// that are the guest kernel's (xBalloon).
-    fn idles(&mut self, _now: Instant, _vcpu: VcpuId) -> Option<Instant> {
+    /// vCPU idle of its own accord instead? An I/O task that wakes ends that. `waited` is how
+    /// long the vCPU has waited for a processor since the guest began, its steal time. For
+    /// policies that are the guest kernel's (xBalloon).
+    fn idles(&mut self, _now: Instant, _vcpu: VcpuId, _waited: Nanos) -> Option<Instant> {
         None
     }
 

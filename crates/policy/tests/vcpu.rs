@@ -180,7 +180,7 @@ impl Engine {
                 self.policy.attach(self.now, &self.online);
             }
             Step::Idle(vcpu) => {
-                let until = self.policy.idles(self.now, VcpuId::new(*vcpu));
+                let until = self.policy.idles(self.now, VcpuId::new(*vcpu), Nanos::ZERO);
                 assert!(until.is_none_or(|until| until > self.now), "to idle until {until:?}");
             }
         }
@@ -315,6 +315,7 @@ fn specs() -> Vec<String> {
             "vmigrater:fresh=false,leave=5ms,keep=0,threshold=0.01",
             "vmigrater:period=10ms,window=1s",
             "xballoon:period=1ms,c=0",
+            "xballoon:published=true",
             "vsched:probe=100ms",
         ]
         .map(String::from),

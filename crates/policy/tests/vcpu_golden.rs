@@ -125,7 +125,7 @@ impl Scene {
 
     fn finish(mut self) -> String {
         let slice = self.policy.slice(Nanos::from_millis(11));
-        let idles = self.policy.idles(at(END_US), VcpuId::new(2));
+        let idles = self.policy.idles(at(END_US), VcpuId::new(2), Nanos::ZERO);
         for view in self.policy.vcpus(at(END_US)) {
             let slice = view.slice.map_or("-".into(), |slice| slice.to_string());
             writeln!(

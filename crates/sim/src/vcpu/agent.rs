@@ -312,7 +312,8 @@ impl Machine {
             return false;
         }
         let Some(mut agent) = self.vms[vm].agent.take() else { return false };
-        let until = agent.core.policy.idles(now, id).filter(|&until| until > now);
+        let waited = self.vcpus[v].waits.at(now);
+        let until = agent.core.policy.idles(now, id, waited).filter(|&until| until > now);
         self.vms[vm].agent = Some(agent);
         let Some(until) = until else { return false };
         let vcpu = &mut self.vcpus[v];
