@@ -7,7 +7,7 @@ use super::completions::papers;
 use super::load::{
     ALL, APPLICATIONS, COUNTS, Disk, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, scenes,
 };
-use super::measure::{across, gain, rate, ratio, share_of_bound, short};
+use super::measure::{across, gain, share_of_bound, short};
 use super::rows::{asked, figure, floor, means, papers_row, vms, without_preemption};
 use crate::vcpu::{Load, VmSpec};
 
@@ -20,8 +20,6 @@ const PAPER_OVER: [(&str, [f64; 3]); 2] =
 fn implied(over: [f64; 3]) -> [f64; 3] {
     [0, 1, 2].map(|n| PAPER_APPLICATIONS[n] / over[n])
 }
-/// xBalloon as its authors published it. vMigrater's authors had only the paper.
-const PUBLISHED: &str = "xballoon:published=true";
 /// Figure 10: the agent in one VM only.
 const PAPER_ONE: [f64; 3] = [1.6272, 2.7692, 3.1875];
 
@@ -49,8 +47,7 @@ pub(super) fn app_cells(options: &Options) -> Vec<Cell> {
         for scene in all(count, options) {
             made.extend(cells(&scene, &ALL));
             made.push(without_preemption(&scene).cell(XBALLOON));
-            let policies = [VANILLA, VSLICER, XBALLOON, PUBLISHED, PAPER];
-            made.extend(policies.map(|policy| papers(&scene).cell(policy)));
+            made.extend([VANILLA, VSLICER, XBALLOON, PAPER].map(|p| papers(&scene).cell(p)));
         }
         for scene in one(count, options) {
             made.extend(cells(&scene, &[VANILLA, PAPER, OURS]));
@@ -74,7 +71,6 @@ pub(super) fn app_judge(options: &Options, results: &Results, findings: &mut Fin
             findings.rows.push(row((PAPER, policy), over[n]));
             findings.rows.push(row((policy, VANILLA), implied(over)[n]));
         }
-        findings.rows.extend(published_rows(results, &what, &scenes));
         let (what, one) = (format!("{count} VMs, the agent in one only"), one(count, options));
         findings.rows.extend(one_rows(results, &what, &one));
         let pair = (PAPER, VANILLA);
@@ -104,16 +100,6 @@ fn rises(results: &Results, options: &Options) -> Row {
         gains[2].iter().zip(&gains[0]).map(|(most, least)| most / least).collect();
     let name = format!("applications on SSD, the paper's host: {PAPER}'s gain with 8 VMs over 2");
     Row::measured(name, &values, "×", why).ordered(right, seeds)
-}
-
-/// xBalloon as published, beside the two rows that the paper's figures give for ours.
-fn published_rows(results: &Results, what: &str, scenes: &[Scene]) -> [Row; 2] {
-    let scenes: Vec<Scene> = scenes.iter().map(papers).collect();
-    [(PAPER, PUBLISHED), (PUBLISHED, VANILLA)].map(|(over, under)| {
-        let values = across(&scenes, |s| ratio(results, (s, over), (s, under), rate));
-        let name = format!("{what}, the paper's host: {over} over {under}");
-        Row::measured(name, &values, "×", "waiting for a processor uses up xBalloon's idling")
-    })
 }
 
 fn one_rows(results: &Results, what: &str, scenes: &[Scene]) -> [Row; 2] {
