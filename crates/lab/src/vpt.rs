@@ -56,7 +56,7 @@ const LITERAL: &str = "line, k = 8";
 
 /// In the device's time: a window at k = 8 takes eight times as long.
 const SETTLE: Duration = Duration::from_secs(1);
-const WINDOW: Duration = Duration::from_secs(5);
+const WINDOW: Duration = Duration::from_secs(4);
 const WINDOWS: u64 = 5;
 const QUICK_WINDOW: Duration = Duration::from_secs(1);
 const QUICK_WINDOWS: u64 = 1;

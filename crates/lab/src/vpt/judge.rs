@@ -23,7 +23,7 @@ pub(super) struct Window {
     pub service_ms: Option<f64>,
     pub response_ms: f64,
     pub sectors_ms: f64,
-    /// Mean service over the model's own for the same commands, less 1.
+    /// What the daemon adds to the mean service, as a share of what is the model's.
     pub added: Option<f64>,
     /// Share of the commands whose real completion came after the model's.
     pub late: f64,
@@ -40,7 +40,7 @@ impl Window {
             service_ms: emulated.map(|e| e.service_ms / k),
             response_ms: load.response_ms.mean / k,
             sectors_ms: load.mib_s * SECTORS_MS * k,
-            added: emulated.map(|e| e.service_ms / k / e.model_service_ms - 1.0),
+            added: emulated.map(|e| e.added_ms / (e.service_ms - e.added_ms)),
             late: emulated.map_or(0.0, |e| e.late as f64 / e.commands as f64),
             host_busy: figures.host_busy,
         }
@@ -191,6 +191,33 @@ pub(super) struct Json<'a> {
 mod tests {
     use super::super::TARGETS;
     use super::*;
+    use seekway_live::experiment::{Emulated, LoadFigures, ResponseFigures, SceneRun};
+
+    #[test]
+    fn what_is_measured_has_no_k_in_it() {
+        let response_ms =
+            ResponseFigures { mean: 320.0, stdev: 9.0, p50: 300.0, p99: 900.0, max: 950.0 };
+        let load = LoadFigures {
+            vm: "guest".into(),
+            seconds: 32.0,
+            requests: 3200,
+            iops: 100.0,
+            mib_s: 0.5,
+            response_ms,
+            tagged: true,
+        };
+        let figures = SceneFigures {
+            run: SceneRun { policy: "deadline".into(), only: None, seed: 1 },
+            loads: vec![load],
+            emulated: Some(Emulated { commands: 200, late: 1, service_ms: 8.4, added_ms: 0.4 }),
+            host_busy: 0.5,
+        };
+        let window = Window::of(&figures, 8);
+        assert_eq!((window.response_ms, window.sectors_ms), (40.0, 8.192));
+        let near = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-9);
+        assert!(near(window.service_ms, 1.05) && near(window.added, 0.05));
+        assert_eq!(window.late, 0.005);
+    }
 
     fn window(response_ms: f64) -> Window {
         let (service_ms, sectors_ms) = (Some(response_ms / 50.0), 400.0 / response_ms);

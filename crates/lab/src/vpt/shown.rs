@@ -25,10 +25,10 @@ pub(super) fn figures(ran: &[Ran], window: Duration) -> Table {
         .note(format!(
             "Medians over the windows, {} s of the device's time each; times are over k, throughput \
              is times k. The simulator has the same load on the model alone, with the same seeds. \
-             throttle adds: mean service as the guest had it over the model's own for the same \
-             commands, {:.0} % asked at most. late: the largest share of a window's commands whose \
-             real completion came after the model's; above {:.0} % a row is void. The image in \
-             memory has no throttle: what the guest, virtio and the daemon take by themselves.",
+             throttle adds: what images and timers that were late add to the model's mean service, \
+             {:.0} % asked at most. late: the largest share of a window's commands whose real \
+             completion came after the model's; above {:.0} % a row is void. The image in memory has \
+             no throttle: what the guest, virtio and the daemon take by themselves.",
             window.as_secs(),
             100.0 * ADDED,
             100.0 * LATE
