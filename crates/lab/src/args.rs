@@ -21,7 +21,8 @@ use std::path::PathBuf;
 Exit status 1 when a row is not accepted, 2 for wrong usage, input or output."
 )]
 pub struct LabArgs {
-    /// pregather-read, cats-direct, vmcd-fair-sizes, vio-procs, migrate-live, noisy or together
+    /// pregather-read, cats-direct, vpt-rank, vmcd-fair-sizes, vio-procs, migrate-live, noisy or
+    /// together
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Also run this policy (`seekway policy list`)

@@ -15,6 +15,7 @@ mod show;
 mod simulate;
 mod spread;
 mod together;
+mod vpt;
 
 use anyhow::{Context, Result, bail};
 use args::LabArgs;
@@ -52,10 +53,11 @@ fn run(args: &LabArgs) -> Result<Verdict> {
         migrate::NAME => migrate::run(args),
         noisy::NAME => noisy::run(args),
         together::NAME => together::run(args),
+        vpt::NAME => vpt::run(args),
         other => {
             let scenes = scene::SCENES.iter().map(|s| s.experiment);
             let known = [pregather::NAME].into_iter().chain(scenes);
-            let others = [procs::NAME, migrate::NAME, noisy::NAME, together::NAME];
+            let others = [procs::NAME, migrate::NAME, noisy::NAME, together::NAME, vpt::NAME];
             let known: Vec<&str> = known.chain(others).collect();
             bail!("{other} does not run live; these do: {}", known.join(", "));
         }

@@ -22,6 +22,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
+const SETTLE: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_secs(20);
 const QUICK: Duration = Duration::from_secs(5);
 
@@ -60,14 +61,14 @@ struct Pair<'a> {
 
 /// Runs a scene in guests and in the simulator; judges nothing.
 pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
-    let scenario = scenario(live)?;
+    let scenario = scenario(live.experiment, live.scenario)?;
     let scene = scene(args, live, &scenario)?;
     let window = if args.quick { QUICK } else { WINDOW };
     let options = SceneOptions {
         program: args.daemon()?,
+        settle: SETTLE,
         window,
         accelerator: args.accelerator(),
-        seed: args.seed,
     };
     let made = with_steps(live.experiment, |step| run_scene(&scene, &options, step));
     let made = made.context("--live")?;
@@ -80,36 +81,36 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
     Ok(Verdict::Done)
 }
 
-/// The scenario as the experiment has it.
-fn scenario(live: &LiveScene) -> Result<Arc<Scenario>> {
-    let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
-    let experiment = experiment.ok_or_else(|| anyhow!("no experiment {}", live.experiment))?;
-    let cells = (experiment.cells)(&Options {
-        shrink: 1,
-        drives: Vec::new(),
-        cpu_clock: None,
-        scenes: None,
-    });
-    let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == live.scenario);
-    found.ok_or_else(|| anyhow!("{} has no scenario {}", live.experiment, live.scenario))
+/// The scenario of this name as the experiment has it.
+pub fn scenario(experiment: &str, name: &str) -> Result<Arc<Scenario>> {
+    let found = REGISTRY.iter().find(|e| e.name == experiment);
+    let found = found.ok_or_else(|| anyhow!("no experiment {experiment}"))?;
+    let cells =
+        (found.cells)(&Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None });
+    let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == name);
+    found.ok_or_else(|| anyhow!("{experiment} has no scenario {name}"))
 }
 
-fn scene(args: &LabArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
+/// Its VMs on its disk, k times slower.
+pub fn guests(scenario: &Scenario, k: u32, runs: Vec<SceneRun>) -> Result<Scene> {
     let mut vms = Vec::new();
     for text in &scenario.vms {
         let plan = parse_vm(text)?;
         let image_bytes = Sectors::new(plan.guest.image_sectors).bytes();
         vms.push(SceneVm { name: plan.name, image_bytes, load: text.clone() });
     }
-    let run = |policy| SceneRun { policy, only: None };
-    let mut runs: Vec<SceneRun> = args.policies(live.policies).into_iter().map(run).collect();
+    let device = Some(scenario.device.clone());
+    Ok(Scene { vms, device, k, place: scenario.place.get(), runs })
+}
+
+fn scene(args: &LabArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
+    let run = |policy, only| SceneRun { policy, only, seed: args.seed };
+    let together = args.policies(live.policies).into_iter().map(|policy| run(policy, None));
+    let mut runs: Vec<SceneRun> = together.collect();
     if live.alone {
-        runs.extend((0..vms.len()).map(|n| SceneRun { policy: "noop".into(), only: Some(n) }));
+        runs.extend((0..scenario.vms.len()).map(|n| run("noop".into(), Some(n))));
     }
-    // Times are absolute: without scaling, a real completion that comes late is counted.
-    let separator = if scenario.device.contains(':') { ',' } else { ':' };
-    let device = format!("{}{separator}k=1", scenario.device);
-    Ok(Scene { vms, device, place: scenario.place.get(), runs })
+    guests(scenario, 1, runs)
 }
 
 /// Each policy with the same loads in the simulator, over a run as long as the window.
@@ -187,7 +188,7 @@ impl Ran {
                 iops: live.loads.iter().map(|l| l.iops).sum(),
                 response_ms: mean,
                 response_stdev_ms: stdev,
-                service_ms: live.service_ms,
+                service_ms: live.emulated.map(|e| e.service_ms),
                 phi,
                 jain,
                 vms_mib_s: got,
@@ -202,7 +203,7 @@ impl Ran {
                 jain: sim_jain,
                 vms_mib_s: simulated,
             },
-            late_commands: live.late,
+            late_commands: live.emulated.map_or(0, |e| e.late),
             host_busy: live.host_busy,
             tagged: live.loads.iter().any(|l| l.tagged),
         }
@@ -325,7 +326,7 @@ mod tests {
     #[test]
     fn every_scene_is_a_scenario_of_its_experiment() {
         for live in SCENES {
-            let found = scenario(live).unwrap_or_else(|e| panic!("{e}"));
+            let found = scenario(live.experiment, live.scenario).unwrap_or_else(|e| panic!("{e}"));
             assert!(found.vms.iter().all(|vm| parse_vm(vm).is_ok()), "{}", live.experiment);
             assert!(live.policies.iter().all(|p| schedulers::build(p).is_ok()));
         }

@@ -29,7 +29,8 @@ pub use noisy::{
 };
 pub use procs::{PROCS_SETTLE, ProcsFigures, ProcsOptions, ProcsRun, run_procs};
 pub use scene::{
-    LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
+    Emulated, LoadFigures, ResponseFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm,
+    run_scene,
 };
 pub use together::{
     HostShares, Progress, TogetherFigures, TogetherGuest, TogetherLoad, TogetherLoadFigures,

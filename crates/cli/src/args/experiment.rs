@@ -52,7 +52,7 @@ pub struct ExperimentArgs {
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
-    /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct,
+    /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct, vpt-rank,
     /// vmcd-fair-sizes, vio-procs or together; migrate-live runs in guests only, noisy
     /// with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]

@@ -59,6 +59,8 @@ pub(super) struct Windows {
     pub any_runs: Spread,
     pub reader_runs: Spread,
     pub moves_s: Spread,
+    pub moves_least_s: Spread,
+    pub moves_over_least: Spread,
     pub slice_p10_ms: Spread,
     pub slice_median_ms: Spread,
     pub slice_p90_ms: Spread,
@@ -86,6 +88,8 @@ pub(super) struct WindowRan {
     pub any_runs: f64,
     pub reader_runs: f64,
     pub moves_s: f64,
+    /// What a clairvoyant needs to be on a vCPU that runs whenever one does.
+    pub moves_least_s: f64,
     /// Wake-ups of the agent in one guest, the mean of the guests'.
     pub wakeups_s: f64,
     /// Processors that the vCPUs had.
@@ -122,6 +126,7 @@ impl WindowRan {
             any_runs: sum(|g| g.schedule.any) / count,
             reader_runs: sum(|g| g.schedule.reader) / count,
             moves_s: sum(|g| g.schedule.moves_s) / count,
+            moves_least_s: sum(|g| g.schedule.moves_least_s) / count,
             wakeups_s: sum(|g| g.wakeups_s) / count,
             processors: sum(|g| g.schedule.processors),
             served_processors: window.schedule.served,
@@ -131,6 +136,13 @@ impl WindowRan {
             slice_p90_ms,
             agents: guests.iter().filter_map(|g| g.agent.clone()).collect(),
         }
+    }
+}
+
+impl WindowRan {
+    /// The paper's P: moves over the least, one for each slice that the reader ran.
+    fn moves_over_least(&self) -> f64 {
+        self.moves_s * self.slice_median_ms / 1e3 / self.reader_runs
     }
 }
 
@@ -233,6 +245,8 @@ impl Windows {
             any_runs: over(|w| w.any_runs),
             reader_runs: over(|w| w.reader_runs),
             moves_s: over(|w| w.moves_s),
+            moves_least_s: over(|w| w.moves_least_s),
+            moves_over_least: over(WindowRan::moves_over_least),
             slice_p10_ms: over(|w| w.slice_p10_ms),
             slice_median_ms: over(|w| w.slice_median_ms),
             slice_p90_ms: over(|w| w.slice_p90_ms),
@@ -266,11 +280,18 @@ mod tests {
             iops,
             response: Response { mean_ms: 1e3 / iops, p99_ms: 36.0 },
             counts: Counts { seconds: 4.0, work_mib, readers_cpu, agent_cpu },
-            schedule: GuestSchedule { any: 0.75, reader, moves_s: 0.0, processors: 1.0 },
+            schedule: GuestSchedule {
+                any: 0.75,
+                reader,
+                moves_s: 60.0,
+                moves_least_s: 70.0,
+                processors: 1.0,
+            },
             wakeups_s: if agent_cpu > 0.0 { 120.0 } else { 0.0 },
             agent: None,
         };
-        MigrateWindow { guests: vec![guest.clone(), guest], schedule: WindowSchedule::default() }
+        let schedule = WindowSchedule { slices_ms: [1.0, 10.0, 20.0], ..WindowSchedule::default() };
+        MigrateWindow { guests: vec![guest.clone(), guest], schedule }
     }
 
     fn figures(host: Host, with: &[MigrateWindow]) -> MigrateFigures {
@@ -298,6 +319,8 @@ mod tests {
         assert!((ran.agent_vcpus.median - 0.04).abs() < 1e-9);
         assert_eq!((ran.without.iops.median, ran.without.work_mib_s.median), (200.0, 200.0));
         assert_eq!(ran.without.response_mean_ms.median, 10.0);
+        // 60 moves of 70 slices of 10 ms a second.
+        assert!((ran.with.moves_over_least.median - 60.0 / 70.0).abs() < 1e-9);
     }
 
     #[test]

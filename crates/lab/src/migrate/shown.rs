@@ -66,6 +66,8 @@ pub(super) fn hosts<'r>(rows: &'r [Ran]) -> Table {
         .number("some vCPU runs", "%", |(.., side)| 100.0 * side.any_runs.median)
         .number("reader's runs", "%", |(.., side)| 100.0 * side.reader_runs.median)
         .number("its moves", "1/s", |(.., side)| side.moves_s.median)
+        .number("a clairvoyant's", "1/s", |(.., side)| side.moves_least_s.median)
+        .number("P", "", |(.., side)| side.moves_over_least.median)
         .number("slice p10", "ms", |(.., side)| side.slice_p10_ms.median)
         .number("median", "ms", |(.., side)| side.slice_median_ms.median)
         .number("p90", "ms", |(.., side)| side.slice_p90_ms.median)
@@ -74,7 +76,9 @@ pub(super) fn hosts<'r>(rows: &'r [Ran]) -> Table {
         })
         .number("their wait p99", "ms", |(.., side)| side.served_wait_p99_ms.median)
         .note(
-            "A slice lasts until another vCPU gets the processor. QEMU's first thread serves \
+            "P, as in the paper: the reader's moves over one for each median slice that its vCPU ran. \
+             A clairvoyant is on a vCPU that runs whenever one does, with the fewest moves. A slice \
+             lasts until another vCPU gets the processor. QEMU's first thread serves \
              timers and interrupts of an emulated guest and runs on the same processors; under the \
              kernel's scheduler each time it has run another vCPU may be chosen, whatever slice \
              was asked for.",

@@ -6,20 +6,19 @@
 //! itself over the same window.
 
 use super::figures::HostCpu;
+use super::together::MEMORY;
 use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
 use crate::shipped::Shipped;
-use seekway_hostd::control::{DeviceReport, EmulationReport};
+use seekway_hostd::control::EmulationReport;
 use serde::Deserialize;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// From the loads' start to the beginning of the window.
-const SETTLE: Duration = Duration::from_secs(3);
 /// For what is not measured: to lay out files, to start and to end.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The tools, the program (once in memory, once unpacked), the load's own state.
@@ -39,8 +38,11 @@ pub struct SceneVm {
 pub struct Scene {
     /// In this order on the disk.
     pub vms: Vec<SceneVm>,
-    /// The emulated disk, as `serve --emulate` takes it.
-    pub device: String,
+    /// The emulated disk as scenarios have it: a profile's name with its changes, or its text.
+    /// `None`: the images, in memory, are as fast as they are.
+    pub device: Option<String>,
+    /// So many times slower than the profile says.
+    pub k: u32,
     /// Where the first image lies on it, in sectors; the others follow.
     pub place: u64,
     /// The policies, and which of the guests run under each: a run alone gives
@@ -55,6 +57,8 @@ pub struct SceneRun {
     pub policy: String,
     /// Only this guest, by its position.
     pub only: Option<usize>,
+    /// Seed of the loads.
+    pub seed: u64,
 }
 
 /// How to run a scene.
@@ -62,12 +66,12 @@ pub struct SceneRun {
 pub struct SceneOptions {
     /// The `seekway` program: served by, and run in the guests.
     pub program: PathBuf,
+    /// From the loads' start to the beginning of the window.
+    pub settle: Duration,
     /// Length of the window, at least a second.
     pub window: Duration,
     /// What runs the guests.
     pub accelerator: Accelerator,
-    /// Seed of the loads.
-    pub seed: u64,
 }
 
 /// What one window gave.
@@ -76,13 +80,40 @@ pub struct SceneFigures {
     pub run: SceneRun,
     /// One for each guest that ran, in their order.
     pub loads: Vec<LoadFigures>,
-    /// Mean service time of a command on the emulated disk, in milliseconds,
-    /// while the loads ran (settling included); `None` when there was none.
-    pub service_ms: Option<f64>,
-    /// Commands whose real completion came after the emulated disk's.
-    pub late: u64,
+    /// What the emulated disk did while the loads ran, settling included; `None` without one, or
+    /// when it did nothing.
+    pub emulated: Option<Emulated>,
     /// How busy the host's processors were, 0 to 1.
     pub host_busy: f64,
+}
+
+/// What an emulated disk did in a window.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Emulated {
+    pub commands: u64,
+    /// Commands whose real completion came after the emulated disk's.
+    pub late: u64,
+    /// Mean service time of a command as the guests had it, in milliseconds.
+    pub service_ms: f64,
+    /// Of it, what the daemon adds to the model's time (times k): images and timers that are late,
+    /// and other work of its thread. A mean over all commands, in milliseconds.
+    pub added_ms: f64,
+}
+
+impl Emulated {
+    fn between(before: &EmulationReport, after: &EmulationReport) -> Option<Emulated> {
+        let commands = after.commands - before.commands;
+        let served =
+            |e: &EmulationReport| e.service_mean_ms.unwrap_or_default() * e.commands as f64;
+        let mean =
+            |of: &dyn Fn(&EmulationReport) -> f64| (of(after) - of(before)) / commands as f64;
+        (commands > 0).then(|| Emulated {
+            commands,
+            late: after.late - before.late,
+            service_ms: mean(&served),
+            added_ms: mean(&|e| e.late_by_ms + e.overslept_ms),
+        })
+    }
 }
 
 /// What `seekway workload run` said in a guest.
@@ -153,9 +184,13 @@ struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     fn new(scene: &'a Scene, options: &SceneOptions) -> Result<Stage<'a>> {
-        let dir = tempfile::Builder::new().prefix("seekway-live-").tempdir();
-        let dir = dir.at("create a directory in", &std::env::temp_dir())?;
-        let mut args = vec!["--emulate".to_string(), scene.device.clone()];
+        let dir = tempfile::Builder::new().prefix("seekway-live-").tempdir_in(MEMORY);
+        let dir = dir.at("create a directory in", Path::new(MEMORY))?;
+        // A cache would hide the images, as it would hide a device.
+        let mut args = vec!["--cache".to_string(), "off".into()];
+        if let Some(device) = &scene.device {
+            args.extend(["--emulate".into(), emulated(device, scene.k, dir.path())?]);
+        }
         let mut lba = scene.place;
         for vm in &scene.vms {
             let path = dir.path().join(format!("{}.img", vm.name));
@@ -200,7 +235,8 @@ impl<'a> Stage<'a> {
         let before = self.emulation()?;
         for (n, (guest, vm)) in guests.iter_mut().zip(&self.scene.vms).enumerate() {
             if runs(n) {
-                let command = start_load(vm, options, n);
+                // As the simulator, which gives each VM a stream of its own.
+                let command = start_load(vm, run.seed + n as u64, options);
                 guest.check(&command, PATIENCE)?;
             }
         }
@@ -211,33 +247,32 @@ impl<'a> Stage<'a> {
             }
         }
         let after = self.emulation()?;
-        let served =
-            |e: &EmulationReport| e.service_mean_ms.unwrap_or_default() * e.commands as f64;
-        let commands = after.commands - before.commands;
-        let service_ms =
-            (commands > 0).then(|| (served(&after) - served(&before)) / commands as f64);
-        Ok(SceneFigures {
-            run: run.clone(),
-            loads,
-            service_ms,
-            late: after.late - before.late,
-            host_busy: cpu.busy_since(),
-        })
+        let emulated = before.zip(after).and_then(|(from, to)| Emulated::between(&from, &to));
+        Ok(SceneFigures { run: run.clone(), loads, emulated, host_busy: cpu.busy_since() })
     }
 
-    fn emulation(&self) -> Result<EmulationReport> {
+    /// `None` when the daemon emulates nothing.
+    fn emulation(&self) -> Result<Option<EmulationReport>> {
         let report = self.daemon.status()?;
-        let emulated = |d: DeviceReport| d.emulated;
-        let found = report.devices.into_iter().find_map(emulated);
-        found.ok_or_else(|| LiveError::Daemon("status: no emulated device".into()))
+        Ok(report.devices.into_iter().find_map(|d| d.emulated))
     }
 }
 
+/// What `serve --emulate` takes. A profile's text becomes a file in `dir`. With a k that is fixed,
+/// a real completion that comes late is counted.
+fn emulated(device: &str, k: u32, dir: &Path) -> Result<String> {
+    if device.contains('\n') {
+        let path = dir.join("device.toml");
+        std::fs::write(&path, device).at("write", &path)?;
+        return Ok(format!("{}:k={k}", path.display()));
+    }
+    let separator = if device.contains(':') { ',' } else { ':' };
+    Ok(format!("{device}{separator}k={k}"))
+}
+
 /// Starts a load that measures itself, and returns.
-fn start_load(vm: &SceneVm, options: &SceneOptions, number: usize) -> String {
-    let (settle, window) = (SETTLE.as_millis(), options.window.as_millis());
-    // As the simulator, which gives each VM a stream of its own.
-    let seed = options.seed + number as u64;
+fn start_load(vm: &SceneVm, seed: u64, options: &SceneOptions) -> String {
+    let (settle, window) = (options.settle.as_millis(), options.window.as_millis());
     format!(
         "rm -f /tmp/said; (seekway workload run --vm '{}' --on /dev/vda --seed {seed} \
          --settle {settle}ms --for {window}ms --format json >/tmp/out 2>/tmp/err; \
@@ -248,7 +283,7 @@ fn start_load(vm: &SceneVm, options: &SceneOptions, number: usize) -> String {
 
 /// Waits for a load's end and reads what it said.
 fn end_load(guest: &mut Guest, vm: &SceneVm, options: &SceneOptions) -> Result<LoadFigures> {
-    let patience = PATIENCE + SETTLE + options.window;
+    let patience = PATIENCE + options.settle + options.window;
     let said = guest.check(
         "while [ ! -f /tmp/said ]; do sleep 0.1; done; cat /tmp/said /tmp/err /tmp/out",
         patience,
@@ -257,4 +292,27 @@ fn end_load(guest: &mut Guest, vm: &SceneVm, options: &SceneOptions) -> Result<L
     let json = said.strip_prefix("0\n").ok_or_else(wrong)?;
     let figures: LoadFigures = serde_json::from_str(json).map_err(|_| wrong())?;
     Ok(LoadFigures { vm: vm.name.clone(), ..figures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_hostd::throttle::Throttle;
+
+    #[test]
+    fn a_profile_is_emulated_by_name_and_by_text() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let profile = |device: &str| {
+            let text = emulated(device, 8, dir.path()).expect("a file");
+            let report = Throttle::parse(&text).expect(&text).report();
+            (report.profile, report.k)
+        };
+        assert_eq!(profile("linear-15k4"), ("linear-15k4".into(), 8.0));
+        assert_eq!(profile("linear-15k4:segments=8"), ("linear-15k4:segments=8".into(), 8.0));
+        let text = std::fs::read_to_string(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../device/profiles/linear-15k4.toml"
+        ));
+        assert_eq!(profile(&text.expect("a profile")).1, 8.0);
+    }
 }

@@ -52,7 +52,7 @@ const JITTER: Duration = Duration::from_micros(300);
 /// begin, and agents and prefetchers learn. fio counts from about then on.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Where images lie: a write to a real disk would end after the emulated one's.
-const MEMORY: &str = "/dev/shm";
+pub(super) const MEMORY: &str = "/dev/shm";
 /// Guests that may be lost in a run.
 const LOST_MAX: usize = 4;
 /// I/Os after which an application is at work.

@@ -11,6 +11,8 @@ use std::time::Duration;
 const STRIPE: Duration = Duration::from_millis(150);
 /// Breaks that are shorter are not drawn.
 const INVISIBLE: Duration = Duration::from_micros(100);
+/// A vCPU that is away for less, for QEMU's timers or the daemon, is no reason to move.
+const BREAK: Duration = Duration::from_millis(1);
 
 /// The threads that were recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +34,9 @@ pub struct GuestSchedule {
     pub reader: f64,
     /// How often the next request came from another vCPU, a second.
     pub moves_s: f64,
+    /// The least moves, a second, of who knows the schedule and is on a vCPU that runs whenever one
+    /// does.
+    pub moves_least_s: f64,
     /// Processors that all its vCPUs had, on average.
     pub processors: f64,
 }
@@ -76,6 +81,7 @@ pub(super) fn guest(recording: &Recording, threads: &Threads, guest: usize) -> G
     let moves = places.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
     let total: Duration = ran.iter().flatten().map(|(from, to)| to.saturating_sub(*from)).sum();
     GuestSchedule {
+        moves_least_s: least_moves(&ran) as f64 / span,
         any: union(ran.into_iter().flatten().collect()).as_secs_f64() / span,
         reader: if placed.is_zero() { 0.0 } else { reader.as_secs_f64() / placed.as_secs_f64() },
         moves_s: moves as f64 / span,
@@ -109,13 +115,7 @@ pub(super) fn stripe(recording: &Recording, threads: &Threads) -> Stripe {
     let ms = |at: Duration| at.saturating_sub(from).as_secs_f64() * 1e3;
     let clip = |pieces: &[(Duration, Duration)]| -> Vec<(f64, f64)> {
         let seen = pieces.iter().filter(|(a, b)| *b > from && *a < to);
-        let joined = seen.fold(Vec::new(), |mut joined: Vec<(Duration, Duration)>, piece| {
-            match joined.last_mut() {
-                Some(last) if piece.0.saturating_sub(last.1) < INVISIBLE => last.1 = piece.1,
-                _ => joined.push(*piece),
-            }
-            joined
-        });
+        let joined = joined(seen, INVISIBLE);
         joined.into_iter().map(|(a, b)| (ms(a.max(from)), ms(b.min(to)))).collect()
     };
     let places = places(recording, vcpus, &threads.daemon);
@@ -126,6 +126,48 @@ pub(super) fn stripe(recording: &Recording, threads: &Threads) -> Stripe {
         ms: ms(to),
         ran: vcpus.iter().map(|&tid| clip(&of_thread(recording, tid))).collect(),
         reader: (0..vcpus.len()).map(|vcpu| clip(&on(vcpu))).collect(),
+    }
+}
+
+/// Pieces that are in order, without the breaks that are shorter than this.
+fn joined<'p>(
+    pieces: impl Iterator<Item = &'p (Duration, Duration)>,
+    shorter: Duration,
+) -> Vec<(Duration, Duration)> {
+    let mut joined: Vec<(Duration, Duration)> = Vec::new();
+    for piece in pieces {
+        match joined.last_mut() {
+            Some(last) if piece.0.saturating_sub(last.1) < shorter => last.1 = piece.1,
+            _ => joined.push(*piece),
+        }
+    }
+    joined
+}
+
+/// Moves of a task that is on some vCPU that runs whenever one does, and goes each time to the one
+/// that then runs for longest.
+fn least_moves(ran: &[Vec<(Duration, Duration)>]) -> usize {
+    let of_vcpu = |(vcpu, pieces): (usize, &Vec<(Duration, Duration)>)| {
+        joined(pieces.iter(), BREAK).into_iter().map(move |(from, to)| (from, to, vcpu))
+    };
+    let mut spans: Vec<_> = ran.iter().enumerate().flat_map(of_vcpu).collect();
+    spans.sort_unstable();
+    let (mut moves, mut on, mut at, mut next) = (0, None, Duration::ZERO, 0);
+    // The one of those that have begun that runs for longest.
+    let mut longest: Option<(Duration, usize)> = None;
+    loop {
+        while let Some(&(_, to, vcpu)) = spans.get(next).filter(|(from, ..)| *from <= at) {
+            longest = longest.max(Some((to, vcpu)));
+            next += 1;
+        }
+        match (longest.filter(|(to, _)| *to > at), spans.get(next)) {
+            (Some((to, vcpu)), _) => {
+                moves += usize::from(on.is_some_and(|on| on != vcpu));
+                (on, at) = (Some(vcpu), to);
+            }
+            (None, Some(&(from, ..))) => at = from,
+            (None, None) => return moves,
+        }
     }
 }
 
@@ -256,12 +298,29 @@ mod tests {
         // then again on the first.
         assert!((schedule.reader - (5.0 + 5.0 + 5.0) / 35.0).abs() < 1e-9, "{schedule:?}");
         assert!((schedule.moves_s - 2.0 / 0.04).abs() < 1e-6);
+        // From the first to the second and back.
+        assert!((schedule.moves_least_s - 2.0 / 0.04).abs() < 1e-6);
         let other = guest(&recording, &threads, 1);
         // 0 to 15, 10 to 30, 25 to 40.
         assert!((other.any - 1.0).abs() < 1e-9, "{other:?}");
         assert!((other.processors - 50.0 / 40.0).abs() < 1e-9);
         let empty = Recording { to: Duration::ZERO, ..recording };
         assert_eq!(guest(&empty, &threads, 0), GuestSchedule::default());
+    }
+
+    #[test]
+    fn the_least_moves_go_to_who_runs_longest() {
+        let spans = |ms: &[(u32, u32)]| ms.iter().map(|&(a, b)| (a * MS, b * MS)).collect();
+        let least = |vcpus: &[&[(u32, u32)]]| {
+            least_moves(&vcpus.iter().map(|ms| spans(ms)).collect::<Vec<_>>())
+        };
+        assert_eq!(least(&[]), 0);
+        assert_eq!(least(&[&[(0, 10), (12, 20)]]), 0, "nowhere else to be");
+        assert_eq!(least(&[&[(0, 10), (20, 30)], &[(10, 20)]]), 2);
+        assert_eq!(least(&[&[(0, 10), (20, 30)], &[(5, 12)], &[(5, 22)]]), 2, "past the shorter");
+        let broken = [vec![(Duration::ZERO, 5 * MS), (5 * MS + BREAK / 2, 9 * MS)]];
+        let other = [vec![(Duration::ZERO, 7 * MS)]];
+        assert_eq!(least_moves(&[broken, other].concat()), 0, "a short break is none");
     }
 
     #[test]
