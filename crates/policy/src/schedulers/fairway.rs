@@ -14,6 +14,7 @@ mod cost;
 mod flash;
 mod governor;
 mod head;
+mod price;
 mod promises;
 mod reserves;
 mod shares;
@@ -41,6 +42,8 @@ static PARAMS: &[ParamSpec] = &[
         help: "the governor's bound over the least that keeps the device busy" },
     ParamSpec { key: "part", kind: Kind::Size, default: "32KiB",
         help: "the length of parts" },
+    ParamSpec { key: "write_price", kind: Kind::Number(0.0, 20.0), default: "0",
+        help: "without a head: what a write costs over a read of as many bytes; 0: learnt" },
     ParamSpec { key: "window", kind: Kind::Duration, default: "10ms",
         help: "with a head: how much device time a VM may be ahead of others" },
     ParamSpec { key: "turn", kind: Kind::Duration, default: "100ms",
@@ -68,7 +71,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "fair shares of the device with a short queue in it, on every kind of device",
     source: "ours (docs/policies/fairway.md)",
     params: PARAMS,
-    holds: &[head::STREAM, head::SHARE, flash::DEPTH],
+    holds: &[head::STREAM, head::SHARE, flash::DEPTH, flash::PRICE],
     keeps: &[Promise::Iops, Promise::Bandwidth, Promise::Latency, Promise::Group],
     build: |params| Ok(Box::new(Fairway::new(params)?)),
 };

@@ -7,10 +7,6 @@ use crate::units::Sectors;
 /// Bytes that a command costs on top of its length. It lies between the drives of the profiles:
 /// a 4 KiB read then costs an eighth of a 64 KiB one, not a sixteenth.
 const COMMAND_BYTES: u64 = 4096;
-/// A write takes a drive so many times as long as a read of as many bytes. Published figures: 2.6
-/// (Intel DC P3700, 4 KiB: 460,000 reads and 175,000 writes a second), 2.5 (X25-M G2, in sequence:
-/// 250 and 100 MB/s). ReFlex (ASPLOS 2017) and Gimbal (SIGCOMM 2021) count so too.
-const WRITE_TIMES: u64 = 2;
 /// Longer requests cost as much as this one: 8 GiB.
 const SECTORS_MAX: u64 = 1 << 24;
 
@@ -24,7 +20,7 @@ pub fn of_more(len: Sectors) -> u64 {
     Sectors::new(len.get().min(SECTORS_MAX)).bytes()
 }
 
-/// What counts of a cost in the shares.
-pub fn in_shares(op: Op, cost: u64) -> u64 {
-    if op == Op::Write { cost * WRITE_TIMES } else { cost }
+/// What counts of a cost in the shares. `write_times`: what a write takes over what a read takes.
+pub fn in_shares(op: Op, cost: u64, write_times: f64) -> u64 {
+    if op == Op::Write { (cost as f64 * write_times) as u64 } else { cost }
 }

@@ -19,6 +19,7 @@ mod queue;
 
 use super::cost;
 use super::governor::Governor;
+use super::price::{Class, Price};
 use super::promises;
 use super::shares::{Shares, Work};
 use crate::params::Params;
@@ -31,6 +32,9 @@ use queue::Queue;
 
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
+
+/// What a write costs is measured: only reads go, or only writes.
+pub const PRICE: &str = "price";
 
 /// A VM that wakes is behind the others by so much cost at most, times its weight.
 pub(super) const QUANTUM: u64 = 64 << 10;
@@ -55,6 +59,8 @@ struct Vm {
     /// Tells a VM from the one that had its number before.
     serial: u64,
     queue: Queue,
+    /// Its requests of this class may not go now.
+    withheld: Option<Class>,
     /// Cost of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
@@ -64,6 +70,13 @@ struct Vm {
     done: Instant,
     /// When it was last found to have less than its share.
     behind_at: Option<Instant>,
+}
+
+impl Vm {
+    /// What goes next of what may go.
+    fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
+        self.queue.head(queued, self.withheld)
+    }
 }
 
 /// What commands in flight cost: all, and writes.
@@ -122,6 +135,7 @@ pub struct Flash {
     /// The two VMs that last sent something while light, and when.
     light: [(usize, Instant); 2],
     governor: Governor,
+    price: Price,
     /// Requests wait for the bound.
     waits: bool,
     run: Run,
@@ -152,6 +166,7 @@ impl Flash {
             hung_since: Instant::ZERO,
             light: [(NOBODY, Instant::ZERO); 2],
             governor: Governor::new(params.number("gain")),
+            price: Price::new(params.number("write_price")),
             waits: false,
             run: Run::default(),
             parts: 0,
@@ -181,9 +196,9 @@ impl Flash {
     }
 
     /// Note whether the VM is light, after it has sent something.
-    fn note_light(&mut self, now: Instant, vm: usize, outstanding: u64) {
+    fn note_light(&mut self, now: Instant, vm: usize) {
         self.shares.targets.active(now, vm);
-        if outstanding > LIGHT && !self.is_behind(now, vm) && !self.shares.is_promised(vm) {
+        if self.is_heavy(vm) && !self.is_behind(now, vm) {
             for entry in self.light.iter_mut().filter(|entry| entry.0 == vm) {
                 entry.0 = NOBODY;
             }
@@ -203,21 +218,33 @@ impl Flash {
         self.light.iter().any(is_other)
     }
 
+    /// Has it much outstanding, and was promised nothing?
+    fn is_heavy(&self, vm: usize) -> bool {
+        self.vm(vm).is_some_and(|known| known.outstanding > LIGHT) && !self.shares.is_promised(vm)
+    }
+
     /// Say what the VM sends next.
     fn place(&mut self, now: Instant, vm: usize) {
-        let Some(known) = &self.vms[vm] else { return };
-        let head = known.queue.head(&self.queued);
-        let work = head.map(|head| Work {
+        let withheld = self.price.withheld().filter(|_| self.is_heavy(vm));
+        let Some(known) = &mut self.vms[vm] else { return };
+        known.withheld = withheld;
+        let work = known.head(&self.queued).map(|head| Work {
             cost: cost::of_command(head.extent.len().min(self.part)),
             arrived: head.arrived,
         });
         self.shares.set_work(now, vm, work);
     }
 
+    /// Another class of requests may go.
+    fn place_all(&mut self, now: Instant) {
+        (0..self.vms.len()).for_each(|vm| self.place(now, vm));
+        self.governor.begin_epoch(now);
+    }
+
     /// The VM whose next request continues the last command.
     fn continuation(&self, now: Instant) -> Option<usize> {
         let vm = self.run.vm()?.index();
-        let head = self.vm(vm)?.queue.head(&self.queued)?;
+        let head = self.vm(vm)?.head(&self.queued)?;
         self.run.continues_within(head, self.most(now, vm)).then_some(vm)
     }
 
@@ -237,15 +264,19 @@ impl Flash {
 
     /// Send the head of this VM's queue, at most `most` of it.
     fn send(&mut self, now: Instant, vm: usize, most: Sectors, continues: bool) -> Decision {
+        let is_light = !self.is_heavy(vm);
         let known = self.vms[vm].as_mut().expect("a VM with work");
-        let request = *known.queue.head(&self.queued).expect("a VM with work has a request");
+        let request = *known.head(&self.queued).expect("a VM with work has a request");
         let id = request.id;
         let (extent, rest) = request.extent.split(most);
         let whole_cost = cost::of_command(extent.len());
         // A request in parts costs its VM what it would whole: the parts are for the others.
         let is_more = continues || rest.is_some();
         let charged = if is_more { cost::of_more(extent.len()) } else { whole_cost };
-        let charged = cost::in_shares(request.op, charged);
+        if !is_light {
+            self.price.sends(request.op, charged);
+        }
+        let charged = cost::in_shares(request.op, charged, self.price.times());
         known.queue.charge(request.op, charged);
         self.progress = now;
         known.in_flight += 1;
@@ -279,6 +310,21 @@ impl Flash {
         decision
     }
 
+    /// Begin a trial of the price, or end one that shows nothing, if it is time. What to answer if
+    /// all that is queued is withheld.
+    fn try_price(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
+        if self.governor.is_steady() && self.price.begin(now) {
+            self.place_all(now);
+        }
+        let Some(until) = self.price.until() else { return Decision::Idle };
+        if now >= until || device.commands == 0 && self.shares.first(now).is_none() {
+            self.price.give_up();
+            self.place_all(now);
+            return Decision::Idle;
+        }
+        Decision::Wait { until: Some(until), why: PRICE }
+    }
+
     /// May a command of this VM go now, beside what is in the device?
     fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64) -> bool {
         let others_are_light = self.others_are_light(now, vm);
@@ -288,6 +334,9 @@ impl Flash {
         }
         let is_pressed = self.shares.targets.presses(now, vm);
         self.governor.busy(self.busy, is_pressed);
+        if self.price.withheld().is_some() {
+            return true;
+        }
         self.governor.probe(now);
         if self.auto_part {
             self.part = Sectors::from_bytes(self.governor.part_bytes());
@@ -321,6 +370,7 @@ impl Scheduler for Flash {
         self.vms[vm.index()] = Some(Vm {
             serial: self.attached,
             queue: Queue::default(),
+            withheld: None,
             outstanding: 0,
             in_flight: 0,
             awake_since: now,
@@ -347,9 +397,8 @@ impl Scheduler for Flash {
         self.busy += u32::from(known.queue.is_empty() && known.in_flight == 0);
         known.queue.class(request.op).push(&mut self.links, id);
         known.outstanding += cost::of_command(request.extent.len());
-        let outstanding = known.outstanding;
         self.queued.insert(request);
-        self.note_light(now, vm, outstanding);
+        self.note_light(now, vm);
         self.place(now, vm);
     }
 
@@ -382,7 +431,12 @@ impl Scheduler for Flash {
         }
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
-        if self.waits {
+        if self.price.withheld().is_some() {
+            let is_busy = self.governor.bound().is_some_and(|b| self.in_flight.all as f64 >= b);
+            if self.price.completed(now, request.op, cost, is_busy) {
+                self.place_all(now);
+            }
+        } else if self.waits {
             self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
         }
         let vm = request.vm.index();
@@ -397,12 +451,15 @@ impl Scheduler for Flash {
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        let Some(vm) = self.shares.first(now) else { return Decision::Idle };
+        let nothing = self.try_price(now, device);
+        let Some(vm) = self.shares.first(now) else {
+            return if self.queued.is_empty() { Decision::Idle } else { nothing };
+        };
         if let Some(vm) = self.continuation(now) {
             return self.send(now, vm, Sectors::new(u64::MAX), true);
         }
         let most = self.most(now, vm);
-        let head = self.vm(vm).and_then(|v| v.queue.head(&self.queued)).expect("a VM with work");
+        let head = self.vm(vm).and_then(|v| v.head(&self.queued)).expect("a VM with work");
         let (op, cost) = (head.op, cost::of_command(head.extent.len().min(most)));
         if !self.may_go(now, vm, op, cost) && device.commands > 0 {
             let until = self.progress + STALL;
@@ -424,6 +481,7 @@ impl Scheduler for Flash {
         sink("in_flight_bytes", self.in_flight.all as f64);
         sink("part_bytes", self.part.bytes() as f64);
         sink("parts", self.parts as f64);
+        sink("write_price", self.price.times());
         promises::metrics(&self.shares.reserves, sink);
     }
 

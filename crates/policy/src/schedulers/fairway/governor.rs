@@ -168,6 +168,16 @@ impl Governor {
         }
     }
 
+    /// Is nothing probed now?
+    pub fn is_steady(&self) -> bool {
+        self.phase == Phase::Steady
+    }
+
+    /// The share of writes in the cost of what was completed lately.
+    pub fn writes(&self) -> f64 {
+        self.shares[SHORT_WRITES..].iter().sum()
+    }
+
     /// The most cost a nanosecond that was seen lately.
     pub fn rate(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
@@ -245,7 +255,7 @@ impl Governor {
     /// the bound, never several times that: a drive that has more writes than it can program keeps
     /// each write waiting for all before it, and many reads too.
     pub fn allows_write(&self, in_flight: u64, cost: u64) -> bool {
-        let share = self.shares[SHORT_WRITES..].iter().sum::<f64>().max(WRITES_LEAST);
+        let share = self.writes().max(WRITES_LEAST);
         let fits = |bound: f64| (in_flight + cost) as f64 <= share * bound;
         in_flight == 0 || self.bound().is_none_or(fits)
     }

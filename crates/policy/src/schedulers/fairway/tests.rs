@@ -59,7 +59,7 @@ impl Client {
 
     /// What one of its requests counts in the shares.
     fn cost(&self) -> u64 {
-        super::cost::in_shares(self.op(), super::cost::of_command(Sectors::new(self.len)))
+        super::cost::in_shares(self.op(), super::cost::of_command(Sectors::new(self.len)), 2.0)
     }
 }
 
@@ -105,6 +105,8 @@ struct Bench {
     /// Of the device: sectors a microsecond, and the access in nanoseconds.
     rate: u64,
     access: u64,
+    /// What a write takes of the link over what a read takes.
+    write_times: u64,
 }
 
 impl Bench {
@@ -130,6 +132,7 @@ impl Bench {
             hangs: None,
             rate: 1,
             access: 150_000,
+            write_times: 1,
         };
         for (vm, client) in clients.iter().enumerate() {
             (0..client.depth).for_each(|_| bench.arrives(Instant::ZERO, vm));
@@ -206,11 +209,12 @@ impl Bench {
             }
             let len = command.extent.len().get();
             let read = self.now + Nanos::new(self.access);
-            self.link_free = self.link_free.max(read) + Nanos::new(len * 1_000 / self.rate);
+            let times = if command.op == Op::Write { self.write_times } else { 1 };
+            self.link_free = self.link_free.max(read) + Nanos::new(times * len * 1_000 / self.rate);
             self.serial += 1;
             self.commands.insert((self.link_free, self.serial), command.id);
             let cost = super::cost::of_command(command.extent.len());
-            let cost = super::cost::in_shares(command.op, cost);
+            let cost = super::cost::in_shares(command.op, cost, 2.0);
             for (vm, (waiting, passed)) in self.waiting.iter_mut().enumerate() {
                 if vm != command.vm.index() {
                     *passed += if *waiting > 0 { cost } else { 0 };
@@ -252,7 +256,7 @@ fn a_quiet_vm_keeps_half_beside_floods() {
 }
 
 #[test]
-fn shares_are_by_weight_whatever_the_sizes_and_a_write_counts_twice() {
+fn shares_are_by_weight_whatever_the_sizes_and_a_write_has_its_price() {
     let of = |weight, len| Client { weight, len, depth: 64, ..FLOOD };
     let writer = Client { write: true, ..of(1, 64) };
     for clients in [
@@ -260,7 +264,7 @@ fn shares_are_by_weight_whatever_the_sizes_and_a_write_counts_twice() {
         [of(1, 64), of(2, 8), of(4, 24)],
         [of(1, 64), writer, of(2, 8)],
     ] {
-        let got = run("fairway", &clients, 1000);
+        let got = run("fairway:write_price=2", &clients, 1000);
         let cost =
             |n: usize| (got[n].requests * clients[n].cost()) as f64 / f64::from(clients[n].weight);
         for n in 1..3 {
@@ -406,6 +410,19 @@ fn a_reservation_beside_long_commands_is_bounded_by_the_vms_own_depth() {
     assert!((2_900..3_906).contains(&got[1].requests), "{} of 3,906", got[1].requests);
 }
 
+/// A write takes the device as long as two, five or eight reads: both VMs have half of its time.
+#[test]
+fn a_reader_and_a_writer_share_the_devices_time() {
+    for write_times in [2, 5, 8] {
+        let reader = Client { depth: 64, ..QUIET };
+        let mut bench = Bench::new("fairway", &[reader, Client { write: true, ..reader }]);
+        bench.write_times = write_times;
+        let got = bench.run(1000);
+        let share = got[0].sectors as f64 / (got[1].sectors * write_times) as f64;
+        assert!((0.95..1.05).contains(&share), "{write_times}: {share}");
+    }
+}
+
 fn client() -> impl Strategy<Value = Client> {
     let len = prop::sample::select(vec![1u64, 8, 24, 64, 256, 1024]);
     (1..8u32, len, 1..40u32, any::<bool>(), prop::sample::select(vec![0u64, 70_000, 5_000_000]))
@@ -425,7 +442,7 @@ proptest! {
     /// the longest command over the weight of the one that waits, and one command.
     #[test]
     fn waits_are_bounded_and_the_device_works(clients in prop::collection::vec(client(), 1..7)) {
-        let got = run("fairway", &clients, 60);
+        let got = run("fairway:write_price=2", &clients, 60);
         let longest = clients.iter().map(Client::cost).max().unwrap();
         for (n, one) in clients.iter().enumerate() {
             let others = clients.iter().enumerate().filter(|&(m, _)| m != n);

@@ -1,6 +1,6 @@
 //! What a VM has queued on flash: which of its reads and writes goes next.
 
-use super::QUANTUM;
+use super::{Class, QUANTUM};
 use crate::queues::{ExpiryQueue, Pool};
 use crate::request::{Op, Request};
 
@@ -24,9 +24,12 @@ impl Queue {
     pub fn class(&mut self, op: Op) -> &mut ExpiryQueue {
         if op == Op::Read { &mut self.reads } else { &mut self.writes }
     }
-    /// What goes next: by age while writes are few, else by credit.
-    pub fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
-        let [read, write] = [&self.reads, &self.writes].map(|class| queued.get(class.head()?));
+    /// What goes next, but nothing of the class that is withheld: by age while writes are few,
+    /// else by credit.
+    pub fn head<'a>(&self, queued: &'a Pool, withheld: Option<Class>) -> Option<&'a Request> {
+        let first = |class: &ExpiryQueue| queued.get(class.head()?);
+        let read = first(&self.reads).filter(|_| withheld != Some(Class::Reads));
+        let write = first(&self.writes).filter(|_| withheld != Some(Class::Writes));
         match (read, write) {
             (Some(read), Some(write)) if self.writes.len() <= FEW => {
                 Some(if write.arrived < read.arrived { write } else { read })
@@ -75,8 +78,8 @@ mod tests {
     fn order(ops: &[Op]) -> Vec<u32> {
         let (mut queue, mut queued, mut links) = queue(ops);
         std::iter::from_fn(|| {
-            let Request { id, op, extent, .. } = *queue.head(&queued)?;
-            queue.charge(op, cost::in_shares(op, cost::of_command(extent.len())));
+            let Request { id, op, extent, .. } = *queue.head(&queued, None)?;
+            queue.charge(op, cost::in_shares(op, cost::of_command(extent.len()), 2.0));
             queue.class(op).remove(&mut links, id);
             queued.take(id);
             Some(id.slot() as u32)
