@@ -72,6 +72,21 @@ pub struct SsdSpec {
     pub buffer_units: u32,
     /// Commands that the drive takes at once, at least 1.
     pub queue_depth: u32,
+    /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
+    pub separate_paths: bool,
+    pub write_place: WritePlace,
+}
+
+/// Which die a page is programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WritePlace {
+    /// The one whose array is free first; equals take turns.
+    #[default]
+    Idlest,
+    /// The one that the address of the page's first unit names, as data in order lies: static
+    /// allocation, as in MQSim. If that is full of valid data, the idlest one that is not. Such a
+    /// page is reserved when it is put together, so that a busy die holds up no other.
+    Home,
 }
 
 /// A page that a command reads; where nothing was ever written, the place that
@@ -102,8 +117,9 @@ pub struct Ssd {
     buffer: Buffer,
     /// To the host, and from it; without full duplex the first carries both.
     links: [Lane; 2],
-    /// When the controller has taken every command that came so far.
-    controller_ns: u64,
+    /// When the controller has taken every command that came so far: reads, and all else;
+    /// without separate paths the first has both.
+    controllers_ns: [u64; 2],
     /// Up to here the background is worked out: nothing is reserved before.
     past_ns: u64,
     /// When the last program that began will be done.
@@ -124,7 +140,7 @@ impl Ssd {
             flash: Flash::new(spec.flash, spec.channels, spec.layout.dies, page_bytes),
             buffer: Buffer::new(spec.buffer_units),
             links: [Lane::default(), Lane::default()],
-            controller_ns: 0,
+            controllers_ns: [0; 2],
             past_ns: 0,
             programmed_ns: 0,
             in_flight: InFlight::new(spec.queue_depth),
@@ -154,10 +170,18 @@ impl Ssd {
         }
     }
 
-    /// The controller takes a command; when it has.
-    fn command(&mut self, now_ns: u64, length_ns: u64) -> u64 {
-        self.controller_ns = self.controller_ns.max(now_ns) + length_ns;
-        self.controller_ns
+    /// The controller takes a read; when it has.
+    fn read_command(&mut self, now_ns: u64) -> u64 {
+        let taken = self.controllers_ns[0].max(now_ns) + self.spec.read_command_ns;
+        self.controllers_ns[0] = taken;
+        taken
+    }
+
+    /// The controller takes a command that is no read; when it has.
+    fn write_command(&mut self, now_ns: u64) -> u64 {
+        let controller_ns = &mut self.controllers_ns[usize::from(self.spec.separate_paths)];
+        *controller_ns = (*controller_ns).max(now_ns) + self.spec.write_command_ns;
+        *controller_ns
     }
 
     /// The units that [start, end) touches, each with its sectors [from, to).
@@ -185,7 +209,7 @@ impl Ssd {
 
     fn read(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         self.counts.reads += 1;
-        let command = self.command(now_ns, self.spec.read_command_ns);
+        let command = self.read_command(now_ns);
         let ready = command + self.spec.read_latency_ns;
         let mut done = ready;
         // The page whose units are being gathered, and how many of its sectors.
@@ -244,7 +268,7 @@ impl Ssd {
             }
             self.ftl.discard(unit);
         }
-        self.command(now_ns, self.spec.write_command_ns) + self.spec.write_latency_ns
+        self.write_command(now_ns) + self.spec.write_latency_ns
     }
 }
 

@@ -1,15 +1,15 @@
 //! The way of a write: into the buffer, which may have to make room, and from there to the flash.
 
-use super::Ssd;
 use super::buffer::Pending;
 use super::ftl::{Place, Work};
+use super::{Ssd, WritePlace};
 use seekway_policy::units::SECTOR_BYTES;
 
 impl Ssd {
     pub(super) fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         self.counts.writes += 1;
         self.counts.written_bytes += (end - start) * SECTOR_BYTES;
-        let mut ready = self.command(now_ns, self.spec.write_command_ns);
+        let mut ready = self.write_command(now_ns);
         for (unit, from, to) in self.units(start, end) {
             ready = self.write_unit(ready, unit, from, to);
         }
@@ -89,8 +89,9 @@ impl Ssd {
         let Some(ready) = ready.map(|ready| ready.max(self.past_ns)) else { return false };
         let mut full = Vec::new();
         let die = loop {
-            let Some(die) = self.flash.idlest(&full) else { return false };
-            if self.flash.program_begin(ready, die) >= until_ns {
+            let home = if full.is_empty() { self.home() } else { None };
+            let Some(die) = home.or_else(|| self.flash.idlest(&full)) else { return false };
+            if home.is_none() && self.flash.program_begin(ready, die) >= until_ns {
                 return false;
             }
             let mut work = Work::default();
@@ -122,6 +123,14 @@ impl Ssd {
         true
     }
 
+    /// The die that the address of the first unit to be programmed names, if addresses decide.
+    fn home(&self) -> Option<u32> {
+        if self.spec.write_place == WritePlace::Idlest {
+            return None;
+        }
+        self.buffer.front(1).next()?.unit.map(|unit| self.ftl.layout.home_die(unit))
+    }
+
     /// Takes a page's worth of units from the buffer into `page`, discarded
     /// ones left out, and reads what completes those that were written in part.
     /// How many were taken, and when all is there.
@@ -146,7 +155,7 @@ impl Ssd {
 
     /// Everything in the buffer reaches the flash; when it has.
     pub(super) fn flush(&mut self, now_ns: u64) -> u64 {
-        let ready = self.command(now_ns, self.spec.write_command_ns);
+        let ready = self.write_command(now_ns);
         while self.program_page(u64::MAX) {}
         ready.max(self.programmed_ns) + self.spec.write_latency_ns
     }

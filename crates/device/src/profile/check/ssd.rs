@@ -2,7 +2,7 @@
 
 use super::super::schema::*;
 use super::{CAPACITY_MAX, KIB_SECTORS, ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
-use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, Start, UNITS_MAX};
+use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, Start, UNITS_MAX, WritePlace};
 
 const CHANNELS_MAX: u32 = 64;
 const DIES_PER_CHANNEL_MAX: u32 = 64;
@@ -18,7 +18,6 @@ const GC_FILLED_MIN: f64 = 0.5;
 pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
     let channels = within("ssd.channels", f.channels, 1..=CHANNELS_MAX)?;
     let layout = ssd_layout(f)?;
-    let mb_s = |key: &str, value| within(key, value, 1..=MB_S_MAX);
     let buffer_kib =
         within("ssd.write_buffer_kib", f.write_buffer_kib, f.page_kib..=WRITE_BUFFER_KIB_MAX)?;
     if let Some(published) = &f.published {
@@ -29,12 +28,7 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
         channels,
         layout,
         unit_sectors: f.mapping_kib * KIB_SECTORS,
-        flash: FlashTimes {
-            read_ns: us("ssd.read_us", f.read_us)?,
-            program_ns: us("ssd.program_us", f.program_us)?,
-            erase_ns: us("ssd.erase_us", f.erase_us)?,
-            channel_mb_s: mb_s("ssd.channel_mb_s", f.channel_mb_s)?,
-        },
+        flash: flash(f)?,
         host_mb_s: mb_s("ssd.host_mb_s", f.host_mb_s)?,
         full_duplex: f.full_duplex,
         read_command_ns: us("ssd.read_command_us", f.read_command_us)?,
@@ -43,6 +37,33 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
         write_latency_ns: us("ssd.write_latency_us", f.write_latency_us)?,
         buffer_units: buffer_kib / f.mapping_kib,
         queue_depth: within("ssd.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
+        separate_paths: f.separate_paths,
+        write_place: match f.write_place {
+            WritePlaceFile::Idlest => WritePlace::Idlest,
+            WritePlaceFile::Home => WritePlace::Home,
+        },
+    })
+}
+
+fn mb_s(key: &str, value: u64) -> Result<u64, ProfileError> {
+    within(key, value, 1..=MB_S_MAX)
+}
+
+/// What the flash takes.
+fn flash(f: &SsdFile) -> Result<FlashTimes, ProfileError> {
+    let spread_us =
+        within("ssd.program_spread_us", f.program_spread_us, 0.0..=f.program_us.max(0.0))?;
+    if f.seed > 0 && spread_us == 0.0 {
+        return Err(wrong("ssd.seed", "0, or ssd.program_spread_us above 0", f.seed));
+    }
+    Ok(FlashTimes {
+        read_ns: us("ssd.read_us", f.read_us)?,
+        program_ns: us("ssd.program_us", f.program_us)?,
+        program_spread_ns: us("ssd.program_spread_us", spread_us)?,
+        seed: f.seed,
+        erase_ns: us("ssd.erase_us", f.erase_us)?,
+        channel_mb_s: mb_s("ssd.channel_mb_s", f.channel_mb_s)?,
+        overlap: f.overlap,
     })
 }
 
