@@ -114,7 +114,7 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// collected), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
 /// `read_latency_us`, `write_latency_us`, `write_buffer_kib`,
 /// `capacity_sectors`, `queue_depth`, `separate_paths`, `program_spread_us`,
-/// `seed`, `overlap`, `write_place` (idlest, home). For arrays: `members`, `chunk_kib`,
+/// `seed`, `overlap`, `planes`, `write_place` (idlest, home). For arrays: `members`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
@@ -398,7 +398,7 @@ mod tests {
         for name in ["intel-320", "samsung-970-pro-gc"] {
             let spelt = load(&format!(
                 "{name}:separate_paths=false,program_spread_us=0,seed=0,overlap=true,\
-                 write_place=idlest"
+                 planes=1,write_place=idlest"
             ));
             let plain = load(name).unwrap().build_ssd().unwrap().spec();
             assert_eq!(spelt.unwrap().build_ssd().unwrap().spec(), plain);
@@ -449,6 +449,10 @@ mod tests {
             error("intel-320:program_spread_us=1501")
                 .contains("ssd.program_spread_us: expected 0 to 1500, found 1501")
         );
+        assert!(error("intel-320:planes=17").contains("ssd.planes: expected 1 to 16, found 17"));
+        let text = include_str!("../profiles/intel-320.toml");
+        let long = text.replacen("block_pages = 256", "planes = 2\nblock_pages = 9000", 1);
+        assert!(error(&long).contains("ssd.block_pages: expected 1 to 8192"), "{}", error(&long));
         assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));
         assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));

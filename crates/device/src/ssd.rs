@@ -137,7 +137,7 @@ impl Ssd {
         let page_bytes = unit_bytes * u64::from(spec.layout.page_units);
         Ssd {
             ftl: Ftl::new(spec.layout),
-            flash: Flash::new(spec.flash, spec.channels, spec.layout.dies, page_bytes),
+            flash: Flash::new(spec.flash, spec.channels, &spec.layout, page_bytes),
             buffer: Buffer::new(spec.buffer_units),
             links: [Lane::default(), Lane::default()],
             controllers_ns: [0; 2],
@@ -248,7 +248,8 @@ impl Ssd {
             return self.send(ready_ns, sectors);
         }
         self.counts.flash_reads += 1;
-        let loaded = self.flash.read(self.past_ns, ready_ns, die, sectors * SECTOR_BYTES);
+        let bytes = sectors * SECTOR_BYTES;
+        let loaded = self.flash.read(self.past_ns, ready_ns, die, page.number, bytes);
         self.send(loaded, sectors)
     }
 

@@ -25,6 +25,7 @@ fn variants() -> Vec<String> {
         "samsung-970-pro:state=gc,channels=2,dies_per_channel=1,write_buffer_kib=64,capacity_sectors=9000000",
         "intel-320:state=gc,filled=0.8,capacity_sectors=4000000",
         "samsung-970-pro:separate_paths=true,overlap=false,write_place=home",
+        "samsung-970-pro:planes=4,state=gc,channels=2,dies_per_channel=1,capacity_sectors=9000000",
         "intel-320:program_spread_us=1500,seed=4,filled=1,write_buffer_kib=64",
         "intel-x25m-g2:write_place=home,overlap=false,capacity_sectors=400000,spare=0,filled=1",
         "azure-p10:io_credit=20,credit_mib=1,spread_us=0,queue_depth=3",

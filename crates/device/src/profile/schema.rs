@@ -112,6 +112,9 @@ pub(super) struct SsdFile {
     /// A die's register sends or takes a page while its array works. Absent: it does.
     #[serde(default = "yes")]
     pub overlap: bool,
+    /// Planes of a die: so many pages are read, programmed or erased in one go. Absent: 1.
+    #[serde(default = "one")]
+    pub planes: u32,
     /// Which die a page is programmed to. Absent: the idlest.
     #[serde(default)]
     pub write_place: WritePlaceFile,

@@ -135,11 +135,12 @@ fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
         "program_spread_us" => set(&mut s.program_spread_us, value, US),
         "seed" => set(&mut s.seed, value, COUNT),
         "overlap" => set(&mut s.overlap, value, SWITCH),
+        "planes" => set(&mut s.planes, value, COUNT),
         "write_place" => choose(&mut s.write_place, value, WRITE_PLACES),
         _ => Err("one of channels, dies_per_channel, spare, filled, state, read_us, program_us, \
                   erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
                   capacity_sectors, queue_depth, separate_paths, program_spread_us, seed, overlap, \
-                  write_place"
+                  planes, write_place"
             .to_owned()),
     }
 }

@@ -2,6 +2,7 @@
 //! thing at a time, and a register, so that the transfer of one page overlaps
 //! the array's work on the next.
 
+use super::ftl::{Layout, Work};
 use super::lane::Lane;
 use crate::mix::mix;
 
@@ -47,13 +48,22 @@ pub(super) fn transfer_ns(bytes: u64, mb_s: u64) -> u64 {
 struct Die {
     array_ns: u64,
     register_ns: u64,
-    /// The last pages programmed and when that ends: until then their data is
-    /// in the buffer too.
-    programming: [(u32, u64); 2],
+    /// The last pages programmed, the first and how many, and when that ends: until then their
+    /// data is in the buffer too.
+    programming: [(u32, u32, u64); 2],
+    /// The row that was read last, when that begins, and when it is in the registers. Of several
+    /// planes, what is read from it before it begins is read along.
+    row: (u32, u64, u64),
+    /// Pages of a row that garbage collection has sent and not programmed.
+    copied: u32,
 }
+
+/// No row of a die.
+const NO_ROW: (u32, u64, u64) = (u32::MAX, 0, 0);
 
 pub(super) struct Flash {
     times: FlashTimes,
+    planes: u32,
     page_bytes: u64,
     /// Time of a page on a channel.
     page_ns: u64,
@@ -67,32 +77,62 @@ pub(super) struct Flash {
 
 impl Flash {
     /// Die d hangs on channel d mod `channels`.
-    pub(super) fn new(times: FlashTimes, channels: u32, dies: u32, page_bytes: u64) -> Flash {
+    pub(super) fn new(times: FlashTimes, channels: u32, layout: &Layout, page_bytes: u64) -> Flash {
         Flash {
             times,
+            planes: layout.planes,
             page_bytes,
             page_ns: transfer_ns(page_bytes, times.channel_mb_s),
             channels: (0..channels).map(|_| Lane::default()).collect(),
-            dies: vec![Die::default(); dies as usize],
+            dies: vec![Die { row: NO_ROW, ..Die::default() }; layout.dies as usize],
             turn: 0,
             programs: 0,
         }
     }
 
-    /// Reads a page and brings `bytes` of it over the channel; when they are there.
-    pub(super) fn read(&mut self, past_ns: u64, ready_ns: u64, die: u32, bytes: u64) -> u64 {
-        let lane = die as usize % self.channels.len();
+    /// Reads page `page` and brings `bytes` of it over the channel; when they are there.
+    pub(super) fn read(
+        &mut self,
+        past_ns: u64,
+        ready_ns: u64,
+        die: u32,
+        page: u32,
+        bytes: u64,
+    ) -> u64 {
+        let d = &mut self.dies[die as usize];
+        if self.planes > 1 {
+            let (row, begin_ns, loaded_ns) = d.row;
+            if row == page / self.planes && ready_ns <= begin_ns {
+                return self.send(past_ns, loaded_ns, die, bytes);
+            }
+            let begin_ns = ready_ns.max(d.array_ns);
+            let loaded_ns = (begin_ns + self.times.read_ns).max(d.register_ns);
+            d.row = (page / self.planes, begin_ns, loaded_ns);
+        }
+        self.load(past_ns, ready_ns, die, bytes)
+    }
+
+    /// Brings a page to the register and `bytes` of it over the channel; when they are there.
+    fn load(&mut self, past_ns: u64, ready_ns: u64, die: u32, bytes: u64) -> u64 {
         let d = &mut self.dies[die as usize];
         let loaded = ready_ns.max(d.array_ns) + self.times.read_ns;
         // The array waits until the register has sent what it holds.
         let in_register = loaded.max(d.register_ns);
         d.array_ns = in_register;
+        self.send(past_ns, in_register, die, bytes)
+    }
+
+    /// Sends `bytes` that are in a register of `die` at `loaded_ns`; when they are there.
+    fn send(&mut self, past_ns: u64, loaded_ns: u64, die: u32, bytes: u64) -> u64 {
+        let lane = die as usize % self.channels.len();
         let length = transfer_ns(bytes, self.times.channel_mb_s);
-        d.register_ns = self.channels[lane].reserve(past_ns, in_register, length);
+        let sent = self.channels[lane].reserve(past_ns, loaded_ns, length);
+        let d = &mut self.dies[die as usize];
+        d.register_ns = d.register_ns.max(sent);
         if !self.times.overlap {
-            d.array_ns = d.register_ns;
+            d.array_ns = d.array_ns.max(sent);
         }
-        d.register_ns
+        sent
     }
 
     /// When `die` could take a page to program that is there at `ready_ns`: not
@@ -103,38 +143,69 @@ impl Flash {
         ready_ns.max(d.register_ns).max(d.array_ns.saturating_sub(ahead))
     }
 
-    /// Sends a page to `die` from `begin_ns` on and programs it as physical page
-    /// `page`; when that is done.
-    pub(super) fn program(&mut self, past_ns: u64, begin_ns: u64, die: u32, page: u32) -> u64 {
+    /// Sends `pages` pages of a row to `die` from `begin_ns` on and programs them as physical
+    /// pages `page` and those behind it; when that is done.
+    pub(super) fn program(
+        &mut self,
+        past_ns: u64,
+        begin_ns: u64,
+        die: u32,
+        page: u32,
+        pages: u32,
+    ) -> u64 {
         let lane = die as usize % self.channels.len();
-        let sent = self.channels[lane].reserve(past_ns, begin_ns, self.page_ns);
+        let mut sent = begin_ns;
+        for _ in 0..pages {
+            sent = self.channels[lane].reserve(past_ns, sent, self.page_ns);
+        }
         let length = self.next_program_ns();
         let d = &mut self.dies[die as usize];
         let begin = sent.max(d.array_ns);
         d.register_ns = begin;
         d.array_ns = begin + length;
-        d.programming = [(page, d.array_ns), d.programming[0]];
+        d.programming = [(page, pages, d.array_ns), d.programming[0]];
+        d.row = NO_ROW;
         d.array_ns
     }
 
     /// Garbage collection: all that it does goes through array and channel, and
     /// holds up what comes later on this die.
-    pub(super) fn collect(&mut self, past_ns: u64, die: u32, work: super::ftl::Work) {
-        for _ in 0..work.pages_read {
-            let ready = self.dies[die as usize].array_ns;
-            self.read(past_ns, ready.max(past_ns), die, self.page_bytes);
+    pub(super) fn collect(&mut self, past_ns: u64, die: u32, work: Work) {
+        for page in 0..work.pages_read {
+            let d = &self.dies[die as usize];
+            if page < work.rows_read {
+                self.load(past_ns, d.array_ns.max(past_ns), die, self.page_bytes);
+            } else {
+                self.send(past_ns, d.register_ns.max(past_ns), die, self.page_bytes);
+            }
         }
         for _ in 0..work.pages_programmed {
-            let lane = die as usize % self.channels.len();
-            let ready = self.register_free_ns(die).max(past_ns);
-            let sent = self.channels[lane].reserve(past_ns, ready, self.page_ns);
-            let length = self.next_program_ns();
-            let d = &mut self.dies[die as usize];
-            d.register_ns = sent.max(d.array_ns);
-            d.array_ns = d.register_ns + length;
+            self.copy_back(past_ns, die);
         }
         let d = &mut self.dies[die as usize];
         d.array_ns += u64::from(work.blocks_erased) * self.times.erase_ns;
+        if work != Work::default() {
+            d.row = NO_ROW;
+        }
+    }
+
+    /// Sends a page that garbage collection has gathered to `die`, and programs the row when it
+    /// is the last of it.
+    fn copy_back(&mut self, past_ns: u64, die: u32) {
+        let lane = die as usize % self.channels.len();
+        let ready = self.register_free_ns(die).max(past_ns);
+        let sent = self.channels[lane].reserve(past_ns, ready, self.page_ns);
+        let d = &mut self.dies[die as usize];
+        d.copied += 1;
+        if d.copied < self.planes {
+            d.register_ns = sent;
+            return;
+        }
+        d.copied = 0;
+        let length = self.next_program_ns();
+        let d = &mut self.dies[die as usize];
+        d.register_ns = sent.max(d.array_ns);
+        d.array_ns = d.register_ns + length;
     }
 
     fn next_program_ns(&mut self) -> u64 {
@@ -150,7 +221,10 @@ impl Flash {
 
     /// Is physical page `page` of `die` still being programmed at `at_ns`?
     pub(super) fn programs(&self, at_ns: u64, die: u32, page: u32) -> bool {
-        self.dies[die as usize].programming.iter().any(|&(p, end)| p == page && end > at_ns)
+        self.dies[die as usize]
+            .programming
+            .iter()
+            .any(|&(first, pages, end)| page.wrapping_sub(first) < pages && end > at_ns)
     }
 
     /// The die whose array is free first; equals take turns. Dies that `skip`

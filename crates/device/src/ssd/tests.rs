@@ -10,6 +10,7 @@ fn spec() -> SsdSpec {
             dies: 4,
             blocks: 14,
             block_pages: 16,
+            planes: 1,
             page_units: 1,
             units: 512,
             filled_units: 0,
@@ -272,4 +273,42 @@ fn a_page_goes_home_where_addresses_decide() {
     let [home, idlest] =
         [WritePlace::Home, WritePlace::Idlest].map(|place| time(place, [0, 8, 16, 24]));
     assert_eq!(home, idlest);
+}
+
+#[test]
+fn two_planes_program_two_pages_in_the_time_of_one() {
+    let with = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        Ssd::new(SsdSpec { layout, buffer_units: 32, ..spec() })
+    };
+    let each = |planes| {
+        let (mut ssd, mut t, mut begin) = (with(planes), 0, 0);
+        for i in 0..500_u64 {
+            t = serve_one(&mut ssd, t, &write(0, 8 * i, 8));
+            begin = if i == 99 { t } else { begin };
+        }
+        (t - begin) as f64 / 400.0
+    };
+    let (one, two) = (each(1), each(2));
+    assert!((one / two / 2.0 - 1.0).abs() < 0.02, "{one} ns a page, of two planes {two}");
+    // A page alone takes as long.
+    let alone = |planes| {
+        let mut ssd = with(planes);
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    assert_eq!(alone(1), alone(2));
+}
+
+#[test]
+fn reads_of_one_row_of_planes_that_wait_together_are_one_read_of_the_array() {
+    let done = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+        // All on die 0: a page of the first row, and both of the second.
+        all(&mut ssd, &[read(0, 0, 8), read(1, 64, 8), read(2, 96, 8)])
+    };
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!(done(1), [first, first + 50_000, first + 100_000]);
+    assert_eq!(done(2), [first, first + 50_000, first + 50_000 + CHANNEL]);
 }

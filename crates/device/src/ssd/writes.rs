@@ -70,19 +70,11 @@ impl Ssd {
 
     /// Begins every program that begins before `until_ns`.
     pub(super) fn drain(&mut self, until_ns: u64) {
-        let page_units = self.spec.layout.page_units as usize;
-        let unit_sectors = self.spec.unit_sectors;
-        while self.buffer.queued() >= page_units {
-            let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == unit_sectors;
-            let due = self.buffer.is_pressed() || self.buffer.front(page_units).all(whole);
-            if !due || !self.program_page(until_ns) {
-                break;
-            }
-        }
+        while self.is_due() && self.program_page(until_ns) {}
     }
 
     /// Programs a page of what has waited longest, or the little that there is,
-    /// if that begins before `until_ns`.
+    /// if that begins before `until_ns`; with several planes, what goes along with it too.
     fn program_page(&mut self, until_ns: u64) -> bool {
         let count = self.spec.layout.page_units as usize;
         let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
@@ -104,23 +96,49 @@ impl Ssd {
             full.push(die);
         };
         self.flash.next_turn(die);
-        let (units, ready) = self.take_page(ready);
-        // The buffer keeps `page` as scratch space.
-        let page = std::mem::take(&mut self.page);
-        if page.is_empty() {
-            self.buffer.program(ready, units);
-        } else {
-            let mut work = Work::default();
-            if let Some(number) = self.ftl.program(die, &page, &mut work) {
-                let begin = self.flash.program_begin(ready, die);
-                let end = self.flash.program(self.past_ns, begin, die, number);
-                self.programmed_ns = self.programmed_ns.max(end);
-                self.buffer.program(end, units);
-                self.flash.collect(self.past_ns, die, work);
+        let (mut units, mut ready) = self.take_page(ready);
+        let mut work = Work::default();
+        if let Some(number) = self.place_page(die, &mut work) {
+            let mut pages = 1;
+            while (number + pages) % self.spec.layout.planes > 0 && self.joins(ready, die) {
+                let (more, ready_too) = self.take_page(ready);
+                units += more;
+                ready = ready.max(ready_too);
+                pages += u32::from(self.place_page(die, &mut work).is_some());
             }
+            let begin = self.flash.program_begin(ready, die);
+            let end = self.flash.program(self.past_ns, begin, die, number, pages);
+            self.programmed_ns = self.programmed_ns.max(end);
+            self.buffer.program(end, units);
+            self.flash.collect(self.past_ns, die, work);
+        } else {
+            self.buffer.program(ready, units);
         }
-        self.page = page;
         true
+    }
+
+    /// Gives what is in `page` its place on `die`; the number of its physical page, if it holds
+    /// anything.
+    fn place_page(&mut self, die: u32, work: &mut Work) -> Option<u32> {
+        if self.page.is_empty() { None } else { self.ftl.program(die, &self.page, work) }
+    }
+
+    /// Is there one more page that can go into the row of planes that is about to be programmed
+    /// on `die`? It must be whole, here by then, and for this die.
+    fn joins(&self, ready_ns: u64, die: u32) -> bool {
+        let begin_ns = self.flash.program_begin(ready_ns, die);
+        let count = self.spec.layout.page_units as usize;
+        self.is_due()
+            && self.buffer.front(count).all(|p| p.ready_ns <= begin_ns)
+            && self.home().is_none_or(|home| home == die)
+    }
+
+    /// Does a page wait that can be programmed: whole units, or too many for others to wait on?
+    fn is_due(&self) -> bool {
+        let page_units = self.spec.layout.page_units as usize;
+        let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == self.spec.unit_sectors;
+        self.buffer.queued() >= page_units
+            && (self.buffer.is_pressed() || self.buffer.front(page_units).all(whole))
     }
 
     /// The die that the address of the first unit to be programmed names, if addresses decide.
@@ -146,8 +164,9 @@ impl Ssd {
             if let Some(at) = pending.rest.filter(|_| missing > 0) {
                 self.counts.rest_reads += 1;
                 let from = self.ftl.layout.die_of(at);
+                let page = at / self.spec.layout.page_units;
                 let bytes = u64::from(missing) * SECTOR_BYTES;
-                ready = ready.max(self.flash.read(self.past_ns, ready_ns, from, bytes));
+                ready = ready.max(self.flash.read(self.past_ns, ready_ns, from, page, bytes));
             }
         }
         (units, ready)

@@ -6,6 +6,7 @@ use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, Start, UNITS_MAX
 
 const CHANNELS_MAX: u32 = 64;
 const DIES_PER_CHANNEL_MAX: u32 = 64;
+const PLANES_MAX: u32 = 16;
 const PAGE_KIB_MAX: u32 = 1_024;
 const BLOCK_PAGES_MAX: u32 = 1 << 14;
 /// A bus faster than this takes no time at all.
@@ -78,7 +79,10 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         let expected = format!("a divisor of ssd.page_kib, which is {page_kib}");
         return Err(wrong("ssd.mapping_kib", expected, mapping_kib));
     }
-    let block_pages = within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX)?;
+    let planes = within("ssd.planes", f.planes, 1..=PLANES_MAX)?;
+    // A block of the model is a row of blocks, one in each plane.
+    let block_pages =
+        within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX / planes)? * planes;
     let spare = within("ssd.spare", f.spare, 0.0..=10.0)?;
     let filled = within("ssd.filled", f.filled, 0.0..=1.0)?;
     if f.state == StateFile::Gc && filled < GC_FILLED_MIN {
@@ -102,6 +106,7 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         dies,
         blocks: blocks as u32,
         block_pages,
+        planes,
         page_units,
         units: units as u32,
         filled_units: (units as f64 * filled).round() as u32,
