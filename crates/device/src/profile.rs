@@ -117,7 +117,7 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// `seed`, `overlap`, `planes`, `write_place` (idlest, home), `reads_first`,
 /// `program_suspends`, `program_suspend_us`, `program_resume_us`,
 /// `program_keep_us`, `erase_suspends`, `erase_suspend_us`, `erase_resume_us`,
-/// `erase_keep_us`, `resume_min_us`. For arrays: `members`, `chunk_kib`,
+/// `erase_keep_us`, `resume_min_us`, `map_cache_kib`, `map_entry_bytes`. For arrays: `members`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
@@ -475,6 +475,12 @@ mod tests {
             error("intel-320:reads_first=1,erase_suspends=1,resume_min_us=5")
                 .contains("ssd.resume_min_us: expected 0, or ssd.program_suspends or")
         );
+        assert!(
+            error("intel-320:map_entry_bytes=8")
+                .contains("ssd.map_entry_bytes: expected ssd.map_cache_kib beside it, found 8")
+        );
+        assert!(error("intel-320:map_cache_kib=7").contains("ssd.map_cache_kib: expected 8 to"));
+        assert!(error("intel-320:map_cache_kib=8,map_entry_bytes=3").contains("expected 4 to 64"));
         assert!(error("intel-320:reads_first=1.1").contains("ssd.reads_first: expected 0 to 1"));
         assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));

@@ -28,11 +28,13 @@ mod flash;
 mod ftl;
 mod holes;
 mod lane;
+mod mapping;
 mod tasks;
 mod writes;
 
 pub use flash::FlashTimes;
 pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
+pub use mapping::MapSpec;
 pub(crate) use tasks::Moved;
 pub use tasks::{ReadRules, Suspension};
 
@@ -42,6 +44,7 @@ use buffer::Buffer;
 use flash::{Flash, Turn, transfer_ns};
 use ftl::{Ftl, Place};
 use lane::Lane;
+use mapping::Mapping;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, SECTOR_BYTES, Sectors};
@@ -80,6 +83,8 @@ pub struct SsdSpec {
     pub write_place: WritePlace,
     /// What reads may do to programs and erases.
     pub rules: ReadRules,
+    /// The mapping table, if the drive's memory does not hold it.
+    pub map: Option<MapSpec>,
 }
 
 /// Which die a page is programmed to.
@@ -120,6 +125,7 @@ pub struct Ssd {
     ftl: Ftl,
     flash: Flash,
     buffer: Buffer,
+    mapping: Option<Mapping>,
     /// To the host, and from it; without full duplex the first carries both.
     links: [Lane; 2],
     /// When the controller has taken every command that came so far: reads, and all else;
@@ -146,6 +152,7 @@ impl Ssd {
             ftl: Ftl::new(spec.layout),
             flash: Flash::new(&spec, page_bytes),
             buffer: Buffer::new(spec.buffer_units),
+            mapping: spec.map.map(|map| Mapping::new(map, spec.layout.map_units)),
             links: [Lane::default(), Lane::default()],
             controllers_ns: [0; 2],
             past_ns: 0,
@@ -236,7 +243,7 @@ impl Ssd {
     fn read(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         self.counts.reads += 1;
         let command = self.read_command(now_ns);
-        let ready = command + self.spec.read_latency_ns;
+        let ready = self.look_up(command + self.spec.read_latency_ns, start, end, false);
         let mut done = ready;
         // The page whose units are being gathered, and how many of its sectors.
         let mut page: Option<(Page, u64)> = None;
@@ -265,6 +272,12 @@ impl Ssd {
         done.max(self.read_page(ready, page))
     }
 
+    /// Where a read of the host stands.
+    fn turn(&self) -> Turn {
+        let is_first = self.buffer.held() < self.spec.rules.first_below_units;
+        if is_first { Turn::First } else { Turn::Last }
+    }
+
     /// Brings sectors of a page to the host; when they are there.
     fn read_page(&mut self, ready_ns: u64, page: Option<(Page, u64)>) -> u64 {
         let Some((page, sectors)) = page else { return ready_ns };
@@ -275,8 +288,7 @@ impl Ssd {
         }
         self.counts.flash_reads += 1;
         let bytes = sectors * SECTOR_BYTES;
-        let is_first = self.buffer.held() < self.spec.rules.first_below_units;
-        let turn = if is_first { Turn::First } else { Turn::Last };
+        let turn = self.turn();
         let loaded = self.flash.read(self.past_ns, ready_ns, die, page.number, bytes, turn);
         self.send(loaded, sectors)
     }
@@ -338,9 +350,12 @@ impl DeviceModel for Ssd {
     /// `write_amplification` units programmed to units that left the buffer
     /// (1 while nothing was programmed). Where reads may go before programs,
     /// `program_suspensions` and `erase_suspensions` count what they suspended.
+    /// With a map that is not all in memory, `map_lookups` counts pages of it that
+    /// commands needed, `map_misses` those that were not there, and `map_writes`
+    /// those that were written to make room.
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         let (c, f) = (&self.counts, &self.ftl.counts);
-        let programmed = f.host + f.padding + f.collected;
+        let programmed = f.host + f.map + f.padding + f.collected;
         let amplification = if f.host == 0 { 1.0 } else { programmed as f64 / f.host as f64 };
         sink("reads", c.reads as f64);
         sink("writes", c.writes as f64);
@@ -360,6 +375,11 @@ impl DeviceModel for Ssd {
             let [programs, erases] = self.flash.suspensions;
             sink("program_suspensions", programs as f64);
             sink("erase_suspensions", erases as f64);
+        }
+        if let Some(mapping) = &self.mapping {
+            sink("map_lookups", mapping.lookups as f64);
+            sink("map_misses", mapping.misses as f64);
+            sink("map_writes", mapping.written as f64);
         }
     }
 }

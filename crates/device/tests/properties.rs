@@ -31,6 +31,8 @@ fn variants() -> Vec<String> {
         "intel-x25m-g2:reads_first=1,program_suspends=3,program_suspend_us=20,program_resume_us=30,erase_suspends=2,capacity_sectors=400000,spare=0,filled=1",
         "samsung-970-pro:reads_first=0.5,write_place=home,overlap=false,program_suspends=1000,planes=2,write_buffer_kib=64",
         "raid0-8x-x25m-g2:members=3,chunk_kib=5,capacity_sectors=300001,reads_first=0.7,program_suspends=2,erase_suspends=1,erase_suspend_us=50,resume_min_us=100",
+        "intel-320:map_cache_kib=8,map_entry_bytes=64,capacity_sectors=400000,spare=0,filled=1,write_buffer_kib=64",
+        "samsung-970-pro:map_cache_kib=16,state=gc,channels=2,dies_per_channel=1,write_buffer_kib=64,capacity_sectors=9000000,planes=2,reads_first=1,program_suspends=2,erase_suspends=3,resume_min_us=40,program_spread_us=185,separate_paths=true,write_place=home,overlap=false",
         "azure-p10:io_credit=20,credit_mib=1,spread_us=0,queue_depth=3",
         "aws-gp2-100gib:io_credit=7,unit_kib=16,seed=9",
         "raid0-8x-x25m-g2:members=3,chunk_kib=5,queue_depth=4,capacity_sectors=300001",

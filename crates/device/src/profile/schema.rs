@@ -146,6 +146,10 @@ pub(super) struct SsdFile {
     /// So long what was suspended runs on before it may be again. Absent: 0.
     #[serde(default)]
     pub resume_min_us: f64,
+    /// Memory for the mapping table. Absent: all of it is in memory.
+    pub map_cache_kib: Option<u32>,
+    /// Bytes of an entry of the table, only with `map_cache_kib`. Absent: 4.
+    pub map_entry_bytes: Option<u32>,
     pub published: Option<PublishedFile>,
 }
 

@@ -146,13 +146,15 @@ fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
         "erase_resume_us" => set(&mut s.erase_resume_us, value, US),
         "erase_keep_us" => set(&mut s.erase_keep_us, value, US),
         "resume_min_us" => set(&mut s.resume_min_us, value, US),
+        "map_cache_kib" => set(s.map_cache_kib.get_or_insert(0), value, COUNT),
+        "map_entry_bytes" => set(s.map_entry_bytes.get_or_insert(0), value, COUNT),
         "write_place" => choose(&mut s.write_place, value, WRITE_PLACES),
         _ => Err("one of channels, dies_per_channel, spare, filled, state, read_us, program_us, \
                   erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
                   capacity_sectors, queue_depth, separate_paths, program_spread_us, seed, overlap, \
                   planes, write_place, reads_first, program_suspends, program_suspend_us, \
                   program_resume_us, program_keep_us, erase_suspends, erase_suspend_us, \
-                  erase_resume_us, erase_keep_us, resume_min_us"
+                  erase_resume_us, erase_keep_us, resume_min_us, map_cache_kib, map_entry_bytes"
             .to_owned()),
     }
 }

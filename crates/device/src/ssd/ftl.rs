@@ -38,8 +38,10 @@ pub struct Layout {
     pub planes: u32,
     /// Mapping units of a page: what is programmed together.
     pub page_units: u32,
-    /// Logical units that the host sees.
+    /// Logical units: what the host sees, and behind it pages of the map.
     pub units: u32,
+    /// Units of the map among them; 0 if the drive's memory holds all of it.
+    pub map_units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
     /// How the filled units lie.
@@ -192,6 +194,7 @@ pub(super) struct Work {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub host: u64,
+    pub map: u64,
     pub padding: u64,
     pub collected: u64,
     pub pages_collected: u64,
@@ -374,7 +377,11 @@ impl Ftl {
             let at = first + slot;
             match units.get(slot as usize) {
                 Some(&unit) => {
-                    self.counts.host += 1;
+                    if unit < self.layout.units - self.layout.map_units {
+                        self.counts.host += 1;
+                    } else {
+                        self.counts.map += 1;
+                    }
                     self.owners[at as usize] = unit;
                     self.set(unit, FIRST + at);
                 }

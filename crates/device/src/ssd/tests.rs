@@ -13,6 +13,7 @@ fn spec() -> SsdSpec {
             planes: 1,
             page_units: 1,
             units: 512,
+            map_units: 0,
             filled_units: 0,
             start: Start::InOrder,
         },
@@ -37,6 +38,7 @@ fn spec() -> SsdSpec {
         separate_paths: false,
         write_place: WritePlace::Idlest,
         rules: ReadRules::default(),
+        map: None,
     }
 }
 
@@ -445,4 +447,39 @@ fn what_is_programmed_longer_is_in_the_buffer_longer() {
     let at = PROGRAMMED + 50_000;
     assert_eq!(serve_one(&mut ssd, at, &read(0, 0, 8)), at + 11_000 + LINK);
     assert_eq!(metric(&ssd, "buffer_hits"), 1.0);
+}
+
+/// A map of eight pages of 64 entries, so many of which are in memory.
+fn mapped(cached_pages: u32) -> SsdSpec {
+    let layout = Layout { units: 520, map_units: 8, ..spec().layout };
+    SsdSpec { layout, map: Some(MapSpec { entries: 64, cached_pages }), ..spec() }
+}
+
+#[test]
+fn a_short_map_is_read_before_the_data() {
+    let mut ssd = Ssd::new(mapped(1));
+    let t = serve_one(&mut ssd, 0, &read(0, 0, 8));
+    assert_eq!(t, 11_000 + 50_000 + CHANNEL + READ);
+    // The next unit's entry came along.
+    let hit = serve_one(&mut ssd, t, &read(0, 8, 8));
+    assert_eq!(hit - t, 11_000 + READ);
+    // Another page takes its place, and was not changed: nothing is written.
+    let miss = serve_one(&mut ssd, hit, &read(0, 8 * 64, 8));
+    assert_eq!(miss - hit, 11_000 + 50_000 + CHANNEL + READ);
+    let figures = ["map_lookups", "map_misses", "map_writes"].map(|name| metric(&ssd, name));
+    assert_eq!(figures, [3.0, 2.0, 0.0]);
+    assert!(metric(&Ssd::new(spec()), "map_lookups").is_nan());
+}
+
+#[test]
+fn a_changed_page_of_the_map_is_programmed_when_it_leaves_memory() {
+    let units = |cached_pages| {
+        let mut ssd = Ssd::new(mapped(cached_pages));
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        let t = serve_one(&mut ssd, t, &read(0, 8 * 64, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1));
+        assert_eq!(metric(&ssd, "write_amplification"), metric(&ssd, "units_programmed"));
+        (metric(&ssd, "map_writes"), metric(&ssd, "units_programmed"))
+    };
+    assert_eq!((units(1), units(2)), ((1.0, 2.0), (0.0, 1.0)));
 }

@@ -11,7 +11,8 @@ impl Ssd {
     pub(super) fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         self.counts.writes += 1;
         self.counts.written_bytes += (end - start) * SECTOR_BYTES;
-        let mut ready = self.write_command(now_ns);
+        let command = self.write_command(now_ns);
+        let mut ready = self.look_up(command, start, end, true);
         let mut waited_for = None;
         for (unit, from, to) in self.units(start, end) {
             ready = self.write_unit(ready, unit, from, to, &mut waited_for);
@@ -57,7 +58,11 @@ impl Ssd {
 
     /// When the buffer has room for a unit, from `ready_ns` on. If it has to wait, sets for which
     /// program, and when that ends.
-    fn wait_for_room(&mut self, ready_ns: u64, waited_for: &mut Option<(u64, u64)>) -> u64 {
+    pub(super) fn wait_for_room(
+        &mut self,
+        ready_ns: u64,
+        waited_for: &mut Option<(u64, u64)>,
+    ) -> u64 {
         let mut at = ready_ns;
         self.buffer.release(at);
         while self.buffer.is_full() {

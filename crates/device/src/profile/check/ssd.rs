@@ -3,14 +3,18 @@
 use super::super::schema::*;
 use super::{CAPACITY_MAX, KIB_SECTORS, ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
 use crate::ssd::{
-    FlashTimes, Layout, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension, UNITS_MAX,
-    WritePlace,
+    FlashTimes, Layout, MapSpec, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension,
+    UNITS_MAX, WritePlace,
 };
 
 const CHANNELS_MAX: u32 = 64;
 const DIES_PER_CHANNEL_MAX: u32 = 64;
 const PLANES_MAX: u32 = 16;
 const SUSPENDS_MAX: u32 = 1_000;
+/// What addresses 16 TiB of pages of 4 KiB.
+const ENTRY_BYTES_MIN: u32 = 4;
+const ENTRY_BYTES_MAX: u32 = 64;
+const MAP_CACHE_KIB_MAX: u32 = 1 << 30;
 const PAGE_KIB_MAX: u32 = 1_024;
 const BLOCK_PAGES_MAX: u32 = 1 << 14;
 /// A bus faster than this takes no time at all.
@@ -48,6 +52,7 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
             WritePlaceFile::Home => WritePlace::Home,
         },
         rules: read_rules(f, buffer_kib / f.mapping_kib)?,
+        map: map(f)?,
     })
 }
 
@@ -113,6 +118,24 @@ fn flash(f: &SsdFile) -> Result<FlashTimes, ProfileError> {
     })
 }
 
+/// The mapping table, if the drive's memory does not hold it.
+fn map(f: &SsdFile) -> Result<Option<MapSpec>, ProfileError> {
+    let Some(cache_kib) = f.map_cache_kib else {
+        return match f.map_entry_bytes {
+            None => Ok(None),
+            Some(found) => Err(wrong("ssd.map_entry_bytes", "ssd.map_cache_kib beside it", found)),
+        };
+    };
+    let entry_bytes = f.map_entry_bytes.unwrap_or(ENTRY_BYTES_MIN);
+    let entry_bytes =
+        within("ssd.map_entry_bytes", entry_bytes, ENTRY_BYTES_MIN..=ENTRY_BYTES_MAX)?;
+    let cache_kib = within("ssd.map_cache_kib", cache_kib, f.mapping_kib..=MAP_CACHE_KIB_MAX)?;
+    Ok(Some(MapSpec {
+        entries: f.mapping_kib * 1_024 / entry_bytes,
+        cached_pages: cache_kib / f.mapping_kib,
+    }))
+}
+
 /// Blocks so that each die holds its part of the logical units, the spare share
 /// on top, and at least [`SPARE_BLOCKS_MIN`].
 fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
@@ -135,7 +158,9 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         return Err(wrong("ssd.filled", expected, filled));
     }
     let (dies, page_units) = (f.channels * per_channel, page_kib / mapping_kib);
-    let units = capacity.div_ceil(u64::from(mapping_kib * KIB_SECTORS));
+    let host_units = capacity.div_ceil(u64::from(mapping_kib * KIB_SECTORS));
+    let map_units = map(f)?.map_or(0, |map| host_units.div_ceil(u64::from(map.entries)));
+    let units = host_units + map_units;
     let block_units = u64::from(block_pages) * u64::from(page_units);
     let held = units.div_ceil(u64::from(page_units)).div_ceil(u64::from(dies));
     let held = (held * u64::from(page_units)).div_ceil(block_units);
@@ -154,7 +179,8 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         planes,
         page_units,
         units: units as u32,
-        filled_units: (units as f64 * filled).round() as u32,
+        map_units: map_units as u32,
+        filled_units: (host_units as f64 * filled).round() as u32,
         start: match f.state {
             StateFile::InOrder => Start::InOrder,
             StateFile::Gc => Start::Collecting,
