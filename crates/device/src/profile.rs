@@ -426,29 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_and_where() {
-        assert!(error("cheetah").contains("known are: linear-15k4"));
-        assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
-        assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
-        assert!(
-            error("cheetah-15k5:queue_depth=0")
-                .contains("disk.queue_depth: expected 1 to 256, found 0")
-        );
-        assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
-        assert!(error("a = 1\n").contains("line 1"));
-        assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
-        assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
-        assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
-        assert!(error("intel-320:channels=0").contains("ssd.channels"));
-        assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
-        assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
-        assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
-        let text = include_str!("../profiles/raid0-8x-x25m-g2.toml");
-        let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
-        assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
-        assert!(
-            error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state")
-        );
+    fn a_key_that_would_do_nothing_is_refused() {
         assert!(error("intel-320:seed=3").contains("expected 0, or ssd.program_spread_us above 0"));
         assert!(
             error("intel-320:program_spread_us=1501")
@@ -483,6 +461,32 @@ mod tests {
         assert!(error("intel-320:map_cache_kib=8,map_entry_bytes=3").contains("expected 4 to 64"));
         assert!(error("intel-320:reads_first=1.1").contains("ssd.reads_first: expected 0 to 1"));
         assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        assert!(error("cheetah").contains("known are: linear-15k4"));
+        assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
+        assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
+        assert!(
+            error("cheetah-15k5:queue_depth=0")
+                .contains("disk.queue_depth: expected 1 to 256, found 0")
+        );
+        assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
+        assert!(error("a = 1\n").contains("line 1"));
+        assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
+        assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
+        assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
+        assert!(error("intel-320:channels=0").contains("ssd.channels"));
+        assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
+        assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
+        assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
+        let text = include_str!("../profiles/raid0-8x-x25m-g2.toml");
+        let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
+        assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
+        assert!(
+            error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state")
+        );
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));
         assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
         assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));

@@ -10,16 +10,26 @@
 //! need different parts. Dies, channels and link are reserved when a command
 //! comes, so what comes later never delays it; what drains in the background is
 //! worked out when time has passed, so a read waits for the program that is
-//! under way on its die and for none that has not begun.
+//! under way on its die and for none that has not begun. With a full buffer
+//! programs are reserved ahead of time, and a read waits for those too, unless
+//! [`ReadRules`] lets it go first; then the programs, and the commands that wait
+//! for them, are done later than they were to be.
 //!
 //! Mapping is by unit (4 or 8 KiB, in the profile). Part of a unit written: the
 //! rest is read first, unless it follows while the unit waits in the buffer.
 //!
-//! What is left out: read-ahead inside the drive, suspension of a program for a
-//! read, wear levelling, bad blocks, the traffic of the mapping table itself,
-//! several planes of a die, garbage collection in idle time.
+//! What a profile may add (docs/flash-model.md): planes, suspension of programs
+//! and erases, a controller for reads alone, program times that vary, a mapping
+//! table that is not all in memory. By default nothing of that is there.
 //!
-//! Files: `ftl` which data lies where, `holes` where on an aged drive, `flash` dies and channels, `buffer` what
+//! What is left out: read-ahead inside the drive, wear levelling, bad blocks,
+//! reads of two planes for two commands, planes that are collected alone, garbage
+//! collection in idle time. A write of several units that waits for room follows
+//! the last program that it waited for, and what is programmed ahead for a write
+//! that waits does not wait longer when that write does.
+//!
+//! Files: `ftl` which data lies where, `holes` where on an aged drive, `mapping` which of the map is
+//! in memory, `flash` dies and channels, `tasks` what reads may push back on a die, `buffer` what
 //! waits to be programmed, `lane` one bus, `writes` the way of a write; this one, that of all other
 //! commands.
 
