@@ -192,7 +192,10 @@ impl Flash {
                         Task { kind, job: 0, begin_ns, array_ns, end_ns, suspended: 0 },
                     );
                 }
-                Turn::First | Turn::Last => tasks.read_last(end_ns),
+                Turn::First | Turn::Last => {
+                    tasks.read_last(end_ns);
+                    self.dies[die as usize].sent_ns = sent_ns;
+                }
             }
         }
         (begin_ns, loaded_ns, sent_ns)
