@@ -228,17 +228,18 @@ fn a_link_for_each_way_lets_reads_and_writes_pass() {
 #[test]
 fn a_read_does_not_wait_for_write_commands_on_a_path_of_its_own() {
     let done = |separate_paths| {
-        let spec = SsdSpec { separate_paths, write_command_ns: 100_000, ..spec() };
-        let mut commands = vec![write(0, 512, 8); 20];
+        let write_command_ns = 100_000;
+        let spec = SsdSpec { separate_paths, write_command_ns, full_duplex: true, ..spec() };
+        let mut commands = vec![write(0, 512, 8); 7];
         commands.push(read(0, 0, 8));
         let commands: Vec<Request> = (0..)
             .zip(commands)
             .map(|(id, c)| request(id, c.op, c.extent.start().get(), 8))
             .collect();
-        all(&mut Ssd::new(spec), &commands)[20]
+        all(&mut Ssd::new(spec), &commands)[7]
     };
     let alone = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
-    assert_eq!((done(true), done(false)), (alone, 2_000_000 + alone));
+    assert_eq!((done(true), done(false)), (alone, 700_000 + alone));
 }
 
 #[test]
@@ -293,7 +294,8 @@ fn two_planes_program_two_pages_in_the_time_of_one() {
         (t - begin) as f64 / 400.0
     };
     let (one, two) = (each(1), each(2));
-    assert!((one / two / 2.0 - 1.0).abs() < 0.02, "{one} ns a page, of two planes {two}");
+    // To a program more or less of the 100 that each die does.
+    assert!((one / two / 2.0 - 1.0).abs() < 0.03, "{one} ns a page, of two planes {two}");
     // A page alone takes as long.
     let alone = |planes| {
         let mut ssd = with(planes);
