@@ -245,11 +245,12 @@ impl Flash {
         sent
     }
 
-    /// When `die` could take a page to program that is there at `ready_ns`: not
+    /// When `die` could take a row to program that is there at `ready_ns`: not
     /// before the array is about to be free, so that reads can still go first.
     pub(super) fn program_begin(&self, ready_ns: u64, die: u32) -> u64 {
         let d = &self.dies[die as usize];
-        let ahead = if self.times.overlap { self.page_ns } else { 0 };
+        let row_ns = u64::from(self.planes) * self.page_ns;
+        let ahead = if self.times.overlap { row_ns } else { 0 };
         ready_ns.max(d.register_ns).max(d.array_ns.saturating_sub(ahead))
     }
 
