@@ -128,7 +128,7 @@ impl Tasks {
     ) -> Option<Task> {
         self.reads_ns = until_ns;
         let mut free_ns = until_ns;
-        for task in self.queue.iter_mut().filter(|task| task.end_ns > begin_ns) {
+        for task in self.queue.iter_mut().skip_while(|task| task.end_ns <= begin_ns) {
             if task.begin_ns > free_ns {
                 break;
             }

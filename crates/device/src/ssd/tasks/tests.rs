@@ -32,6 +32,19 @@ fn an_erase_is_suspended_by_its_own_figures_and_a_read_of_the_background_never()
     assert!(moved.is_empty(), "nobody waits for an erase");
 }
 
+/// The die stops for longer than the next task takes: that one goes behind the read all the same.
+#[test]
+fn what_is_next_does_not_run_while_the_die_stops() {
+    let mut tasks = Tasks::default();
+    tasks.push(0, task(Kind::Erase, 1, 0, 100));
+    tasks.push(0, task(Kind::Erase, 2, 100, 20));
+    assert_eq!(tasks.admit(&rules(), 90), (160, Some(Kind::Erase)));
+    let mut moved = Vec::new();
+    let last = tasks.move_behind(160, 200, &mut moved).unwrap();
+    let ends = [Moved { job: 1, to_ns: 210 }, Moved { job: 2, to_ns: 230 }];
+    assert_eq!((last.end_ns, &moved[..]), (230, &ends[..]));
+}
+
 #[test]
 fn a_page_on_its_way_to_the_die_is_not_suspended() {
     let mut tasks = Tasks::default();
