@@ -28,6 +28,7 @@ pub mod disk;
 pub mod fit;
 mod in_flight;
 pub mod linear;
+mod mix;
 pub mod profile;
 pub mod published;
 pub mod raid0;
@@ -57,7 +58,8 @@ pub trait DeviceModel: Send {
     /// check before.
     fn submit(&mut self, now: Instant, command: &Request);
 
-    /// When the next command completes, if any is in flight.
+    /// When the next command completes, if any is in flight. A command that is submitted
+    /// later may move that to a later time, but nothing that is due.
     fn next_completion(&self) -> Option<Instant>;
 
     /// A command that has completed by `now`, earliest first.

@@ -13,7 +13,7 @@ use crate::linear::Linear;
 use crate::published::Published;
 use crate::raid0::Raid0;
 use crate::slowed::{SLOW_MAX, Slowed};
-use crate::ssd::Ssd;
+use crate::ssd::{FlashTimes, Ssd, SsdSpec};
 use schema::{File, Raid0File};
 use seekway_policy::units::SECTOR_BYTES;
 use std::num::NonZeroU32;
@@ -113,7 +113,11 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// when it is built), `state` (in-order; gc: full, and garbage is being
 /// collected), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
 /// `read_latency_us`, `write_latency_us`, `write_buffer_kib`,
-/// `capacity_sectors`, `queue_depth`. For arrays: `members`, `chunk_kib`,
+/// `capacity_sectors`, `queue_depth`, `separate_paths`, `program_spread_us`,
+/// `seed`, `overlap`, `planes`, `write_place` (idlest, home), `reads_first`,
+/// `program_suspends`, `program_suspend_us`, `program_resume_us`,
+/// `program_keep_us`, `erase_suspends`, `erase_suspend_us`, `erase_resume_us`,
+/// `erase_keep_us`, `resume_min_us`, `map_cache_kib`, `map_entry_bytes`. For arrays: `members`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
@@ -334,119 +338,16 @@ fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
         });
     };
     let member = check::ssd(ssd)?;
-    let members = (0..spec.members).map(|_| Ssd::new(member)).collect();
+    // Each member's programs vary in their own way.
+    let seeded = |number| FlashTimes {
+        seed: member.flash.seed.wrapping_add(u64::from(number)),
+        ..member.flash
+    };
+    let members = (0..spec.members)
+        .map(|number| Ssd::new(SsdSpec { flash: seeded(number), ..member }))
+        .collect();
     Ok(Box::new(Raid0::new(spec, members)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(what: &str) -> String {
-        load(what).err().map(|e| e.to_string()).unwrap_or_default()
-    }
-
-    #[test]
-    fn every_embedded_profile_loads_under_its_name() {
-        for name in names() {
-            let p = load(name).unwrap_or_else(|e| panic!("{name}: {e}"));
-            assert_eq!(p.name(), name);
-            assert!(!p.summary().is_empty());
-            assert_eq!(p.build().profile().capacity.get(), p.capacity_sectors());
-        }
-    }
-
-    #[test]
-    fn overrides_reach_the_device() {
-        assert_eq!(load("linear-15k4:queue_depth=7").unwrap().build().queue_depth(), 7);
-        assert_eq!(
-            load("cheetah-15k5:queue_depth=9,queue_order=sptf").unwrap().build().queue_depth(),
-            9
-        );
-        assert_eq!(
-            load("intel-320:queue_depth=8,write_buffer_kib=64").unwrap().build().queue_depth(),
-            8
-        );
-        // What is not the array's goes to its members: half the drives, a third of the size.
-        let array = "raid0-8x-x25m-g2:members=4,capacity_sectors=78147216,chunk_kib=128";
-        assert_eq!(load(array).unwrap().capacity_sectors(), 4 * (78_147_216 / 256 * 256));
-        assert_eq!(load("aws-gp3:queue_depth=5,seed=3").unwrap().build().queue_depth(), 5);
-        assert_eq!(load("cloud-flash:queue_depth=6").unwrap().build().queue_depth(), 6);
-        assert!(load("seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64").is_ok());
-    }
-
-    #[test]
-    fn a_derived_profile_is_its_original_with_changes() {
-        let derived = load("cloud-flash").unwrap();
-        let original = load("samsung-970-pro:host_mb_s=924,read_latency_us=58").unwrap();
-        assert_eq!(derived.capacity_sectors(), original.capacity_sectors());
-        assert_eq!(derived.build_ssd().unwrap().spec(), original.build_ssd().unwrap().spec());
-        // The maker's figures are the original's.
-        assert!(derived.published().is_none() && original.published().is_some());
-    }
-
-    #[test]
-    fn files_are_told_from_names() {
-        for (what, expected) in [
-            ("linear-15k4:queue_depth=2", None),
-            ("a.toml", Some(("a.toml", ""))),
-            ("/x/a.toml:segments=0,queue_depth=2", Some(("/x/a.toml", "segments=0,queue_depth=2"))),
-            ("./disk", Some(("./disk", ""))),
-        ] {
-            assert_eq!(path_of(what), expected);
-        }
-        let text = include_str!("../profiles/linear-15k4.toml");
-        assert_eq!(Profile::parse_with(text, "queue_depth=7").unwrap().build().queue_depth(), 7);
-        assert!(Profile::parse_with(text, "queue_depth=0").is_err());
-    }
-
-    #[test]
-    fn errors_say_what_and_where() {
-        assert!(error("cheetah").contains("known are: linear-15k4"));
-        assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
-        assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
-        assert!(
-            error("cheetah-15k5:queue_depth=0")
-                .contains("disk.queue_depth: expected 1 to 256, found 0")
-        );
-        assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
-        assert!(error("a = 1\n").contains("line 1"));
-        assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
-        assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
-        assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
-        assert!(error("intel-320:channels=0").contains("ssd.channels"));
-        assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
-        assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
-        assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
-        let text = include_str!("../profiles/raid0-8x-x25m-g2.toml");
-        let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
-        assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
-        assert!(
-            error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state")
-        );
-        assert!(error("intel-320:state=old").contains("expected in-order or gc"));
-        assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
-        assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));
-        assert!(
-            error("aws-gp3:burst_iops=9000")
-                .contains("expected with cloud.io_credit above cloud.iops")
-        );
-        assert!(error("azure-p10:credit_mib=0").contains("cloud.burst_mib_s: expected with"));
-        assert!(error("azure-p10:rpm=1").contains("expected one of iops"));
-        assert!(error("cloud-flash:read_latency_us=x").contains("a time in µs"));
-        assert!(error("cloud-flash:slow=0").contains("slow: expected 1 to 1024, found 0"));
-        assert!(error("aws-gp3:slow=x").contains("a whole number"));
-        let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n";
-        assert!(error(derived).contains("no device profile is called `nothing`"));
-        let text = include_str!("../profiles/intel-320.toml");
-        let odd = text.replacen("mapping_kib = 8", "mapping_kib = 3", 1);
-        assert!(error(&odd).contains("ssd.mapping_kib: expected a divisor"), "{}", error(&odd));
-        let text = include_str!("../profiles/cheetah-15k4.toml");
-        let broken = text.replacen("surfaces = ", "surfaces = 9", 1);
-        assert!(
-            error(&broken).contains("disk.layout.surfaces: expected 1 to 64"),
-            "{}",
-            error(&broken)
-        );
-    }
-}
+mod tests;

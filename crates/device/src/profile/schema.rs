@@ -25,6 +25,10 @@ fn one() -> u32 {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -96,6 +100,56 @@ pub(super) struct SsdFile {
     pub write_latency_us: f64,
     pub write_buffer_kib: u32,
     pub queue_depth: u32,
+    /// Reads have a controller to themselves. Absent: not.
+    #[serde(default)]
+    pub separate_paths: bool,
+    /// A program takes `program_us` and at most so much more or less. Absent: 0.
+    #[serde(default)]
+    pub program_spread_us: f64,
+    /// Where the sequence of these differences begins. Absent: 0.
+    #[serde(default)]
+    pub seed: u64,
+    /// A die's register sends or takes a page while its array works. Absent: it does.
+    #[serde(default = "yes")]
+    pub overlap: bool,
+    /// Planes of a die: so many pages are read, programmed or erased in one go. Absent: 1.
+    #[serde(default = "one")]
+    pub planes: u32,
+    /// Which die a page is programmed to. Absent: the idlest.
+    #[serde(default)]
+    pub write_place: WritePlaceFile,
+    /// While less than this share of the write buffer is full, reads go before what has not
+    /// begun: 0 never, 1 always. Absent: 0.
+    #[serde(default)]
+    pub reads_first: f64,
+    /// How often one program may be suspended for reads. Absent: 0.
+    #[serde(default)]
+    pub program_suspends: u32,
+    /// From the wish to suspend a program until the die is free for the read. Absent: 0.
+    #[serde(default)]
+    pub program_suspend_us: f64,
+    /// What a program's rest becomes longer by, each time. Absent: 0.
+    #[serde(default)]
+    pub program_resume_us: f64,
+    /// With no more than this left a program is not suspended. Absent: 0.
+    #[serde(default)]
+    pub program_keep_us: f64,
+    /// As of a program, of an erase.
+    #[serde(default)]
+    pub erase_suspends: u32,
+    #[serde(default)]
+    pub erase_suspend_us: f64,
+    #[serde(default)]
+    pub erase_resume_us: f64,
+    #[serde(default)]
+    pub erase_keep_us: f64,
+    /// So long what was suspended runs on before it may be again. Absent: 0.
+    #[serde(default)]
+    pub resume_min_us: f64,
+    /// Memory for the mapping table. Absent: all of it is in memory.
+    pub map_cache_kib: Option<u32>,
+    /// Bytes of an entry of the table, only with `map_cache_kib`. Absent: 4.
+    pub map_entry_bytes: Option<u32>,
     pub published: Option<PublishedFile>,
 }
 
@@ -269,6 +323,16 @@ pub(super) enum StateFile {
     #[default]
     InOrder,
     Gc,
+}
+
+/// Which die a page of a solid-state drive is programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum WritePlaceFile {
+    #[default]
+    Idlest,
+    Home,
 }
 
 #[derive(Clone, Copy, Deserialize)]

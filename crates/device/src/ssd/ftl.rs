@@ -31,12 +31,17 @@ pub struct Layout {
     pub dies: u32,
     /// Blocks of each die, spare ones included.
     pub blocks: u32,
-    /// Pages of a block: what is erased together.
+    /// Pages of a block: what is erased together, in all planes.
     pub block_pages: u32,
+    /// Planes of a die, at least 1: page p of a block lies in plane p mod this, and the pages of
+    /// a row, one in each plane, are read, programmed and erased in the time of one.
+    pub planes: u32,
     /// Mapping units of a page: what is programmed together.
     pub page_units: u32,
-    /// Logical units that the host sees.
+    /// Logical units: what the host sees, and behind it pages of the map.
     pub units: u32,
+    /// Units of the map among them; 0 if the drive's memory holds all of it.
+    pub map_units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
     /// How the filled units lie.
@@ -69,6 +74,11 @@ impl Layout {
         let (page, slot) = (unit / self.page_units, unit % self.page_units);
         let (die, row) = (page % self.dies, page / self.dies);
         self.die_start(die) + row * self.page_units + slot
+    }
+
+    /// The die that holds unit `unit` as laid out in order.
+    pub(super) fn home_die(&self, unit: u32) -> u32 {
+        unit / self.page_units % self.dies
     }
 
     /// The logical unit that physical unit `at` holds as laid out in order.
@@ -174,6 +184,8 @@ struct Die {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Work {
     pub pages_read: u32,
+    /// Rows of planes that these pages lie in.
+    pub rows_read: u32,
     pub pages_programmed: u32,
     pub blocks_erased: u32,
 }
@@ -182,6 +194,7 @@ pub(super) struct Work {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub host: u64,
+    pub map: u64,
     pub padding: u64,
     pub collected: u64,
     pub pages_collected: u64,
@@ -364,7 +377,11 @@ impl Ftl {
             let at = first + slot;
             match units.get(slot as usize) {
                 Some(&unit) => {
-                    self.counts.host += 1;
+                    if unit < self.layout.units - self.layout.map_units {
+                        self.counts.host += 1;
+                    } else {
+                        self.counts.map += 1;
+                    }
                     self.owners[at as usize] = unit;
                     self.set(unit, FIRST + at);
                 }

@@ -10,8 +10,10 @@ fn spec() -> SsdSpec {
             dies: 4,
             blocks: 14,
             block_pages: 16,
+            planes: 1,
             page_units: 1,
             units: 512,
+            map_units: 0,
             filled_units: 0,
             start: Start::InOrder,
         },
@@ -19,8 +21,11 @@ fn spec() -> SsdSpec {
         flash: FlashTimes {
             read_ns: 50_000,
             program_ns: 600_000,
+            program_spread_ns: 0,
+            seed: 0,
             erase_ns: 2_000_000,
             channel_mb_s: 100,
+            overlap: true,
         },
         host_mb_s: 400,
         full_duplex: false,
@@ -30,6 +35,10 @@ fn spec() -> SsdSpec {
         write_latency_ns: 5_000,
         buffer_units: 8,
         queue_depth: 32,
+        separate_paths: false,
+        write_place: WritePlace::Idlest,
+        rules: ReadRules::default(),
+        map: None,
     }
 }
 
@@ -214,4 +223,265 @@ fn a_link_for_each_way_lets_reads_and_writes_pass() {
     assert_eq!(both[0], one[0]);
     // 409.6 µs a transfer: the read's begins behind the write's.
     assert_eq!(one[1] - both[1], 2_000 + 409_600 - (2_000 + 11_000 + 50_000 + CHANNEL));
+}
+
+#[test]
+fn a_read_does_not_wait_for_write_commands_on_a_path_of_its_own() {
+    let done = |separate_paths| {
+        let write_command_ns = 100_000;
+        let spec = SsdSpec { separate_paths, write_command_ns, full_duplex: true, ..spec() };
+        let mut commands = vec![write(0, 512, 8); 7];
+        commands.push(read(0, 0, 8));
+        let commands: Vec<Request> = (0..)
+            .zip(commands)
+            .map(|(id, c)| request(id, c.op, c.extent.start().get(), 8))
+            .collect();
+        all(&mut Ssd::new(spec), &commands)[7]
+    };
+    let alone = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!((done(true), done(false)), (alone, 700_000 + alone));
+}
+
+#[test]
+fn a_die_without_overlap_does_one_thing_at_a_time() {
+    let flash = FlashTimes { overlap: false, ..spec().flash };
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    // Two reads of one die: the second begins when the first is out.
+    let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
+    let done = all(&mut ssd, &[read(0, 0, 8), read(1, 32, 8)]);
+    assert_eq!(done, [first, first + 50_000 + CHANNEL]);
+    // A program's page is sent when the die is free: 400 writes take so much longer.
+    let time = |overlap| {
+        let flash = FlashTimes { overlap, ..spec().flash };
+        let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
+        let t = (0..400_u64).fold(0, |t, i| serve_one(&mut ssd, t, &write(0, 8 * i, 8)));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    let each = (time(false) - time(true)) as f64 / 100.0;
+    assert!((each / CHANNEL as f64 - 1.0).abs() < 0.05, "{each}");
+}
+
+#[test]
+fn a_page_goes_home_where_addresses_decide() {
+    let time = |write_place, lbas: [u64; 4]| {
+        let mut ssd = Ssd::new(SsdSpec { write_place, ..spec() });
+        let t = lbas.iter().fold(0, |t, &lba| serve_one(&mut ssd, t, &write(0, lba, 8)));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    // Four pages whose addresses all name die 0: one program after the other.
+    let [home, idlest] = [WritePlace::Home, WritePlace::Idlest]
+        .map(|write_place| time(write_place, [0, 32, 64, 96]));
+    assert!(home > 2_400_000, "{home}");
+    assert!(idlest < 800_000, "{idlest}");
+    // One for each die: it is the same.
+    let [home, idlest] =
+        [WritePlace::Home, WritePlace::Idlest].map(|place| time(place, [0, 8, 16, 24]));
+    assert_eq!(home, idlest);
+}
+
+#[test]
+fn two_planes_program_two_pages_in_the_time_of_one() {
+    let with = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        Ssd::new(SsdSpec { layout, buffer_units: 32, ..spec() })
+    };
+    let each = |planes| {
+        let (mut ssd, mut t, mut begin) = (with(planes), 0, 0);
+        for i in 0..500_u64 {
+            t = serve_one(&mut ssd, t, &write(0, 8 * i, 8));
+            begin = if i == 99 { t } else { begin };
+        }
+        (t - begin) as f64 / 400.0
+    };
+    let (one, two) = (each(1), each(2));
+    // To a program more or less of the 100 that each die does.
+    assert!((one / two / 2.0 - 1.0).abs() < 0.03, "{one} ns a page, of two planes {two}");
+    // A page alone takes as long.
+    let alone = |planes| {
+        let mut ssd = with(planes);
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    assert_eq!(alone(1), alone(2));
+}
+
+#[test]
+fn reads_of_one_row_of_planes_that_wait_together_are_one_read_of_the_array() {
+    let done = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+        // All on die 0: a page of the first row, and both of the second.
+        all(&mut ssd, &[read(0, 0, 8), read(1, 64, 8), read(2, 96, 8)])
+    };
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!(done(1), [first, first + 50_000, first + 100_000]);
+    assert_eq!(done(2), [first, first + 50_000, first + 50_000 + CHANNEL]);
+}
+
+/// Reads go first, and a program may be suspended `times` times.
+fn suspending(times: u32) -> SsdSpec {
+    let program = Suspension { times, stop_ns: 20_000, resume_ns: 30_000, keep_ns: 10_000 };
+    let rules = ReadRules { first_below_units: u32::MAX, program, ..ReadRules::default() };
+    SsdSpec { rules, ..spec() }
+}
+
+/// When the program of the first write, at 0 to die 0, ends if nothing suspends it.
+const PROGRAMMED: u64 = 2_000 + LINK + CHANNEL + 600_000;
+/// From the array's read to the host.
+const READ: u64 = 50_000 + CHANNEL + LINK;
+
+#[test]
+fn a_read_suspends_a_program_and_pays_for_it() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let done = serve_one(&mut ssd, 200_000, &read(0, 32, 8));
+    assert_eq!(done, 200_000 + 1_000 + 10_000 + 20_000 + READ);
+    assert_eq!(metric(&ssd, "program_suspensions"), 1.0);
+    // The program stood still while the die stopped and read, and pays for going on.
+    let flushed = serve_one(&mut ssd, done, &request(0, Op::Flush, 0, 1));
+    assert_eq!(flushed, PROGRAMMED + 20_000 + 50_000 + 30_000 + 5_000);
+}
+
+#[test]
+fn a_program_is_suspended_so_often_and_no_more() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    for at in [200_000, 300_000] {
+        let done = serve_one(&mut ssd, at, &read(0, 32, 8));
+        assert_eq!(done, at + 11_000 + 20_000 + READ);
+    }
+    let done = serve_one(&mut ssd, 400_000, &read(0, 32, 8));
+    assert_eq!(done, PROGRAMMED + 2 * (20_000 + 50_000 + 30_000) + READ);
+    assert_eq!(metric(&ssd, "program_suspensions"), 2.0);
+}
+
+#[test]
+fn reads_that_come_before_it_goes_on_suspend_nothing() {
+    let mut ssd = Ssd::new(suspending(1));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let now = Instant::from_nanos(200_000);
+    ssd.submit(now, &read(0, 32, 8));
+    ssd.submit(now, &read(1, 64, 8));
+    let mut done = Vec::new();
+    while let Some(at) = ssd.next_completion() {
+        done.push((ssd.pop_completed(at).unwrap().slot(), at.as_nanos()));
+    }
+    let first = 200_000 + 11_000 + 20_000 + READ;
+    assert_eq!(done, [(0, first), (1, first + 50_000)]);
+    assert_eq!(metric(&ssd, "program_suspensions"), 1.0);
+}
+
+#[test]
+fn what_is_nearly_done_is_not_suspended_and_what_has_gone_on_runs_a_while() {
+    let mut ssd = Ssd::new(suspending(9));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let done = serve_one(&mut ssd, PROGRAMMED - 11_000 - 9_000, &read(0, 32, 8));
+    assert_eq!(done, PROGRAMMED + READ);
+    let mut spec = suspending(9);
+    spec.rules.resume_min_ns = 150_000;
+    let mut ssd = Ssd::new(spec);
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let resumed = serve_one(&mut ssd, 200_000, &read(0, 32, 8)) - CHANNEL - LINK;
+    let done = serve_one(&mut ssd, 300_000, &read(0, 32, 8));
+    assert_eq!(done, resumed + 150_000 + 20_000 + READ);
+}
+
+#[test]
+fn reads_go_first_while_the_buffer_is_below_its_mark() {
+    let done = |first_below_units, pages: u64| {
+        let rules = ReadRules { first_below_units, ..ReadRules::default() };
+        let write_place = WritePlace::Home;
+        let mut ssd = Ssd::new(SsdSpec { rules, write_place, ..spec() });
+        // One program behind the other on die 0.
+        for page in 0..pages {
+            ssd.submit(Instant::ZERO, &write(0, 32 * page, 8));
+        }
+        while ssd.next_completion().is_some_and(|at| at.as_nanos() < 200_000) {
+            ssd.pop_completed(Instant::from_nanos(200_000));
+        }
+        serve_one(&mut ssd, 200_000, &read(9, 32 * 8, 8))
+    };
+    // Below half of eight units it waits for the program under way, and else for all.
+    assert_eq!(done(4, 3), PROGRAMMED + READ);
+    assert_eq!(done(4, 5), PROGRAMMED + 4 * 600_000 + READ);
+    assert_eq!(done(u32::MAX, 5), PROGRAMMED + READ);
+}
+
+#[test]
+fn a_write_that_waits_for_room_is_done_when_its_room_is_there() {
+    let mut ssd = Ssd::new(suspending(2));
+    for i in 0..9 {
+        ssd.submit(Instant::ZERO, &write(i, 8 * u64::from(i), 8));
+    }
+    let now = Instant::from_nanos(200_000);
+    while ssd.pop_completed(now).is_some() {}
+    let ninth = PROGRAMMED + LINK + 5_000;
+    assert_eq!(ssd.next_completion(), Some(Instant::from_nanos(ninth)));
+    // It got the room of the program that this read suspends.
+    ssd.submit(now, &read(9, 32 * 16, 8));
+    let read_done = Instant::from_nanos(200_000 + 11_000 + 20_000 + READ);
+    assert_eq!(ssd.pop_completed(read_done), Some(RequestId::new(9)));
+    let moved = Instant::from_nanos(ninth + 20_000 + 50_000 + 30_000);
+    assert_eq!(ssd.next_completion(), Some(moved));
+    assert_eq!(ssd.pop_completed(Instant::from_nanos(ninth)), None);
+    assert_eq!(ssd.pop_completed(moved), Some(RequestId::new(8)));
+}
+
+#[test]
+fn a_flush_waits_for_suspended_programs() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    ssd.submit(Instant::from_nanos(100_000), &request(1, Op::Flush, 0, 1));
+    assert_eq!(ssd.next_completion(), Some(Instant::from_nanos(PROGRAMMED + 5_000)));
+    ssd.submit(Instant::from_nanos(200_000), &read(2, 32, 8));
+    let read_done = ssd.next_completion().unwrap();
+    assert_eq!(ssd.pop_completed(read_done), Some(RequestId::new(2)));
+    let moved = Instant::from_nanos(PROGRAMMED + 100_000 + 5_000);
+    assert_eq!(ssd.next_completion(), Some(moved));
+}
+
+#[test]
+fn what_is_programmed_longer_is_in_the_buffer_longer() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    serve_one(&mut ssd, 200_000, &read(0, 32, 8));
+    // Its program would have ended by now: the page that was written is still in the buffer.
+    let at = PROGRAMMED + 50_000;
+    assert_eq!(serve_one(&mut ssd, at, &read(0, 0, 8)), at + 11_000 + LINK);
+    assert_eq!(metric(&ssd, "buffer_hits"), 1.0);
+}
+
+/// A map of eight pages of 64 entries, so many of which are in memory.
+fn mapped(cached_pages: u32) -> SsdSpec {
+    let layout = Layout { units: 520, map_units: 8, ..spec().layout };
+    SsdSpec { layout, map: Some(MapSpec { entries: 64, cached_pages }), ..spec() }
+}
+
+#[test]
+fn a_short_map_is_read_before_the_data() {
+    let mut ssd = Ssd::new(mapped(1));
+    let t = serve_one(&mut ssd, 0, &read(0, 0, 8));
+    assert_eq!(t, 11_000 + 50_000 + CHANNEL + READ);
+    // The next unit's entry came along.
+    let hit = serve_one(&mut ssd, t, &read(0, 8, 8));
+    assert_eq!(hit - t, 11_000 + READ);
+    // Another page takes its place, and was not changed: nothing is written.
+    let miss = serve_one(&mut ssd, hit, &read(0, 8 * 64, 8));
+    assert_eq!(miss - hit, 11_000 + 50_000 + CHANNEL + READ);
+    let figures = ["map_lookups", "map_misses", "map_writes"].map(|name| metric(&ssd, name));
+    assert_eq!(figures, [3.0, 2.0, 0.0]);
+    assert!(metric(&Ssd::new(spec()), "map_lookups").is_nan());
+}
+
+#[test]
+fn a_changed_page_of_the_map_is_programmed_when_it_leaves_memory() {
+    let units = |cached_pages| {
+        let mut ssd = Ssd::new(mapped(cached_pages));
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        let t = serve_one(&mut ssd, t, &read(0, 8 * 64, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1));
+        assert_eq!(metric(&ssd, "write_amplification"), metric(&ssd, "units_programmed"));
+        (metric(&ssd, "map_writes"), metric(&ssd, "units_programmed"))
+    };
+    assert_eq!((units(1), units(2)), ((1.0, 2.0), (0.0, 1.0)));
 }

@@ -1,0 +1,162 @@
+use super::*;
+
+fn error(what: &str) -> String {
+    load(what).err().map(|e| e.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn every_embedded_profile_loads_under_its_name() {
+    for name in names() {
+        let p = load(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(p.name(), name);
+        assert!(!p.summary().is_empty());
+        assert_eq!(p.build().profile().capacity.get(), p.capacity_sectors());
+    }
+}
+
+#[test]
+fn overrides_reach_the_device() {
+    assert_eq!(load("linear-15k4:queue_depth=7").unwrap().build().queue_depth(), 7);
+    assert_eq!(
+        load("cheetah-15k5:queue_depth=9,queue_order=sptf").unwrap().build().queue_depth(),
+        9
+    );
+    assert_eq!(
+        load("intel-320:queue_depth=8,write_buffer_kib=64").unwrap().build().queue_depth(),
+        8
+    );
+    // What is not the array's goes to its members: half the drives, a third of the size.
+    let array = "raid0-8x-x25m-g2:members=4,capacity_sectors=78147216,chunk_kib=128";
+    assert_eq!(load(array).unwrap().capacity_sectors(), 4 * (78_147_216 / 256 * 256));
+    assert_eq!(load("aws-gp3:queue_depth=5,seed=3").unwrap().build().queue_depth(), 5);
+    assert_eq!(load("cloud-flash:queue_depth=6").unwrap().build().queue_depth(), 6);
+    assert!(
+        load(
+            "seagate-1tb-7200:read_ahead_max=1,read_ahead_min=0,resume_below=0,segment_sectors=64"
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn a_derived_profile_is_its_original_with_changes() {
+    let derived = load("cloud-flash").unwrap();
+    let original = load("samsung-970-pro:host_mb_s=924,read_latency_us=58").unwrap();
+    assert_eq!(derived.capacity_sectors(), original.capacity_sectors());
+    assert_eq!(derived.build_ssd().unwrap().spec(), original.build_ssd().unwrap().spec());
+    // The maker's figures are the original's.
+    assert!(derived.published().is_none() && original.published().is_some());
+}
+
+#[test]
+fn keys_with_their_defaults_are_no_keys() {
+    for name in ["intel-320", "samsung-970-pro-gc"] {
+        let spelt = load(&format!(
+            "{name}:separate_paths=false,program_spread_us=0,seed=0,overlap=true,\
+             planes=1,write_place=idlest,reads_first=0,program_suspends=0,program_suspend_us=0,\
+             program_resume_us=0,program_keep_us=0,erase_suspends=0,erase_suspend_us=0,\
+             erase_resume_us=0,erase_keep_us=0,resume_min_us=0"
+        ));
+        let plain = load(name).unwrap().build_ssd().unwrap().spec();
+        assert_eq!(spelt.unwrap().build_ssd().unwrap().spec(), plain);
+    }
+}
+
+#[test]
+fn files_are_told_from_names() {
+    for (what, expected) in [
+        ("linear-15k4:queue_depth=2", None),
+        ("a.toml", Some(("a.toml", ""))),
+        ("/x/a.toml:segments=0,queue_depth=2", Some(("/x/a.toml", "segments=0,queue_depth=2"))),
+        ("./disk", Some(("./disk", ""))),
+    ] {
+        assert_eq!(path_of(what), expected);
+    }
+    let text = include_str!("../../profiles/linear-15k4.toml");
+    assert_eq!(Profile::parse_with(text, "queue_depth=7").unwrap().build().queue_depth(), 7);
+    assert!(Profile::parse_with(text, "queue_depth=0").is_err());
+}
+
+#[test]
+fn a_key_that_would_do_nothing_is_refused() {
+    assert!(error("intel-320:seed=3").contains("expected 0, or ssd.program_spread_us above 0"));
+    assert!(
+        error("intel-320:program_spread_us=1501")
+            .contains("ssd.program_spread_us: expected 0 to 1500, found 1501")
+    );
+    assert!(error("intel-320:planes=17").contains("ssd.planes: expected 1 to 16, found 17"));
+    let text = include_str!("../../profiles/intel-320.toml");
+    let long = text.replacen("block_pages = 256", "planes = 2\nblock_pages = 9000", 1);
+    assert!(error(&long).contains("ssd.block_pages: expected 1 to 8192"), "{}", error(&long));
+    assert!(error("intel-320:program_suspends=1").contains(
+        "ssd.reads_first: expected above 0 with ssd.program_suspends or ssd.erase_suspends \
+             above 0, found 0"
+    ));
+    assert!(
+        error("intel-320:erase_suspends=1001,reads_first=1")
+            .contains("ssd.erase_suspends: expected 0 to 1000, found 1001")
+    );
+    assert!(
+        error("intel-320:program_keep_us=5")
+            .contains("ssd.program_keep_us: expected 0, or ssd.program_suspends above 0, found 5")
+    );
+    assert!(
+        error("intel-320:reads_first=1,erase_suspends=1,resume_min_us=5")
+            .contains("ssd.resume_min_us: expected 0, or ssd.program_suspends or")
+    );
+    assert!(
+        error("intel-320:map_entry_bytes=8")
+            .contains("ssd.map_entry_bytes: expected ssd.map_cache_kib beside it, found 8")
+    );
+    assert!(error("intel-320:map_cache_kib=7").contains("ssd.map_cache_kib: expected 8 to"));
+    assert!(error("intel-320:map_cache_kib=8,map_entry_bytes=3").contains("expected 4 to 64"));
+    assert!(error("intel-320:reads_first=1.1").contains("ssd.reads_first: expected 0 to 1"));
+    assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
+}
+
+#[test]
+fn errors_say_what_and_where() {
+    assert!(error("cheetah").contains("known are: linear-15k4"));
+    assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
+    assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
+    assert!(
+        error("cheetah-15k5:queue_depth=0")
+            .contains("disk.queue_depth: expected 1 to 256, found 0")
+    );
+    assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
+    assert!(error("a = 1\n").contains("line 1"));
+    assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
+    assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
+    assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
+    assert!(error("intel-320:channels=0").contains("ssd.channels"));
+    assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
+    assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
+    assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
+    let text = include_str!("../../profiles/raid0-8x-x25m-g2.toml");
+    let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
+    assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
+    assert!(error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state"));
+    assert!(error("intel-320:state=old").contains("expected in-order or gc"));
+    assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
+    assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));
+    assert!(
+        error("aws-gp3:burst_iops=9000").contains("expected with cloud.io_credit above cloud.iops")
+    );
+    assert!(error("azure-p10:credit_mib=0").contains("cloud.burst_mib_s: expected with"));
+    assert!(error("azure-p10:rpm=1").contains("expected one of iops"));
+    assert!(error("cloud-flash:read_latency_us=x").contains("a time in µs"));
+    assert!(error("cloud-flash:slow=0").contains("slow: expected 1 to 1024, found 0"));
+    assert!(error("aws-gp3:slow=x").contains("a whole number"));
+    let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n";
+    assert!(error(derived).contains("no device profile is called `nothing`"));
+    let text = include_str!("../../profiles/intel-320.toml");
+    let odd = text.replacen("mapping_kib = 8", "mapping_kib = 3", 1);
+    assert!(error(&odd).contains("ssd.mapping_kib: expected a divisor"), "{}", error(&odd));
+    let text = include_str!("../../profiles/cheetah-15k4.toml");
+    let broken = text.replacen("surfaces = ", "surfaces = 9", 1);
+    assert!(
+        error(&broken).contains("disk.layout.surfaces: expected 1 to 64"),
+        "{}",
+        error(&broken)
+    );
+}
