@@ -1,6 +1,8 @@
 //! From a parsed file to a specification: every figure's range, and what the
 //! figures must be to each other.
 
+mod published;
+
 use super::ProfileError;
 use super::schema::*;
 use crate::cloud::{Cap, CloudSpec};
@@ -278,8 +280,8 @@ pub(super) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
     let mb_s = |key: &str, value| within(key, value, 1..=MB_S_MAX);
     let buffer_kib =
         within("ssd.write_buffer_kib", f.write_buffer_kib, f.page_kib..=WRITE_BUFFER_KIB_MAX)?;
-    if let Some(published) = &f.published {
-        check_published(published)?;
+    if let Some(figures) = &f.published {
+        published::published("ssd.published", figures)?;
     }
     Ok(SsdSpec {
         capacity: f.capacity_sectors,
@@ -348,26 +350,6 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
     })
 }
 
-fn check_published(p: &PublishedFile) -> Result<(), ProfileError> {
-    let figures = [
-        ("sequential_read_mb_s", p.sequential_read_mb_s),
-        ("sequential_write_mb_s", p.sequential_write_mb_s),
-        ("random_read_iops", p.random_read_iops),
-        ("random_write_iops", p.random_write_iops),
-        ("random_read_qd1_iops", p.random_read_qd1_iops),
-        ("random_write_qd1_iops", p.random_write_qd1_iops),
-    ];
-    for (key, value) in figures {
-        if let Some(value) = value {
-            within(&format!("ssd.published.{key}"), value, 1.0..=1e9)?;
-        }
-    }
-    let depth = "ssd.published.random_queue_depth";
-    within(depth, p.random_queue_depth, 1..=QUEUE_DEPTH_MAX)?;
-    within("ssd.published.span_gib", p.span_gib, 0.001..=1e6)?;
-    us("ssd.published.host_us", p.host_us).map(drop)
-}
-
 /// A cloud volume's figures.
 pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
     const MIB: u64 = 1 << 20;
@@ -402,6 +384,9 @@ fn cap(keys: [&str; 3], base: u64, burst: Option<u64>, credit: u64) -> Result<Ca
 
 /// An array's figures, without its members.
 pub(super) fn raid0(f: &Raid0File) -> Result<Raid0Spec, ProfileError> {
+    if let Some(figures) = &f.published {
+        published::published("raid0.published", figures)?;
+    }
     let chunk_kib = within("raid0.chunk_kib", f.chunk_kib, 1..=CHUNK_KIB_MAX)?;
     if f.member.contains('\n') {
         return Err(wrong("raid0.member", "the name of an embedded profile", "a text"));
