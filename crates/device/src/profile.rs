@@ -372,6 +372,8 @@ fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
 mod tests {
     use super::*;
 
+    const INTEL_320: &str = include_str!("../profiles/intel-320.toml");
+
     fn error(what: &str) -> String {
         load(what).err().map(|e| e.to_string()).unwrap_or_default()
     }
@@ -454,6 +456,31 @@ mod tests {
         assert!(
             error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state")
         );
+        let mix =
+            |keys: &str| error(&format!("{text}\n[[ssd.published.mix]]\n{keys}", text = INTEL_320));
+        for (keys, said) in [
+            ("iops = 1000.0", "ssd.published.mix[0]: expected depth, or reads_per_s above 0"),
+            ("depth = 8\niops = 9.0", "mix[0].reads: expected 0 to 1 with depth, found none"),
+            ("depth = 8\nreads = 2.0\niops = 9.0", "mix[0].reads: expected 0 to 1, found 2"),
+            ("depth = 8\nreads = 0.5", "expected one of iops, read_mean_us"),
+            ("reads_per_s = 5.0\niops = 9.0", "mix[0].iops: expected with depth"),
+            (
+                "reads_per_s = 5.0\nreads = 0.5\nread_p99_us = 9.0",
+                "mix[0].reads: expected with depth",
+            ),
+            ("depth = 999\nreads = 0.5\niops = 9.0", "mix[0].depth: expected 1 to 256, found 999"),
+            (
+                "reads_per_s = 5.0\nread_kib = 0.1\nread_p99_us = 9.0",
+                "mix[0].read_kib: expected 0.5",
+            ),
+            ("reads_per_s = 5.0\nread_p98_us = 9.0", "unknown field `read_p98_us`"),
+        ] {
+            assert!(mix(keys).contains(said), "{keys}: {}", mix(keys));
+        }
+        assert_eq!(mix("reads_per_s = 5.0\nread_p99_us = 9.0"), "");
+        let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'linear-15k4'\n\
+                       [derived.published]\nrandom_queue_depth = 1\nspan_gib = 1.0\nhost_us = 0.0\n";
+        assert!(error(derived).contains("derived.published: expected derived.from to be a solid"));
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));
         assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
         assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));
