@@ -22,6 +22,7 @@
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
+use crate::mix::mix;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Sectors};
@@ -202,14 +203,6 @@ impl Cloud {
         };
         through_ns + self.latency_ns(floor_ns)
     }
-}
-
-/// splitmix64's output function: neighbouring numbers give unrelated ones.
-fn mix(number: u64) -> u64 {
-    let z = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl DeviceModel for Cloud {

@@ -28,6 +28,7 @@ pub mod disk;
 pub mod fit;
 mod in_flight;
 pub mod linear;
+mod mix;
 pub mod profile;
 pub mod published;
 pub mod raid0;

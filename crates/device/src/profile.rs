@@ -10,11 +10,11 @@ use crate::DeviceModel;
 use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::linear::Linear;
-use crate::published::{Mix, Published};
+use crate::published::{Begin, Mix, Published};
 use crate::raid0::Raid0;
 use crate::slowed::{SLOW_MAX, Slowed};
-use crate::ssd::Ssd;
-use schema::{File, MixFile, Raid0File};
+use crate::ssd::{FlashTimes, Ssd, SsdSpec};
+use schema::{File, MixFile, Raid0File, StateFile};
 use seekway_policy::units::SECTOR_BYTES;
 use std::num::NonZeroU32;
 use thiserror::Error;
@@ -113,7 +113,8 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// when it is built), `state` (in-order; gc: full, and garbage is being
 /// collected), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
 /// `read_latency_us`, `write_latency_us`, `write_buffer_kib`,
-/// `capacity_sectors`, `queue_depth`. For arrays: `members`, `chunk_kib`,
+/// `capacity_sectors`, `queue_depth`, `separate_paths`, `program_spread_us`,
+/// `seed`, `overlap`, `write_place` (idlest, home). For arrays: `members`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
@@ -217,6 +218,15 @@ impl Profile {
             // Every way to a `Profile` goes through `check`, which builds the same.
             Err(error) => unreachable!("a checked profile does not build: {error}"),
         }
+    }
+
+    /// A new device for a test of [`crate::published`].
+    pub fn build_for(&self, begin: Begin) -> Box<dyn DeviceModel> {
+        let mut profile = self.clone();
+        if let (Begin::InOrder, Some(ssd)) = (begin, &mut profile.file.ssd) {
+            ssd.state = StateFile::InOrder;
+        }
+        profile.build()
     }
 
     /// The drive itself, for tests and tools that look inside; `None` for a linear device.
@@ -364,7 +374,14 @@ fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
         });
     };
     let member = check::ssd(ssd)?;
-    let members = (0..spec.members).map(|_| Ssd::new(member)).collect();
+    // Each member's programs vary in their own way.
+    let seeded = |number| FlashTimes {
+        seed: member.flash.seed.wrapping_add(u64::from(number)),
+        ..member.flash
+    };
+    let members = (0..spec.members)
+        .map(|number| Ssd::new(SsdSpec { flash: seeded(number), ..member }))
+        .collect();
     Ok(Box::new(Raid0::new(spec, members)))
 }
 
@@ -415,6 +432,18 @@ mod tests {
         assert_eq!(derived.build_ssd().unwrap().spec(), original.build_ssd().unwrap().spec());
         // The maker's figures are the original's.
         assert!(derived.published().is_none() && original.published().is_some());
+    }
+
+    #[test]
+    fn keys_with_their_defaults_are_no_keys() {
+        for name in ["intel-320", "samsung-970-pro-gc"] {
+            let spelt = load(&format!(
+                "{name}:separate_paths=false,program_spread_us=0,seed=0,overlap=true,\
+                 write_place=idlest"
+            ));
+            let plain = load(name).unwrap().build_ssd().unwrap().spec();
+            assert_eq!(spelt.unwrap().build_ssd().unwrap().spec(), plain);
+        }
     }
 
     #[test]
@@ -481,6 +510,12 @@ mod tests {
         let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'linear-15k4'\n\
                        [derived.published]\nrandom_queue_depth = 1\nspan_gib = 1.0\nhost_us = 0.0\n";
         assert!(error(derived).contains("derived.published: expected derived.from to be a solid"));
+        assert!(error("intel-320:seed=3").contains("expected 0, or ssd.program_spread_us above 0"));
+        assert!(
+            error("intel-320:program_spread_us=1501")
+                .contains("ssd.program_spread_us: expected 0 to 1500, found 1501")
+        );
+        assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));
         assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
         assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));

@@ -83,15 +83,24 @@ impl Figure {
     }
 }
 
+/// How the drive of a test begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// As its profile says.
+    AsStated,
+    /// The same, but its data lie in order: makers write a drive in order before sequential tests.
+    InOrder,
+}
+
 /// Runs every test on a new drive from `build`.
-pub fn run(published: &Published, build: impl Fn() -> Box<dyn DeviceModel>) -> Vec<Figure> {
+pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>) -> Vec<Figure> {
     let p = published;
     let mut figures = Vec::new();
     for (op, word, figure) in
         [(Op::Read, "read", p.sequential_read_mb_s), (Op::Write, "write", p.sequential_write_mb_s)]
     {
         let test = Test { op, sectors: SEQUENTIAL_SECTORS, depth: SEQUENTIAL_DEPTH, span: None };
-        let rate = test.rate(&mut *build(), p.host_ns);
+        let rate = test.rate(&mut *build(Begin::InOrder), p.host_ns);
         figures.push(Figure {
             test: format!("sequential {word} 128 KiB, depth {SEQUENTIAL_DEPTH}"),
             unit: "MB/s",
@@ -112,13 +121,13 @@ pub fn run(published: &Published, build: impl Fn() -> Box<dyn DeviceModel>) -> V
             test: format!("random {word} 4 KiB, depth {depth}"),
             unit: "IOPS",
             published: figure,
-            model: test.rate(&mut *build(), p.host_ns),
+            model: test.rate(&mut *build(Begin::AsStated), p.host_ns),
             error_min: -ERROR_MAX,
             error_max: ERROR_MAX,
         });
     }
     for mix in &p.mixes {
-        figures.extend(mix.run(&mut *build(), p.span_sectors, p.host_ns));
+        figures.extend(mix.run(&mut *build(Begin::AsStated), p.span_sectors, p.host_ns));
     }
     figures
 }

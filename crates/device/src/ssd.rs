@@ -20,22 +20,24 @@
 //! several planes of a die, garbage collection in idle time.
 //!
 //! Files: `ftl` which data lies where, `holes` where on an aged drive, `flash` dies and channels, `buffer` what
-//! waits to be programmed, `lane` one bus; this one, the way of a command.
+//! waits to be programmed, `lane` one bus, `writes` the way of a write; this one, that of all other
+//! commands.
 
 mod buffer;
 mod flash;
 mod ftl;
 mod holes;
 mod lane;
+mod writes;
 
 pub use flash::FlashTimes;
 pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
-use buffer::{Buffer, Pending};
+use buffer::Buffer;
 use flash::{Flash, transfer_ns};
-use ftl::{Ftl, Place, Work};
+use ftl::{Ftl, Place};
 use lane::Lane;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -70,6 +72,21 @@ pub struct SsdSpec {
     pub buffer_units: u32,
     /// Commands that the drive takes at once, at least 1.
     pub queue_depth: u32,
+    /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
+    pub separate_paths: bool,
+    pub write_place: WritePlace,
+}
+
+/// Which die a page is programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WritePlace {
+    /// The one whose array is free first; equals take turns.
+    #[default]
+    Idlest,
+    /// The one that the address of the page's first unit names, as data in order lies: static
+    /// allocation, as in MQSim. If that is full of valid data, the idlest one that is not. Such a
+    /// page is reserved when it is put together, so that a busy die holds up no other.
+    Home,
 }
 
 /// A page that a command reads; where nothing was ever written, the place that
@@ -100,8 +117,9 @@ pub struct Ssd {
     buffer: Buffer,
     /// To the host, and from it; without full duplex the first carries both.
     links: [Lane; 2],
-    /// When the controller has taken every command that came so far.
-    controller_ns: u64,
+    /// When the controller has taken every command that came so far: reads, and all else;
+    /// without separate paths the first has both.
+    controllers_ns: [u64; 2],
     /// Up to here the background is worked out: nothing is reserved before.
     past_ns: u64,
     /// When the last program that began will be done.
@@ -122,7 +140,7 @@ impl Ssd {
             flash: Flash::new(spec.flash, spec.channels, spec.layout.dies, page_bytes),
             buffer: Buffer::new(spec.buffer_units),
             links: [Lane::default(), Lane::default()],
-            controller_ns: 0,
+            controllers_ns: [0; 2],
             past_ns: 0,
             programmed_ns: 0,
             in_flight: InFlight::new(spec.queue_depth),
@@ -152,10 +170,18 @@ impl Ssd {
         }
     }
 
-    /// The controller takes a command; when it has.
-    fn command(&mut self, now_ns: u64, length_ns: u64) -> u64 {
-        self.controller_ns = self.controller_ns.max(now_ns) + length_ns;
-        self.controller_ns
+    /// The controller takes a read; when it has.
+    fn read_command(&mut self, now_ns: u64) -> u64 {
+        let taken = self.controllers_ns[0].max(now_ns) + self.spec.read_command_ns;
+        self.controllers_ns[0] = taken;
+        taken
+    }
+
+    /// The controller takes a command that is no read; when it has.
+    fn write_command(&mut self, now_ns: u64) -> u64 {
+        let controller_ns = &mut self.controllers_ns[usize::from(self.spec.separate_paths)];
+        *controller_ns = (*controller_ns).max(now_ns) + self.spec.write_command_ns;
+        *controller_ns
     }
 
     /// The units that [start, end) touches, each with its sectors [from, to).
@@ -183,7 +209,7 @@ impl Ssd {
 
     fn read(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         self.counts.reads += 1;
-        let command = self.command(now_ns, self.spec.read_command_ns);
+        let command = self.read_command(now_ns);
         let ready = command + self.spec.read_latency_ns;
         let mut done = ready;
         // The page whose units are being gathered, and how many of its sectors.
@@ -226,151 +252,6 @@ impl Ssd {
         self.send(loaded, sectors)
     }
 
-    fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
-        self.counts.writes += 1;
-        self.counts.written_bytes += (end - start) * SECTOR_BYTES;
-        let mut ready = self.command(now_ns, self.spec.write_command_ns);
-        for (unit, from, to) in self.units(start, end) {
-            ready = self.write_unit(ready, unit, from, to);
-        }
-        ready + self.spec.write_latency_ns
-    }
-
-    /// Takes part of a unit into the buffer; when it is there.
-    fn write_unit(&mut self, ready_ns: u64, unit: u32, from: u32, to: u32) -> u64 {
-        let sectors = u64::from(to - from);
-        if let Place::Buffered(ticket) = self.ftl.place(unit) {
-            let arrived = self.fetch(ready_ns, sectors);
-            if let Some(waiting) = self.buffer.get_mut(ticket) {
-                self.counts.write_hits += 1;
-                waiting.ready_ns = waiting.ready_ns.max(arrived);
-                // Sectors between the two runs count as written only when the rest was
-                // read; close enough, and the unit stays one program either way.
-                if from <= waiting.to && waiting.from <= to {
-                    waiting.from = waiting.from.min(from);
-                    waiting.to = waiting.to.max(to);
-                }
-            }
-            return arrived;
-        }
-        let admitted = self.wait_for_room(ready_ns);
-        let arrived = self.fetch(admitted, sectors);
-        let rest = self.ftl.buffer(unit, self.buffer.ticket());
-        self.buffer.push(Pending { unit: Some(unit), from, to, rest, ready_ns: arrived });
-        arrived
-    }
-
-    /// When the buffer has room for a unit, from `ready_ns` on.
-    fn wait_for_room(&mut self, ready_ns: u64) -> u64 {
-        let mut at = ready_ns;
-        self.buffer.release(at);
-        while self.buffer.is_full() {
-            let end = match self.buffer.next_end() {
-                Some(end) => {
-                    self.drain(end);
-                    self.buffer.next_end().unwrap_or(end)
-                }
-                None => {
-                    // All of it waits: a page goes out now, whole or not.
-                    if !self.program_page(u64::MAX) {
-                        break;
-                    }
-                    continue;
-                }
-            };
-            at = at.max(end);
-            self.buffer.release(at);
-        }
-        if at > ready_ns {
-            self.counts.stalls += 1;
-            self.counts.stall_ns += at - ready_ns;
-        }
-        at
-    }
-
-    /// Begins every program that begins before `until_ns`.
-    fn drain(&mut self, until_ns: u64) {
-        let page_units = self.spec.layout.page_units as usize;
-        let unit_sectors = self.spec.unit_sectors;
-        while self.buffer.queued() >= page_units {
-            let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == unit_sectors;
-            let due = self.buffer.is_pressed() || self.buffer.front(page_units).all(whole);
-            if !due || !self.program_page(until_ns) {
-                break;
-            }
-        }
-    }
-
-    /// Programs a page of what has waited longest, or the little that there is,
-    /// if that begins before `until_ns`.
-    fn program_page(&mut self, until_ns: u64) -> bool {
-        let count = self.spec.layout.page_units as usize;
-        let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
-        let Some(ready) = ready.map(|ready| ready.max(self.past_ns)) else { return false };
-        let mut full = Vec::new();
-        let die = loop {
-            let Some(die) = self.flash.idlest(&full) else { return false };
-            if self.flash.program_begin(ready, die) >= until_ns {
-                return false;
-            }
-            let mut work = Work::default();
-            let room = self.ftl.make_room(die, &mut work);
-            self.flash.collect(self.past_ns, die, work);
-            if room {
-                break die;
-            }
-            // Nothing to gain there: all its blocks are full of valid data.
-            full.push(die);
-        };
-        self.flash.next_turn(die);
-        let (units, ready) = self.take_page(ready);
-        // The buffer keeps `page` as scratch space.
-        let page = std::mem::take(&mut self.page);
-        if page.is_empty() {
-            self.buffer.program(ready, units);
-        } else {
-            let mut work = Work::default();
-            if let Some(number) = self.ftl.program(die, &page, &mut work) {
-                let begin = self.flash.program_begin(ready, die);
-                let end = self.flash.program(self.past_ns, begin, die, number);
-                self.programmed_ns = self.programmed_ns.max(end);
-                self.buffer.program(end, units);
-                self.flash.collect(self.past_ns, die, work);
-            }
-        }
-        self.page = page;
-        true
-    }
-
-    /// Takes a page's worth of units from the buffer into `page`, discarded
-    /// ones left out, and reads what completes those that were written in part.
-    /// How many were taken, and when all is there.
-    fn take_page(&mut self, ready_ns: u64) -> (u32, u64) {
-        self.page.clear();
-        let (mut units, mut ready) = (0, ready_ns);
-        while units < self.spec.layout.page_units {
-            let Some(pending) = self.buffer.pop() else { break };
-            units += 1;
-            let Some(unit) = pending.unit else { continue };
-            self.page.push(unit);
-            let missing = self.spec.unit_sectors - (pending.to - pending.from);
-            if let Some(at) = pending.rest.filter(|_| missing > 0) {
-                self.counts.rest_reads += 1;
-                let from = self.ftl.layout.die_of(at);
-                let bytes = u64::from(missing) * SECTOR_BYTES;
-                ready = ready.max(self.flash.read(self.past_ns, ready_ns, from, bytes));
-            }
-        }
-        (units, ready)
-    }
-
-    /// Everything in the buffer reaches the flash; when it has.
-    fn flush(&mut self, now_ns: u64) -> u64 {
-        let ready = self.command(now_ns, self.spec.write_command_ns);
-        while self.program_page(u64::MAX) {}
-        ready.max(self.programmed_ns) + self.spec.write_latency_ns
-    }
-
     /// Units that lie wholly in [start, end) hold nothing any more.
     fn discard(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
         let whole = self.spec.unit_sectors;
@@ -387,7 +268,7 @@ impl Ssd {
             }
             self.ftl.discard(unit);
         }
-        self.command(now_ns, self.spec.write_command_ns) + self.spec.write_latency_ns
+        self.write_command(now_ns) + self.spec.write_latency_ns
     }
 }
 

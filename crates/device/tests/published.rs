@@ -10,7 +10,7 @@ fn every_published_figure_is_met_within_the_tolerance() {
         let profile = profile::load(name).unwrap();
         let Some(figures) = profile.published() else { continue };
         assert!(figures.span_sectors * SECTOR_BYTES > 7_000_000_000, "{name}");
-        for figure in published::run(&figures, || profile.build()) {
+        for figure in published::run(&figures, |begin| profile.build_for(begin)) {
             assert!(figure.holds(), "{name}: {figure:?}, error {:?}", figure.error());
             checked += u32::from(figure.published.is_some());
         }
@@ -22,7 +22,7 @@ fn every_published_figure_is_met_within_the_tolerance() {
 fn a_figure_that_is_off_is_told() {
     // Slower flash: half of what is published for writes, a little less for reads.
     let profile = profile::load("intel-320:program_us=3500").unwrap();
-    let figures = published::run(&profile.published().unwrap(), || profile.build());
+    let figures = published::run(&profile.published().unwrap(), |begin| profile.build_for(begin));
     let off: Vec<&str> = figures.iter().filter(|f| !f.holds()).map(|f| f.test.as_str()).collect();
     assert_eq!(off, ["sequential write 128 KiB, depth 32", "random write 4 KiB, depth 32"]);
 }

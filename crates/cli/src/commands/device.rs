@@ -118,19 +118,20 @@ fn validate_published(args: &ValidateArgs) -> Result<Verdict> {
             args.profile
         );
     };
-    let figures: Vec<PublishedFigure> = published::run(&published, || profile.build())
-        .into_iter()
-        .map(|figure| PublishedFigure {
-            error: figure.error(),
-            holds: figure.holds(),
-            error_min: figure.error_min,
-            error_max: figure.error_max,
-            test: figure.test,
-            unit: figure.unit,
-            published: figure.published,
-            model: figure.model,
-        })
-        .collect();
+    let figures: Vec<PublishedFigure> =
+        published::run(&published, |begin| profile.build_for(begin))
+            .into_iter()
+            .map(|figure| PublishedFigure {
+                error: figure.error(),
+                holds: figure.holds(),
+                error_min: figure.error_min,
+                error_max: figure.error_max,
+                test: figure.test,
+                unit: figure.unit,
+                published: figure.published,
+                model: figure.model,
+            })
+            .collect();
     let json = PublishedReport {
         profile: &args.profile,
         error_max: published::ERROR_MAX,

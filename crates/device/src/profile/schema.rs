@@ -25,6 +25,10 @@ fn one() -> u32 {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -96,6 +100,21 @@ pub(super) struct SsdFile {
     pub write_latency_us: f64,
     pub write_buffer_kib: u32,
     pub queue_depth: u32,
+    /// Reads have a controller to themselves. Absent: not.
+    #[serde(default)]
+    pub separate_paths: bool,
+    /// A program takes `program_us` and at most so much more or less. Absent: 0.
+    #[serde(default)]
+    pub program_spread_us: f64,
+    /// Where the sequence of these differences begins. Absent: 0.
+    #[serde(default)]
+    pub seed: u64,
+    /// A die's register sends or takes a page while its array works. Absent: it does.
+    #[serde(default = "yes")]
+    pub overlap: bool,
+    /// Which die a page is programmed to. Absent: the idlest.
+    #[serde(default)]
+    pub write_place: WritePlaceFile,
     pub published: Option<PublishedFile>,
 }
 
@@ -307,6 +326,16 @@ pub(super) enum StateFile {
     #[default]
     InOrder,
     Gc,
+}
+
+/// Which die a page of a solid-state drive is programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum WritePlaceFile {
+    #[default]
+    Idlest,
+    Home,
 }
 
 #[derive(Clone, Copy, Deserialize)]

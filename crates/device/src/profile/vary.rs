@@ -24,6 +24,8 @@ const REPLACEMENTS: &[(&str, ReplacementFile)] =
 const ON_HITS: &[(&str, OnHitFile)] =
     &[("consume", OnHitFile::Consume), ("extend", OnHitFile::Extend), ("keep", OnHitFile::Keep)];
 const STATES: &[(&str, StateFile)] = &[("in-order", StateFile::InOrder), ("gc", StateFile::Gc)];
+const WRITE_PLACES: &[(&str, WritePlaceFile)] =
+    &[("idlest", WritePlaceFile::Idlest), ("home", WritePlaceFile::Home)];
 const ORDERS: &[(&str, OrderFile)] = &[("fcfs", OrderFile::Fcfs), ("sptf", OrderFile::Sptf)];
 
 const COUNT: &str = "a whole number";
@@ -129,9 +131,15 @@ fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
         "write_buffer_kib" => set(&mut s.write_buffer_kib, value, COUNT),
         "capacity_sectors" => set(&mut s.capacity_sectors, value, COUNT),
         "queue_depth" => set(&mut s.queue_depth, value, COUNT),
+        "separate_paths" => set(&mut s.separate_paths, value, SWITCH),
+        "program_spread_us" => set(&mut s.program_spread_us, value, US),
+        "seed" => set(&mut s.seed, value, COUNT),
+        "overlap" => set(&mut s.overlap, value, SWITCH),
+        "write_place" => choose(&mut s.write_place, value, WRITE_PLACES),
         _ => Err("one of channels, dies_per_channel, spare, filled, state, read_us, program_us, \
                   erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
-                  capacity_sectors, queue_depth"
+                  capacity_sectors, queue_depth, separate_paths, program_spread_us, seed, overlap, \
+                  write_place"
             .to_owned()),
     }
 }

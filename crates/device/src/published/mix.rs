@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_loop_of_one_kind_is_as_fast_as_the_plain_test() {
         let published = profile::load("intel-320").unwrap().published().unwrap();
-        let plain = super::super::run(&published, || profile::load("intel-320").unwrap().build());
+        let plain = super::super::run(&published, |_| profile::load("intel-320").unwrap().build());
         for (reads, plain) in [(1.0, &plain[2]), (0.0, &plain[3])] {
             let looped = measure(&Mix { depth: 32, reads, ..mix() }, "intel-320");
             assert!((looped.iops / plain.model - 1.0).abs() < 0.02, "{} {plain:?}", looped.iops);

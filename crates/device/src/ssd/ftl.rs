@@ -71,6 +71,11 @@ impl Layout {
         self.die_start(die) + row * self.page_units + slot
     }
 
+    /// The die that holds unit `unit` as laid out in order.
+    pub(super) fn home_die(&self, unit: u32) -> u32 {
+        unit / self.page_units % self.dies
+    }
+
     /// The logical unit that physical unit `at` holds as laid out in order.
     fn unit_in_order(&self, at: u32) -> u64 {
         let (die, inner) = (at / self.die_units(), at % self.die_units());

@@ -19,8 +19,11 @@ fn spec() -> SsdSpec {
         flash: FlashTimes {
             read_ns: 50_000,
             program_ns: 600_000,
+            program_spread_ns: 0,
+            seed: 0,
             erase_ns: 2_000_000,
             channel_mb_s: 100,
+            overlap: true,
         },
         host_mb_s: 400,
         full_duplex: false,
@@ -30,6 +33,8 @@ fn spec() -> SsdSpec {
         write_latency_ns: 5_000,
         buffer_units: 8,
         queue_depth: 32,
+        separate_paths: false,
+        write_place: WritePlace::Idlest,
     }
 }
 
@@ -214,4 +219,57 @@ fn a_link_for_each_way_lets_reads_and_writes_pass() {
     assert_eq!(both[0], one[0]);
     // 409.6 µs a transfer: the read's begins behind the write's.
     assert_eq!(one[1] - both[1], 2_000 + 409_600 - (2_000 + 11_000 + 50_000 + CHANNEL));
+}
+
+#[test]
+fn a_read_does_not_wait_for_write_commands_on_a_path_of_its_own() {
+    let done = |separate_paths| {
+        let spec = SsdSpec { separate_paths, write_command_ns: 100_000, ..spec() };
+        let mut commands = vec![write(0, 512, 8); 20];
+        commands.push(read(0, 0, 8));
+        let commands: Vec<Request> = (0..)
+            .zip(commands)
+            .map(|(id, c)| request(id, c.op, c.extent.start().get(), 8))
+            .collect();
+        all(&mut Ssd::new(spec), &commands)[20]
+    };
+    let alone = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!((done(true), done(false)), (alone, 2_000_000 + alone));
+}
+
+#[test]
+fn a_die_without_overlap_does_one_thing_at_a_time() {
+    let flash = FlashTimes { overlap: false, ..spec().flash };
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    // Two reads of one die: the second begins when the first is out.
+    let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
+    let done = all(&mut ssd, &[read(0, 0, 8), read(1, 32, 8)]);
+    assert_eq!(done, [first, first + 50_000 + CHANNEL]);
+    // A program's page is sent when the die is free: 400 writes take so much longer.
+    let time = |overlap| {
+        let flash = FlashTimes { overlap, ..spec().flash };
+        let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
+        let t = (0..400_u64).fold(0, |t, i| serve_one(&mut ssd, t, &write(0, 8 * i, 8)));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    let each = (time(false) - time(true)) as f64 / 100.0;
+    assert!((each / CHANNEL as f64 - 1.0).abs() < 0.05, "{each}");
+}
+
+#[test]
+fn a_page_goes_home_where_addresses_decide() {
+    let time = |write_place, lbas: [u64; 4]| {
+        let mut ssd = Ssd::new(SsdSpec { write_place, ..spec() });
+        let t = lbas.iter().fold(0, |t, &lba| serve_one(&mut ssd, t, &write(0, lba, 8)));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    // Four pages whose addresses all name die 0: one program after the other.
+    let [home, idlest] = [WritePlace::Home, WritePlace::Idlest]
+        .map(|write_place| time(write_place, [0, 32, 64, 96]));
+    assert!(home > 2_400_000, "{home}");
+    assert!(idlest < 800_000, "{idlest}");
+    // One for each die: it is the same.
+    let [home, idlest] =
+        [WritePlace::Home, WritePlace::Idlest].map(|place| time(place, [0, 8, 16, 24]));
+    assert_eq!(home, idlest);
 }
