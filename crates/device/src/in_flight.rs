@@ -1,6 +1,7 @@
 //! Commands on a device: that they lie inside it, and when they are done where that is known
-//! as they come.
+//! as they come. A command may stay behind work that moves ([`Behind`]), and then moves with it.
 
+use crate::ssd::Moved;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::units::Instant;
 use std::cmp::Reverse;
@@ -13,11 +14,21 @@ pub(crate) fn assert_inside(command: &Request, capacity: u64) {
     assert!(is_inside, "command {extent} ends past the device's {capacity} sectors");
 }
 
+/// Programs that a command is done after, by their numbers, and how long after each at least.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Behind {
+    pub first_job: u64,
+    pub last_job: u64,
+    pub tail_ns: u64,
+}
+
 /// By time of completion, then in the order in which they came.
 pub(crate) struct InFlight {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     queue_depth: u32,
     submitted: u64,
+    /// Commands that may still move: their number, and on which drive they are behind what.
+    waiting: Vec<(u64, usize, Behind)>,
 }
 
 impl InFlight {
@@ -26,6 +37,7 @@ impl InFlight {
             heap: BinaryHeap::with_capacity(queue_depth as usize),
             queue_depth,
             submitted: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -42,11 +54,38 @@ impl InFlight {
     }
 
     pub(crate) fn pop(&mut self, now: Instant) -> Option<RequestId> {
-        let &Reverse((done, _, slot)) = self.heap.peek()?;
+        let &Reverse((done, number, slot)) = self.heap.peek()?;
         if done > now.as_nanos() {
             return None;
         }
         self.heap.pop();
+        if !self.waiting.is_empty() {
+            self.waiting.retain(|&(waiting, ..)| waiting != number);
+        }
         Some(RequestId::new(slot as u32))
+    }
+
+    /// The command that entered last is done after programs of `drive`.
+    pub(crate) fn stays_behind(&mut self, drive: usize, behind: Behind) {
+        self.waiting.push((self.submitted - 1, drive, behind));
+    }
+
+    /// Programs of `drive` end later than they were to: so do the commands behind them. None of
+    /// these was due, because no program that has ended moves.
+    pub(crate) fn follow(&mut self, drive: usize, moved: &[Moved]) {
+        if moved.is_empty() || self.waiting.is_empty() {
+            return;
+        }
+        let mut commands = std::mem::take(&mut self.heap).into_vec();
+        for &(number, _, behind) in self.waiting.iter().filter(|&&(_, on, _)| on == drive) {
+            let jobs = behind.first_job..=behind.last_job;
+            let ends = moved.iter().filter(|moved| jobs.contains(&moved.job));
+            let Some(last_ns) = ends.map(|moved| moved.to_ns).max() else { continue };
+            let command = commands.iter_mut().find(|command| command.0.1 == number);
+            if let Some(Reverse((done_ns, ..))) = command {
+                *done_ns = (*done_ns).max(last_ns + behind.tail_ns);
+            }
+        }
+        self.heap = commands.into();
     }
 }

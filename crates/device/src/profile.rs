@@ -119,7 +119,10 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// collected), `read_us`, `program_us`, `erase_us`, `host_mb_s`,
 /// `read_latency_us`, `write_latency_us`, `write_buffer_kib`,
 /// `capacity_sectors`, `queue_depth`, `separate_paths`, `program_spread_us`,
-/// `seed`, `overlap`, `write_place` (idlest, home). For arrays: `members`, `chunk_kib`,
+/// `seed`, `overlap`, `planes`, `write_place` (idlest, home), `reads_first`,
+/// `program_suspends`, `program_suspend_us`, `program_resume_us`,
+/// `program_keep_us`, `erase_suspends`, `erase_suspend_us`, `erase_resume_us`,
+/// `erase_keep_us`, `resume_min_us`. For arrays: `members`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
@@ -444,7 +447,9 @@ mod tests {
         for name in ["intel-320", "samsung-970-pro-gc"] {
             let spelt = load(&format!(
                 "{name}:separate_paths=false,program_spread_us=0,seed=0,overlap=true,\
-                 write_place=idlest"
+                 planes=1,write_place=idlest,reads_first=0,program_suspends=0,program_suspend_us=0,\
+                 program_resume_us=0,program_keep_us=0,erase_suspends=0,erase_suspend_us=0,\
+                 erase_resume_us=0,erase_keep_us=0,resume_min_us=0"
             ));
             let plain = load(name).unwrap().build_ssd().unwrap().spec();
             assert_eq!(spelt.unwrap().build_ssd().unwrap().spec(), plain);
@@ -520,6 +525,28 @@ mod tests {
             error("intel-320:program_spread_us=1501")
                 .contains("ssd.program_spread_us: expected 0 to 1500, found 1501")
         );
+        assert!(error("intel-320:planes=17").contains("ssd.planes: expected 1 to 16, found 17"));
+        let text = include_str!("../profiles/intel-320.toml");
+        let long = text.replacen("block_pages = 256", "planes = 2\nblock_pages = 9000", 1);
+        assert!(error(&long).contains("ssd.block_pages: expected 1 to 8192"), "{}", error(&long));
+        assert!(error("intel-320:program_suspends=1").contains(
+            "ssd.reads_first: expected above 0 with ssd.program_suspends or ssd.erase_suspends \
+                 above 0, found 0"
+        ));
+        assert!(
+            error("intel-320:erase_suspends=1001,reads_first=1")
+                .contains("ssd.erase_suspends: expected 0 to 1000, found 1001")
+        );
+        assert!(
+            error("intel-320:program_keep_us=5").contains(
+                "ssd.program_keep_us: expected 0, or ssd.program_suspends above 0, found 5"
+            )
+        );
+        assert!(
+            error("intel-320:reads_first=1,erase_suspends=1,resume_min_us=5")
+                .contains("ssd.resume_min_us: expected 0, or ssd.program_suspends or")
+        );
+        assert!(error("intel-320:reads_first=1.1").contains("ssd.reads_first: expected 0 to 1"));
         assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
         assert!(error("intel-320:state=old").contains("expected in-order or gc"));
         assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));

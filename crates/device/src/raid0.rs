@@ -70,15 +70,22 @@ impl DeviceModel for Raid0 {
         assert_inside(command, self.capacity);
         let now_ns = now.as_nanos();
         let mut done_ns = now_ns;
+        let mut behind = Vec::new();
         for member in 0..self.members.len() {
             let (from, to) = self.part(member as u64, start, end);
             // A flush has no place: it goes to all.
             if from < to || command.op == Op::Flush {
                 self.parts += 1;
-                done_ns = done_ns.max(self.members[member].accept(now_ns, command.op, from, to));
+                let drive = &mut self.members[member];
+                done_ns = done_ns.max(drive.accept(now_ns, command.op, from, to));
+                behind.extend(drive.behind().map(|behind| (member, behind)));
+                self.in_flight.follow(member, drive.moved());
             }
         }
         self.in_flight.enter(done_ns, command.id);
+        for (member, behind) in behind {
+            self.in_flight.stays_behind(member, behind);
+        }
     }
 
     fn next_completion(&self) -> Option<Instant> {

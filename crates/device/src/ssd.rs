@@ -28,15 +28,18 @@ mod flash;
 mod ftl;
 mod holes;
 mod lane;
+mod tasks;
 mod writes;
 
 pub use flash::FlashTimes;
 pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
+pub(crate) use tasks::Moved;
+pub use tasks::{ReadRules, Suspension};
 
 use crate::DeviceModel;
-use crate::in_flight::{InFlight, assert_inside};
+use crate::in_flight::{Behind, InFlight, assert_inside};
 use buffer::Buffer;
-use flash::{Flash, transfer_ns};
+use flash::{Flash, Turn, transfer_ns};
 use ftl::{Ftl, Place};
 use lane::Lane;
 use seekway_policy::request::{Op, Request, RequestId};
@@ -75,6 +78,8 @@ pub struct SsdSpec {
     /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
     pub separate_paths: bool,
     pub write_place: WritePlace,
+    /// What reads may do to programs and erases.
+    pub rules: ReadRules,
 }
 
 /// Which die a page is programmed to.
@@ -125,6 +130,8 @@ pub struct Ssd {
     /// When the last program that began will be done.
     programmed_ns: u64,
     in_flight: InFlight,
+    /// Programs that the last command waits for, if their end may still move.
+    behind: Option<Behind>,
     /// Units of the page that is being put together.
     page: Vec<u32>,
     counts: Counts,
@@ -137,13 +144,14 @@ impl Ssd {
         let page_bytes = unit_bytes * u64::from(spec.layout.page_units);
         Ssd {
             ftl: Ftl::new(spec.layout),
-            flash: Flash::new(spec.flash, spec.channels, spec.layout.dies, page_bytes),
+            flash: Flash::new(&spec, page_bytes),
             buffer: Buffer::new(spec.buffer_units),
             links: [Lane::default(), Lane::default()],
             controllers_ns: [0; 2],
             past_ns: 0,
             programmed_ns: 0,
             in_flight: InFlight::new(spec.queue_depth),
+            behind: None,
             page: Vec::with_capacity(spec.layout.page_units as usize),
             counts: Counts::default(),
             spec,
@@ -157,17 +165,35 @@ impl Ssd {
     }
 
     /// Takes a command on sectors [start, end), which are on the drive; says
-    /// when it is done. Whether the queue has room is the caller's business.
+    /// when it is done, as things are: [`Ssd::behind`] and [`Ssd::moved`] say what may change
+    /// that. Whether the queue has room is the caller's business.
     pub(crate) fn accept(&mut self, now_ns: u64, op: Op, start: u64, end: u64) -> u64 {
+        self.behind = None;
+        self.flash.moved.clear();
         self.drain(now_ns);
         self.past_ns = self.past_ns.max(now_ns);
         self.buffer.release(now_ns);
-        match op {
+        let done_ns = match op {
             Op::Read => self.read(now_ns, start, end),
             Op::Write | Op::WriteZeroes => self.write(now_ns, start, end),
             Op::Flush => self.flush(now_ns),
             Op::Discard => self.discard(now_ns, start, end),
+        };
+        if let Some(last_ns) = self.flash.moved.iter().map(|moved| moved.to_ns).max() {
+            self.programmed_ns = self.programmed_ns.max(last_ns);
+            self.buffer.follow(&self.flash.moved);
         }
+        done_ns
+    }
+
+    /// What the last command waits for, if that may still move.
+    pub(crate) fn behind(&self) -> Option<Behind> {
+        self.behind
+    }
+
+    /// Programs that the last command has moved.
+    pub(crate) fn moved(&self) -> &[Moved] {
+        &self.flash.moved
     }
 
     /// The controller takes a read; when it has.
@@ -248,7 +274,10 @@ impl Ssd {
             return self.send(ready_ns, sectors);
         }
         self.counts.flash_reads += 1;
-        let loaded = self.flash.read(self.past_ns, ready_ns, die, sectors * SECTOR_BYTES);
+        let bytes = sectors * SECTOR_BYTES;
+        let is_first = self.buffer.held() < self.spec.rules.first_below_units;
+        let turn = if is_first { Turn::First } else { Turn::Last };
+        let loaded = self.flash.read(self.past_ns, ready_ns, die, page.number, bytes, turn);
         self.send(loaded, sectors)
     }
 
@@ -287,7 +316,11 @@ impl DeviceModel for Ssd {
         assert_inside(command, self.spec.capacity);
         let now_ns = now.as_nanos();
         let done_ns = self.accept(now_ns, command.op, start, end);
+        self.in_flight.follow(0, &self.flash.moved);
         self.in_flight.enter(done_ns, command.id);
+        if let Some(behind) = self.behind {
+            self.in_flight.stays_behind(0, behind);
+        }
     }
 
     fn next_completion(&self) -> Option<Instant> {
@@ -303,7 +336,8 @@ impl DeviceModel for Ssd {
     /// reads for units written in part; `stalls` and `stall_ms` waits for room
     /// in the buffer; `gc_pages` pages read by garbage collection;
     /// `write_amplification` units programmed to units that left the buffer
-    /// (1 while nothing was programmed).
+    /// (1 while nothing was programmed). Where reads may go before programs,
+    /// `program_suspensions` and `erase_suspensions` count what they suspended.
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         let (c, f) = (&self.counts, &self.ftl.counts);
         let programmed = f.host + f.padding + f.collected;
@@ -322,6 +356,11 @@ impl DeviceModel for Ssd {
         sink("gc_pages", f.pages_collected as f64);
         sink("erases", f.erases as f64);
         sink("write_amplification", amplification);
+        if self.flash.is_movable() {
+            let [programs, erases] = self.flash.suspensions;
+            sink("program_suspensions", programs as f64);
+            sink("erase_suspensions", erases as f64);
+        }
     }
 }
 

@@ -112,9 +112,40 @@ pub(super) struct SsdFile {
     /// A die's register sends or takes a page while its array works. Absent: it does.
     #[serde(default = "yes")]
     pub overlap: bool,
+    /// Planes of a die: so many pages are read, programmed or erased in one go. Absent: 1.
+    #[serde(default = "one")]
+    pub planes: u32,
     /// Which die a page is programmed to. Absent: the idlest.
     #[serde(default)]
     pub write_place: WritePlaceFile,
+    /// While less than this share of the write buffer is full, reads go before what has not
+    /// begun: 0 never, 1 always. Absent: 0.
+    #[serde(default)]
+    pub reads_first: f64,
+    /// How often one program may be suspended for reads. Absent: 0.
+    #[serde(default)]
+    pub program_suspends: u32,
+    /// From the wish to suspend a program until the die is free for the read. Absent: 0.
+    #[serde(default)]
+    pub program_suspend_us: f64,
+    /// What a program's rest becomes longer by, each time. Absent: 0.
+    #[serde(default)]
+    pub program_resume_us: f64,
+    /// With no more than this left a program is not suspended. Absent: 0.
+    #[serde(default)]
+    pub program_keep_us: f64,
+    /// As of a program, of an erase.
+    #[serde(default)]
+    pub erase_suspends: u32,
+    #[serde(default)]
+    pub erase_suspend_us: f64,
+    #[serde(default)]
+    pub erase_resume_us: f64,
+    #[serde(default)]
+    pub erase_keep_us: f64,
+    /// So long what was suspended runs on before it may be again. Absent: 0.
+    #[serde(default)]
+    pub resume_min_us: f64,
     pub published: Option<PublishedFile>,
 }
 

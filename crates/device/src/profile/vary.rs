@@ -135,11 +135,24 @@ fn vary_ssd(s: &mut SsdFile, key: &str, value: &str) -> Result<(), String> {
         "program_spread_us" => set(&mut s.program_spread_us, value, US),
         "seed" => set(&mut s.seed, value, COUNT),
         "overlap" => set(&mut s.overlap, value, SWITCH),
+        "planes" => set(&mut s.planes, value, COUNT),
+        "reads_first" => set(&mut s.reads_first, value, SHARE),
+        "program_suspends" => set(&mut s.program_suspends, value, COUNT),
+        "program_suspend_us" => set(&mut s.program_suspend_us, value, US),
+        "program_resume_us" => set(&mut s.program_resume_us, value, US),
+        "program_keep_us" => set(&mut s.program_keep_us, value, US),
+        "erase_suspends" => set(&mut s.erase_suspends, value, COUNT),
+        "erase_suspend_us" => set(&mut s.erase_suspend_us, value, US),
+        "erase_resume_us" => set(&mut s.erase_resume_us, value, US),
+        "erase_keep_us" => set(&mut s.erase_keep_us, value, US),
+        "resume_min_us" => set(&mut s.resume_min_us, value, US),
         "write_place" => choose(&mut s.write_place, value, WRITE_PLACES),
         _ => Err("one of channels, dies_per_channel, spare, filled, state, read_us, program_us, \
                   erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
                   capacity_sectors, queue_depth, separate_paths, program_spread_us, seed, overlap, \
-                  write_place"
+                  planes, write_place, reads_first, program_suspends, program_suspend_us, \
+                  program_resume_us, program_keep_us, erase_suspends, erase_suspend_us, \
+                  erase_resume_us, erase_keep_us, resume_min_us"
             .to_owned()),
     }
 }

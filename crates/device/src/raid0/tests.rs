@@ -82,3 +82,28 @@ fn sequential_reads_and_writes_have_the_bandwidth_of_all_members() {
         assert!((7.5..=8.1).contains(&members), "{}: {members} members' worth", all.test);
     }
 }
+
+#[test]
+fn a_flush_of_the_array_waits_for_what_reads_suspend_on_its_members() {
+    let flushed = |reads: bool| {
+        let member = "intel-x25m-g2:reads_first=1,program_suspends=1,program_suspend_us=100";
+        let profile = profile::load(member).unwrap();
+        let all = (0..2).map(|_| profile.build_ssd().unwrap()).collect();
+        let spec = Raid0Spec { members: 2, chunk_sectors: 8, queue_depth: 8 };
+        let mut pair = Raid0::new(spec, all);
+        // To the second member's first die, the only one with work.
+        let t = serve_one(&mut pair, 0, &request(0, Op::Write, 24, 8));
+        pair.submit(Instant::from_nanos(t), &request(1, Op::Flush, 0, 1));
+        if reads {
+            pair.submit(Instant::from_nanos(t + 500_000), &read(2, 8, 8));
+            let at = pair.next_completion().unwrap();
+            assert_eq!(pair.pop_completed(at), Some(RequestId::new(2)));
+        }
+        let at = pair.next_completion().unwrap();
+        assert_eq!(pair.pop_completed(at), Some(RequestId::new(1)));
+        at.as_nanos()
+    };
+    // 100 µs to suspend, and the read itself.
+    let moved = flushed(true) - flushed(false);
+    assert!((100_000..300_000).contains(&moved), "{moved}");
+}

@@ -46,6 +46,7 @@ proptest! {
         kind in prop::sample::select(vec![
             "seagate-1tb-7200", "cheetah-15k5:queue_depth=16,queue_order=sptf", "linear-7200",
             "intel-x25m-g2", "raid0-8x-x25m-g2", "aws-gp3",
+            "intel-x25m-g2:reads_first=1,program_suspends=3,program_suspend_us=20",
         ]),
         k in 1..50_u32,
         gaps in prop::collection::vec((0..2_000_000_u64, 0..1_000_000_u64, any::<bool>()), 1..60),

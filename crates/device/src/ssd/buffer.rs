@@ -2,6 +2,7 @@
 //! the order in which they came. A unit that is written again while it waits
 //! stays where it is.
 
+use super::Moved;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -25,8 +26,8 @@ pub(super) struct Buffer {
     queue: VecDeque<Pending>,
     /// Ticket of the first in the queue; they count up and wrap.
     first: u32,
-    /// Being programmed: when that ends, and how many units it frees.
-    programming: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Being programmed: when that ends, how many units it frees, and the program's number.
+    programming: BinaryHeap<Reverse<(u64, u32, u64)>>,
     /// Units in `programming`, which still take room in the buffer.
     leaving: u32,
 }
@@ -47,7 +48,12 @@ impl Buffer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.queue.len() as u32 + self.leaving >= self.capacity
+        self.held() >= self.capacity
+    }
+
+    /// Units that take room.
+    pub(super) fn held(&self) -> u32 {
+        self.queue.len() as u32 + self.leaving
     }
 
     pub(super) fn queued(&self) -> usize {
@@ -86,20 +92,32 @@ impl Buffer {
         Some(pending)
     }
 
-    /// `units` that were taken are in the flash at `end_ns`.
-    pub(super) fn program(&mut self, end_ns: u64, units: u32) {
+    /// `units` that were taken are in the flash at `end_ns`, when program `job` ends.
+    pub(super) fn program(&mut self, end_ns: u64, units: u32, job: u64) {
         self.leaving += units;
-        self.programming.push(Reverse((end_ns, units)));
+        self.programming.push(Reverse((end_ns, units, job)));
     }
 
-    /// When the next of what is being programmed is done.
-    pub(super) fn next_end(&self) -> Option<u64> {
-        self.programming.peek().map(|&Reverse((end, _))| end)
+    /// When the next of what is being programmed is done, and the program's number.
+    pub(super) fn next_end(&self) -> Option<(u64, u64)> {
+        self.programming.peek().map(|&Reverse((end, _, job))| (end, job))
+    }
+
+    /// Programs end later than they were to. Those whose room was given away already are not
+    /// here any more: who got it follows them.
+    pub(super) fn follow(&mut self, moved: &[Moved]) {
+        let mut programming = std::mem::take(&mut self.programming).into_vec();
+        for Reverse((end_ns, _, job)) in &mut programming {
+            if let Some(moved) = moved.iter().rfind(|moved| moved.job == *job) {
+                *end_ns = moved.to_ns;
+            }
+        }
+        self.programming = programming.into();
     }
 
     /// Frees what is in the flash at `now_ns`.
     pub(super) fn release(&mut self, now_ns: u64) {
-        while let Some(&Reverse((end, units))) = self.programming.peek() {
+        while let Some(&Reverse((end, units, _))) = self.programming.peek() {
             if end > now_ns {
                 break;
             }

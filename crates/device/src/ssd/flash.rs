@@ -2,7 +2,10 @@
 //! thing at a time, and a register, so that the transfer of one page overlaps
 //! the array's work on the next.
 
+use super::SsdSpec;
+use super::ftl::Work;
 use super::lane::Lane;
+use super::tasks::{Kind, Moved, ReadRules, Task, Tasks};
 use crate::mix::mix;
 
 /// What the flash takes.
@@ -47,13 +50,43 @@ pub(super) fn transfer_ns(bytes: u64, mb_s: u64) -> u64 {
 struct Die {
     array_ns: u64,
     register_ns: u64,
-    /// The last pages programmed and when that ends: until then their data is
-    /// in the buffer too.
-    programming: [(u32, u64); 2],
+    /// The last two programs: until they end, their data is in the buffer too.
+    programming: [Programming; 2],
+    /// The row that was read last, when that begins, and when it is in the registers. Of several
+    /// planes, what is read from it before it begins is read along.
+    row: (u32, u64, u64),
+    /// Pages of a row that garbage collection has sent and not programmed.
+    copied: u32,
+    /// When the last page that a read which went first had in its register was sent.
+    sent_ns: u64,
 }
+
+/// Pages that are being programmed, from `first` on.
+#[derive(Clone, Copy, Default)]
+struct Programming {
+    first: u32,
+    pages: u32,
+    job: u64,
+    end_ns: u64,
+}
+
+/// Where a read stands among what its die has to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Before all that has not begun.
+    First,
+    /// Behind all that is reserved.
+    Last,
+    /// Behind all that is reserved, and reads that go first go before it.
+    Background,
+}
+
+/// No row of a die.
+const NO_ROW: (u32, u64, u64) = (u32::MAX, 0, 0);
 
 pub(super) struct Flash {
     times: FlashTimes,
+    planes: u32,
     page_bytes: u64,
     /// Time of a page on a channel.
     page_ns: u64,
@@ -61,38 +94,152 @@ pub(super) struct Flash {
     dies: Vec<Die>,
     /// Where the search for an idle die begins, so that equals take turns.
     turn: u32,
-    /// Programs so far.
+    /// Programs so far; each has its number.
     programs: u64,
+    rules: ReadRules,
+    /// Of each die, if reads may go before them; else none.
+    tasks: Vec<Tasks>,
+    /// Programs whose end the last command has moved.
+    pub(super) moved: Vec<Moved>,
+    /// How often programs and erases were suspended.
+    pub(super) suspensions: [u64; 2],
 }
 
 impl Flash {
     /// Die d hangs on channel d mod `channels`.
-    pub(super) fn new(times: FlashTimes, channels: u32, dies: u32, page_bytes: u64) -> Flash {
+    pub(super) fn new(spec: &SsdSpec, page_bytes: u64) -> Flash {
+        let SsdSpec { flash: times, channels, layout, rules, .. } = *spec;
+        let movable = rules != ReadRules::default();
+        let movable_dies = if movable { layout.dies } else { 0 };
         Flash {
             times,
+            planes: layout.planes,
             page_bytes,
             page_ns: transfer_ns(page_bytes, times.channel_mb_s),
             channels: (0..channels).map(|_| Lane::default()).collect(),
-            dies: vec![Die::default(); dies as usize],
+            dies: vec![Die { row: NO_ROW, ..Die::default() }; layout.dies as usize],
             turn: 0,
             programs: 0,
+            rules,
+            tasks: (0..movable_dies).map(|_| Tasks::default()).collect(),
+            moved: Vec::new(),
+            suspensions: [0; 2],
         }
     }
 
-    /// Reads a page and brings `bytes` of it over the channel; when they are there.
-    pub(super) fn read(&mut self, past_ns: u64, ready_ns: u64, die: u32, bytes: u64) -> u64 {
-        let lane = die as usize % self.channels.len();
+    /// Reads page `page` and brings `bytes` of it over the channel; when they are there.
+    pub(super) fn read(
+        &mut self,
+        past_ns: u64,
+        ready_ns: u64,
+        die: u32,
+        page: u32,
+        bytes: u64,
+        turn: Turn,
+    ) -> u64 {
         let d = &mut self.dies[die as usize];
-        let loaded = ready_ns.max(d.array_ns) + self.times.read_ns;
-        // The array waits until the register has sent what it holds.
-        let in_register = loaded.max(d.register_ns);
-        d.array_ns = in_register;
-        let length = transfer_ns(bytes, self.times.channel_mb_s);
-        d.register_ns = self.channels[lane].reserve(past_ns, in_register, length);
-        if !self.times.overlap {
-            d.array_ns = d.register_ns;
+        if self.planes > 1 {
+            let (row, begin_ns, loaded_ns) = d.row;
+            if row == page / self.planes && ready_ns <= begin_ns {
+                return self.send(past_ns, loaded_ns, die, bytes);
+            }
         }
-        d.register_ns
+        let (begin_ns, loaded_ns, sent_ns) = if turn == Turn::First && self.is_movable() {
+            self.load_first(past_ns, ready_ns, die, bytes)
+        } else {
+            self.load(past_ns, ready_ns, die, bytes, turn)
+        };
+        if self.planes > 1 {
+            self.dies[die as usize].row = (page / self.planes, begin_ns, loaded_ns);
+        }
+        sent_ns
+    }
+
+    /// The number of the last program.
+    pub(super) fn last_job(&self) -> u64 {
+        self.programs
+    }
+
+    /// Do reads go before the background's work?
+    pub(super) fn is_movable(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// Brings a page to the register and `bytes` of it over the channel, behind all that is
+    /// reserved. When that begins, when it is in the register, and when the bytes are there.
+    fn load(
+        &mut self,
+        past_ns: u64,
+        ready_ns: u64,
+        die: u32,
+        bytes: u64,
+        turn: Turn,
+    ) -> (u64, u64, u64) {
+        let d = &mut self.dies[die as usize];
+        let begin_ns = ready_ns.max(d.array_ns);
+        // The array waits until the register has sent what it holds.
+        let loaded_ns = (begin_ns + self.times.read_ns).max(d.register_ns);
+        d.array_ns = loaded_ns;
+        let sent_ns = self.send(past_ns, loaded_ns, die, bytes);
+        if let Some(tasks) = self.tasks.get_mut(die as usize) {
+            let end_ns = self.dies[die as usize].array_ns;
+            match turn {
+                Turn::Background => {
+                    let array_ns = begin_ns;
+                    let kind = Kind::Read;
+                    tasks.push(
+                        past_ns,
+                        Task { kind, job: 0, begin_ns, array_ns, end_ns, suspended: 0 },
+                    );
+                }
+                Turn::First | Turn::Last => tasks.read_last(end_ns),
+            }
+        }
+        (begin_ns, loaded_ns, sent_ns)
+    }
+
+    /// [`Flash::load`] before all that has not begun. Such reads have a register of their own:
+    /// the other holds what is to be programmed.
+    fn load_first(&mut self, past_ns: u64, ready_ns: u64, die: u32, bytes: u64) -> (u64, u64, u64) {
+        let (begin_ns, suspended) = self.tasks[die as usize].admit(&self.rules, ready_ns);
+        if let Some(kind) = suspended {
+            self.suspensions[usize::from(kind == Kind::Erase)] += 1;
+        }
+        let d = &mut self.dies[die as usize];
+        let loaded_ns = (begin_ns + self.times.read_ns).max(d.sent_ns);
+        let length = transfer_ns(bytes, self.times.channel_mb_s);
+        let lane = die as usize % self.channels.len();
+        d.sent_ns = self.channels[lane].reserve(past_ns, loaded_ns, length);
+        let until_ns = if self.times.overlap { loaded_ns } else { d.sent_ns };
+        d.array_ns = d.array_ns.max(until_ns);
+        let known = self.moved.len();
+        if let Some(last) =
+            self.tasks[die as usize].move_behind(begin_ns, until_ns, &mut self.moved)
+        {
+            d.array_ns = d.array_ns.max(last.end_ns);
+            if last.kind == Kind::Program {
+                d.register_ns = d.register_ns.max(last.array_ns);
+            }
+        }
+        for moved in &self.moved[known..] {
+            for programming in d.programming.iter_mut().filter(|p| p.job == moved.job) {
+                programming.end_ns = moved.to_ns;
+            }
+        }
+        (begin_ns, loaded_ns, d.sent_ns)
+    }
+
+    /// Sends `bytes` that are in a register of `die` at `loaded_ns`; when they are there.
+    fn send(&mut self, past_ns: u64, loaded_ns: u64, die: u32, bytes: u64) -> u64 {
+        let lane = die as usize % self.channels.len();
+        let length = transfer_ns(bytes, self.times.channel_mb_s);
+        let sent = self.channels[lane].reserve(past_ns, loaded_ns, length);
+        let d = &mut self.dies[die as usize];
+        d.register_ns = d.register_ns.max(sent);
+        if !self.times.overlap {
+            d.array_ns = d.array_ns.max(sent);
+        }
+        sent
     }
 
     /// When `die` could take a page to program that is there at `ready_ns`: not
@@ -103,43 +250,98 @@ impl Flash {
         ready_ns.max(d.register_ns).max(d.array_ns.saturating_sub(ahead))
     }
 
-    /// Sends a page to `die` from `begin_ns` on and programs it as physical page
-    /// `page`; when that is done.
-    pub(super) fn program(&mut self, past_ns: u64, begin_ns: u64, die: u32, page: u32) -> u64 {
+    /// Sends `pages` pages of a row to `die` from `begin_ns` on and programs them as physical
+    /// pages `page` and those behind it; the program's number, and when it is done.
+    pub(super) fn program(
+        &mut self,
+        past_ns: u64,
+        begin_ns: u64,
+        die: u32,
+        page: u32,
+        pages: u32,
+    ) -> (u64, u64) {
         let lane = die as usize % self.channels.len();
-        let sent = self.channels[lane].reserve(past_ns, begin_ns, self.page_ns);
-        let length = self.next_program_ns();
+        let mut sent = begin_ns;
+        for _ in 0..pages {
+            sent = self.channels[lane].reserve(past_ns, sent, self.page_ns);
+        }
+        let end_ns = self.program_array(past_ns, die, sent, true);
+        let job = self.programs;
         let d = &mut self.dies[die as usize];
-        let begin = sent.max(d.array_ns);
-        d.register_ns = begin;
-        d.array_ns = begin + length;
-        d.programming = [(page, d.array_ns), d.programming[0]];
+        d.programming = [Programming { first: page, pages, job, end_ns }, d.programming[0]];
+        d.row = NO_ROW;
+        (job, end_ns)
+    }
+
+    /// Programs what `die` was sent by `sent_ns`; when that is done.
+    fn program_array(&mut self, past_ns: u64, die: u32, sent_ns: u64, waited_for: bool) -> u64 {
+        self.programs += 1;
+        let length = self.times.program_ns(self.programs);
+        let d = &mut self.dies[die as usize];
+        let array_ns = sent_ns.max(d.array_ns);
+        d.register_ns = array_ns;
+        d.array_ns = array_ns + length;
+        if let Some(tasks) = self.tasks.get_mut(die as usize) {
+            // Without overlap the die has been busy since the transfer began.
+            let sending = if self.times.overlap { 0 } else { self.page_ns };
+            let task = Task {
+                kind: Kind::Program,
+                job: if waited_for { self.programs } else { 0 },
+                begin_ns: array_ns - sending,
+                array_ns,
+                end_ns: d.array_ns,
+                suspended: 0,
+            };
+            tasks.push(past_ns, task);
+        }
         d.array_ns
     }
 
     /// Garbage collection: all that it does goes through array and channel, and
     /// holds up what comes later on this die.
-    pub(super) fn collect(&mut self, past_ns: u64, die: u32, work: super::ftl::Work) {
-        for _ in 0..work.pages_read {
-            let ready = self.dies[die as usize].array_ns;
-            self.read(past_ns, ready.max(past_ns), die, self.page_bytes);
+    pub(super) fn collect(&mut self, past_ns: u64, die: u32, work: Work) {
+        for page in 0..work.pages_read {
+            let d = &self.dies[die as usize];
+            if page < work.rows_read {
+                let ready = d.array_ns.max(past_ns);
+                self.load(past_ns, ready, die, self.page_bytes, Turn::Background);
+            } else {
+                self.send(past_ns, d.register_ns.max(past_ns), die, self.page_bytes);
+            }
         }
         for _ in 0..work.pages_programmed {
-            let lane = die as usize % self.channels.len();
-            let ready = self.register_free_ns(die).max(past_ns);
-            let sent = self.channels[lane].reserve(past_ns, ready, self.page_ns);
-            let length = self.next_program_ns();
-            let d = &mut self.dies[die as usize];
-            d.register_ns = sent.max(d.array_ns);
-            d.array_ns = d.register_ns + length;
+            self.copy_back(past_ns, die);
         }
-        let d = &mut self.dies[die as usize];
-        d.array_ns += u64::from(work.blocks_erased) * self.times.erase_ns;
+        for _ in 0..work.blocks_erased {
+            let d = &mut self.dies[die as usize];
+            let array_ns = d.array_ns;
+            d.array_ns += self.times.erase_ns;
+            if let Some(tasks) = self.tasks.get_mut(die as usize) {
+                let (kind, end_ns) = (Kind::Erase, d.array_ns);
+                let begin_ns = array_ns;
+                tasks
+                    .push(past_ns, Task { kind, job: 0, begin_ns, array_ns, end_ns, suspended: 0 });
+            }
+        }
+        if work != Work::default() {
+            self.dies[die as usize].row = NO_ROW;
+        }
     }
 
-    fn next_program_ns(&mut self) -> u64 {
-        self.programs += 1;
-        self.times.program_ns(self.programs)
+    /// Sends a page that garbage collection has gathered to `die`, and programs the row when it
+    /// is the last of it.
+    fn copy_back(&mut self, past_ns: u64, die: u32) {
+        let lane = die as usize % self.channels.len();
+        let ready = self.register_free_ns(die).max(past_ns);
+        let sent = self.channels[lane].reserve(past_ns, ready, self.page_ns);
+        let d = &mut self.dies[die as usize];
+        d.copied += 1;
+        if d.copied < self.planes {
+            d.register_ns = sent;
+            return;
+        }
+        d.copied = 0;
+        self.program_array(past_ns, die, sent, false);
     }
 
     /// When `die` can take a page.
@@ -150,7 +352,8 @@ impl Flash {
 
     /// Is physical page `page` of `die` still being programmed at `at_ns`?
     pub(super) fn programs(&self, at_ns: u64, die: u32, page: u32) -> bool {
-        self.dies[die as usize].programming.iter().any(|&(p, end)| p == page && end > at_ns)
+        let is_in = |p: &Programming| page.wrapping_sub(p.first) < p.pages && p.end_ns > at_ns;
+        self.dies[die as usize].programming.iter().any(is_in)
     }
 
     /// The die whose array is free first; equals take turns. Dies that `skip`

@@ -31,8 +31,11 @@ pub struct Layout {
     pub dies: u32,
     /// Blocks of each die, spare ones included.
     pub blocks: u32,
-    /// Pages of a block: what is erased together.
+    /// Pages of a block: what is erased together, in all planes.
     pub block_pages: u32,
+    /// Planes of a die, at least 1: page p of a block lies in plane p mod this, and the pages of
+    /// a row, one in each plane, are read, programmed and erased in the time of one.
+    pub planes: u32,
     /// Mapping units of a page: what is programmed together.
     pub page_units: u32,
     /// Logical units that the host sees.
@@ -179,6 +182,8 @@ struct Die {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Work {
     pub pages_read: u32,
+    /// Rows of planes that these pages lie in.
+    pub rows_read: u32,
     pub pages_programmed: u32,
     pub blocks_erased: u32,
 }

@@ -10,6 +10,7 @@ fn spec() -> SsdSpec {
             dies: 4,
             blocks: 14,
             block_pages: 16,
+            planes: 1,
             page_units: 1,
             units: 512,
             filled_units: 0,
@@ -35,6 +36,7 @@ fn spec() -> SsdSpec {
         queue_depth: 32,
         separate_paths: false,
         write_place: WritePlace::Idlest,
+        rules: ReadRules::default(),
     }
 }
 
@@ -272,4 +274,175 @@ fn a_page_goes_home_where_addresses_decide() {
     let [home, idlest] =
         [WritePlace::Home, WritePlace::Idlest].map(|place| time(place, [0, 8, 16, 24]));
     assert_eq!(home, idlest);
+}
+
+#[test]
+fn two_planes_program_two_pages_in_the_time_of_one() {
+    let with = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        Ssd::new(SsdSpec { layout, buffer_units: 32, ..spec() })
+    };
+    let each = |planes| {
+        let (mut ssd, mut t, mut begin) = (with(planes), 0, 0);
+        for i in 0..500_u64 {
+            t = serve_one(&mut ssd, t, &write(0, 8 * i, 8));
+            begin = if i == 99 { t } else { begin };
+        }
+        (t - begin) as f64 / 400.0
+    };
+    let (one, two) = (each(1), each(2));
+    assert!((one / two / 2.0 - 1.0).abs() < 0.02, "{one} ns a page, of two planes {two}");
+    // A page alone takes as long.
+    let alone = |planes| {
+        let mut ssd = with(planes);
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1))
+    };
+    assert_eq!(alone(1), alone(2));
+}
+
+#[test]
+fn reads_of_one_row_of_planes_that_wait_together_are_one_read_of_the_array() {
+    let done = |planes| {
+        let layout = Layout { planes, ..spec().layout };
+        let mut ssd = Ssd::new(SsdSpec { layout, ..spec() });
+        // All on die 0: a page of the first row, and both of the second.
+        all(&mut ssd, &[read(0, 0, 8), read(1, 64, 8), read(2, 96, 8)])
+    };
+    let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
+    assert_eq!(done(1), [first, first + 50_000, first + 100_000]);
+    assert_eq!(done(2), [first, first + 50_000, first + 50_000 + CHANNEL]);
+}
+
+/// Reads go first, and a program may be suspended `times` times.
+fn suspending(times: u32) -> SsdSpec {
+    let program = Suspension { times, stop_ns: 20_000, resume_ns: 30_000, keep_ns: 10_000 };
+    let rules = ReadRules { first_below_units: u32::MAX, program, ..ReadRules::default() };
+    SsdSpec { rules, ..spec() }
+}
+
+/// When the program of the first write, at 0 to die 0, ends if nothing suspends it.
+const PROGRAMMED: u64 = 2_000 + LINK + CHANNEL + 600_000;
+/// From the array's read to the host.
+const READ: u64 = 50_000 + CHANNEL + LINK;
+
+#[test]
+fn a_read_suspends_a_program_and_pays_for_it() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let done = serve_one(&mut ssd, 200_000, &read(0, 32, 8));
+    assert_eq!(done, 200_000 + 1_000 + 10_000 + 20_000 + READ);
+    assert_eq!(metric(&ssd, "program_suspensions"), 1.0);
+    // The program stood still while the die stopped and read, and pays for going on.
+    let flushed = serve_one(&mut ssd, done, &request(0, Op::Flush, 0, 1));
+    assert_eq!(flushed, PROGRAMMED + 20_000 + 50_000 + 30_000 + 5_000);
+}
+
+#[test]
+fn a_program_is_suspended_so_often_and_no_more() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    for at in [200_000, 300_000] {
+        let done = serve_one(&mut ssd, at, &read(0, 32, 8));
+        assert_eq!(done, at + 11_000 + 20_000 + READ);
+    }
+    let done = serve_one(&mut ssd, 400_000, &read(0, 32, 8));
+    assert_eq!(done, PROGRAMMED + 2 * (20_000 + 50_000 + 30_000) + READ);
+    assert_eq!(metric(&ssd, "program_suspensions"), 2.0);
+}
+
+#[test]
+fn reads_that_come_before_it_goes_on_suspend_nothing() {
+    let mut ssd = Ssd::new(suspending(1));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let now = Instant::from_nanos(200_000);
+    ssd.submit(now, &read(0, 32, 8));
+    ssd.submit(now, &read(1, 64, 8));
+    let mut done = Vec::new();
+    while let Some(at) = ssd.next_completion() {
+        done.push((ssd.pop_completed(at).unwrap().slot(), at.as_nanos()));
+    }
+    let first = 200_000 + 11_000 + 20_000 + READ;
+    assert_eq!(done, [(0, first), (1, first + 50_000)]);
+    assert_eq!(metric(&ssd, "program_suspensions"), 1.0);
+}
+
+#[test]
+fn what_is_nearly_done_is_not_suspended_and_what_has_gone_on_runs_a_while() {
+    let mut ssd = Ssd::new(suspending(9));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let done = serve_one(&mut ssd, PROGRAMMED - 11_000 - 9_000, &read(0, 32, 8));
+    assert_eq!(done, PROGRAMMED + READ);
+    let mut spec = suspending(9);
+    spec.rules.resume_min_ns = 150_000;
+    let mut ssd = Ssd::new(spec);
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    let resumed = serve_one(&mut ssd, 200_000, &read(0, 32, 8)) - CHANNEL - LINK;
+    let done = serve_one(&mut ssd, 300_000, &read(0, 32, 8));
+    assert_eq!(done, resumed + 150_000 + 20_000 + READ);
+}
+
+#[test]
+fn reads_go_first_while_the_buffer_is_below_its_mark() {
+    let done = |first_below_units, pages: u64| {
+        let rules = ReadRules { first_below_units, ..ReadRules::default() };
+        let write_place = WritePlace::Home;
+        let mut ssd = Ssd::new(SsdSpec { rules, write_place, ..spec() });
+        // One program behind the other on die 0.
+        for page in 0..pages {
+            ssd.submit(Instant::ZERO, &write(0, 32 * page, 8));
+        }
+        while ssd.next_completion().is_some_and(|at| at.as_nanos() < 200_000) {
+            ssd.pop_completed(Instant::from_nanos(200_000));
+        }
+        serve_one(&mut ssd, 200_000, &read(9, 32 * 8, 8))
+    };
+    // Below half of eight units it waits for the program under way, and else for all.
+    assert_eq!(done(4, 3), PROGRAMMED + READ);
+    assert_eq!(done(4, 5), PROGRAMMED + 4 * 600_000 + READ);
+    assert_eq!(done(u32::MAX, 5), PROGRAMMED + READ);
+}
+
+#[test]
+fn a_write_that_waits_for_room_is_done_when_its_room_is_there() {
+    let mut ssd = Ssd::new(suspending(2));
+    for i in 0..9 {
+        ssd.submit(Instant::ZERO, &write(i, 8 * u64::from(i), 8));
+    }
+    let now = Instant::from_nanos(200_000);
+    while ssd.pop_completed(now).is_some() {}
+    let ninth = PROGRAMMED + LINK + 5_000;
+    assert_eq!(ssd.next_completion(), Some(Instant::from_nanos(ninth)));
+    // It got the room of the program that this read suspends.
+    ssd.submit(now, &read(9, 32 * 16, 8));
+    let read_done = Instant::from_nanos(200_000 + 11_000 + 20_000 + READ);
+    assert_eq!(ssd.pop_completed(read_done), Some(RequestId::new(9)));
+    let moved = Instant::from_nanos(ninth + 20_000 + 50_000 + 30_000);
+    assert_eq!(ssd.next_completion(), Some(moved));
+    assert_eq!(ssd.pop_completed(Instant::from_nanos(ninth)), None);
+    assert_eq!(ssd.pop_completed(moved), Some(RequestId::new(8)));
+}
+
+#[test]
+fn a_flush_waits_for_suspended_programs() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    ssd.submit(Instant::from_nanos(100_000), &request(1, Op::Flush, 0, 1));
+    assert_eq!(ssd.next_completion(), Some(Instant::from_nanos(PROGRAMMED + 5_000)));
+    ssd.submit(Instant::from_nanos(200_000), &read(2, 32, 8));
+    let read_done = ssd.next_completion().unwrap();
+    assert_eq!(ssd.pop_completed(read_done), Some(RequestId::new(2)));
+    let moved = Instant::from_nanos(PROGRAMMED + 100_000 + 5_000);
+    assert_eq!(ssd.next_completion(), Some(moved));
+}
+
+#[test]
+fn what_is_programmed_longer_is_in_the_buffer_longer() {
+    let mut ssd = Ssd::new(suspending(2));
+    serve_one(&mut ssd, 0, &write(0, 0, 8));
+    serve_one(&mut ssd, 200_000, &read(0, 32, 8));
+    // Its program would have ended by now: the page that was written is still in the buffer.
+    let at = PROGRAMMED + 50_000;
+    assert_eq!(serve_one(&mut ssd, at, &read(0, 0, 8)), at + 11_000 + LINK);
+    assert_eq!(metric(&ssd, "buffer_hits"), 1.0);
 }

@@ -1,8 +1,10 @@
 //! The way of a write: into the buffer, which may have to make room, and from there to the flash.
 
 use super::buffer::Pending;
+use super::flash::Turn;
 use super::ftl::{Place, Work};
 use super::{Ssd, WritePlace};
+use crate::in_flight::Behind;
 use seekway_policy::units::SECTOR_BYTES;
 
 impl Ssd {
@@ -10,14 +12,27 @@ impl Ssd {
         self.counts.writes += 1;
         self.counts.written_bytes += (end - start) * SECTOR_BYTES;
         let mut ready = self.write_command(now_ns);
+        let mut waited_for = None;
         for (unit, from, to) in self.units(start, end) {
-            ready = self.write_unit(ready, unit, from, to);
+            ready = self.write_unit(ready, unit, from, to, &mut waited_for);
         }
-        ready + self.spec.write_latency_ns
+        let done = ready + self.spec.write_latency_ns;
+        // Of several programs that it waited for, the last counts.
+        if let Some((job, end)) = waited_for.filter(|_| self.flash.is_movable()) {
+            self.behind = Some(Behind { first_job: job, last_job: job, tail_ns: done - end });
+        }
+        done
     }
 
     /// Takes part of a unit into the buffer; when it is there.
-    fn write_unit(&mut self, ready_ns: u64, unit: u32, from: u32, to: u32) -> u64 {
+    fn write_unit(
+        &mut self,
+        ready_ns: u64,
+        unit: u32,
+        from: u32,
+        to: u32,
+        waited_for: &mut Option<(u64, u64)>,
+    ) -> u64 {
         let sectors = u64::from(to - from);
         if let Place::Buffered(ticket) = self.ftl.place(unit) {
             let arrived = self.fetch(ready_ns, sectors);
@@ -33,22 +48,23 @@ impl Ssd {
             }
             return arrived;
         }
-        let admitted = self.wait_for_room(ready_ns);
+        let admitted = self.wait_for_room(ready_ns, waited_for);
         let arrived = self.fetch(admitted, sectors);
         let rest = self.ftl.buffer(unit, self.buffer.ticket());
         self.buffer.push(Pending { unit: Some(unit), from, to, rest, ready_ns: arrived });
         arrived
     }
 
-    /// When the buffer has room for a unit, from `ready_ns` on.
-    fn wait_for_room(&mut self, ready_ns: u64) -> u64 {
+    /// When the buffer has room for a unit, from `ready_ns` on. If it has to wait, sets for which
+    /// program, and when that ends.
+    fn wait_for_room(&mut self, ready_ns: u64, waited_for: &mut Option<(u64, u64)>) -> u64 {
         let mut at = ready_ns;
         self.buffer.release(at);
         while self.buffer.is_full() {
-            let end = match self.buffer.next_end() {
-                Some(end) => {
+            let (end, job) = match self.buffer.next_end() {
+                Some((end, job)) => {
                     self.drain(end);
-                    self.buffer.next_end().unwrap_or(end)
+                    self.buffer.next_end().unwrap_or((end, job))
                 }
                 None => {
                     // All of it waits: a page goes out now, whole or not.
@@ -58,7 +74,10 @@ impl Ssd {
                     continue;
                 }
             };
-            at = at.max(end);
+            if end > at {
+                at = end;
+                *waited_for = Some((job, end));
+            }
             self.buffer.release(at);
         }
         if at > ready_ns {
@@ -70,19 +89,11 @@ impl Ssd {
 
     /// Begins every program that begins before `until_ns`.
     pub(super) fn drain(&mut self, until_ns: u64) {
-        let page_units = self.spec.layout.page_units as usize;
-        let unit_sectors = self.spec.unit_sectors;
-        while self.buffer.queued() >= page_units {
-            let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == unit_sectors;
-            let due = self.buffer.is_pressed() || self.buffer.front(page_units).all(whole);
-            if !due || !self.program_page(until_ns) {
-                break;
-            }
-        }
+        while self.is_due() && self.program_page(until_ns) {}
     }
 
     /// Programs a page of what has waited longest, or the little that there is,
-    /// if that begins before `until_ns`.
+    /// if that begins before `until_ns`; with several planes, what goes along with it too.
     fn program_page(&mut self, until_ns: u64) -> bool {
         let count = self.spec.layout.page_units as usize;
         let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
@@ -104,23 +115,49 @@ impl Ssd {
             full.push(die);
         };
         self.flash.next_turn(die);
-        let (units, ready) = self.take_page(ready);
-        // The buffer keeps `page` as scratch space.
-        let page = std::mem::take(&mut self.page);
-        if page.is_empty() {
-            self.buffer.program(ready, units);
-        } else {
-            let mut work = Work::default();
-            if let Some(number) = self.ftl.program(die, &page, &mut work) {
-                let begin = self.flash.program_begin(ready, die);
-                let end = self.flash.program(self.past_ns, begin, die, number);
-                self.programmed_ns = self.programmed_ns.max(end);
-                self.buffer.program(end, units);
-                self.flash.collect(self.past_ns, die, work);
+        let (mut units, mut ready) = self.take_page(ready);
+        let mut work = Work::default();
+        if let Some(number) = self.place_page(die, &mut work) {
+            let mut pages = 1;
+            while (number + pages) % self.spec.layout.planes > 0 && self.joins(ready, die) {
+                let (more, ready_too) = self.take_page(ready);
+                units += more;
+                ready = ready.max(ready_too);
+                pages += u32::from(self.place_page(die, &mut work).is_some());
             }
+            let begin = self.flash.program_begin(ready, die);
+            let (job, end) = self.flash.program(self.past_ns, begin, die, number, pages);
+            self.programmed_ns = self.programmed_ns.max(end);
+            self.buffer.program(end, units, job);
+            self.flash.collect(self.past_ns, die, work);
+        } else {
+            self.buffer.program(ready, units, 0);
         }
-        self.page = page;
         true
+    }
+
+    /// Gives what is in `page` its place on `die`; the number of its physical page, if it holds
+    /// anything.
+    fn place_page(&mut self, die: u32, work: &mut Work) -> Option<u32> {
+        if self.page.is_empty() { None } else { self.ftl.program(die, &self.page, work) }
+    }
+
+    /// Is there one more page that can go into the row of planes that is about to be programmed
+    /// on `die`? It must be whole, here by then, and for this die.
+    fn joins(&self, ready_ns: u64, die: u32) -> bool {
+        let begin_ns = self.flash.program_begin(ready_ns, die);
+        let count = self.spec.layout.page_units as usize;
+        self.is_due()
+            && self.buffer.front(count).all(|p| p.ready_ns <= begin_ns)
+            && self.home().is_none_or(|home| home == die)
+    }
+
+    /// Does a page wait that can be programmed: whole units, or too many for others to wait on?
+    fn is_due(&self) -> bool {
+        let page_units = self.spec.layout.page_units as usize;
+        let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == self.spec.unit_sectors;
+        self.buffer.queued() >= page_units
+            && (self.buffer.is_pressed() || self.buffer.front(page_units).all(whole))
     }
 
     /// The die that the address of the first unit to be programmed names, if addresses decide.
@@ -146,8 +183,11 @@ impl Ssd {
             if let Some(at) = pending.rest.filter(|_| missing > 0) {
                 self.counts.rest_reads += 1;
                 let from = self.ftl.layout.die_of(at);
+                let page = at / self.spec.layout.page_units;
                 let bytes = u64::from(missing) * SECTOR_BYTES;
-                ready = ready.max(self.flash.read(self.past_ns, ready_ns, from, bytes));
+                let turn = Turn::Background;
+                let past = self.past_ns;
+                ready = ready.max(self.flash.read(past, ready_ns, from, page, bytes, turn));
             }
         }
         (units, ready)
@@ -157,6 +197,11 @@ impl Ssd {
     pub(super) fn flush(&mut self, now_ns: u64) -> u64 {
         let ready = self.write_command(now_ns);
         while self.program_page(u64::MAX) {}
-        ready.max(self.programmed_ns) + self.spec.write_latency_ns
+        let tail_ns = self.spec.write_latency_ns;
+        if self.flash.is_movable() {
+            let last_job = self.flash.last_job();
+            self.behind = Some(Behind { first_job: 0, last_job, tail_ns });
+        }
+        ready.max(self.programmed_ns) + tail_ns
     }
 }

@@ -3,10 +3,15 @@
 use super::super::schema::*;
 use super::published::published;
 use super::{CAPACITY_MAX, KIB_SECTORS, ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
-use crate::ssd::{FlashTimes, Layout, SPARE_BLOCKS_MIN, SsdSpec, Start, UNITS_MAX, WritePlace};
+use crate::ssd::{
+    FlashTimes, Layout, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension, UNITS_MAX,
+    WritePlace,
+};
 
 const CHANNELS_MAX: u32 = 64;
 const DIES_PER_CHANNEL_MAX: u32 = 64;
+const PLANES_MAX: u32 = 16;
+const SUSPENDS_MAX: u32 = 1_000;
 const PAGE_KIB_MAX: u32 = 1_024;
 const BLOCK_PAGES_MAX: u32 = 1 << 14;
 /// A bus faster than this takes no time at all.
@@ -43,6 +48,47 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
             WritePlaceFile::Idlest => WritePlace::Idlest,
             WritePlaceFile::Home => WritePlace::Home,
         },
+        rules: read_rules(f, buffer_kib / f.mapping_kib)?,
+    })
+}
+
+/// What reads may do to programs and erases, with a buffer of so many units.
+fn read_rules(f: &SsdFile, buffer_units: u32) -> Result<ReadRules, ProfileError> {
+    let first = within("ssd.reads_first", f.reads_first, 0.0..=1.0)?;
+    let program = [f.program_suspend_us, f.program_resume_us, f.program_keep_us];
+    let erase = [f.erase_suspend_us, f.erase_resume_us, f.erase_keep_us];
+    let program = suspension("program", f.program_suspends, program)?;
+    let erase = suspension("erase", f.erase_suspends, erase)?;
+    let is_suspended = program.times > 0 || erase.times > 0;
+    if is_suspended && first == 0.0 {
+        // The read would then wait for others that have not begun.
+        let expected = "above 0 with ssd.program_suspends or ssd.erase_suspends above 0";
+        return Err(wrong("ssd.reads_first", expected, first));
+    }
+    let resume_min_ns = us("ssd.resume_min_us", f.resume_min_us)?;
+    if resume_min_ns > 0 && program.times < 2 && erase.times < 2 {
+        let expected = "0, or ssd.program_suspends or ssd.erase_suspends above 1";
+        return Err(wrong("ssd.resume_min_us", expected, f.resume_min_us));
+    }
+    let first_below_units =
+        if first == 1.0 { u32::MAX } else { (f64::from(buffer_units) * first).ceil() as u32 };
+    Ok(ReadRules { first_below_units, program, erase, resume_min_ns })
+}
+
+/// What suspends a program or an erase: µs to stop, to go on, and that it keeps.
+fn suspension(what: &str, times: u32, figures: [f64; 3]) -> Result<Suspension, ProfileError> {
+    let key = |figure: &str| format!("ssd.{what}_{figure}");
+    let names = ["suspend_us", "resume_us", "keep_us"].map(key);
+    for (name, figure) in names.iter().zip(figures) {
+        if times == 0 && figure > 0.0 {
+            return Err(wrong(name, format!("0, or {} above 0", key("suspends")), figure));
+        }
+    }
+    Ok(Suspension {
+        times: within(&key("suspends"), times, 0..=SUSPENDS_MAX)?,
+        stop_ns: us(&names[0], figures[0])?,
+        resume_ns: us(&names[1], figures[1])?,
+        keep_ns: us(&names[2], figures[2])?,
     })
 }
 
@@ -79,7 +125,10 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         let expected = format!("a divisor of ssd.page_kib, which is {page_kib}");
         return Err(wrong("ssd.mapping_kib", expected, mapping_kib));
     }
-    let block_pages = within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX)?;
+    let planes = within("ssd.planes", f.planes, 1..=PLANES_MAX)?;
+    // A block of the model is a row of blocks, one in each plane.
+    let block_pages =
+        within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX / planes)? * planes;
     let spare = within("ssd.spare", f.spare, 0.0..=10.0)?;
     let filled = within("ssd.filled", f.filled, 0.0..=1.0)?;
     if f.state == StateFile::Gc && filled < GC_FILLED_MIN {
@@ -103,6 +152,7 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         dies,
         blocks: blocks as u32,
         block_pages,
+        planes,
         page_units,
         units: units as u32,
         filled_units: (units as f64 * filled).round() as u32,

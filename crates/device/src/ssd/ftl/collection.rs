@@ -67,7 +67,7 @@ impl Ftl {
         let size = self.layout.block_units();
         let first = victim.block * size;
         let mut moved = 0;
-        let mut page_read = None;
+        let (mut page_read, mut row_read) = (None, None);
         while victim.next < size {
             let at = first + victim.next;
             if let Some(unit) = self.valid_unit(at) {
@@ -79,6 +79,8 @@ impl Ftl {
                 if page_read != Some(page) {
                     page_read = Some(page);
                     work.pages_read += 1;
+                    let row = page / self.layout.planes;
+                    work.rows_read += u32::from(row_read.replace(row) != Some(row));
                     self.counts.pages_collected += 1;
                 }
                 self.relocate(die, unit, work);

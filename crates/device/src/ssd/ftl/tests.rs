@@ -6,6 +6,7 @@ fn layout() -> Layout {
         dies: 3,
         blocks: 12,
         block_pages: 4,
+        planes: 1,
         page_units: 2,
         units: 150,
         filled_units: 0,
@@ -73,6 +74,8 @@ fn write(ftl: &mut Ftl, turn: &mut u32, units: &[u32]) {
         *turn += 1;
         if ftl.make_room(die, &mut work) {
             assert!(ftl.program(die, units, &mut work).is_some());
+            let rows = work.pages_read.div_ceil(ftl.layout.planes);
+            assert!((rows..=work.pages_read).contains(&work.rows_read), "{work:?}");
             return;
         }
     }
@@ -94,6 +97,7 @@ proptest! {
     fn every_unit_is_in_one_place(
         filled in 0..=150_u32,
         start in prop_oneof![Just(Start::InOrder), Just(Start::Collecting)],
+        planes in prop_oneof![Just(1_u32), Just(4)],
         steps in prop::collection::vec(
             prop_oneof![
                 6 => (0..150_u32, any::<bool>()).prop_map(|(u, pair)| Step::Write(u, pair)),
@@ -102,7 +106,7 @@ proptest! {
             1..600,
         ),
     ) {
-        let mut ftl = Ftl::new(Layout { filled_units: filled, start, ..layout() });
+        let mut ftl = Ftl::new(Layout { filled_units: filled, start, planes, ..layout() });
         check(&ftl);
         let mut turn = 0;
         for (index, step) in steps.into_iter().enumerate() {
@@ -176,6 +180,7 @@ fn greedy_collection_costs_what_analysis_says() {
             dies: 2,
             blocks,
             block_pages: 64,
+            planes: 1,
             page_units: 1,
             units: 0,
             filled_units: 0,
@@ -217,6 +222,7 @@ fn a_drive_begins_where_random_writes_would_lead() {
         dies: 2,
         blocks,
         block_pages,
+        planes: 1,
         page_units,
         units: 0,
         filled_units: 0,
