@@ -3,19 +3,26 @@
 use seekway_device::{profile, published};
 use seekway_policy::units::SECTOR_BYTES;
 
+/// Figures that the models miss, with what they do instead: docs/flash-evidence.md says why. A model
+/// that comes to meet one takes its line out.
+const MISSED: [&str; 0] = [];
+
 #[test]
-fn every_published_figure_is_met_within_the_tolerance() {
-    let mut checked = 0;
+fn every_published_figure_is_met_within_the_tolerance_or_is_known_to_be_missed() {
+    let (mut checked, mut missed) = (0, Vec::new());
     for name in profile::names() {
         let profile = profile::load(name).unwrap();
         let Some(figures) = profile.published() else { continue };
         assert!(figures.span_sectors * SECTOR_BYTES > 7_000_000_000, "{name}");
         for figure in published::run(&figures, |begin| profile.build_for(begin)) {
-            assert!(figure.holds(), "{name}: {figure:?}, error {:?}", figure.error());
             checked += u32::from(figure.published.is_some());
+            if !figure.holds() {
+                missed.push(format!("{name}: {}", figure.test));
+            }
         }
     }
-    assert_eq!(checked, 4 + 4 + 6);
+    assert_eq!(missed, MISSED);
+    assert!(checked > 14 + 30, "the makers' figures of four drives, and mixes: {checked}");
 }
 
 #[test]
