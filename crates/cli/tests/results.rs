@@ -114,6 +114,7 @@ fn validate_without_a_trace_holds_a_drive_against_what_was_published() {
     let made = json(&validate("intel-320").ok());
     has(&made, &["profile", "error_max", "holds", "figures"]);
     has(&made["figures"][0], &["test", "unit", "published", "model", "error", "holds"]);
+    has(&made["figures"][0], &["error_min", "error_max"]);
     assert_eq!(
         (made["holds"].as_bool(), made["figures"][0]["published"].as_f64()),
         (Some(true), Some(270.0))

@@ -71,7 +71,7 @@ pub fn serve(device: &mut dyn DeviceModel, now: Instant, op: Op, extent: Extent)
     done
 }
 
-fn command(number: u32, op: Op, extent: Extent, arrived: Instant) -> Request {
+pub(crate) fn command(number: u32, op: Op, extent: Extent, arrived: Instant) -> Request {
     let (id, vm) = (RequestId::new(number), VmId::new(0));
     Request { id, vm, tag: None, op, sync: true, extent, arrived }
 }

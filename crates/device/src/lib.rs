@@ -12,7 +12,7 @@
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
 //! - [`fit`]: the linear device that fits a measured one;
-//! - [`published`]: a solid-state drive against what its maker says of it.
+//! - [`published`]: a solid-state drive against what was published of it.
 //!
 //! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
 //! [`profile`]. A new kind of device implements [`DeviceModel`].

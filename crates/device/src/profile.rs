@@ -10,11 +10,11 @@ use crate::DeviceModel;
 use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::linear::Linear;
-use crate::published::Published;
+use crate::published::{Begin, Mix, Published};
 use crate::raid0::Raid0;
 use crate::slowed::{SLOW_MAX, Slowed};
 use crate::ssd::{FlashTimes, Ssd, SsdSpec};
-use schema::{File, Raid0File};
+use schema::{File, MixFile, Raid0File, StateFile};
 use seekway_policy::units::SECTOR_BYTES;
 use std::num::NonZeroU32;
 use thiserror::Error;
@@ -31,6 +31,11 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("intel-x25m-g2", include_str!("../profiles/intel-x25m-g2.toml")),
     ("samsung-970-pro", include_str!("../profiles/samsung-970-pro.toml")),
     ("samsung-970-pro-gc", include_str!("../profiles/samsung-970-pro-gc.toml")),
+    ("samsung-970-pro-512gb", include_str!("../profiles/samsung-970-pro-512gb.toml")),
+    ("samsung-860-250gb", include_str!("../profiles/samsung-860-250gb.toml")),
+    ("intel-dc-p3700", include_str!("../profiles/intel-dc-p3700.toml")),
+    ("intel-dc-p3600", include_str!("../profiles/intel-dc-p3600.toml")),
+    ("aws-i3-nvme", include_str!("../profiles/aws-i3-nvme.toml")),
     ("cloud-flash", include_str!("../profiles/cloud-flash.toml")),
     ("raid0-8x-x25m-g2", include_str!("../profiles/raid0-8x-x25m-g2.toml")),
     ("aws-gp3", include_str!("../profiles/aws-gp3.toml")),
@@ -223,6 +228,15 @@ impl Profile {
         }
     }
 
+    /// A new device for a test of [`crate::published`].
+    pub fn build_for(&self, begin: Begin) -> Box<dyn DeviceModel> {
+        let mut profile = self.clone();
+        if let (Begin::InOrder, Some(ssd)) = (begin, &mut profile.file.ssd) {
+            ssd.state = StateFile::InOrder;
+        }
+        profile.build()
+    }
+
     /// The drive itself, for tests and tools that look inside; `None` for a linear device.
     pub fn build_disk(&self) -> Option<Disk> {
         let file = self.file.disk.as_ref()?;
@@ -235,11 +249,14 @@ impl Profile {
         check::ssd(self.file.ssd.as_ref()?).ok().map(Ssd::new)
     }
 
-    /// What the maker of a solid-state drive says of it; `None` where the
-    /// profile states nothing, or is of another device.
+    /// What was published of a solid-state drive or an array of them; `None`
+    /// where the profile states nothing, or is of another device.
     pub fn published(&self) -> Option<Published> {
-        let file = self.file.ssd.as_ref().filter(|_| self.file.slow == 1)?;
-        let p = file.published?;
+        let p = match &self.file {
+            File { slow: 1, ssd: Some(ssd), .. } => ssd.published.as_ref()?,
+            File { slow: 1, raid0: Some(raid0), .. } => raid0.published.as_ref()?,
+            _ => return None,
+        };
         let span = p.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64);
         Some(Published {
             sequential_read_mb_s: p.sequential_read_mb_s,
@@ -249,8 +266,9 @@ impl Profile {
             random_read_qd1_iops: p.random_read_qd1_iops,
             random_write_qd1_iops: p.random_write_qd1_iops,
             random_queue_depth: p.random_queue_depth,
-            span_sectors: (span as u64).min(file.capacity_sectors),
+            span_sectors: (span as u64).min(self.capacity_sectors()),
             host_ns: (p.host_us * 1e3).round() as u64,
+            mixes: p.mix.iter().map(mix).collect(),
         })
     }
 
@@ -284,6 +302,23 @@ impl Profile {
     }
 }
 
+fn mix(m: &MixFile) -> Mix {
+    Mix {
+        depth: m.depth.unwrap_or(0),
+        reads: m.reads.unwrap_or(0.0),
+        reads_per_s: m.reads_per_s,
+        writes_per_s: m.writes_per_s,
+        read_bytes: m.read_kib * 1024.0,
+        write_bytes: m.write_kib * 1024.0,
+        sequential_writes: m.sequential_writes,
+        iops: m.iops,
+        read_mean_us: m.read_mean_us,
+        read_p50_us: m.read_p50_us,
+        read_p95_us: m.read_p95_us,
+        read_p99_us: m.read_p99_us,
+    }
+}
+
 /// A file describes one kind of device.
 fn one_kind(file: &File) -> Result<(), ProfileError> {
     let File { linear, disk, ssd, raid0, cloud, derived, .. } = file;
@@ -307,7 +342,7 @@ fn one_kind(file: &File) -> Result<(), ProfileError> {
 }
 
 /// Replaces a derived profile by what it is derived from, under its own name. The
-/// maker's figures are of the original and are dropped.
+/// original's published figures make way for its own, if it has any.
 fn derive(file: File) -> Result<File, ProfileError> {
     one_kind(&file)?;
     let Some(derived) = &file.derived else { return Ok(file) };
@@ -319,8 +354,17 @@ fn derive(file: File) -> Result<File, ProfileError> {
         });
     }
     let mut original = load(&derived.from)?.file;
-    if let Some(ssd) = &mut original.ssd {
-        ssd.published = None;
+    match &mut original {
+        File { ssd: Some(ssd), .. } => ssd.published.clone_from(&derived.published),
+        File { raid0: Some(raid0), .. } => raid0.published.clone_from(&derived.published),
+        _ if derived.published.is_some() => {
+            return Err(ProfileError::Value {
+                key: "derived.published".into(),
+                expected: "derived.from to be a solid-state drive or an array".into(),
+                found: derived.from.clone(),
+            });
+        }
+        _ => {}
     }
     let slow = original.slow.saturating_mul(file.slow);
     Ok(File { name: file.name, summary: file.summary, slow, ..original })

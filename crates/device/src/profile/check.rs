@@ -1,6 +1,7 @@
 //! From a parsed file to a specification: every figure's range, and what the
 //! figures must be to each other.
 
+mod published;
 mod ssd;
 
 use super::ProfileError;
@@ -299,6 +300,9 @@ fn cap(keys: [&str; 3], base: u64, burst: Option<u64>, credit: u64) -> Result<Ca
 
 /// An array's figures, without its members.
 pub(super) fn raid0(f: &Raid0File) -> Result<Raid0Spec, ProfileError> {
+    if let Some(figures) = &f.published {
+        published::published("raid0.published", figures)?;
+    }
     let chunk_kib = within("raid0.chunk_kib", f.chunk_kib, 1..=CHUNK_KIB_MAX)?;
     if f.member.contains('\n') {
         return Err(wrong("raid0.member", "the name of an embedded profile", "a text"));

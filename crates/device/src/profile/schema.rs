@@ -154,7 +154,7 @@ pub(super) struct SsdFile {
 }
 
 /// What the maker says of the drive, and how that was measured.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedFile {
@@ -167,6 +167,41 @@ pub(super) struct PublishedFile {
     pub random_queue_depth: u32,
     pub span_gib: f64,
     pub host_us: f64,
+    #[serde(default)]
+    pub mix: Vec<MixFile>,
+}
+
+/// Reads beside writes: a closed loop of `depth` commands, `reads` of them reads; reads and writes
+/// that come at random times at their rates; or both. And what was measured of it.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct MixFile {
+    pub depth: Option<u32>,
+    /// Share, 0 to 1.
+    pub reads: Option<f64>,
+    #[serde(default)]
+    pub reads_per_s: f64,
+    #[serde(default)]
+    pub writes_per_s: f64,
+    /// Above 4 and no multiple of it: a mean of whole multiples.
+    #[serde(default = "block_kib")]
+    pub read_kib: f64,
+    #[serde(default = "block_kib")]
+    pub write_kib: f64,
+    /// Absent: to random places.
+    #[serde(default)]
+    pub sequential_writes: bool,
+    /// Of the loop.
+    pub iops: Option<f64>,
+    pub read_mean_us: Option<f64>,
+    pub read_p50_us: Option<f64>,
+    pub read_p95_us: Option<f64>,
+    pub read_p99_us: Option<f64>,
+}
+
+fn block_kib() -> f64 {
+    4.0
 }
 
 /// Several alike, striped.
@@ -178,6 +213,7 @@ pub(super) struct Raid0File {
     pub members: u32,
     pub chunk_kib: u32,
     pub queue_depth: u32,
+    pub published: Option<PublishedFile>,
 }
 
 /// A cloud volume. What is absent of the burst figures cannot burst.
@@ -209,6 +245,8 @@ pub(super) struct CloudFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct DerivedFile {
     pub from: String,
+    /// In the place of the original's.
+    pub published: Option<PublishedFile>,
 }
 
 #[derive(Clone, Deserialize)]

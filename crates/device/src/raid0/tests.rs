@@ -74,8 +74,8 @@ fn sequential_reads_and_writes_have_the_bandwidth_of_all_members() {
     let profile = profile::load("raid0-8x-x25m-g2").unwrap();
     let published = profile::load("intel-x25m-g2").unwrap().published().unwrap();
     let member = profile::load("intel-x25m-g2").unwrap();
-    let alone = crate::published::run(&published, || member.build());
-    let all = crate::published::run(&published, || profile.build());
+    let alone = crate::published::run(&published, |_| member.build());
+    let all = crate::published::run(&published, |_| profile.build());
     // Sequential reads, sequential writes.
     for (alone, all) in alone.iter().zip(&all).take(2) {
         let members = all.model / alone.model;

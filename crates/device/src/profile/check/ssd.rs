@@ -1,6 +1,7 @@
 //! A solid-state drive's figures.
 
 use super::super::schema::*;
+use super::published::published;
 use super::{CAPACITY_MAX, KIB_SECTORS, ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
 use crate::ssd::{
     FlashTimes, Layout, MapSpec, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension,
@@ -29,8 +30,8 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
     let layout = ssd_layout(f)?;
     let buffer_kib =
         within("ssd.write_buffer_kib", f.write_buffer_kib, f.page_kib..=WRITE_BUFFER_KIB_MAX)?;
-    if let Some(published) = &f.published {
-        check_published(published)?;
+    if let Some(figures) = &f.published {
+        published("ssd.published", figures)?;
     }
     Ok(SsdSpec {
         capacity: f.capacity_sectors,
@@ -186,24 +187,4 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
             StateFile::Gc => Start::Collecting,
         },
     })
-}
-
-fn check_published(p: &PublishedFile) -> Result<(), ProfileError> {
-    let figures = [
-        ("sequential_read_mb_s", p.sequential_read_mb_s),
-        ("sequential_write_mb_s", p.sequential_write_mb_s),
-        ("random_read_iops", p.random_read_iops),
-        ("random_write_iops", p.random_write_iops),
-        ("random_read_qd1_iops", p.random_read_qd1_iops),
-        ("random_write_qd1_iops", p.random_write_qd1_iops),
-    ];
-    for (key, value) in figures {
-        if let Some(value) = value {
-            within(&format!("ssd.published.{key}"), value, 1.0..=1e9)?;
-        }
-    }
-    let depth = "ssd.published.random_queue_depth";
-    within(depth, p.random_queue_depth, 1..=QUEUE_DEPTH_MAX)?;
-    within("ssd.published.span_gib", p.span_gib, 0.001..=1e6)?;
-    us("ssd.published.host_us", p.host_us).map(drop)
 }
