@@ -117,7 +117,10 @@ fn mix_loads(options: &Options) -> Vec<Load> {
     let load = |streaming: usize| {
         let mut vms = vec![DARWIN.vm(); streaming];
         vms.extend(servers.iter().cycle().take(8 - streaming).cloned());
-        Load::new(format!("{streaming} of 8 VMs stream"), vms, MILLIS, options).with(ROOM)
+        let load = Load::new(format!("{streaming} of 8 VMs stream"), vms, MILLIS, options);
+        let load = load.with(ROOM);
+        // Two file servers in eight decide what all of them move.
+        if streaming <= 2 { load.of_whole_files() } else { load }
     };
     [0, 2, 4, 6, 8].map(load).into()
 }
