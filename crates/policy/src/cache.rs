@@ -318,7 +318,11 @@ impl HostCache {
     /// A fetch has ended; its waiters have been served or sent elsewhere.
     pub fn fetched(&mut self, now: Instant, id: FetchId, ok: bool) {
         let fetch = self.fetches.get(id);
-        self.blocks.filled(fetch.vm, fetch.first_block(), &fetch.frames, ok, &mut self.gone);
+        let (vm, first, blocks) = (fetch.vm, fetch.first_block(), fetch.frames.len() as u64);
+        self.blocks.filled(vm, first, &fetch.frames, ok, &mut self.gone);
+        if fetch.is_left {
+            self.blocks.leave(vm, first, first + blocks);
+        }
         self.fetches.remove(id);
         self.bury(now);
     }

@@ -65,6 +65,10 @@ pub trait Prefetcher: Send {
     /// it is told a prefetcher takes no bound from it.
     fn bandwidth(&mut self, _bytes_per_s: u64) {}
 
+    /// So many sectors that a guest wants to read wait at a limit of its VM; they are told
+    /// of by [`Prefetcher::accessed`] when they have passed it.
+    fn held(&mut self, _vm: VmId, _sectors: Sectors) {}
+
     /// Tells of a guest's read and how much of it the cache did not have.
     fn accessed(&mut self, now: Instant, access: &Access);
 
@@ -81,6 +85,13 @@ pub trait Prefetcher: Send {
     /// proposals: what to fetch right behind it, at most `most` sectors, while the head is
     /// there. It counts as proposed.
     fn along(&mut self, _now: Instant, _most: Sectors) -> Option<Proposal> {
+        None
+    }
+
+    /// Proposed for the VM that read last, and its reader has gone elsewhere: what the
+    /// cache has of it may go before anything that was read. Asked after
+    /// [`Prefetcher::accessed`] until it says `None`; each extent is named once.
+    fn left(&mut self, _now: Instant) -> Option<Extent> {
         None
     }
 

@@ -152,6 +152,9 @@ impl Stack {
             && let Some(direction) = Direction::of(op)
             && !self.limiter.submit(now, vm, direction, extent.len().bytes(), call)
         {
+            if let (Op::Read, Some(cache)) = (op, &mut self.cache) {
+                cache.held(vm, extent.len());
+            }
             return Ok(());
         }
         self.enter(now, call);

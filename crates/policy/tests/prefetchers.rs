@@ -12,6 +12,7 @@ use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers::{self, REGISTRY};
 use seekway_policy::request::{Extent, ProcessTag, VmId};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 const VMS: u16 = 4;
@@ -91,6 +92,8 @@ struct Caller {
     now: Instant,
     capacities: [Option<u64>; VMS as usize],
     last: Option<Proposal>,
+    /// Where proposals began and ended, by VM.
+    ends: [BTreeSet<u64>; VMS as usize],
     log: String,
 }
 
@@ -112,6 +115,7 @@ impl Caller {
             assert!(len <= room, "{} into a room of {room}", p.extent);
             assert_ne!(self.last, Some(p), "proposed just now");
             self.last = Some(p);
+            self.ends[p.vm.index()].extend([p.extent.start().get(), end]);
             writeln!(self.log, "{} {:?} {:?} {}", self.now, p.vm, p.tag, p.extent).unwrap();
             room -= len;
         }
@@ -136,6 +140,7 @@ fn play(spec: &str, steps: &[Step]) -> String {
         now: Instant::ZERO,
         capacities: [None; VMS as usize],
         last: None,
+        ends: Default::default(),
         log: String::new(),
     };
     let mut ends = std::collections::BTreeMap::new();
@@ -168,6 +173,15 @@ fn play(spec: &str, steps: &[Step]) -> String {
                 };
                 caller.prefetcher.accessed(caller.now, &access);
                 caller.last = None;
+                let mut named = BTreeSet::new();
+                while let Some(left) = caller.prefetcher.left(caller.now) {
+                    let ends = &caller.ends[usize::from(vm)];
+                    // The end that is furthest from the reader is that of a proposal.
+                    let (start, end) = (left.start().get(), left.end().get());
+                    assert!(ends.contains(&start) || ends.contains(&end), "{left}: not proposed");
+                    assert!(named.insert(start), "{left} is named twice");
+                    writeln!(caller.log, "{} left {left}", caller.now).unwrap();
+                }
             }
             Step::Evicted { vm, start, used } => {
                 let extent = Extent::new(Lba::new(start), Sectors::new(8)).unwrap();

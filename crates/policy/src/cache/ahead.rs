@@ -1,17 +1,17 @@
 //! Prefetches: from what the prefetcher proposes to fetches that begin, are
 //! taken over by guests, or are dropped.
 
-use super::blocks::BLOCK_SECTORS;
+use super::blocks::{BLOCK_SECTORS, Block};
 use super::fetches::FetchId;
 use super::pieces::{blocks_of, cut};
 use super::{HostCache, KEPT_MAX};
 use crate::prefetcher::Proposal;
-use crate::request::Extent;
+use crate::request::{Extent, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 /// Proposals that one call of [`HostCache::propose`] looks at.
 const PROPOSALS_MAX: usize = 64;
-/// Blocks that it looks up.
+/// Blocks that one call looks up.
 const LOOKS_MAX: u64 = KEPT_MAX as u64;
 /// The end of every disk.
 const END: Sectors = Sectors::new(u64::MAX);
@@ -110,6 +110,24 @@ impl HostCache {
             left => self.rest = left.map(|extent| Proposal { vm, tag, extent }),
         }
         id
+    }
+
+    /// Nobody will read what was prefetched of `extent`, it seems: what is there of it goes
+    /// first from now on, and what is on its way as soon as it has come.
+    pub(super) fn leave(&mut self, vm: VmId, extent: Extent) {
+        let (first, end) = blocks_of(extent);
+        let end = end.min(first + LOOKS_MAX);
+        self.blocks.leave(vm, first, end);
+        for block in self.blocks.lookup_all(vm, first, end) {
+            if let Block::Filling(frame) = block {
+                self.fetches.get_mut(FetchId(self.blocks.fetch(frame))).is_left = true;
+            }
+        }
+    }
+
+    /// So many sectors that a guest wants to read wait at a limit of its VM.
+    pub(crate) fn held(&mut self, vm: VmId, len: Sectors) {
+        self.prefetcher.held(vm, len);
     }
 
     /// A prefetch that still waited has become demand.

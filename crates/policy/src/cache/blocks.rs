@@ -33,7 +33,8 @@
 //!   before what it will read. They wait by nodes, from when the first of a node
 //!   came or one of it was last used.
 //! - A node that waited ahead while its VM read as many blocks as it has frames is
-//!   what goes first: its stream has moved on.
+//!   what goes first: its stream has moved on. So does one at once whose reader is
+//!   known to have [left](Blocks::leave) it.
 //! - A prefetch never takes the room of a block that waits ahead in its VM, and
 //!   at most half of a VM's frames may hold or await such blocks: what is beyond
 //!   is refused. Streams whose leads do not fit would else throw each other's
@@ -416,6 +417,22 @@ impl Blocks {
             return;
         }
         self.release(n, arrived, gone);
+    }
+
+    /// What waits ahead of a VM's blocks from `first` to before `end` was left by its
+    /// reader: it goes before all else that the VM has, unless it is read after all.
+    pub fn leave(&mut self, vm: VmId, first: u64, end: u64) {
+        for (block, _) in parts(first, end) {
+            let Some(n) = self.find(vm, block) else { continue };
+            let known = &mut self.vms[vm.index()];
+            let node = &mut self.nodes[n];
+            if node.place() == Place::Ahead {
+                node.grow_old(known.granule(self.granule_bits));
+                let list = &mut known.lists[Place::Ahead as usize];
+                list.remove(&mut self.nodes, n);
+                list.push_oldest(&mut self.nodes, n);
+            }
+        }
     }
 
     /// Forget a VM's blocks from `first` to before `end`. Frames being filled stay

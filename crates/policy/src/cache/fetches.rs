@@ -35,6 +35,8 @@ pub struct Fetch {
     pub prefetch: bool,
     /// Whose figures it counts in; none once the VM has left.
     pub(super) account: Option<Account>,
+    /// The reader that it is made for has gone elsewhere.
+    pub(super) is_left: bool,
     /// The round of fetches that it began in.
     round: u64,
 }
@@ -95,12 +97,13 @@ impl Fetches {
                 waiters: Vec::new(),
                 prefetch: false,
                 account: None,
+                is_left: false,
                 round: 0,
             });
             self.slots.len() as u32 - 1
         });
         let fetch = &mut self.slots[index as usize];
-        (fetch.extent, fetch.round) = (extent, self.round);
+        (fetch.extent, fetch.is_left, fetch.round) = (extent, false, self.round);
         index
     }
 

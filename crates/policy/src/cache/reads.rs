@@ -60,6 +60,9 @@ impl HostCache {
         self.accounts.read(account, extent.len().get(), cached, late, missed);
         let (missed, late) = (Sectors::new(missed), Sectors::new(late));
         self.prefetcher.accessed(now, &Access { vm, tag, extent, missed, late });
+        while let Some(left) = self.prefetcher.left(now) {
+            self.leave(vm, left);
+        }
     }
 
     /// Is all of it in the cache? Then it is used.

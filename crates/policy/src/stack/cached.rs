@@ -48,6 +48,11 @@ pub(super) struct CacheStage {
 }
 
 impl CacheStage {
+    /// A guest's read waits at its VM's limit.
+    pub(super) fn held(&mut self, vm: VmId, len: Sectors) {
+        self.contents.held(vm, len);
+    }
+
     pub fn new(cache: CacheSpec) -> CacheStage {
         let CacheSpec { config, prefetcher, spec } = cache;
         CacheStage {

@@ -16,6 +16,7 @@ pub fn extent(start: u64, len: u64) -> Extent {
 pub struct Script {
     pub proposals: VecDeque<Proposal>,
     pub evicted: Vec<(VmId, Extent, bool)>,
+    pub left: VecDeque<Extent>,
     pub asked: u64,
     /// Propose this for ever.
     pub always: Option<Proposal>,
@@ -48,6 +49,9 @@ impl Prefetcher for Scripted {
         let mut script = self.script.lock().unwrap();
         script.asked += 1;
         script.proposals.pop_front().or(script.always)
+    }
+    fn left(&mut self, _now: Instant) -> Option<Extent> {
+        self.script.lock().unwrap().left.pop_front()
     }
 }
 

@@ -1,10 +1,13 @@
-//! The guest's block layer with noop: requests go to the virtual disk in the
+//! The guest's block layer. With noop, requests go to the virtual disk in the
 //! order of issue, at most `nr_requests` of each direction allocated (as the
 //! single-queue block layer of Linux did, `block/blk-core.c`) and at most
 //! `ring` on the virtual queue. A request that cannot leave yet grows by an
-//! adjacent one behind it (`elv_merge`'s last-merge).
+//! adjacent one behind it (`elv_merge`'s last-merge). With another
+//! [elevator](super::elevator) that decides who goes next, and nothing is merged.
 
+use super::elevator::Elevator;
 use seekway_policy::request::{Op, ProcessTag};
+use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 
 /// What an I/O is for.
@@ -53,8 +56,8 @@ const READ: usize = 0;
 const WRITE: usize = 1;
 
 /// Requests from submission to completion.
-#[derive(Debug)]
 pub struct BlockLayer {
+    elevator: Option<Elevator>,
     ios: Vec<Io>,
     free: Vec<u32>,
     nr_requests: u32,
@@ -69,8 +72,9 @@ pub struct BlockLayer {
 impl BlockLayer {
     /// Limits: requests of one direction, requests on the virtual queue,
     /// sectors of one request.
-    pub fn new(nr_requests: u32, ring: u32, sectors_max: u32) -> Self {
+    pub fn new(nr_requests: u32, ring: u32, sectors_max: u32, elevator: Option<Elevator>) -> Self {
         BlockLayer {
+            elevator,
             ios: Vec::new(),
             free: Vec::new(),
             nr_requests,
@@ -154,18 +158,35 @@ impl BlockLayer {
     }
 
     /// The next request that may go to the disk now.
-    pub fn issue(&mut self) -> Option<u32> {
+    pub fn issue(&mut self, now: Instant) -> Option<u32> {
         if self.in_flight == self.ring {
             return None;
         }
-        let number = self.staged.pop_front()?;
+        let number = match &mut self.elevator {
+            None => self.staged.pop_front()?,
+            Some(elevator) => loop {
+                match self.staged.pop_front() {
+                    None => break elevator.next(now, self.in_flight, self.ring)?,
+                    Some(flush) if self.ios[flush as usize].op == Op::Flush => break flush,
+                    Some(number) => elevator.arrived(now, number, &self.ios[number as usize]),
+                }
+            },
+        };
         self.in_flight += 1;
         Some(number)
     }
 
+    /// When the elevator wants to be asked again though nothing happens.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.elevator.as_ref()?.until.filter(|_| self.in_flight < self.ring)
+    }
+
     /// The disk is done with a request; its number stays taken until [`Self::release`].
-    pub fn complete(&mut self, number: u32) {
+    pub fn complete(&mut self, now: Instant, number: u32) {
         self.in_flight -= 1;
+        if let Some(elevator) = &mut self.elevator {
+            elevator.completed(now, number);
+        }
         let way = direction(&self.ios[number as usize]);
         match self.waiting[way].pop_front() {
             Some(next) => self.staged.push_back(next),

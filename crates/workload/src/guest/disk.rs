@@ -6,6 +6,7 @@ use crate::SourceError;
 use crate::VmDisk;
 use crate::generators::rng::{Rng, split};
 use crate::guest::block::BlockLayer;
+use crate::guest::elevator::Elevator;
 use crate::guest::file::File;
 use crate::guest::flusher::Flusher;
 use crate::guest::journal::Journal;
@@ -54,8 +55,9 @@ impl GuestDisk {
         })?;
         let phase = Nanos::new(rng.below(params.flush_interval.get()));
         let sectors_max = params.request_pages * PAGE_SECTORS as u32;
+        let elevator = Elevator::new(params.elevator, spec.capacity);
         let disk = GuestDisk {
-            block: BlockLayer::new(params.nr_requests, params.ring, sectors_max),
+            block: BlockLayer::new(params.nr_requests, params.ring, sectors_max, elevator),
             journal: Journal::new(&layout),
             flusher: Flusher::new(phase),
         };

@@ -48,6 +48,7 @@ pub mod cache;
 mod commit;
 mod delete;
 mod disk;
+mod elevator;
 pub mod file;
 mod flusher;
 mod journal;

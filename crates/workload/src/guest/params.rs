@@ -28,6 +28,7 @@ pub static SPECS: &[ParamSpec] = &[
         "requests of one direction in the block layer",
     ),
     spec("ring", Kind::Count(1, 8192), "128", "requests on the virtual queue"),
+    spec("elevator", Kind::Choice(&["noop", "cfq", "deadline"]), "noop", "its I/O scheduler"),
     spec("dirty_background", Kind::Count(0, 100), "10", "write-back starts, % of the page cache"),
     spec("dirty", Kind::Count(1, 100), "20", "writers are held back, % of the page cache"),
     spec("flush_interval", Kind::Duration, "5s", "period of the flusher"),
@@ -86,6 +87,8 @@ pub struct GuestParams {
     pub nr_requests: u32,
     /// Requests on the virtual queue.
     pub ring: u32,
+    /// Scheduler of the block layer.
+    pub elevator: &'static str,
     /// Dirty pages at which write-back starts.
     pub background_pages: u32,
     /// Dirty pages at which writers wait.
@@ -143,6 +146,7 @@ impl From<&Params> for GuestParams {
             request_pages: (p.count("max_request_kib") / 4) as u32,
             nr_requests: p.count("nr_requests") as u32,
             ring: p.count("ring") as u32,
+            elevator: p.choice("elevator"),
             background_pages: share("dirty_background").min(share("dirty") / 2),
             dirty_pages: share("dirty"),
             flush_interval: p.duration("flush_interval").max(Nanos::from_millis(1)),

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 impl GuestVm {
     /// Let everything happen that can at `now`.
     fn settle(&mut self, now: Instant) {
+        self.now = now;
         loop {
             while let Some(thread) = self.ready.pop_front() {
                 self.run_thread(now, thread);
@@ -39,16 +40,20 @@ impl GuestVm {
         Nanos::new(latency.get() - jitter.get() + self.jitter.below(2 * jitter.get() + 1))
     }
 
-    /// When the kernel does something of its own accord: the first commit or flusher that is due.
+    /// When the kernel does something of its own accord: the first commit, flusher or elevator
+    /// that is due.
     pub(super) fn kernel_timer(&self) -> Option<Instant> {
-        let due = |disk: &GuestDisk| [disk.journal.due(self.params.commit), disk.flusher.due()];
+        let due = |disk: &GuestDisk| {
+            let GuestDisk { block, journal, flusher } = disk;
+            [journal.due(self.params.commit), flusher.due(), block.next_wake()]
+        };
         self.disks.iter().flat_map(due).flatten().min()
     }
 
     /// Append the requests that may go to the disks now.
     pub(super) fn issue(&mut self, out: &mut Vec<Issue>) {
         for (disk, GuestDisk { block, .. }) in self.disks.iter_mut().enumerate() {
-            while let Some(number) = block.issue() {
+            while let Some(number) = block.issue(self.now) {
                 let io = block.io(number);
                 out.push(Issue {
                     token: disk::token(disk, number),
@@ -67,7 +72,7 @@ impl GuestVm {
     pub(super) fn arrived(&mut self, now: Instant, token: u64) {
         let (disk, number) = disk::of_token(token);
         let block = &mut self.disks[disk].block;
-        block.complete(number);
+        block.complete(now, number);
         let &Io { purpose, file, page, pages, .. } = block.io(number);
         match purpose {
             Purpose::Fill => self.filled(file, page, pages),

@@ -19,6 +19,7 @@ impl GuestVm {
 
     /// What the kernel does of its own accord, on whichever vCPU it is noticed.
     fn work_of_kernel(&mut self, now: Instant) {
+        self.now = now;
         self.maybe_commit(now);
         self.flush(now);
     }

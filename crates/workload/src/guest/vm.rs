@@ -80,6 +80,8 @@ pub struct GuestVm {
     /// The inode areas of the disks, then the applications' files.
     pub(super) files: Vec<File>,
     pub(super) cache: Cache,
+    /// The latest time that it was told of.
+    pub(super) now: Instant,
     /// Threads that can go on now.
     pub(super) ready: VecDeque<u32>,
     pub(super) memory_waiters: Vec<u32>,
@@ -147,6 +149,7 @@ impl GuestVm {
             timers: BinaryHeap::new(),
             timer_number: 0,
             cpus: Cpus::Own(vec![Instant::ZERO; params.vcpus as usize]),
+            now: Instant::ZERO,
             arriving: VecDeque::new(),
             jitter: Rng::new(split(seed, JITTER_STREAM)),
             params,

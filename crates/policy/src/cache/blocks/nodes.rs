@@ -18,6 +18,9 @@ const QUARTER: usize = 4;
 /// No node, or no quad.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Granules: twice as many as any cache has ([`GRANULES_MAX`](super::GRANULES_MAX)).
+const AGE_MAX: u16 = 1 << 15;
+
 /// A bit for each block of a node, the lowest for the first.
 pub(super) type Mask = u16;
 
@@ -165,6 +168,10 @@ impl Node {
     /// Granules since a block of it was filled or used.
     pub(super) fn age(&self, granule: u16) -> u16 {
         granule.wrapping_sub(self.stamp)
+    }
+    /// As old as can be: older than whatever a cache holds.
+    pub(super) fn grow_old(&mut self, granule: u16) {
+        self.stamp = granule.wrapping_sub(AGE_MAX);
     }
     /// Blocks that have a frame.
     pub(super) fn present(&self) -> Mask {
@@ -387,6 +394,15 @@ impl List {
         match std::mem::replace(&mut self.newest, n) {
             NONE => self.oldest = n,
             newest => nodes[newest].newer = n,
+        }
+    }
+
+    pub(super) fn push_oldest(&mut self, nodes: &mut Nodes, n: u32) {
+        let node = &mut nodes[n];
+        (node.older, node.newer) = (NONE, self.oldest);
+        match std::mem::replace(&mut self.oldest, n) {
+            NONE => self.newest = n,
+            oldest => nodes[oldest].older = n,
         }
     }
 

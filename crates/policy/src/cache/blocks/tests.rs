@@ -118,6 +118,7 @@ fn step(blocks: &mut Blocks, fetches: &mut Vec<Fetch>, (what, vm, block, more): 
             blocks.filled(vm, first, &frames, !more.is_multiple_of(7), gone);
         }
         12 => _ = blocks.hit(vm, block, end, &mut Vec::new()),
+        13 if more % 2 == 0 => blocks.leave(vm, block, end),
         13 => blocks.touch(vm, block, &mut Vec::new()),
         14 => blocks.forget(vm, block, if more % 8 == 0 { u64::MAX } else { end }, gone),
         15 if more % 8 == 0 => {
@@ -231,6 +232,30 @@ fn no_block_that_waits_ahead_is_taken_with_its_node() {
     let node = blocks.find(vm, 0);
     assert_eq!(node, Some(blocks.vms[0].lists[Place::Ahead as usize].oldest));
     check(&blocks, &[(vm, 16, more)]);
+}
+
+#[test]
+fn what_was_left_goes_first() {
+    let (vm, mut blocks, mut gone) = (VmId::new(0), Blocks::new(64, 1), Vec::new());
+    blocks.attach(vm, NonZeroU32::MIN);
+    let mut reserve = |blocks: &mut Blocks, range: Range<u64>, prefetched: bool| {
+        let (first, mut frames) = (range.start, Vec::new());
+        blocks.reserve(vm, range, 0, prefetched, &mut frames, &mut gone);
+        blocks.filled(vm, first, &frames, true, &mut gone);
+        gone.drain(..).map(|gone| gone.blocks).collect::<Vec<_>>()
+    };
+    reserve(&mut blocks, 0..16, true);
+    reserve(&mut blocks, 16..24, true);
+    (32..72).step_by(8).for_each(|first| _ = reserve(&mut blocks, first..first + 8, false));
+    // Of the second node half is read meanwhile; of the third nothing is there.
+    assert!(blocks.hit(vm, 16, 20, &mut Vec::new()));
+    blocks.leave(vm, 16, 40);
+    assert_eq!(reserve(&mut blocks, 80..88, false), [20..24, 32..36]);
+    blocks.leave(vm, 0, 16);
+    assert!(blocks.hit(vm, 0, 4, &mut Vec::new()), "its reader came back for four");
+    // The others of that node wait anew.
+    assert_eq!(reserve(&mut blocks, 96..104, false), [36..40, 40..44]);
+    check(&blocks, &[]);
 }
 
 #[test]

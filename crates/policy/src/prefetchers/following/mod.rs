@@ -30,6 +30,18 @@
 //! will want next. Where a process goes on after most of the places at which it
 //! begins to read, what it reads there on average goes along with the first read
 //! ([`record::Runs`]), as a drive would read ahead if it had the time.
+//!
+//! **Left behind** (ours). A reader that has read a mebibyte or so elsewhere has left what
+//! lies ahead of its stream ([`table`] says when): that is named to the cache, which gives it
+//! away first, unless another process of the VM is on its way there. A loop that just fits
+//! into the cache would else be lost to what was fetched behind its end.
+//!
+//! **At a limit** (ours). A VM's own limit counts what the cache has like anything else. Where
+//! most of a VM's reads wait at it, a process that has less than half of them is not
+//! prefetched for: it would only take from the others. A limit that a hypervisor keeps shows
+//! nowhere here.
+//!
+//! Neither is in the paper, and `literal=true` and `lead=0` have neither.
 
 pub(super) mod plan;
 pub(super) mod rate;
@@ -50,6 +62,9 @@ use table::{PROVEN_READS, Ref, Table, Vm};
 
 /// Sectors of one proposal: what a stream gets before it is another's turn.
 const TURN: u64 = 256;
+
+/// A reader that is so near to a stretch, in sectors, is on its way there: 16 MiB.
+const COMING: u64 = 1 << 15;
 
 /// This parameter and those below are the same for `vio` and `flashy`.
 pub(super) const INTERVAL: ParamSpec = ParamSpec {
@@ -135,7 +150,12 @@ impl StreamFollower {
         self.rate.count(read.len(), gained);
         self.rate.forget(now, &mut self.table, at);
         self.rate.judge(now, &mut self.table, at, outcome);
-        let patience = self.table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
+        let would_take = !self.rate.is_literal() && self.table.would_take(at);
+        let mut patience = 0;
+        if let Some(vm) = &mut self.table.vms[at.vm.index()] {
+            vm.read[0] += read.len();
+            patience = vm.patience;
+        }
         let Some((set, way)) = self.table.get_mut(at) else { return };
         let threshold = set.threshold;
         let followed = set.stream(way);
@@ -146,7 +166,7 @@ impl StreamFollower {
         if self.rate.is_continuous() {
             let stream = &followed.stream;
             let proven = stream.streak_reads >= PROVEN_READS && stream.streak >= patience;
-            followed.armed = proven && stream.share() > threshold;
+            followed.armed = proven && stream.share() > threshold && !would_take;
             let in_time = access.missed.get() + access.late.get() == 0;
             self.top_up(at, read.len(), linear, in_time);
         } else if followed.armed {
@@ -207,6 +227,22 @@ impl StreamFollower {
         self.proposal(at, tag, run)
     }
 
+    /// Is another process of the VM on its way to a run that this stream's reader left, or
+    /// in it?
+    fn is_awaited(&mut self, left: Ref, run: Run) -> bool {
+        let reader = self.table.stream(left).map(|f| f.reader);
+        let others = self.active.iter().filter(|&&at| at.vm == left.vm && at != left);
+        others.into_iter().any(|&at| {
+            self.table.stream(at).is_some_and(|f| {
+                let end = f.stream.run().end;
+                (f.reader.tag.is_none() || Some(f.reader) != reader)
+                    && f.stream.pattern() == Pattern::Up
+                    && end < run.end
+                    && run.start.saturating_sub(end) <= COMING
+            })
+        })
+    }
+
     /// The next run of a stream's quota, at most `most` sectors.
     fn go_ahead(&mut self, at: Ref, most: u64) -> Option<(Option<ProcessTag>, Run)> {
         let vm = self.table.vms[at.vm.index()].as_ref()?;
@@ -258,6 +294,12 @@ impl Prefetcher for StreamFollower {
 
     fn bandwidth(&mut self, bytes_per_s: u64) {
         self.rate.set_bandwidth(bytes_per_s);
+    }
+
+    fn held(&mut self, vm: VmId, sectors: Sectors) {
+        if let Some(Some(vm)) = self.table.vms.get_mut(vm.index()) {
+            vm.held[0] += sectors.get();
+        }
     }
 
     fn accessed(&mut self, now: Instant, access: &Access) {
@@ -314,6 +356,20 @@ impl Prefetcher for StreamFollower {
             let at = self.queue.pop_front()?;
             if let Some(proposal) = self.turn(at, most) {
                 return Some(proposal);
+            }
+        }
+    }
+
+    fn left(&mut self, now: Instant) -> Option<Extent> {
+        let by = self.read.filter(|_| !self.rate.is_literal())?;
+        loop {
+            let (set, way) = self.table.get_mut(by)?;
+            let left = set.left(way)?;
+            let (outcome, stretch) = set.leave(left);
+            self.rate.judge(now, &mut self.table, by, outcome);
+            let left = by.beside(left);
+            if let Some(run) = stretch.filter(|&run| !self.is_awaited(left, run)) {
+                return Extent::new(Lba::new(run.start), Sectors::new(run.len()));
             }
         }
     }

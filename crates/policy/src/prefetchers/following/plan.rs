@@ -47,6 +47,16 @@ impl Plan {
         self.progress(self.cursor).unwrap_or(0) + self.offset
     }
 
+    /// Where that lies; `None` for records that are strided over, and for nothing.
+    pub fn stretch(&self) -> Option<Run> {
+        let (start, end) = match self.pattern {
+            Pattern::Up => (self.at, self.cursor),
+            Pattern::Down => (self.cursor, self.at),
+            Pattern::Stride { .. } => return None,
+        };
+        (start < end).then_some(Run { start, end })
+    }
+
     /// Sectors of the pattern between where the reader was expected and `place`;
     /// `None` when it lies behind or beside.
     fn progress(&self, place: u64) -> Option<u64> {

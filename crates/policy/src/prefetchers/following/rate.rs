@@ -35,7 +35,7 @@
 //! and refuses what else is not the paper's: the continuous form and `threshold=auto`.
 
 use super::interval;
-use super::plan::{Outcome, Plan};
+use super::plan::Outcome;
 use super::stream::{Counts, share};
 use super::table::{Ref, Table};
 use crate::params::{ParamError, Params};
@@ -214,6 +214,7 @@ impl Rate {
         for &at in active.iter() {
             let lost = self.has_lost(table, at);
             self.forget(now, table, at);
+            let would_take = !self.is_literal() && table.would_take(at);
             let patience = table.vms[at.vm.index()].as_ref().map_or(0, |vm| vm.patience);
             let Some((set, way)) = table.get_mut(at) else { continue };
             let threshold = set.threshold;
@@ -225,7 +226,8 @@ impl Rate {
             if followed.armed {
                 followed.scale = self.feedback(followed.scale, &counts, lost);
             }
-            followed.armed = share(&counts) > threshold && followed.stream.streak >= patience;
+            let proven = followed.stream.streak >= patience && !would_take;
+            followed.armed = proven && share(&counts) > threshold;
             if followed.armed {
                 wanted += followed.scale * counts.linear as f64;
             }
@@ -253,11 +255,7 @@ impl Rate {
             if followed.active {
                 return true;
             }
-            // Its reader is gone, it seems: what it was given is waste, and it begins
-            // again if the reader comes back.
-            let outcome = Outcome { used: 0, wasted: followed.plan.ahead() };
-            followed.plan = Plan::new(&followed.stream);
-            (followed.armed, followed.window) = (false, 0);
+            let outcome = followed.abandon();
             self.judge(now, table, at, outcome);
             false
         });
@@ -298,7 +296,7 @@ impl Rate {
             } else {
                 vm.lead = vm.lead.saturating_mul(2).min(self.lead);
             }
-            (vm.lost, vm.proposed) = (0, 0);
+            vm.roll();
         }
     }
 

@@ -257,6 +257,11 @@ impl Stream {
         self.run
     }
 
+    /// Sectors read in this interval and the last.
+    pub fn read_lately(&self) -> u64 {
+        self.now.read + self.last.read
+    }
+
     /// Linear share of this interval and the last, 0 to 1.
     pub fn share(&self) -> f64 {
         share(&self.now.plus(&self.last))

@@ -3,7 +3,7 @@
 
 use super::plan::{Outcome, Plan};
 use super::record::{Record, Runs};
-use super::stream::{REACH, Relation, Run, Stream};
+use super::stream::{Counts, REACH, Relation, Run, Stream};
 use crate::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags
@@ -18,6 +18,11 @@ const REGIONS: usize = 4;
 const STREAMS_UNTAGGED: usize = 32;
 /// Linear reads that make a stream: it is not replaced by the first random read.
 pub(super) const PROVEN_READS: u32 = 2;
+
+/// A reader has left a stream when it has read so many sectors elsewhere at least, and one
+/// part of so many of what lies ahead of the stream.
+const LEFT_MIN: u64 = 512;
+const LEFT_PART: u64 = 4;
 
 /// How reads are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +39,13 @@ pub(super) struct Ref {
     pub vm: VmId,
     set: u16,
     way: u16,
+}
+
+impl Ref {
+    /// Another stream in the same set.
+    pub fn beside(self, way: usize) -> Ref {
+        Ref { way: way as u16, ..self }
+    }
 }
 
 /// Whose reads a stream takes.
@@ -64,6 +76,18 @@ pub(super) struct FollowedStream {
     pub has_just_begun: bool,
 }
 
+impl FollowedStream {
+    /// Its reader is gone, it seems: what lay ahead is waste, and it begins again if the
+    /// reader comes back. Until then no interval arms it.
+    pub fn abandon(&mut self) -> Outcome {
+        let outcome = Outcome { used: 0, wasted: self.plan.ahead() };
+        self.stream.now = Counts::default();
+        self.plan = Plan::new(&self.stream);
+        (self.armed, self.window) = (false, 0);
+        outcome
+    }
+}
+
 /// What tells that a read cannot belong to a stream, and whose place a new one
 /// takes, without a look at the streams, which are several times as large.
 struct Hint {
@@ -74,7 +98,7 @@ struct Hint {
     /// All within reach of its runs lies from here to before there.
     low: u64,
     high: u64,
-    /// When it was read last, in reads.
+    /// When it was read last: [`Set::read_sectors`] after that.
     touched: u64,
     /// It is not replaced by the first random read.
     proven: bool,
@@ -93,6 +117,11 @@ pub(super) struct Set {
     pub threshold: f64,
     /// How far its readers go on where they have begun to read.
     pub runs: Runs,
+    /// Sectors that its readers have read, of any stream.
+    read_sectors: u64,
+    /// How many of them one stream was away for, and its reader came back: the most.
+    /// Halved whenever a stream is taken for left.
+    away_max: u64,
 }
 
 /// A VM's streams, and what is counted for all of them.
@@ -109,13 +138,33 @@ pub(super) struct Vm {
     pub proposed: u64,
     /// Prefetched sectors that left the cache in it, unread.
     pub lost: u64,
+    /// Sectors read, and those that waited at a limit of the VM: in this interval, and in
+    /// the one before it.
+    pub read: [u64; 2],
+    pub held: [u64; 2],
 }
 
 impl Vm {
     pub fn new(capacity: u64, lead: u64) -> Vm {
         let (sets, record) = (Vec::new(), Record::default());
-        Vm { capacity, sets, lead, patience: 0, record, proposed: 0, lost: 0 }
+        let (read, held) = ([0; 2], [0; 2]);
+        Vm { capacity, sets, lead, patience: 0, record, proposed: 0, lost: 0, read, held }
     }
+
+    /// Did most of what it read wait at its own limit?
+    fn is_held(&self) -> bool {
+        2 * sum(self.held) > sum(self.read)
+    }
+
+    /// The interval is over.
+    pub fn roll(&mut self) {
+        (self.lost, self.proposed) = (0, 0);
+        (self.read, self.held) = ([0, self.read[0]], [0, self.held[0]]);
+    }
+}
+
+fn sum([now, last]: [u64; 2]) -> u64 {
+    now + last
 }
 
 /// The streams of all VMs.
@@ -124,12 +173,11 @@ pub(super) struct Table {
     /// Threshold of a new set.
     threshold: f64,
     pub vms: Vec<Option<Vm>>,
-    reads: u64,
 }
 
 impl Table {
     pub fn new(key: Key, threshold: f64) -> Table {
-        Table { key, threshold, vms: Vec::new(), reads: 0 }
+        Table { key, threshold, vms: Vec::new() }
     }
 
     /// Who reads, the set of its streams, how many it may hold, and how far from
@@ -156,8 +204,6 @@ impl Table {
         tag: Option<ProcessTag>,
         read: Run,
     ) -> Option<(Ref, Option<Outcome>)> {
-        self.reads += 1;
-        let reads = self.reads;
         let (reader, index, ways, reach) = self.place(tag, read);
         let known = self.vms.get_mut(vm.index())?.as_mut()?;
         if known.sets.len() <= index {
@@ -165,6 +211,7 @@ impl Table {
         }
         let threshold = self.threshold;
         let set = known.sets[index].get_or_insert_with(|| Set::new(threshold));
+        set.read_sectors += read.len();
         let (way, new) = match set.nearest(reader, read, reach) {
             Some(way) => (way, None),
             None => {
@@ -172,7 +219,6 @@ impl Table {
                 (way, Some(outcome))
             }
         };
-        set.hints[way].touched = reads;
         set.reads = [set.reads[1], Some(read)];
         Some((Ref { vm, set: index as u16, way: way as u16 }, new))
     }
@@ -187,6 +233,18 @@ impl Table {
     pub fn stream(&mut self, at: Ref) -> Option<&mut FollowedStream> {
         let (set, way) = self.get_mut(at)?;
         set.streams.get_mut(way)
+    }
+
+    /// Would a stream that is prefetched for only take from others? A limit counts what the
+    /// cache has as well: where most of a VM's reads wait at it, a reader that has less than
+    /// half of them gets more only at the cost of others in the same VM.
+    pub fn would_take(&self, at: Ref) -> bool {
+        let vm = self.vms.get(at.vm.index()).and_then(|vm| vm.as_ref());
+        let Some(vm) = vm.filter(|vm| vm.is_held()) else { return false };
+        let Some(Some(set)) = vm.sets.get(usize::from(at.set)) else { return false };
+        let reader = set.hints[usize::from(at.way)].reader;
+        let streams = set.streams.iter().filter(|f| f.reader == reader);
+        2 * streams.map(|f| f.stream.read_lately()).sum::<u64>() < sum(vm.read)
     }
 
     /// All streams, by VM and set.
@@ -228,6 +286,8 @@ impl Set {
             record: Record::default(),
             threshold,
             runs: Runs::default(),
+            read_sectors: 0,
+            away_max: 0,
         }
     }
 
@@ -245,8 +305,43 @@ impl Set {
             false => self.runs.begin(),
         }
         followed.has_just_begun = !linear;
-        self.hints[way] = Hint::new(followed, self.hints[way].touched);
+        let before = self.read_sectors - read.len();
+        let hint = &mut self.hints[way];
+        if linear {
+            self.away_max = self.away_max.max(before - hint.touched);
+        }
+        *hint = Hint::new(followed, self.read_sectors);
         linear
+    }
+
+    /// A stream of the reader that the stream `by` was read for just now, and which that
+    /// reader has left, it seems: for what lies ahead of it, the reader has read enough
+    /// elsewhere, and more than twice as much as any stream was away for and came back.
+    /// Where it reads several streams by turns, that much of each. Looked for once in
+    /// so many sectors ([`LEFT_MIN`]).
+    pub fn left(&self, by: usize) -> Option<usize> {
+        let last = self.reads[1].map_or(0, Run::len);
+        if self.read_sectors / LEFT_MIN == (self.read_sectors - last) / LEFT_MIN {
+            return None;
+        }
+        let reader = self.hints[by].reader;
+        let ways = || (0..self.hints.len()).filter(|&way| self.hints[way].reader == reader);
+        let turns = ways().filter(|&way| self.streams[way].active).count() as u64;
+        ways().filter(|&way| way != by).find(|&way| {
+            let followed = &self.streams[way];
+            let others = (turns - u64::from(followed.active)).max(1);
+            let ahead = followed.plan.ahead();
+            let enough = (ahead / LEFT_PART).max(2 * self.away_max).max(LEFT_MIN) * others;
+            ahead > 0 && self.read_sectors - self.hints[way].touched >= enough
+        })
+    }
+
+    /// This stream was left: what was ahead of it, and where that lies.
+    pub fn leave(&mut self, way: usize) -> (Outcome, Option<Run>) {
+        self.away_max /= 2;
+        let followed = &mut self.streams[way];
+        let stretch = followed.plan.stretch();
+        (followed.abandon(), stretch)
     }
 
     /// A stream's reader left proposals behind: it has to begin again.
@@ -299,7 +394,7 @@ impl Set {
             queued: false,
             has_just_begun: true,
         };
-        let hint = Hint::new(&new, 0); // the caller says when
+        let hint = Hint::new(&new, self.read_sectors);
         if self.streams.len() < ways {
             self.streams.push(new);
             self.hints.push(hint);

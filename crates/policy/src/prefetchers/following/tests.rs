@@ -1,6 +1,8 @@
 //! The rules, one by one, on hand-computed sequences of reads.
 
 mod along;
+mod left;
+mod limit;
 
 use super::*;
 use crate::prefetcher::Stream;
@@ -14,6 +16,8 @@ const READ: u64 = 256;
 struct Scene {
     prefetcher: Box<dyn Prefetcher>,
     now: Instant,
+    /// What readers have left so far, `start..end`.
+    left: Vec<(u64, u64)>,
 }
 
 const fn ms(n: u64) -> Nanos {
@@ -24,7 +28,7 @@ impl Scene {
     fn new(spec: &str) -> Scene {
         let mut prefetcher = prefetchers::build(spec).unwrap();
         prefetcher.attach(Instant::ZERO, VmId::new(0), Sectors::new(DISK));
-        Scene { prefetcher, now: Instant::ZERO }
+        Scene { prefetcher, now: Instant::ZERO, left: Vec::new() }
     }
 
     fn wait(&mut self, span: Nanos) {
@@ -50,6 +54,8 @@ impl Scene {
             late: Sectors::new(late),
         };
         self.prefetcher.accessed(self.now, &access);
+        let left = std::iter::from_fn(|| self.prefetcher.left(self.now));
+        self.left.extend(left.map(|extent| (extent.start().get(), extent.end().get())));
     }
 
     /// A read that misses; then a millisecond passes.

@@ -3,8 +3,8 @@
 use super::super::judge::mean;
 use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{BUFFERED, Load, PAPER_ON, ROOM, Vm, cells};
-use super::measure::{accuracy, across, bars, cost, short, speedup};
+use super::load::{BASE, BUFFERED, Load, OURS_ON, PAPER_ON, ROOM, VIO_ON, Vm, cells};
+use super::measure::{accuracy, across, bars, cost, read_mib, short, speedup, written_mib};
 use super::rows::{Paper, asks, figure, means, ordering, row, speed};
 
 /// VMs: of the paper's cases the least, the most and one between.
@@ -71,7 +71,8 @@ impl App {
 
     fn load(&self, count: usize, options: &Options) -> Load {
         let name = format!("{}, {count} VMs", self.name);
-        Load::new(name, vec![self.vm(); count], MILLIS, options).with(ROOM)
+        let load = Load::new(name, vec![self.vm(); count], MILLIS, options).with(ROOM);
+        if self.name == FILE_SERVER.name { load.of_whole_files() } else { load }
     }
 
     fn loads(&self, options: &Options) -> Vec<Load> {
@@ -99,9 +100,22 @@ pub(super) fn apps_judge(options: &Options, results: &Results) -> Findings {
     findings.rows.extend(means(results, "mean of all", &all, &BUFFERED, paper));
     findings.rows.extend(of_several(options, results, &all));
     findings.rows.extend(asks(results, &all));
+    findings.rows.extend(reads_and_writes(results, &VIDEO_SERVER.load(12, options)));
     findings.figures.push(share_figure(options, results, accuracy, "accuracy", 7));
     findings.figures.push(share_figure(options, results, cost, "cost", 8));
     findings
+}
+
+/// Readers beside writers, who fill the array: what each had of the disks over what they had
+/// without prefetching.
+fn reads_and_writes(results: &Results, load: &Load) -> Vec<Row> {
+    let rows = [VIO_ON, OURS_ON].map(|column| {
+        [("read", read_mib as fn(&_) -> _), ("written", written_mib)].map(|(what, figure)| {
+            let values = results.ratio(load, (column, BASE), figure);
+            Row::measured(format!("{}: {what}, {}", load.name, column.name), &values, "×", "")
+        })
+    });
+    rows.into_iter().flatten().collect()
 }
 
 /// What the paper says of one application over all numbers of VMs.
@@ -153,7 +167,7 @@ fn of_several(options: &Options, results: &Results, all: &[Load]) -> Vec<Row> {
 }
 
 /// Seed by seed, the largest of several loads.
-fn most(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
+pub(super) fn most(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
     let all: Vec<Vec<f64>> = loads.iter().map(of).collect();
     let most = |seed: usize| all.iter().map(|v| v[seed]).fold(f64::NEG_INFINITY, f64::max);
     (0..all[0].len()).map(most).collect()

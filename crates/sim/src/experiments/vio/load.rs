@@ -11,6 +11,8 @@ pub(super) const ARRAY: &str = "raid0-8x-x25m-g2";
 /// Two of the paper's intervals pass before anything is measured: the interval
 /// form cannot prefetch in the first, and finds its pace in the second.
 const SETTLE_MS: u64 = 1_000;
+/// How much longer than others a load of whole files is measured.
+const WHOLE_FILES_TIMES: u64 = 4;
 /// What is measured is at least this long, however much a run is shrunk.
 const MEASURED_MIN_MS: u64 = 50;
 
@@ -146,6 +148,10 @@ pub(super) struct Load {
     pub device: String,
     pub policy: &'static str,
     pub host: HostSetup,
+    /// Do its threads write and read large files whole? Which of these a window has is
+    /// chance: the baseline's next window differs by a tenth and more. Then no seed
+    /// decides anything alone, and a mean is asked for.
+    pub by_mean: bool,
     /// Not measured, and after it what is.
     pub settle: Nanos,
     pub measured: Nanos,
@@ -172,6 +178,7 @@ impl Load {
             device: ARRAY.into(),
             policy: "noop",
             host: HostSetup { cache_bytes: 2 << 30, costs: Load::costs() },
+            by_mean: false,
             settle: Nanos::from_millis(shrunk(SETTLE_MS)),
             measured: Nanos::from_millis(shrunk(millis).max(MEASURED_MIN_MS)),
         }
@@ -180,6 +187,17 @@ impl Load {
     /// The same, of which only the sequential readers are judged.
     pub fn readers(self, vcpus: u32) -> Load {
         Load { judged: "fio.read", sequential: true, vcpus, ..self }
+    }
+
+    /// The same, whose threads write and read large files whole: measured for longer.
+    pub fn of_whole_files(self) -> Load {
+        Load { by_mean: true, measured: self.measured.scaled(WHOLE_FILES_TIMES, 1), ..self }
+    }
+
+    /// The same a window later: beside it the baseline says how much is chance.
+    pub fn later(&self) -> Load {
+        let name = format!("{}, the next window", self.name);
+        Load { name, settle: self.settle + self.measured, ..self.clone() }
     }
 
     /// The same with guests that have these keys too.
@@ -209,9 +227,12 @@ impl Load {
     }
 }
 
-/// The loads in each of some ways.
+/// The loads in each of some ways, and the baseline once more of those that are asked for
+/// a mean.
 pub(super) fn cells(loads: &[Load], columns: &[Column]) -> Vec<Cell> {
-    loads.iter().flat_map(|load| columns.iter().map(|&column| load.cell(column))).collect()
+    let each = loads.iter().flat_map(|load| columns.iter().map(|&column| load.cell(column)));
+    let later = loads.iter().filter(|load| load.by_mean).map(|load| load.later().cell(BASE));
+    each.chain(later).collect()
 }
 
 /// A sequential reader's job: 64 KiB at a time, in `jobs` processes with a file

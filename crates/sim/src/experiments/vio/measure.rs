@@ -5,7 +5,7 @@
 pub(super) use super::super::figure::bars;
 pub(super) use super::super::judge::short;
 use super::super::judge::{mean, range};
-pub(super) use super::super::results::across;
+pub(super) use super::super::results::{across, over};
 use super::super::{Key, Results, Ways};
 use super::load::{BASE, Column, Load};
 use crate::metrics::{RunResult, per_second};
@@ -65,16 +65,25 @@ fn usage(r: &RunResult) -> Usage {
     r.host.as_ref().map(|host| host.usage).unwrap_or_default()
 }
 
+/// What guests read of their disks, MiB.
+pub(super) fn read_mib(r: &RunResult) -> f64 {
+    usage(r).read as f64 * SECTOR_BYTES / MIB
+}
+
+/// What they wrote there, MiB.
+pub(super) fn written_mib(r: &RunResult) -> f64 {
+    let all: u64 = r.vms.iter().map(|vm| vm.bytes).sum();
+    (all as f64 / MIB - read_mib(r)).max(0.0)
+}
+
 /// What the array read and wrote, in per cent of what it reads at best (the
 /// paper's BW_T, measured before the run).
 pub(super) fn array_percent(r: &RunResult) -> f64 {
     let Some(host) = &r.host else { return f64::NAN };
     let usage = host.usage;
-    let guests: u64 = r.vms.iter().map(|vm| vm.bytes).sum();
-    let written = (guests as f64 - usage.read as f64 * SECTOR_BYTES).max(0.0);
     let read = (usage.missed + usage.prefetched).saturating_sub(usage.dropped);
     let best = host.bandwidth as f64 * r.simulated.as_secs_f64();
-    100.0 * (written + read as f64 * SECTOR_BYTES) / best
+    100.0 * (written_mib(r) * MIB + read as f64 * SECTOR_BYTES) / best
 }
 
 /// The paper's accuracy: of what guests read, that which had been prefetched; %.
@@ -111,6 +120,12 @@ pub(super) fn is_latency_bound(results: &Results, load: &Load) -> bool {
 /// Has the array bandwidth to spare under the baseline? Below 60 % of its best.
 pub(super) fn has_room(results: &Results, load: &Load) -> bool {
     results.mean(load, BASE, array_percent) < 60.0
+}
+
+/// A load's baseline in the next window over that in its own: how much is chance.
+pub(super) fn chance(results: &Results, load: &Load) -> Vec<f64> {
+    let of = |load: &Load| results.each(load, BASE, |r| throughput(r, load));
+    over(&of(&load.later()), &of(load))
 }
 
 /// Largest less smallest, over the mean.

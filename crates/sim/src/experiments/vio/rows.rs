@@ -1,7 +1,7 @@
 //! The rows of a load or a sweep: what the paper claims of it, the other ways beside,
 //! and what is asked of Seekway's own forms (experiments.md, VIO, "Accept").
 
-use super::super::judge::mean;
+use super::super::judge::{mean, range};
 use super::super::{Figure, Findings, Results, Row};
 use super::load::{BASE, Column, Load, OURS_ON, VIO_ON};
 use super::measure::*;
@@ -91,18 +91,24 @@ pub(super) fn asks(results: &Results, loads: &[Load]) -> Vec<Row> {
     rows
 }
 
-/// Of several loads the one with the least value of all, and its values.
-fn worst_load(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> (&Load, Vec<f64>) {
-    let all = loads.iter().map(|load| (load, of(load)));
-    all.min_by(|a, b| least(&a.1).total_cmp(&least(&b.1))).expect("a load")
+/// What is held to a floor: every seed, or the mean where one seed decides nothing.
+fn held(load: &Load, values: &[f64]) -> f64 {
+    if load.by_mean { mean(values) } else { least(values) }
 }
 
-/// Never below the floor, on any load with any seed.
+/// Of several loads the one with the least value that is held to a floor, and its values.
+fn worst_load(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> (&Load, Vec<f64>) {
+    let all = loads.iter().map(|load| (load, of(load)));
+    all.min_by(|a, b| held(a.0, &a.1).total_cmp(&held(b.0, &b.1))).expect("a load")
+}
+
+/// Never below the floor, on any load with any seed; in the mean where
+/// [a seed decides nothing](Load::by_mean).
 fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
     let (worst, values) = worst_load(loads, |load| speedup(results, load, column));
     let below = |load: &Load| {
         let values = speedup(results, load, column);
-        (least(&values) < FLOOR).then(|| {
+        (held(load, &values) < FLOOR).then(|| {
             format!("{} {} (least {:.3})", load.name, short(mean(&values)), least(&values))
         })
     };
@@ -110,6 +116,20 @@ fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
     let row = Row::measured(format!("worst load: {}", column.name), &values, "×", column.form())
         .because(format!("{}, of {} loads", worst.name, loads.len()))
         .ask(missed.is_empty(), &format!("never below {FLOOR} of the guest's own read-ahead"));
+    let by_mean = loads.iter().filter(|load| load.by_mean).map(|load| {
+        let (least, most) = range(&chance(results, load));
+        let values = speedup(results, load, column);
+        format!(
+            "{} {:.3} (a baseline's next window {least:.2} to {most:.2})",
+            load.name,
+            mean(&values)
+        )
+    });
+    let by_mean: Vec<String> = by_mean.collect();
+    let row = match by_mean.is_empty() {
+        true => row,
+        false => row.because(format!("asked for in the mean: {}", by_mean.join(", "))),
+    };
     if missed.is_empty() { row } else { row.because(format!("below: {}", missed.join(", "))) }
 }
 
