@@ -98,8 +98,7 @@ fn digest(device: &mut dyn DeviceModel) -> u64 {
         if random(&mut state, 40) == 0 {
             now += random(&mut state, 5_000_000);
         }
-        loop {
-            let Some(next) = device.next_completion() else { break };
+        while let Some(next) = device.next_completion() {
             if in_flight < depth && next.as_nanos() > now {
                 break;
             }

@@ -117,23 +117,16 @@ fn a_key_that_would_do_nothing_is_refused() {
 #[test]
 fn a_wrong_mix_is_refused_by_key() {
     let text = include_str!("../../profiles/intel-320.toml");
-    let mix =
-        |keys: &str| error(&format!("{text}\n[[ssd.published.mix]]\n{keys}"));
+    let mix = |keys: &str| error(&format!("{text}\n[[ssd.published.mix]]\n{keys}"));
     for (keys, said) in [
         ("iops = 1000.0", "ssd.published.mix[0]: expected depth, or reads_per_s above 0"),
         ("depth = 8\niops = 9.0", "mix[0].reads: expected 0 to 1 with depth, found none"),
         ("depth = 8\nreads = 2.0\niops = 9.0", "mix[0].reads: expected 0 to 1, found 2"),
         ("depth = 8\nreads = 0.5", "expected one of iops, read_mean_us"),
         ("reads_per_s = 5.0\niops = 9.0", "mix[0].iops: expected with depth"),
-        (
-            "reads_per_s = 5.0\nreads = 0.5\nread_p99_us = 9.0",
-            "mix[0].reads: expected with depth",
-        ),
+        ("reads_per_s = 5.0\nreads = 0.5\nread_p99_us = 9.0", "mix[0].reads: expected with depth"),
         ("depth = 999\nreads = 0.5\niops = 9.0", "mix[0].depth: expected 1 to 256, found 999"),
-        (
-            "reads_per_s = 5.0\nread_kib = 0.1\nread_p99_us = 9.0",
-            "mix[0].read_kib: expected 0.5",
-        ),
+        ("reads_per_s = 5.0\nread_kib = 0.1\nread_p99_us = 9.0", "mix[0].read_kib: expected 0.5"),
         ("reads_per_s = 5.0\nread_p98_us = 9.0", "unknown field `read_p98_us`"),
     ] {
         assert!(mix(keys).contains(said), "{keys}: {}", mix(keys));

@@ -69,9 +69,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the steps as a die does. Returns what its array did: who from when to when; and each
-/// task's kind, length, and how often it was suspended.
-fn run(steps: &[Step]) -> (Vec<(u64, u64, u64)>, Vec<(Kind, u64, u32)>) {
+/// What a die's array did: from when to when, and for which job (0: a read).
+type Segment = (u64, u64, u64);
+/// A task's kind, length, and how often it was suspended.
+type Done = (Kind, u64, u32);
+
+/// Runs the steps as a die does.
+fn run(steps: &[Step]) -> (Vec<Segment>, Vec<Done>) {
     let rules = rules();
     let (mut tasks, mut segments, mut all) = (Tasks::default(), Vec::new(), Vec::new());
     let (mut now, mut free_ns) = (0, 0);

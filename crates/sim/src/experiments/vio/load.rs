@@ -149,9 +149,8 @@ pub(super) struct Load {
     pub policy: &'static str,
     pub host: HostSetup,
     /// Do its threads write and read large files whole? Which of these a window has is
-    /// chance: the baseline's next window differs by a tenth and more. Then no seed
-    /// decides anything alone, and a mean is asked for.
-    pub by_mean: bool,
+    /// chance: the baseline's next window differs by a tenth and more.
+    pub whole_files: bool,
     /// Not measured, and after it what is.
     pub settle: Nanos,
     pub measured: Nanos,
@@ -178,7 +177,7 @@ impl Load {
             device: ARRAY.into(),
             policy: "noop",
             host: HostSetup { cache_bytes: 2 << 30, costs: Load::costs() },
-            by_mean: false,
+            whole_files: false,
             settle: Nanos::from_millis(shrunk(SETTLE_MS)),
             measured: Nanos::from_millis(shrunk(millis).max(MEASURED_MIN_MS)),
         }
@@ -191,7 +190,7 @@ impl Load {
 
     /// The same, whose threads write and read large files whole: measured for longer.
     pub fn of_whole_files(self) -> Load {
-        Load { by_mean: true, measured: self.measured.scaled(WHOLE_FILES_TIMES, 1), ..self }
+        Load { whole_files: true, measured: self.measured.scaled(WHOLE_FILES_TIMES, 1), ..self }
     }
 
     /// The same a window later: beside it the baseline says how much is chance.
@@ -227,11 +226,10 @@ impl Load {
     }
 }
 
-/// The loads in each of some ways, and the baseline once more of those that are asked for
-/// a mean.
+/// The loads in each of some ways, and the baseline once more of those of whole files.
 pub(super) fn cells(loads: &[Load], columns: &[Column]) -> Vec<Cell> {
     let each = loads.iter().flat_map(|load| columns.iter().map(|&column| load.cell(column)));
-    let later = loads.iter().filter(|load| load.by_mean).map(|load| load.later().cell(BASE));
+    let later = loads.iter().filter(|load| load.whole_files).map(|load| load.later().cell(BASE));
     each.chain(later).collect()
 }
 

@@ -91,24 +91,19 @@ pub(super) fn asks(results: &Results, loads: &[Load]) -> Vec<Row> {
     rows
 }
 
-/// What is held to a floor: every seed, or the mean where one seed decides nothing.
-fn held(load: &Load, values: &[f64]) -> f64 {
-    if load.by_mean { mean(values) } else { least(values) }
-}
-
-/// Of several loads the one with the least value that is held to a floor, and its values.
+/// Of several loads the one with the least value, and its values.
 fn worst_load(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> (&Load, Vec<f64>) {
     let all = loads.iter().map(|load| (load, of(load)));
-    all.min_by(|a, b| held(a.0, &a.1).total_cmp(&held(b.0, &b.1))).expect("a load")
+    all.min_by(|a, b| least(&a.1).total_cmp(&least(&b.1))).expect("a load")
 }
 
-/// Never below the floor, on any load with any seed; in the mean where
-/// [a seed decides nothing](Load::by_mean).
+/// Never below the floor, on any load with any seed. Of loads of [whole files](Load::whole_files) it
+/// says by how much the baseline alone differs from one window to the next.
 fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
     let (worst, values) = worst_load(loads, |load| speedup(results, load, column));
     let below = |load: &Load| {
         let values = speedup(results, load, column);
-        (held(load, &values) < FLOOR).then(|| {
+        (least(&values) < FLOOR).then(|| {
             format!("{} {} (least {:.3})", load.name, short(mean(&values)), least(&values))
         })
     };
@@ -116,7 +111,7 @@ fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
     let row = Row::measured(format!("worst load: {}", column.name), &values, "×", column.form())
         .because(format!("{}, of {} loads", worst.name, loads.len()))
         .ask(missed.is_empty(), &format!("never below {FLOOR} of the guest's own read-ahead"));
-    let by_mean = loads.iter().filter(|load| load.by_mean).map(|load| {
+    let whole = loads.iter().filter(|load| load.whole_files).map(|load| {
         let (least, most) = range(&chance(results, load));
         let values = speedup(results, load, column);
         format!(
@@ -125,10 +120,10 @@ fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
             mean(&values)
         )
     });
-    let by_mean: Vec<String> = by_mean.collect();
-    let row = match by_mean.is_empty() {
+    let whole: Vec<String> = whole.collect();
+    let row = match whole.is_empty() {
         true => row,
-        false => row.because(format!("asked for in the mean: {}", by_mean.join(", "))),
+        false => row.because(format!("in the mean: {}", whole.join(", "))),
     };
     if missed.is_empty() { row } else { row.because(format!("below: {}", missed.join(", "))) }
 }
