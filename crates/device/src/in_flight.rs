@@ -1,7 +1,6 @@
 //! Commands on a device: that they lie inside it, and when they are done where that is known
 //! as they come. A command may stay behind work that moves ([`Behind`]), and then moves with it.
 
-use crate::ssd::Moved;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::units::Instant;
 use std::cmp::Reverse;
@@ -20,6 +19,13 @@ pub(crate) struct Behind {
     pub first_job: u64,
     pub last_job: u64,
     pub tail_ns: u64,
+}
+
+/// The end of a program that others may wait for, by its number, is later now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moved {
+    pub job: u64,
+    pub to_ns: u64,
 }
 
 /// By time of completion, then in the order in which they came.

@@ -45,11 +45,10 @@ mod writes;
 pub use flash::FlashTimes;
 pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
 pub use mapping::MapSpec;
-pub(crate) use tasks::Moved;
 pub use tasks::{ReadRules, Suspension};
 
 use crate::DeviceModel;
-use crate::in_flight::{Behind, InFlight, assert_inside};
+use crate::in_flight::{Behind, InFlight, Moved, assert_inside};
 use buffer::Buffer;
 use flash::{Flash, Turn, transfer_ns};
 use ftl::{Ftl, Place};

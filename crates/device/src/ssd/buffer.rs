@@ -2,7 +2,7 @@
 //! the order in which they came. A unit that is written again while it waits
 //! stays where it is.
 
-use super::Moved;
+use crate::in_flight::Moved;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 

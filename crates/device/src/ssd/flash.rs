@@ -5,7 +5,8 @@
 use super::SsdSpec;
 use super::ftl::Work;
 use super::lane::Lane;
-use super::tasks::{Kind, Moved, ReadRules, Task, Tasks};
+use super::tasks::{Kind, ReadRules, Task, Tasks};
+use crate::in_flight::Moved;
 use crate::mix::mix;
 
 /// What the flash takes.

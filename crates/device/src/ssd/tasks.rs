@@ -11,6 +11,7 @@
 //! of a program hears of it ([`Moved`]). What stays where it was: transfers of tasks that move
 //! (their data waits in the die's register), and the channel's time for them.
 
+use crate::in_flight::Moved;
 use std::collections::VecDeque;
 
 /// How often one program or erase may be suspended, and at what cost.
@@ -43,13 +44,6 @@ pub(super) enum Kind {
     Read,
     Program,
     Erase,
-}
-
-/// The end of a program that others may wait for, by its number, is later now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moved {
-    pub job: u64,
-    pub to_ns: u64,
 }
 
 /// What a die has reserved its array for.

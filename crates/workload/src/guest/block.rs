@@ -6,8 +6,8 @@
 //! [elevator](super::elevator) that decides who goes next, and nothing is merged.
 
 use super::elevator::Elevator;
-use seekway_policy::request::{Op, ProcessTag};
-use seekway_policy::units::Instant;
+use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_policy::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 
 /// What an I/O is for.
@@ -50,6 +50,22 @@ pub struct Io {
     pub pages: u32,
     /// Who is to be told: threads, by number, or the journal.
     pub waiters: Vec<u32>,
+}
+
+impl Io {
+    /// A read or write as a scheduler sees it.
+    fn request(&self, arrived: Instant, number: u32) -> Request {
+        let extent = Extent::new(Lba::new(self.sector), Sectors::new(u64::from(self.sectors)));
+        Request {
+            id: RequestId::new(number),
+            vm: VmId::new(0),
+            tag: self.tag,
+            op: self.op,
+            sync: self.sync,
+            extent: extent.expect("it lies on the image"),
+            arrived,
+        }
+    }
 }
 
 const READ: usize = 0;
@@ -168,7 +184,9 @@ impl BlockLayer {
                 match self.staged.pop_front() {
                     None => break elevator.next(now, self.in_flight, self.ring)?,
                     Some(flush) if self.ios[flush as usize].op == Op::Flush => break flush,
-                    Some(number) => elevator.arrived(now, number, &self.ios[number as usize]),
+                    Some(number) => {
+                        elevator.arrived(now, self.ios[number as usize].request(now, number))
+                    }
                 }
             },
         };

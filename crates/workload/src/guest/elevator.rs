@@ -2,8 +2,7 @@
 //! policy of the host's that stands before the virtual disk, with a queue for each process
 //! where the host's has one for each VM.
 
-use crate::guest::block::Io;
-use seekway_policy::request::{Completion, Extent, Request, RequestId, VmId};
+use seekway_policy::request::{Completion, Request, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Lba, Sectors};
@@ -40,26 +39,17 @@ impl Elevator {
         })
     }
 
-    /// A read or write joins the queue.
-    pub fn arrived(&mut self, now: Instant, number: u32, io: &Io) {
-        let process = VmId::new(io.tag.map_or(0, |tag| tag.get() % PROCESSES));
+    /// A read or write joins the queue: its process is its tag's, whatever `vm` says.
+    pub fn arrived(&mut self, now: Instant, request: Request) {
+        let process = VmId::new(request.tag.map_or(0, |tag| tag.get() % PROCESSES));
         if !std::mem::replace(&mut self.known[process.index()], true) {
             self.policy.attach(now, process, VmSpec::default());
         }
-        let extent = Extent::new(Lba::new(io.sector), Sectors::new(u64::from(io.sectors)));
-        let request = Request {
-            id: RequestId::new(number),
-            vm: process,
-            tag: None,
-            op: io.op,
-            sync: io.sync,
-            extent: extent.expect("it lies on the image"),
-            arrived: now,
-        };
-        if self.requests.len() <= number as usize {
-            self.requests.resize(number as usize + 1, None);
+        let (request, number) = (Request { vm: process, tag: None, ..request }, request.id.slot());
+        if self.requests.len() <= number {
+            self.requests.resize(number + 1, None);
         }
-        self.requests[number as usize] = Some((request, now));
+        self.requests[number] = Some((request, now));
         self.policy.arrived(now, request);
     }
 
