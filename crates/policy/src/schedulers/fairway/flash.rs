@@ -73,7 +73,7 @@ struct Vm {
 }
 
 impl Vm {
-    /// What goes next of what may go.
+    /// Which of its requests goes next, of those that may go.
     fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
         self.queue.head(queued, self.withheld)
     }
@@ -264,7 +264,7 @@ impl Flash {
 
     /// Send the head of this VM's queue, at most `most` of it.
     fn send(&mut self, now: Instant, vm: usize, most: Sectors, continues: bool) -> Decision {
-        let is_light = !self.is_heavy(vm);
+        let is_heavy = self.is_heavy(vm);
         let known = self.vms[vm].as_mut().expect("a VM with work");
         let request = *known.head(&self.queued).expect("a VM with work has a request");
         let id = request.id;
@@ -273,7 +273,7 @@ impl Flash {
         // A request in parts costs its VM what it would whole: the parts are for the others.
         let is_more = continues || rest.is_some();
         let charged = if is_more { cost::of_more(extent.len()) } else { whole_cost };
-        if !is_light {
+        if is_heavy {
             self.price.sends(request.op, charged);
         }
         let charged = cost::in_shares(request.op, charged, self.price.times());

@@ -4,9 +4,10 @@
 //! rate of each is one equation with two unknowns. So from time to time, for some milliseconds,
 //! only writes go, and then only reads; light VMs go on as ever. The rates of these two *trials*
 //! say what each takes. Writes come first: after reads alone the drive's buffer would be empty, and
-//! take in some milliseconds what it programs in many. Prices that are learnt from the load instead: iocost's model
-//! (Heo and others, ASPLOS 2022) is measured before, Gimbal's write cost (Min and others,
-//! SIGCOMM 2021) follows the latency.
+//! would take in a few milliseconds what the drive programs in many.
+//!
+//! Others do it in other ways: iocost's model (Heo and others, ASPLOS 2022) is measured before the
+//! disk is used, Gimbal's write cost (Min and others, SIGCOMM 2021) follows the latency.
 
 use crate::request::Op;
 use crate::units::{Instant, Nanos};
@@ -33,7 +34,7 @@ const LATELY: u64 = 4 << 20;
 /// Pairs of trials that the price is the mean of.
 const KEPT: usize = 4;
 
-/// Reads, or all else.
+/// Reads or writes: policies see nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     Reads,
@@ -41,7 +42,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub fn of(op: Op) -> Class {
+    fn of(op: Op) -> Class {
         if op == Op::Read { Class::Reads } else { Class::Writes }
     }
 }
@@ -63,8 +64,9 @@ impl Trial {
     }
 
     /// Cost a nanosecond, once the trial has seen enough.
-    fn completed(&mut self, now: Instant, class: Class, cost: u64, is_busy: bool) -> Option<f64> {
-        if class == self.class {
+    fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> Option<f64> {
+        let counts = Class::of(op) == self.class;
+        if counts {
             self.commands += 1;
             self.idle += u32::from(!is_busy);
         }
@@ -77,7 +79,7 @@ impl Trial {
             }
             None => None,
             Some((since, before, sum)) => {
-                *sum += if class == self.class { cost } else { 0 };
+                *sum += if counts { cost } else { 0 };
                 let took = now.since(*since).get();
                 let is_over = 2 * (self.commands - *before) >= COMMANDS && length >= LEAST;
                 (is_over && took > 0).then(|| *sum as f64 / took as f64)
@@ -87,8 +89,10 @@ impl Trial {
 }
 
 pub struct Price {
-    /// What somebody has set, or 0.
-    set: f64,
+    /// What a write costs over a read of as many bytes.
+    times: f64,
+    /// Somebody has set it.
+    is_set: bool,
     trial: Option<Trial>,
     /// Cost of reads and of writes that heavy VMs sent lately.
     sent: [u64; 2],
@@ -105,7 +109,8 @@ impl Price {
     /// `set`: the price, or 0 to learn it.
     pub fn new(set: f64) -> Price {
         Price {
-            set,
+            times: if set > 0.0 { set } else { TIMES_DEFAULT },
+            is_set: set > 0.0,
             trial: None,
             sent: [0; 2],
             tried: None,
@@ -115,15 +120,9 @@ impl Price {
         }
     }
 
-    /// How many times what a read of as much cost takes.
+    /// What a write costs over a read of as many bytes.
     pub fn times(&self) -> f64 {
-        if self.set > 0.0 {
-            return self.set;
-        }
-        if self.found.is_empty() {
-            return TIMES_DEFAULT;
-        }
-        (self.found.iter().sum::<f64>() / self.found.len() as f64).exp()
+        self.times
     }
 
     /// The class that may not go now.
@@ -134,7 +133,7 @@ impl Price {
         })
     }
 
-    /// A VM that is not light sends a command of this cost.
+    /// A VM with much outstanding sends a command of this cost.
     pub fn sends(&mut self, op: Op, cost: u64) {
         self.sent[Class::of(op) as usize] += cost;
         if self.sent.iter().sum::<u64>() > LATELY {
@@ -148,7 +147,7 @@ impl Price {
         let is_mixed = all > LATELY / 4 && self.sent.iter().all(|cost| cost * PART_LEAST >= all);
         let wait = Nanos::new(self.wait * EVERY.get());
         let is_due = self.tried.is_none_or(|at| now.since(at) >= wait);
-        if self.set > 0.0 || !is_mixed || !is_due || self.trial.is_some() {
+        if self.is_set || !is_mixed || !is_due || self.trial.is_some() {
             return false;
         }
         self.tried = Some(now);
@@ -171,7 +170,7 @@ impl Price {
     /// from now on.
     pub fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let Some(rate) = trial.completed(now, Class::of(op), cost, is_busy) else { return false };
+        let Some(rate) = trial.completed(now, op, cost, is_busy) else { return false };
         if trial.idle > COMMANDS / 16 {
             self.give_up();
             return true;
@@ -185,6 +184,7 @@ impl Price {
                 self.wait = 1;
                 self.found.truncate(KEPT - 1);
                 self.found.insert(0, (rate / writes).clamp(*TIMES.start(), *TIMES.end()).ln());
+                self.times = (self.found.iter().sum::<f64>() / self.found.len() as f64).exp();
                 None
             }
         };

@@ -410,6 +410,20 @@ fn a_reservation_beside_long_commands_is_bounded_by_the_vms_own_depth() {
     assert!((2_900..3_906).contains(&got[1].requests), "{} of 3,906", got[1].requests);
 }
 
+/// While only reads or only writes of the floods go, a VM with one write at a time waits no longer
+/// than before: the first trials begin at once and take 20 ms and more.
+#[test]
+fn who_sends_little_goes_on_while_the_price_is_measured() {
+    let flood = Client { depth: 64, ..QUIET };
+    for write in [false, true] {
+        let quiet = Client { write, ..QUIET };
+        let clients = [quiet, flood, Client { write: true, ..flood }];
+        let got = run("fairway", &clients, 60);
+        let longest = got[0].took.iter().max().unwrap();
+        assert!(*longest < 5_000_000, "write: {write}, {longest} ns");
+    }
+}
+
 /// A write takes the device as long as two, five or eight reads: both VMs have half of its time.
 #[test]
 fn a_reader_and_a_writer_share_the_devices_time() {
