@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub const NAME: &str = "vpt-rank";
 
-/// The paper's.
+/// The paper's three schedulers.
 const POLICIES: [&str; 3] = ["cats:busdriver=7ms", "deadline", "cfq:generation=2.6.30"];
 
 /// What the guest's image lies on.
@@ -51,7 +51,7 @@ const TARGETS: [Target; 4] = [
     },
     Target { name: "image in memory", scenario: REAL, slowed: REAL, k: 1, bare: true },
 ];
-/// The paper's form.
+/// The slowed line of the paper: the name of a target.
 const LITERAL: &str = "line, k = 8";
 
 /// In the device's time: a window at k = 8 takes eight times as long.

@@ -192,7 +192,7 @@ pub(super) struct MixFile {
     /// Absent: to random places.
     #[serde(default)]
     pub sequential_writes: bool,
-    /// Of the loop.
+    /// Commands that the loop completes in a second.
     pub iops: Option<f64>,
     pub read_mean_us: Option<f64>,
     pub read_p50_us: Option<f64>,

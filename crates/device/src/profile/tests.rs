@@ -126,6 +126,7 @@ fn a_wrong_mix_is_refused_by_key() {
         ("reads_per_s = 5.0\niops = 9.0", "mix[0].iops: expected with depth"),
         ("reads_per_s = 5.0\nreads = 0.5\nread_p99_us = 9.0", "mix[0].reads: expected with depth"),
         ("depth = 999\nreads = 0.5\niops = 9.0", "mix[0].depth: expected 1 to 256, found 999"),
+        ("reads_per_s = 0.001\nread_p99_us = 9.0", "mix[0].reads_per_s: expected 1 to 1"),
         ("reads_per_s = 5.0\nread_kib = 0.1\nread_p99_us = 9.0", "mix[0].read_kib: expected 0.5"),
         ("reads_per_s = 5.0\nread_p98_us = 9.0", "unknown field `read_p98_us`"),
     ] {

@@ -12,6 +12,9 @@ use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::collections::VecDeque;
 
+/// So many commands may wait in the host. With more, the drive cannot take the rate: the run ends,
+/// and those that wait count with the time that they have waited.
+const WAITING_MAX: usize = 100_000;
 /// A block, of which longer commands have a whole number.
 const BLOCK_SECTORS: u64 = 8;
 
@@ -208,6 +211,11 @@ impl<'a> Run<'a> {
                     }
                     self.submit(now);
                 }
+                (Some((at, _)), _) if self.waiting.len() == WAITING_MAX => {
+                    let reads = self.waiting.iter().filter(|waits| waits.op == Op::Read);
+                    reads_ns.extend(reads.map(|waits| at.since(waits.at).get()));
+                    break;
+                }
                 (Some((at, stream)), _) => {
                     self.arrive(at, stream);
                     self.submit(at);
@@ -345,6 +353,15 @@ mod tests {
         assert!((alone.quantile_us(0.5) - 176.0).abs() < 5.0, "{}", alone.quantile_us(0.5));
         assert!(beside.quantile_us(0.99) > 1_000.0, "a program takes 1.5 ms");
         assert!(beside.mean_us() > alone.mean_us());
+    }
+
+    /// It ends, and says that reads wait for long.
+    #[test]
+    fn a_rate_beyond_the_drive_is_not_met() {
+        let flood = measure(&Mix { reads_per_s: 1e8, ..mix() }, "intel-320");
+        assert!(flood.reads_ns.len() >= WAITING_MAX, "{}", flood.reads_ns.len());
+        let near = measure(&Mix { reads_per_s: 10_000.0, ..mix() }, "intel-320");
+        assert!(flood.quantile_us(0.5) > 2.0 * near.quantile_us(0.5));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) const LATE: f64 = 0.01;
 /// Sectors of 512 bytes a millisecond in one MiB a second.
 const SECTORS_MS: f64 = 2.048;
 
-/// A window. Times are over k, throughput is times k. The keys stay.
+/// A window. Times are over k, throughput is times k. Its keys in JSON do not change.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Window {
     /// `None` without an emulated device.
@@ -68,7 +68,7 @@ pub(super) const MEASURES: [Measure; 3] = [
     ("throughput", "sectors/ms", |w| Some(w.sectors_ms)),
 ];
 
-/// A policy on a target, as JSON. The keys stay.
+/// A policy on a target. Its keys in JSON do not change.
 #[derive(Serialize)]
 pub(super) struct Ran {
     pub target: &'static str,
@@ -122,8 +122,8 @@ impl Ran {
     }
 }
 
-/// How a target ranks the policies by a measure, beside the first target, which is the disk.
-/// The keys stay.
+/// How a target ranks the policies by a measure, beside the first target, which is the disk. Its
+/// keys in JSON do not change.
 #[derive(Serialize)]
 pub(super) struct Prediction {
     pub target: &'static str,

@@ -33,7 +33,7 @@ const OURS: &str = "pregather";
 /// for one that nobody waits for: `cfq_queue_pid` compares the direction of a request with
 /// `WRITE_SYNC`, which it never is (V. Tarasov's patch of 11 December 2006 mends it).
 const CFQ: &str = "cfq:generation=2.6.18,sync_writes=false";
-/// With that mended.
+/// The same with the patch: writes of who waits for them are synchronous.
 const CFQ_MENDED: &str = "cfq:generation=2.6.18";
 
 /// Under a heavy load every request is past CFQ's deadlines of 125 and 250 ms, and EDF degrades

@@ -90,7 +90,7 @@ struct Journal {
     head: u64,
     /// VMs whose inodes changed in the running transaction.
     running: BTreeSet<u16>,
-    /// When it began.
+    /// When the running transaction began.
     began: Option<Instant>,
     /// Does somebody wait for it?
     wanted: bool,
@@ -391,5 +391,4 @@ impl Source for FileBacked<'_> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

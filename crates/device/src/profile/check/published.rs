@@ -45,7 +45,9 @@ fn mix(key: &str, m: &MixFile) -> Result<(), ProfileError> {
         (None, Some(_)) => return Err(wrong(at("reads"), "0 to 1 with depth", "none")),
     }
     for (field, rate) in [("reads_per_s", m.reads_per_s), ("writes_per_s", m.writes_per_s)] {
-        within(&at(field), rate, 0.0..=1e8)?;
+        if rate != 0.0 {
+            within(&at(field), rate, 1.0..=1e8)?;
+        }
     }
     for (field, kib) in [("read_kib", m.read_kib), ("write_kib", m.write_kib)] {
         within(&at(field), kib, 0.5..=1024.0)?;
