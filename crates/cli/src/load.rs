@@ -414,13 +414,15 @@ pub fn warn_of(trace: &Trace, stats: &TraceStats) {
 }
 
 fn placement(map: &str) -> Result<Placement> {
-    Ok(match map.split_once(':').unwrap_or((map, "")) {
-        ("packed", "") => Placement::Packed(Lba::ZERO),
-        ("packed", at) => Placement::Packed(lba(at)?),
-        ("ext3", "") => Placement::Ext3(Lba::ZERO),
-        ("ext3", at) => Placement::Ext3(lba(at)?),
-        ("spread", "") => Placement::Spread,
-        ("identity", "") => Placement::Identity,
+    let (form, at) = match map.split_once(':') {
+        Some((form, at)) => (form, Some(lba(at)?)),
+        None => (map, None),
+    };
+    Ok(match (form, at) {
+        ("packed", at) => Placement::Packed(at.unwrap_or(Lba::ZERO)),
+        ("ext3", at) => Placement::Ext3(at.unwrap_or(Lba::ZERO)),
+        ("spread", None) => Placement::Spread,
+        ("identity", None) => Placement::Identity,
         _ => Placement::At(map.split(',').map(lba).collect::<Result<_>>()?),
     })
 }
@@ -485,6 +487,8 @@ mod tests {
         assert_eq!(placement("ext3:2048").unwrap(), Placement::Ext3(Lba::new(2048)));
         assert_eq!(placement("packed:2048").unwrap(), Placement::Packed(Lba::new(2048)));
         assert_eq!(placement("0,1MiB").unwrap(), Placement::At(vec![Lba::ZERO, Lba::new(2048)]));
-        assert!(placement("pakced").unwrap_err().to_string().contains("expected packed"));
+        for wrong in ["pakced", "ext3:", "packed:", "spread:0"] {
+            assert!(placement(wrong).unwrap_err().to_string().contains("expected packed"), "{wrong}");
+        }
     }
 }

@@ -65,6 +65,18 @@ pub enum LayoutError {
         /// Sectors of the device.
         capacity: u64,
     },
+    /// The host's file system is full before a VM's image is whole.
+    #[error(
+        "VM {vm}: the file system on the device of {capacity} sectors has no room for its image of \
+         {len}; choose a larger device, or give traces a smaller --capacity"
+    )]
+    Full {
+        vm: String,
+        /// Sectors of the image.
+        len: u64,
+        /// Sectors of the device.
+        capacity: u64,
+    },
     /// Two VMs would share sectors.
     #[error("VM {a} and VM {b} would overlap on the device (sectors {from} to {to})")]
     Overlap {
@@ -93,14 +105,14 @@ impl Layout {
         capacity: Sectors,
         placement: &Placement,
     ) -> Result<Layout, LayoutError> {
+        if let Placement::Ext3(from) = placement {
+            return on_ext3(disks, capacity, *from);
+        }
         let too_large = |disk: &VmDisk, end| LayoutError::TooLarge {
             vm: disk.name.clone(),
             end,
             capacity: capacity.get(),
         };
-        if let Placement::Ext3(from) = placement {
-            return on_ext3(disks, capacity, *from, &too_large);
-        }
         let starts = starts(disks, capacity, placement)?;
         let mut places = Vec::with_capacity(disks.len());
         for (disk, start) in disks.iter().zip(starts) {
@@ -173,12 +185,7 @@ impl Layout {
 }
 
 /// Images as files of the host's ext3, one after the other.
-fn on_ext3(
-    disks: &[VmDisk],
-    capacity: Sectors,
-    from: Lba,
-    too_large: &dyn Fn(&VmDisk, u64) -> LayoutError,
-) -> Result<Layout, LayoutError> {
+fn on_ext3(disks: &[VmDisk], capacity: Sectors, from: Lba) -> Result<Layout, LayoutError> {
     let mut fs = HostFs::new(capacity, from.get());
     let mut places = Vec::with_capacity(disks.len());
     for disk in disks {
@@ -191,8 +198,9 @@ fn on_ext3(
                 map: Map::of_extents(&image.extents, Lba::ZERO, Sectors::new(len), capacity)?,
             })
         });
-        // How much more the image needs is not known: at least a sector.
-        places.push(place.ok_or_else(|| too_large(disk, capacity.get() + 1))?);
+        let full =
+            || LayoutError::Full { vm: disk.name.clone(), len, capacity: capacity.get() };
+        places.push(place.ok_or_else(full)?);
     }
     Ok(Layout { places, host_fs: Some(fs) })
 }
