@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-web hostile bench-memory docs site experiments mqsim install-deps build lab guest deb rpm release reproducible
+.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments mqsim install-deps build lab guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -143,6 +143,10 @@ bench-host: build ## the host daemon beside its peers; ARGS=--quick in a third o
 
 hostile: build ## an innocent reader beside each hostile load, on processors of their own; ARGS='--seconds 20 --only NBD'
 	@scripts/hostile $(ARGS)
+
+bench-check: build ## instructions a request, against the last line of docs/bench-history.csv; ARGS=--record adds to it
+	@scripts/install-deps bench
+	@scripts/bench-check $(ARGS)
 
 bench-web: build ## the web page's first paint with 80 disks, ten loads
 	@scripts/install-deps test
