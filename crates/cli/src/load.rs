@@ -488,7 +488,10 @@ mod tests {
         assert_eq!(placement("packed:2048").unwrap(), Placement::Packed(Lba::new(2048)));
         assert_eq!(placement("0,1MiB").unwrap(), Placement::At(vec![Lba::ZERO, Lba::new(2048)]));
         for wrong in ["pakced", "ext3:", "packed:", "spread:0"] {
-            assert!(placement(wrong).unwrap_err().to_string().contains("expected packed"), "{wrong}");
+            assert!(
+                placement(wrong).unwrap_err().to_string().contains("expected packed"),
+                "{wrong}"
+            );
         }
     }
 }

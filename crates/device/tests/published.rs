@@ -18,7 +18,6 @@ const MISSED: [&str; 17] = [
     "samsung-860-250gb: 11849 reads/s of 21.3 KiB beside 4357 writes/s of 12.5 KiB: p50 of reads",
     "samsung-860-250gb: 11849 reads/s of 21.3 KiB beside 4357 writes/s of 12.5 KiB: p99 of reads",
     "intel-dc-p3700: 100 % reads, depth 16: p99 of reads",
-    "intel-dc-p3600: 70 % reads, depth 64",
     "aws-i3-nvme: 20631 reads/s of 0.5 KiB beside 610 writes/s of 128 KiB: p95 of reads",
     "aws-i3-nvme: 20631 reads/s of 0.5 KiB beside 3053 writes/s of 128 KiB: p50 of reads",
     "aws-i3-nvme: 20631 reads/s of 0.5 KiB beside 3053 writes/s of 128 KiB: p95 of reads",

@@ -198,8 +198,7 @@ fn on_ext3(disks: &[VmDisk], capacity: Sectors, from: Lba) -> Result<Layout, Lay
                 map: Map::of_extents(&image.extents, Lba::ZERO, Sectors::new(len), capacity)?,
             })
         });
-        let full =
-            || LayoutError::Full { vm: disk.name.clone(), len, capacity: capacity.get() };
+        let full = || LayoutError::Full { vm: disk.name.clone(), len, capacity: capacity.get() };
         places.push(place.ok_or_else(full)?);
     }
     Ok(Layout { places, host_fs: Some(fs) })

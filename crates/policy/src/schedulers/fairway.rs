@@ -32,14 +32,12 @@ use head::Head;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "governor", kind: Kind::Flag, default: "true",
-        help: "without a head: keep the device's queue short while a VM with little outstanding is active" },
+    ParamSpec { key: "isolation", kind: Kind::Number(0.0, 1.0), default: "0.6",
+        help: "without a head: the part of its own speed that a VM with little outstanding is to keep; 0: shares only" },
     ParamSpec { key: "split", kind: Kind::Flag, default: "true",
         help: "without a head: send large requests in parts while such a VM is active" },
     ParamSpec { key: "underserved", kind: Kind::Flag, default: "true",
         help: "without a head: a VM that gets less than its share counts as such a VM" },
-    ParamSpec { key: "gain", kind: Kind::Number(0.1, 8.0), default: "1.5",
-        help: "the governor's bound over the least that keeps the device busy" },
     ParamSpec { key: "part", kind: Kind::Size, default: "32KiB",
         help: "the length of parts" },
     ParamSpec { key: "write_price", kind: Kind::Number(0.0, 20.0), default: "0",

@@ -19,8 +19,8 @@ const COALESCE: Sectors = Sectors::new(1024);
 
 /// Variants that are tried beside each entry's defaults.
 pub const VARIANTS: &[&str] = &[
-    "fairway:governor=false,split=false,underserved=false",
-    "fairway:gain=0.1,part=4KiB",
+    "fairway:isolation=0,underserved=false",
+    "fairway:isolation=1,part=4KiB",
     "fairway:window=0,turn=1ms,short_turn=0,oldest=0",
     "fairway:window=1s,stay=0,hold=0,even=false,oldest=100",
     "deadline:fifo_batch=1,writes_starved=0",

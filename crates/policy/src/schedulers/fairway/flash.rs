@@ -148,8 +148,8 @@ const NOBODY: usize = usize::MAX;
 impl Flash {
     pub fn new(params: &Params) -> Self {
         Flash {
-            governs: params.flag("governor"),
-            splits: params.flag("split"),
+            governs: params.number("isolation") > 0.0,
+            splits: params.flag("split") && params.number("isolation") > 0.0,
             lifts: params.flag("underserved"),
             part: params.size("part"),
             auto_part: params.is_default("part"),
@@ -165,7 +165,7 @@ impl Flash {
             hung: Cost::default(),
             hung_since: Instant::ZERO,
             light: [(NOBODY, Instant::ZERO); 2],
-            governor: Governor::new(params.number("gain")),
+            governor: Governor::new(params.number("isolation")),
             price: Price::new(params.number("write_price")),
             waits: false,
             run: Run::default(),
@@ -432,7 +432,7 @@ impl Scheduler for Flash {
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
         if self.price.withheld().is_some() {
-            let is_busy = self.governor.bound().is_some_and(|b| self.in_flight.all as f64 >= b);
+            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b);
             if self.price.completed(now, request.op, cost, is_busy) {
                 self.place_all(now);
             }
@@ -442,6 +442,9 @@ impl Scheduler for Flash {
         let vm = request.vm.index();
         let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
         if known.serial == serial {
+            if self.waits && request.op == Op::Read && known.outstanding <= LIGHT {
+                self.governor.answered(cost, now.since(request.arrived));
+            }
             known.in_flight -= 1;
             known.outstanding -= cost;
             known.done = now;

@@ -9,6 +9,11 @@
 //! commands one at a time. Short and long reads and writes take different times: each kind has
 //! its own, and counts by its share of the cost.
 //!
+//! *Isolation.* The product is where it begins. How long short reads of light VMs take, over the
+//! least that they take, and how much of its best rate the device reaches, say whether more may be
+//! in it or less: see [`Governor::steer`]. Gimbal (Min and others, SIGCOMM 2021) steers a rate by
+//! the same latency, with a fixed threshold.
+//!
 //! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
 //! device a quarter of the time of a short read. Where a part costs as much as the whole (a cloud
 //! volume counts commands), short parts cost bandwidth: an epoch with parts of twice or half
@@ -38,14 +43,18 @@ const PART_LEAST: u64 = 16 << 10;
 const PART_LONGEST: u64 = 128 << 10;
 /// Parts may be so many times doubled where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
-/// Where the device needs more in it than the product says (reads that meet cells being
-/// programmed, disks of an array that are not all asked), the bound is stretched until this much
-/// of the best rate is reached, and relaxes from [`RATE_ENOUGH`] more on.
-const RATE_LEAST: Range = Range { few: 0.7, many: 0.8 };
-const RATE_ENOUGH: f64 = 0.08;
-/// So far at most. With many VMs it is more: on a disk of its own, n times slower, each of n would
-/// wait n times as long.
-const STRETCH_MAX: Range = Range { few: 2.0, many: 4.0 };
+/// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
+const GAIN: f64 = 1.0;
+const GAIN_MORE: f64 = 1.0;
+/// At an isolation of 1 light VMs may cost the others this part of the device's best rate.
+const RATE_GIVEN: f64 = 0.3;
+/// Within so much of what is aimed at the bound stays.
+const DEAD: f64 = 0.05;
+/// With many VMs the bound is stretched so many times further: on a disk of its own, n times
+/// slower, each of n would wait n times as long.
+const MANY_TIMES: f64 = 2.0;
+/// An epoch counts this much in what is steered by.
+const NEW: f64 = 0.25;
 /// Writes have so much of the bound at least. Linux's BFQ leaves a fifth to a half of a device's
 /// tags to what nobody waits for (`bfq_update_depths`).
 const WRITES_LEAST: f64 = 0.25;
@@ -68,19 +77,6 @@ const SHORT_WRITES: usize = 2;
 /// The kind of a command, as an index.
 fn kind(is_write: bool, cost: u64) -> usize {
     SHORT_WRITES * usize::from(is_write) + usize::from(cost > SHORT)
-}
-
-/// A figure that goes by how many VMs are busy.
-struct Range {
-    few: f64,
-    many: f64,
-}
-
-impl Range {
-    fn of(&self, busy: u32) -> f64 {
-        let part = f64::from(busy.clamp(FEW, MANY) - FEW) / f64::from(MANY - FEW);
-        self.few + part * (self.many - self.few)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +102,9 @@ struct Epoch {
     cost: [u64; KINDS],
     count: [u32; KINDS],
     took: [u64; KINDS],
+    /// Short reads of light VMs, and the nanoseconds from their arrival to their end.
+    answers: u32,
+    waited: u64,
 }
 
 impl Epoch {
@@ -120,7 +119,8 @@ impl Epoch {
 
 /// The bound of what is in a device.
 pub struct Governor {
-    gain: f64,
+    /// The part of its own speed that a light VM is to keep, 0 to 1.
+    isolation: f64,
     phase: Phase,
     /// When the last probe began, and which one it was.
     probed: Instant,
@@ -133,6 +133,10 @@ pub struct Governor {
     shares: [f64; KINDS],
     /// The bound over gain, rate and delay: at least 1.
     stretch: f64,
+    /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
+    reached: f64,
+    /// What short reads of light VMs took in them, over the least that they take.
+    slowdown: f64,
     /// The most VMs that were busy at once since the last probe, and before that.
     busy: u32,
     busy_before: u32,
@@ -148,9 +152,9 @@ pub struct Governor {
 }
 
 impl Governor {
-    pub fn new(gain: f64) -> Self {
+    pub fn new(isolation: f64) -> Self {
         Governor {
-            gain,
+            isolation,
             phase: Phase::Steady,
             probed: Instant::ZERO,
             probes: 0,
@@ -158,6 +162,8 @@ impl Governor {
             delays: [[f64::INFINITY; KEPT]; KINDS],
             shares: [0.0; KINDS],
             stretch: 1.0,
+            reached: 0.0,
+            slowdown: 0.0,
             busy: 0,
             busy_before: 0,
             steady: 0.0,
@@ -227,13 +233,53 @@ impl Governor {
         if self.epoch.pressed { FEW } else { self.busy.max(self.busy_before) }
     }
 
+    /// How far the bound may be stretched: with few VMs as far as light ones may be slowed down.
+    fn stretch_max(&self) -> f64 {
+        let many = f64::from(self.crowd().clamp(FEW, MANY) - FEW) / f64::from(MANY - FEW);
+        (1.0 + many * (MANY_TIMES - 1.0)) / self.isolation
+    }
+
     fn stretch(&self) -> f64 {
-        self.stretch.min(STRETCH_MAX.of(self.crowd()))
+        self.stretch.min(self.stretch_max())
+    }
+
+    /// After a steady epoch, stretch the bound or relax it. The device is to reach a part of its
+    /// best rate, whatever light VMs feel. Beyond that it goes by them, to the slow-down that the
+    /// isolation allows.
+    fn steer(&mut self, rate: f64) {
+        let mean = |old: f64, new: f64| if old > 0.0 { old + NEW * (new - old) } else { new };
+        self.reached = mean(self.reached, rate);
+        self.rates[0] = self.rates[0].max(self.reached);
+        let Epoch { answers, waited, .. } = self.epoch;
+        let least = self.delay_of(SHORT_READS);
+        if answers > 0 && least.is_finite() {
+            let slowdown = waited as f64 / f64::from(answers) / least;
+            self.slowdown = mean(self.slowdown, slowdown);
+        }
+        let (reached, asked) = (self.reached / self.rate(), 1.0 - RATE_GIVEN * self.isolation);
+        let over = self.slowdown * self.isolation;
+        let times = match () {
+            () if reached < asked => 1.05,
+            () if answers > 0 && over < 1.0 - DEAD && reached < 1.0 - DEAD => 1.02,
+            () if answers > 0 && over < 1.0 + DEAD => 1.0,
+            () if reached > asked + DEAD => 0.99,
+            () => 1.0,
+        };
+        self.stretch = (self.stretch() * times).max(1.0);
+    }
+
+    /// A light VM's read of this cost is done, so long after it came.
+    pub fn answered(&mut self, cost: u64, took: Nanos) {
+        if self.phase == Phase::Steady && kind(false, cost) == SHORT_READS {
+            self.epoch.answers += 1;
+            self.epoch.waited += took.get();
+        }
     }
 
     /// What may be in the device, as cost. `None`: not known yet, no bound.
     pub fn bound(&self) -> Option<f64> {
-        let knee = self.gain * self.stretch() * self.rate() * self.delay();
+        let gain = GAIN + GAIN_MORE * (1.0 - self.isolation);
+        let knee = gain * self.stretch() * self.rate() * self.delay();
         match self.phase {
             Phase::Delay => Some(0.0),
             _ if !knee.is_finite() || knee == 0.0 => None,
@@ -245,7 +291,7 @@ impl Governor {
     /// May a command of this cost go, with so much in the device? `times`: of the bound, and of one
     /// that is stretched for many VMs less, but no less than once. One command may always go.
     pub fn allows(&self, in_flight: u64, cost: u64, times: f64) -> bool {
-        let many = (self.stretch() / STRETCH_MAX.few).max(1.0);
+        let many = (self.stretch() * self.isolation).max(1.0);
         let times = (times / many).max(times.min(1.0));
         let fits = |bound: f64| (in_flight + cost) as f64 <= times * bound;
         in_flight == 0 || self.bound().is_none_or(fits)
@@ -332,16 +378,9 @@ impl Governor {
             }
             _ => {
                 self.steady = bytes;
-                let reached = rate / self.rate();
-                let least = RATE_LEAST.of(self.crowd());
-                if reached < least {
-                    self.stretch = 1.05 * self.stretch();
-                } else if reached > least + RATE_ENOUGH {
-                    self.stretch = (0.99 * self.stretch()).max(1.0);
-                }
+                self.steer(rate);
             }
         }
-        self.rates[0] = self.rates[0].max(rate);
     }
 
     /// Begin a probe when it is time.
@@ -373,14 +412,45 @@ impl Governor {
 mod tests {
     use super::*;
 
+    /// A device that does a byte a nanosecond at best, and on which a command takes 100 µs at least.
+    fn known(isolation: f64) -> Governor {
+        let mut governor = Governor::new(isolation);
+        governor.rates[0] = 1.0;
+        governor.delays = [[100_000.0; KEPT]; KINDS];
+        governor.shares[SHORT_READS] = 1.0;
+        governor
+    }
+
+    /// The bound goes up while the device does less than it could and light VMs do not feel it, down
+    /// while they do, and up again where the device would do too little.
+    #[test]
+    fn the_bound_follows_what_light_vms_feel() {
+        let mut governor = known(0.5);
+        let mut after = |slowdown: f64, rate: f64| {
+            for _ in 0..200 {
+                governor.begin_epoch(Instant::ZERO);
+                governor.answered(8192, Nanos::new((slowdown * 1e5) as u64));
+                governor.answered(1 << 20, Nanos::from_secs(1)); // Long reads say nothing.
+                governor.steer(rate);
+            }
+            governor.bound().unwrap() / 150_000.0
+        };
+        assert_eq!(after(1.5, 0.9), 2.0, "as far as it may go");
+        assert_eq!(after(2.0, 0.9), 2.0);
+        assert_eq!(after(1.5, 0.99), 2.0, "all that the device can do");
+        assert_eq!(after(3.0, 0.95), 1.0);
+        assert_eq!(after(1.5, 0.99), 1.0, "more would bring nothing");
+        assert_eq!(after(3.0, 0.8), 2.0, "0.85 is the others'");
+        assert_eq!(after(3.0, 0.87), 2.0);
+        assert!(known(0.2).stretch_max() == 5.0 && known(1.0).stretch_max() == 1.0);
+    }
+
     /// A device of a byte a nanosecond, on which a command takes 100 µs: writes have a quarter of
     /// the bound, or their share of the cost where that is more.
     #[test]
     fn writes_have_their_share_of_the_bound() {
-        let mut governor = Governor::new(1.0);
-        assert!(governor.allows_write(1 << 40, 4096), "there is no bound yet");
-        governor.rates[0] = 1.0;
-        governor.delays = [[100_000.0; KEPT]; KINDS];
+        assert!(Governor::new(1.0).allows_write(1 << 40, 4096), "there is no bound yet");
+        let mut governor = known(1.0);
         for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
             governor.shares = shares;
             assert_eq!(governor.bound().map(f64::round), Some(100_000.0));

@@ -314,7 +314,8 @@ fn a_group_has_one_share_and_its_vms_divide_it() {
     let clients = [
         FLOOD,
         Client { group, ..FLOOD },
-        Client { group, weight: 3, len: 8, ..FLOOD },
+        // So many that it never lacks one in the device.
+        Client { group, weight: 3, len: 8, depth: 128, ..FLOOD },
         // What it leaves of its share is its group's.
         lazy,
     ];
@@ -392,10 +393,10 @@ fn a_target_of_latency_is_met_where_it_can_be() {
     assert!(others * 2 > before, "{others} of {before} sectors: {said:?}");
 }
 
-/// Known not to be met: 7,812 small requests a second take 32 under way for 4.1 ms each, and behind
-/// commands of 512 KiB they wait for 5.2 ms. `reservations_are_met` found it with another seed.
+/// `reservations_are_met` found it with another seed: behind commands of 512 KiB the VM's 32 small
+/// requests have to be done within 4.1 ms each.
 #[test]
-fn a_reservation_beside_long_commands_is_bounded_by_the_vms_own_depth() {
+fn a_reservation_of_small_commands_beside_long_ones_is_met() {
     let small = Client { len: 1, depth: 32, ..FLOOD };
     let clients = [
         Client { len: 1024, depth: 32, reserve: (244, 0), ..FLOOD },
@@ -407,7 +408,7 @@ fn a_reservation_beside_long_commands_is_bounded_by_the_vms_own_depth() {
     bench.access = 150_000;
     let got = bench.run(500);
     assert!(got[0].requests >= 115, "{} of 122", got[0].requests);
-    assert!((2_900..3_906).contains(&got[1].requests), "{} of 3,906", got[1].requests);
+    assert!(got[1].requests >= 3_710, "{} of 3,906", got[1].requests);
 }
 
 /// While only reads or only writes of the floods go, a VM with one write at a time waits no longer
