@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments mqsim install-deps build lab guest deb rpm release reproducible
+.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments arena mqsim install-deps build lab guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -163,6 +163,9 @@ site: install-deps ## the documentation as a site: out/site/index.html
 
 experiments: build ## run the papers' experiments; rewrite their rows, and the verdicts in docs/experiments
 	@scripts/experiments
+
+arena: build ## run the arena with five seeds and drawn scenes; rewrite its tables in docs/arena.md and README.md
+	@scripts/arena
 
 mqsim: build ## the flash model beside MQSim, of which FOLDER is a copy (docs/experiments/mqsim.md)
 	@scripts/mqsim "$(FOLDER)" $(ARGS)

@@ -14,7 +14,7 @@ mod sharing;
 mod trace;
 mod workload_run;
 
-pub use arena::ArenaArgs;
+pub use arena::{ArenaArgs, Drawn};
 pub use compare::{Alone, CompareArgs, CompareFormat, FairTo, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;

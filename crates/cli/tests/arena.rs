@@ -57,10 +57,66 @@ fn json_has_the_keys_that_scripts_read() {
         // Measured time would make the output differ from run to run.
         assert!(policy.get("cpu_ns").is_none());
     }
+    assert!(board.iter().all(|score| score["spread"].is_null()), "one seed has no spread");
+    let pareto = |score: &serde_json::Value| score["pareto"].as_f64().expect("a number");
+    assert!(board.iter().all(|score| (0.0..=1.0).contains(&pareto(score))));
+    assert!(board[0]["regret_by_medium"]["flash"].is_number() && made.get("drawn").is_none());
     assert!(scenes[0]["policies"][0]["p99"].is_null(), "weights say whose requests wait");
     assert!(scenes[1]["policies"][0]["p99"].is_number());
     let measured = json(&small(&["--format", "json", "--cpu"]).ok());
     assert!(measured["scenes"][0]["policies"][0]["cpu_ns"].is_number());
+}
+
+/// Each seed's mean regret by itself, from a run with that seed alone.
+#[test]
+fn the_spread_is_of_the_mean_regrets_of_single_seeds() {
+    let mean = |args: &[&str]| {
+        let made = json(&small(&[args, &["--format", "json"]].concat()).ok());
+        let board = made["scoreboard"].as_array().expect("a list").clone();
+        let noop = board.iter().find(|score| score["policy"] == "noop").expect("it ran").clone();
+        (noop["mean_regret"].as_f64().expect("a number"), noop["spread"].as_f64())
+    };
+    let ((first, _), (second, _)) = (mean(&[]), mean(&["--seed", "2"]));
+    let (_, spread) = mean(&["--seeds", "2"]);
+    let spread = spread.expect("two seeds have one");
+    assert!((spread - (first - second).abs()).abs() < 1e-12, "{spread}: {first}, {second}");
+    assert!(spread > 0.0 && small(&["--seeds", "2"]).ok().contains("spread"));
+}
+
+#[test]
+fn drawn_scenes_are_the_same_each_time_and_scored_by_themselves() {
+    let drawn = ["arena", "--drawn", "7:2", "--policies", "noop,cscan", "--quick"];
+    let with = |more: &[&str]| seekway(&[&drawn, more].concat()).ok();
+    let text = with(&["--details", "--jobs", "1"]);
+    assert_eq!(with(&["--details", "--jobs", "3"]), text);
+    assert!(text.starts_with("Scoreboard of 2 drawn scenes (seed 7)"), "{text}");
+    let made = json(&with(&["--format", "json"]));
+    let count = |list: &serde_json::Value| list.as_array().map(Vec::len);
+    assert_eq!((count(&made["scoreboard"]), count(&made["scenes"])), (Some(0), Some(0)));
+    let of_drawn = &made["drawn"];
+    assert_eq!((count(&of_drawn["scoreboard"]), count(&of_drawn["scenes"])), (Some(2), Some(2)));
+    // Beside scenes of the file, these are what they are without.
+    let both = ["--scenes", "sata/equal-2", "--format"];
+    let made = json(&with(&[&both[..], &["json"]].concat()));
+    assert_eq!((count(&made["scoreboard"]), &made["drawn"]), (Some(2), of_drawn));
+    let tables = with(&[&both[..], &["markdown"]].concat());
+    assert!(tables.contains("| policy | mean regret | drawn |"), "{tables}");
+    assert_eq!(with(&["--format", "csv"]).lines().count(), 1 + 2 * 2);
+    assert!(with(&["--list"]).contains("/drawn-02"));
+}
+
+/// The arena's devices say how peers are set; a load of one's own has no such device.
+#[test]
+fn peers_run_a_second_time_as_an_operator_sets_them() {
+    let quick = ["arena", "--quick", "--scenes", "sata/equal-2", "--format", "json"];
+    let named = |more: &[&str]| {
+        let made = json(&seekway(&[&quick, more].concat()).ok());
+        let board = made["scoreboard"].as_array().expect("a list").clone();
+        board.iter().filter(|s| s["policy"].as_str().unwrap_or("").ends_with(", set")).count()
+    };
+    assert_eq!(named(&[]), 3);
+    assert_eq!(named(&["--policies", "iocost,kyber,bfq"]), 0);
+    assert_eq!(named(&["--vm", "app=uniform:requests=10"]), 0);
 }
 
 #[test]
@@ -122,6 +178,8 @@ fn wrong_usage_is_refused() {
         (&["--trace", "/nowhere/a.trace"], "/nowhere/a.trace"),
         (&["--vm", "app=uniform:thnik=60us"], "uniform has no parameter 'thnik'"),
         (&["--vm", "latency=60us,app=uniform"], "latency is a guest's"),
+        (&["--drawn", "1:0"], "expected SEED or SEED:COUNT"),
+        (&["--drawn", "some"], "expected SEED or SEED:COUNT"),
         (&["--bogus"], "unexpected argument"),
     ] {
         seekway(&[&["arena"], args].concat()).refused(&[part]);

@@ -6,7 +6,7 @@ mod page;
 mod tables;
 
 use super::compare;
-use crate::args::{ArenaArgs, ExperimentArgs, Format};
+use crate::args::{ArenaArgs, Drawn, ExperimentArgs, Format};
 use crate::caller::NOBODY;
 use crate::{Verdict, load, output, progress, runs};
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +15,7 @@ use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use seekway_report::table::Table;
 use seekway_sim::experiments::arena::{
-    self, Alone, Figures, Scene, SceneResult, Score, Unit, figures,
+    self, Alone, Figures, Medium, Scene, SceneResult, Score, Unit, figures,
 };
 use seekway_sim::experiments::{Cell, run_cell};
 use serde::Serialize;
@@ -32,14 +32,19 @@ struct Played {
     unit: Unit,
     /// Are latencies factors of what the VM has alone, rather than ms?
     relative: bool,
+    /// What kind of device it runs on; unknown for a load of the user's own.
+    medium: Option<Medium>,
+    /// Means over the seeds.
     result: SceneResult,
+    by_seed: Vec<SceneResult>,
     /// CPU time of a request by policy, in ns, where it was asked for.
     cpu_ns: Option<Vec<f64>>,
 }
 
-/// Everything that is printed.
+/// Some scenes, and how the policies stand in them.
 struct Board {
-    seeds: Vec<u64>,
+    /// `114 scenes`.
+    title: String,
     policies: Vec<String>,
     scenes: Vec<Played>,
     /// Of the scenes, in their order.
@@ -47,35 +52,79 @@ struct Board {
     scores: Vec<Score>,
 }
 
+/// Everything that is printed.
+struct Outcome {
+    seeds: Vec<u64>,
+    /// The scenes of the file and the user's own load; none if neither was asked for.
+    written: Board,
+    drawn: Option<Board>,
+}
+
+impl Board {
+    fn new(title: String, policies: &[String], scenes: Vec<Played>) -> Board {
+        let results: Vec<SceneResult> = scenes.iter().map(|scene| scene.result.clone()).collect();
+        let seeds = scenes.first().map_or(0, |scene| scene.by_seed.len());
+        let of_seed =
+            |seed: usize| scenes.iter().map(|scene| scene.by_seed[seed].clone()).collect();
+        let by_seed: Vec<Vec<SceneResult>> = (0..seeds).map(of_seed).collect();
+        let scores = arena::scoreboard(policies, &results, &by_seed);
+        Board {
+            title,
+            policies: policies.into(),
+            scenes,
+            devices: arena::devices(&results),
+            scores,
+        }
+    }
+
+    /// A policy's mean regret on one kind of device, if any scene runs on it.
+    fn regret_on(&self, medium: Medium, policy: &str) -> Option<f64> {
+        let policy = self.policies.iter().position(|known| known == policy)?;
+        let on_it = self.scenes.iter().filter(|scene| scene.medium == Some(medium));
+        let regrets: Vec<f64> = on_it.map(|scene| scene.result.mean_regret(policy)).collect();
+        (!regrets.is_empty()).then(|| regrets.iter().sum::<f64>() / regrets.len() as f64)
+    }
+}
+
+impl Outcome {
+    /// Those with scenes.
+    fn boards(&self) -> impl Iterator<Item = &Board> {
+        [&self.written].into_iter().filter(|board| !board.scenes.is_empty()).chain(&self.drawn)
+    }
+}
+
 pub fn run(args: &ArenaArgs) -> Result<Verdict> {
     if args.list {
         return list(args);
     }
-    let policies = policies(args)?;
     let seeds = load::seeds(args.seed, args.seeds)?;
     if let Some(path) = &args.out.report {
         output::check_place(path)?;
     }
     let own = own::Own::new(args)?;
-    let pattern = args.scenes.as_deref().or(own.is_none().then_some("all"));
-    let scenes = pattern.map_or(Ok(Vec::new()), |pattern| chosen(pattern, args.quick))?;
+    let policies = policies(args, own.is_none())?;
+    let scenes = written(args, own.is_some())?;
     let jobs = runs::jobs(args.out.jobs);
     let mut played = play(&scenes, &policies, &seeds, jobs, args.cpu)?;
     if let Some(own) = own {
         played.push(own.play(&policies, &seeds, jobs)?);
     }
-    let results: Vec<SceneResult> = played.iter().map(|played| played.result.clone()).collect();
-    let scores = arena::scoreboard(&policies, &results);
-    let devices = arena::devices(&results);
-    let board = Board { seeds, policies, scenes: played, devices, scores };
-    for warning in ended_early(&board) {
+    let title = format!("{} scenes", played.len());
+    let written = Board::new(title, &policies, played);
+    let drawn = args.drawn.map(|drawn| {
+        let played = play(&drawn_scenes(args, drawn), &policies, &seeds, jobs, args.cpu)?;
+        let title = format!("{} drawn scenes (seed {})", drawn.count, drawn.seed);
+        Ok::<_, anyhow::Error>(Board::new(title, &policies, played))
+    });
+    let outcome = Outcome { seeds, written, drawn: drawn.transpose()? };
+    for warning in outcome.boards().flat_map(ended_early) {
         eprintln!("warning: {warning}");
     }
     if args.quick {
         eprintln!("warning: a tenth of each scene's time: this shows that it runs, not a result");
     }
-    output::write_report(args.out.report.as_deref(), || page::report(&board, args.quick))?;
-    print(&board, args)?;
+    output::write_report(args.out.report.as_deref(), || page::report(&outcome, args.quick))?;
+    print(&outcome, args)?;
     Ok(Verdict::Done)
 }
 
@@ -105,9 +154,13 @@ struct Words {
     args: ArenaArgs,
 }
 
-/// The policies of the command line, each once.
-fn policies(args: &ArenaArgs) -> Result<Vec<String>> {
+/// The policies of the command line, each once. `all` has those too that the arena's devices
+/// set, unless a load of the user's own runs, on a device for which nobody has set them.
+fn policies(args: &ArenaArgs, with_set: bool) -> Result<Vec<String>> {
     let mut policies = compare::policies(&args.policies, &NOBODY)?;
+    if args.policies == "all" && with_set {
+        policies.extend(arena::set_policies());
+    }
     for extra in &args.extra {
         schedulers::build(extra).context("--policy")?;
         policies.push(extra.clone());
@@ -121,8 +174,23 @@ fn policies(args: &ArenaArgs) -> Result<Vec<String>> {
     Ok(unique)
 }
 
+/// The scenes of the file that the arguments ask for.
+fn written(args: &ArenaArgs, others: bool) -> Result<Vec<Scene>> {
+    let others = others || args.drawn.is_some();
+    let pattern = args.scenes.as_deref().or((!others).then_some("all"));
+    pattern.map_or(Ok(Vec::new()), |pattern| chosen(pattern, args.quick))
+}
+
+fn drawn_scenes(args: &ArenaArgs, drawn: Drawn) -> Vec<Scene> {
+    arena::drawn(drawn.seed, drawn.count, shrink(args.quick))
+}
+
+fn shrink(quick: bool) -> u64 {
+    if quick { QUICK } else { 1 }
+}
+
 fn chosen(pattern: &str, quick: bool) -> Result<Vec<Scene>> {
-    let scenes = arena::scenes(pattern, if quick { QUICK } else { 1 });
+    let scenes = arena::scenes(pattern, shrink(quick));
     if scenes.is_empty() {
         let all = arena::scenes("all", 1);
         let known: Vec<&str> = all.iter().map(|scene| scene.name.as_str()).collect();
@@ -143,7 +211,8 @@ struct Listed<'a> {
 }
 
 fn list(args: &ArenaArgs) -> Result<Verdict> {
-    let scenes = chosen(args.scenes.as_deref().unwrap_or("all"), args.quick)?;
+    let mut scenes = written(args, false)?;
+    scenes.extend(args.drawn.iter().flat_map(|drawn| drawn_scenes(args, *drawn)));
     let seconds = |span: Option<Nanos>| span.map_or(f64::NAN, Nanos::as_secs_f64);
     let rows: Vec<Listed<'_>> = scenes
         .iter()
@@ -210,26 +279,35 @@ fn play(
 }
 
 fn played(scene: &Scene, samples: &[Sample], seeds: usize) -> Played {
-    let of_policy = || samples.chunks(seeds);
-    let mean = |of: &[Sample]| {
-        let figures: Vec<Figures> = of.iter().map(|(figures, _)| figures.clone()).collect();
-        Figures::mean(&figures)
-    };
+    let runs: Vec<Figures> = samples.iter().map(|(figures, _)| figures.clone()).collect();
     let cpu = |of: &[Sample]| {
         let known: Option<Vec<f64>> = of.iter().map(|(_, cpu)| *cpu).collect();
         known.map(|known| known.iter().sum::<f64>() / known.len() as f64)
     };
+    let (result, by_seed) = results(&scene.name, &scene.device, &runs, seeds);
     Played {
         about: scene.about.clone(),
         unit: scene.judging.unit,
         relative: true,
-        result: SceneResult {
-            scene: scene.name.clone(),
-            device: scene.device.clone(),
-            figures: of_policy().map(mean).collect(),
-        },
-        cpu_ns: of_policy().map(cpu).collect(),
+        medium: Some(scene.medium),
+        result,
+        by_seed,
+        cpu_ns: samples.chunks(seeds).map(cpu).collect(),
     }
+}
+
+/// A scene's results, the mean of all seeds and those of each. `runs` are by policy, and each
+/// policy's by seed.
+fn results(
+    scene: &str,
+    device: &str,
+    runs: &[Figures],
+    seeds: usize,
+) -> (SceneResult, Vec<SceneResult>) {
+    let result = |figures| SceneResult { scene: scene.into(), device: device.into(), figures };
+    let of_seed = |seed| result(runs.iter().skip(seed).step_by(seeds).cloned().collect());
+    let mean = result(runs.chunks(seeds).map(Figures::mean).collect());
+    (mean, (0..seeds).map(of_seed).collect())
 }
 
 /// What each VM of each scene has alone, by seed. VMs that are equal on one device for
@@ -283,17 +361,20 @@ fn ended_early(board: &Board) -> Vec<String> {
     board.scenes.iter().filter_map(of_scene).collect()
 }
 
-fn print(board: &Board, args: &ArenaArgs) -> Result<()> {
-    let json = json::Json::new(board);
+fn print(outcome: &Outcome, args: &ArenaArgs) -> Result<()> {
+    let json = json::Json::new(outcome);
     let tables = match args.out.format {
-        Format::Csv => vec![tables::flat(board)],
+        Format::Csv => vec![tables::flat(outcome)],
         _ => {
-            let mut all = vec![tables::scoreboard(board)];
-            all.extend(tables::by_device(board));
-            if args.details {
-                all.extend((0..board.scenes.len()).map(|n| tables::scene(board, n)));
-            }
-            all
+            let of = |board: &Board| {
+                let mut all = vec![tables::scoreboard(outcome, board)];
+                all.extend(tables::by_device(board));
+                if args.details {
+                    all.extend((0..board.scenes.len()).map(|n| tables::scene(board, n)));
+                }
+                all
+            };
+            outcome.boards().flat_map(of).collect()
         }
     };
     output::print_as(args.out.format, &tables, &json)

@@ -1,6 +1,7 @@
 //! The arena: every policy in every scene, and how far each is from the best.
 //!
-//! Scenes are data ([`scenes`], from `arena/scenes.toml`). A caller runs each scene's
+//! Scenes are data ([`scenes`], from `arena/scenes.toml`), or drawn from a seed ([`drawn`]).
+//! A caller runs each scene's
 //! VMs alone once ([`Scene::alone`]), the scene under every policy ([`Scene::cell`]),
 //! takes the [`figures`] of each run, and has the [`scoreboard`].
 //!
@@ -9,12 +10,16 @@
 //! much longer its latency is (1 - best / own). Time withheld is shown beside it and is
 //! not a measure: it is a means, and what it costs is in the throughput.
 
+mod drawn;
 mod measure;
+#[cfg(test)]
+mod peers;
 mod read;
 mod score;
 
 pub use measure::{Alone, Figures, Judging, Measure, figures};
-pub use score::{DOMINATES_BY, SceneResult, Score, devices, scoreboard};
+pub use read::Medium;
+pub use score::{DOMINATES_BY, PARETO_STEPS, SceneResult, Score, devices, scoreboard};
 
 use super::{Cell, Scenario, glob};
 use serde::Deserialize;
@@ -51,8 +56,11 @@ pub struct Scene {
     pub about: String,
     /// The device's name among the scenes: `nvme`.
     pub device: String,
+    pub medium: Medium,
     pub judging: Judging,
     pub scenario: Arc<Scenario>,
+    /// Policies as an operator would set them for the device.
+    set: Vec<String>,
     /// The different loads of its VMs.
     kinds: Vec<String>,
     /// Which of them each VM has.
@@ -60,9 +68,11 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The scene under a policy.
+    /// The scene under a policy, or under one of [`set_policies`].
     pub fn cell(&self, policy: &str) -> Cell {
-        Cell::new(self.scenario.clone(), policy)
+        let peer = policy.strip_suffix(SET);
+        let set = peer.and_then(|peer| self.set.iter().find(|spec| policy_of(spec) == peer));
+        Cell::new(self.scenario.clone(), set.map_or(policy, String::as_str))
     }
 
     /// A run of each kind of VM without the others, under noop. Scenes on the same device
@@ -86,6 +96,27 @@ impl Scene {
     }
 }
 
+/// Follows the name of a policy that runs as the device's entry in `arena/scenes.toml` sets it.
+const SET: &str = ", set";
+
+/// The policies that the scenes' devices set, as [`Scene::cell`] takes them: `kyber, set`.
+pub fn set_policies() -> Vec<String> {
+    read::devices(SCENES)[0].set.iter().map(|spec| format!("{}{SET}", policy_of(spec))).collect()
+}
+
+/// The policy's name in its specification.
+fn policy_of(spec: &str) -> &str {
+    spec.split(':').next().unwrap_or(spec)
+}
+
+/// `count` scenes on the devices of the file that `seed` draws: the first ones are the same
+/// whatever the count. Times are divided by `shrink`.
+pub fn drawn(seed: u64, count: u32, shrink: u64) -> Vec<Scene> {
+    let devices = read::devices(SCENES);
+    let scene = |number| drawn::scene(seed, number, &devices, shrink);
+    (1..=count).map(scene).collect()
+}
+
 /// The scenes whose names match `pattern` (`*` stands for anything, commas separate
 /// several), in the order of the file. Times are divided by `shrink`.
 pub fn scenes(pattern: &str, shrink: u64) -> Vec<Scene> {
@@ -105,7 +136,8 @@ mod tests {
 
     #[test]
     fn every_scene_is_read_once_under_its_name_and_builds() {
-        let all = scenes("all", 1);
+        let mut all = scenes("all", 1);
+        all.extend(drawn(20_261_127, 60, 1));
         let names: BTreeSet<&str> = all.iter().map(|scene| scene.name.as_str()).collect();
         assert_eq!(names.len(), all.len(), "a name twice");
         let mut loads: Vec<(String, Vec<String>)> = Vec::new();
@@ -122,6 +154,36 @@ mod tests {
                     .iter()
                     .any(|vm| vm.contains("uniform") && !vm.contains("think="))
             );
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_set_runs_as_its_device_sets_it() {
+        let set = set_policies();
+        assert_eq!(set, ["iocost, set", "kyber, set", "bfq, set"]);
+        for scene in scenes("*/flood", 1) {
+            for policy in &set {
+                let spec = scene.cell(policy).policy;
+                assert!(spec.contains(':'), "{}: {policy} is not set: {spec}", scene.name);
+                seekway_policy::schedulers::build(&spec).unwrap_or_else(|e| panic!("{e}"));
+            }
+            assert_eq!(scene.cell("kyber").policy, "kyber");
+        }
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_scenes_each_time() {
+        let first = drawn(7, 40, 1);
+        assert_eq!(first, drawn(7, 40, 1));
+        assert_eq!(first[..10], drawn(7, 10, 1));
+        assert_ne!(first, drawn(8, 40, 1));
+        let has = |of: &dyn Fn(&Scene) -> bool| first.iter().any(of) && !first.iter().all(of);
+        assert!(has(&|scene| scene.judging.quiet.is_some()));
+        assert!(has(&|scene| scene.judging.latency));
+        assert!(has(&|scene| scene.medium == Medium::Flash));
+        for scene in &first {
+            let vms = scene.scenario.vms.len();
+            assert!((2..=25).contains(&vms), "{}: {vms} VMs", scene.name);
         }
     }
 

@@ -1,7 +1,7 @@
 //! `arena --format json`. Keys stay as they are.
 
-use super::{Board, Played};
-use seekway_sim::experiments::arena::{Measure, Score};
+use super::{Board, Outcome, Played};
+use seekway_sim::experiments::arena::{Measure, Medium, Score};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -12,6 +12,16 @@ pub struct Json<'a> {
     /// The least mean regret first.
     scoreboard: Vec<ScoreJson<'a>>,
     scenes: Vec<SceneJson<'a>>,
+    /// The same of the scenes that a seed drew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drawn: Option<DrawnJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct DrawnJson<'a> {
+    scoreboard: Vec<ScoreJson<'a>>,
+    scenes: Vec<SceneJson<'a>>,
 }
 
 /// Regrets from 0, as good as the best of all policies, to 1.
@@ -20,11 +30,17 @@ pub struct Json<'a> {
 struct ScoreJson<'a> {
     policy: &'a str,
     mean_regret: f64,
+    /// The largest less the least mean regret of a single seed, if there are several.
+    spread: Option<f64>,
+    /// Mean distance from the convex hull of all policies in throughput, worst share and p99.
+    pareto: Option<f64>,
     worst_regret: f64,
     worst_scene: Option<&'a str>,
     worst_measure: Option<&'static str>,
     regret_by_measure: BTreeMap<&'static str, Option<f64>>,
     regret_by_device: BTreeMap<String, f64>,
+    /// On solid-state drives (`flash`), volumes (`cloud`) and disks with a head (`disk`).
+    regret_by_medium: BTreeMap<&'static str, Option<f64>>,
     dominated_in: &'a [String],
     withheld: f64,
 }
@@ -52,32 +68,48 @@ struct PolicyJson<'a> {
     requests: f64,
     regret: BTreeMap<&'static str, Option<f64>>,
     mean_regret: f64,
+    pareto: Option<f64>,
     /// Measured: differs from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_ns: Option<f64>,
 }
 
 impl Json<'_> {
-    pub fn new(board: &Board) -> Json<'_> {
-        let score = |score| self::score(score, &board.devices);
+    pub fn new(outcome: &Outcome) -> Json<'_> {
+        let drawn = |board| DrawnJson { scoreboard: scores(board), scenes: scenes(board) };
         Json {
-            seeds: &board.seeds,
-            scoreboard: board.scores.iter().map(score).collect(),
-            scenes: board.scenes.iter().map(|played| scene(board, played)).collect(),
+            seeds: &outcome.seeds,
+            scoreboard: scores(&outcome.written),
+            scenes: scenes(&outcome.written),
+            drawn: outcome.drawn.as_ref().map(drawn),
         }
     }
 }
 
-fn score<'a>(score: &'a Score, devices: &[String]) -> ScoreJson<'a> {
+fn scores(board: &Board) -> Vec<ScoreJson<'_>> {
+    let asked = board.scores.iter().filter(|_| !board.scenes.is_empty());
+    asked.map(|score| self::score(board, score)).collect()
+}
+
+fn scenes(board: &Board) -> Vec<SceneJson<'_>> {
+    board.scenes.iter().map(|played| scene(board, played)).collect()
+}
+
+fn score<'a>(board: &'a Board, score: &'a Score) -> ScoreJson<'a> {
     let worst = score.worst.as_ref();
+    let by_device = board.devices.iter().cloned().zip(score.by_device.iter().copied());
+    let on = |medium: Medium| (medium.name(), board.regret_on(medium, &score.policy));
     ScoreJson {
         policy: &score.policy,
         mean_regret: score.mean,
+        spread: score.spread,
+        pareto: score.pareto,
         worst_regret: worst.map_or(0.0, |worst| worst.0),
         worst_scene: worst.map(|worst| worst.1.as_str()),
         worst_measure: worst.map(|worst| worst.2.name()),
         regret_by_measure: by_measure(|measure| score.by_measure[measure as usize]),
-        regret_by_device: devices.iter().cloned().zip(score.by_device.iter().copied()).collect(),
+        regret_by_device: by_device.collect(),
+        regret_by_medium: Medium::ALL.into_iter().map(on).collect(),
         dominated_in: &score.dominated,
         withheld: score.withheld,
     }
@@ -92,6 +124,7 @@ fn scene<'a>(board: &'a Board, played: &'a Played) -> SceneJson<'a> {
         requests: result.figures[n].requests,
         regret: by_measure(|measure| result.regret(n, measure)),
         mean_regret: result.mean_regret(n),
+        pareto: result.pareto(n),
         cpu_ns: played.cpu_ns.as_ref().map(|cpu| cpu[n]),
     };
     SceneJson {

@@ -1,6 +1,6 @@
 //! A user's own traces and VMs as a scene.
 
-use super::Played;
+use super::{Played, results};
 use crate::args::ArenaArgs;
 use crate::load::{self, Load};
 use crate::runs::{Outcome, Stage};
@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use seekway_device::profile::Profile;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::units::Nanos;
-use seekway_sim::experiments::arena::{Alone, Figures, Judging, SceneResult, Unit, figures};
+use seekway_sim::experiments::arena::{Alone, Figures, Judging, Unit, figures};
 
 /// The load of the command line.
 pub struct Own {
@@ -56,16 +56,17 @@ impl Own {
             settle: Nanos::ZERO,
             weights,
         };
-        let of_policy = outcomes.chunks(seeds.len()).map(|outcomes| {
-            let each = outcomes.iter().map(|o| figures(&judging, &o.result, alone.as_deref()));
-            Figures::mean(&each.collect::<Vec<_>>())
-        });
-        let result = SceneResult {
-            scene: "own".into(),
-            device: self.device.clone(),
-            figures: of_policy.collect(),
-        };
-        let about = format!("{} VMs of your own", self.load.disks.len());
-        Ok(Played { about, unit: Unit::MibS, relative: alone.is_some(), result, cpu_ns: None })
+        let runs: Vec<Figures> =
+            outcomes.iter().map(|o| figures(&judging, &o.result, alone.as_deref())).collect();
+        let (result, by_seed) = results("own", &self.device, &runs, seeds.len());
+        Ok(Played {
+            about: format!("{} VMs of your own", self.load.disks.len()),
+            unit: Unit::MibS,
+            relative: alone.is_some(),
+            medium: None,
+            result,
+            by_seed,
+            cpu_ns: None,
+        })
     }
 }

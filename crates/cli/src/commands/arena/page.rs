@@ -1,41 +1,47 @@
 //! The arena's page: figures over all scenes, then every scene.
 
-use super::{Board, tables};
+use super::{Board, Outcome, tables};
 use crate::output;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, BarSeries, Bars, Panels, Scatter, Series};
 use seekway_sim::experiments::arena::{Measure, Score};
 
-/// The page of a board.
-pub fn report(board: &Board, quick: bool) -> Report {
-    let mut sections = vec![overview(board)];
+/// The page of everything that ran.
+pub fn report(outcome: &Outcome, quick: bool) -> Report {
+    let sections = outcome.boards().flat_map(|board| sections(outcome, board)).collect();
+    let mut subtitle = outcome.boards().map(sentence).collect::<Vec<_>>().join(" ");
+    if quick {
+        subtitle += " A quick run with a tenth of the time: not a result.";
+    }
+    let seeds: Vec<String> = outcome.seeds.iter().map(u64::to_string).collect();
+    output::report("Seekway: the arena", subtitle, [("Seeds", seeds.join(", "))], sections)
+}
+
+/// A board: its scores, then the scenes of each device.
+fn sections(outcome: &Outcome, board: &Board) -> Vec<Section> {
+    let mut sections = vec![overview(outcome, board)];
     for device in &board.devices {
         let scenes = board.scenes.iter().enumerate();
         let on_it = scenes.filter(|(_, played)| played.result.device == *device);
         let blocks = on_it.map(|(n, _)| Block::Table(tables::scene(board, n))).collect();
-        sections.push(Section::new(device, blocks));
+        sections.push(Section::new(format!("{device}, {}", board.title), blocks));
     }
-    let mut subtitle = sentence(board);
-    if quick {
-        subtitle += " A quick run with a tenth of the time: not a result.";
-    }
-    let seeds: Vec<String> = board.seeds.iter().map(u64::to_string).collect();
-    output::report("Seekway: the arena", subtitle, [("Seeds", seeds.join(", "))], sections)
+    sections
 }
 
 /// The result in a sentence.
 fn sentence(board: &Board) -> String {
     let Some(first) = board.scores.first() else { return String::new() };
-    let (scenes, policies) = (board.scenes.len(), board.policies.len());
+    let (scenes, policies) = (&board.title, board.policies.len());
     let worst = first.worst.as_ref().map_or(0.0, |worst| worst.0);
     format!(
-        "Of {policies} policies in {scenes} scenes, {} is nearest to the best of all on average: a \
+        "Of {policies} policies in {scenes}, {} is nearest to the best of all on average: a \
          mean regret of {:.2}, at worst {worst:.2}.",
         first.policy, first.mean
     )
 }
 
-fn overview(board: &Board) -> Section {
+fn overview(outcome: &Outcome, board: &Board) -> Section {
     let mut blocks = vec![
         Block::figure(
             bars(board),
@@ -47,11 +53,11 @@ fn overview(board: &Board) -> Section {
             "The same as points: throughput to the right, short p99 upwards. Nobody is better in \
              both than a policy in the upper right corner.",
         ),
-        Block::Table(tables::scoreboard(board)),
+        Block::Table(tables::scoreboard(outcome, board)),
     ];
     blocks.extend(tables::by_device(board).map(Block::Table));
     blocks.push(Block::Table(tables::regrets(board)));
-    Section::new("Scoreboard", blocks)
+    Section::new(format!("Scoreboard of {}", board.title), blocks)
 }
 
 /// What a policy reaches of the best, on average.

@@ -1,8 +1,8 @@
 //! The arena's tables.
 
-use super::{Board, Played};
+use super::{Board, Outcome, Played};
 use seekway_report::table::{Cell, Table};
-use seekway_sim::experiments::arena::{DOMINATES_BY, Measure, Score};
+use seekway_sim::experiments::arena::{DOMINATES_BY, Measure, Medium, Score};
 
 /// As a person reads a measure.
 pub fn name(measure: Measure) -> &'static str {
@@ -21,8 +21,9 @@ fn regret(value: Option<f64>) -> Option<String> {
     value.map(|value| format!("{value:.3}"))
 }
 
-/// Every policy over all scenes.
-pub fn scoreboard(board: &Board) -> Table {
+/// Every policy over all scenes of a board. Beside the mean regret in the scenes of the file
+/// stands that in drawn ones.
+pub fn scoreboard(outcome: &Outcome, board: &Board) -> Table {
     let cpu = cpu_ns(board);
     let place = |score: &Score| {
         let (_, scene, measure) = score.worst.as_ref().filter(|worst| worst.0 > 0.0)?;
@@ -32,9 +33,20 @@ pub fn scoreboard(board: &Board) -> Table {
         let n = board.policies.iter().position(|policy| *policy == score.policy);
         Some(cpu.as_ref()?[n?])
     };
-    Table::of(format!("Scoreboard of {} scenes", board.scenes.len()), &board.scores)
+    let drawn = outcome.drawn.as_ref().filter(|drawn| !std::ptr::eq(*drawn, board));
+    let in_drawn = |score: &Score| {
+        let mut scores = drawn?.scores.iter();
+        scores.find(|other| other.policy == score.policy).map(|other| other.mean)
+    };
+    let several = outcome.seeds.len() > 1;
+    Table::of(format!("Scoreboard of {}", board.title), &board.scores)
         .text("policy", |score| &score.policy)
         .number("mean regret", "", |score| regret(Some(score.mean)))
+        .when(several, |table| table.number("spread", "", |score| regret(score.spread)))
+        .when(drawn.is_some(), |table| {
+            table.number("drawn", "", |score| regret(in_drawn(score)))
+        })
+        .number("pareto", "", |score| regret(score.pareto))
         .number("worst", "", |score| regret(score.worst.as_ref().map(|worst| worst.0)))
         .text("in", place)
         .each(Measure::ALL, |table, m| {
@@ -46,11 +58,15 @@ pub fn scoreboard(board: &Board) -> Table {
         .note(format!(
             "Regret: distance from the best of these policies in a scene, 0 (as good) to 1. mean: \
              over all scenes, the measures of each counted alike; then for each measure by itself. \
+             pareto: the distance that remains under the weighting of throughput, worst share and \
+             p99 that suits the policy best in each scene. \
              dominated: scenes in which one other policy is better in throughput, worst share and \
              p99, by more than {:.0} % each. withheld: time in which the policy let the device wait \
              with work queued.",
             100.0 * DOMINATES_BY
         ))
+        .notes(several.then_some("spread: the largest less the least mean regret of a single seed."))
+        .notes(drawn.is_some().then_some("drawn: mean regret in the drawn scenes."))
         .notes(cpu.is_some().then_some(
             "CPU: of a request, mean over all requests, simulator and device model included. \
              Measured: it differs from run to run.",
@@ -71,14 +87,20 @@ fn cpu_ns(board: &Board) -> Option<Vec<f64>> {
     (!measured.is_empty()).then(|| (0..board.policies.len()).map(mean).collect())
 }
 
-/// Mean regret on each device, where there are several.
+/// Mean regret on each device and kind of device, where there are several devices.
 pub fn by_device(board: &Board) -> Option<Table> {
     let devices = &board.devices;
     if devices.len() < 2 {
         return None;
     }
-    let table = Table::of("Mean regret on each device", &board.scores)
+    let known = |medium: &Medium| board.scenes.iter().any(|scene| scene.medium == Some(*medium));
+    let media = Medium::ALL.into_iter().filter(known);
+    let table = Table::of(format!("Mean regret on each device, {}", board.title), &board.scores)
         .text("policy", |score| &score.policy)
+        .each(media, |table, medium| {
+            let on = move |score: &Score| regret(board.regret_on(medium, &score.policy));
+            table.number(format!("all {}", medium.name()), "", on)
+        })
         .each(devices.iter().enumerate(), |table, (n, device)| {
             table.number(device, "", |score| regret(Some(score.by_device[n])))
         });
@@ -87,7 +109,7 @@ pub fn by_device(board: &Board) -> Option<Table> {
 
 /// One scene under every policy.
 pub fn scene(board: &Board, n: usize) -> Table {
-    let Played { about, unit, relative, result, cpu_ns } = &board.scenes[n];
+    let Played { about, unit, relative, result, cpu_ns, .. } = &board.scenes[n];
     let latency = if *relative { "× alone" } else { "ms" };
     let rows: Vec<_> = board.policies.iter().zip(&result.figures).enumerate().collect();
     Table::of(format!("{}: {about}", result.scene), &rows)
@@ -102,6 +124,7 @@ pub fn scene(board: &Board, n: usize) -> Table {
         })
         .number("withheld", "", |(_, (_, figures))| Cell::Share(figures.withheld))
         .number("mean regret", "", |(n, _)| regret(Some(result.mean_regret(*n))))
+        .number("pareto", "", |(n, _)| regret(result.pareto(*n)))
         .when(cpu_ns.is_some(), |table| {
             table.number("CPU", "ns", |(n, _)| cpu_ns.as_ref().map(|cpu| cpu[*n]))
         })
@@ -109,9 +132,11 @@ pub fn scene(board: &Board, n: usize) -> Table {
 }
 
 /// One line for each scene and policy.
-pub fn flat(board: &Board) -> Table {
-    let of_scene = |played| board.policies.iter().enumerate().map(move |row| (played, row));
-    let rows: Vec<(&Played, (usize, &String))> = board.scenes.iter().flat_map(of_scene).collect();
+pub fn flat(outcome: &Outcome) -> Table {
+    let policies = &outcome.written.policies;
+    let of_scene = |played| policies.iter().enumerate().map(move |row| (played, row));
+    let scenes = outcome.boards().flat_map(|board| &board.scenes);
+    let rows: Vec<(&Played, (usize, &String))> = scenes.flat_map(of_scene).collect();
     Table::of("", &rows)
         .text("scene", |(played, _)| &played.result.scene)
         .text("device", |(played, _)| &played.result.device)
@@ -126,6 +151,7 @@ pub fn flat(board: &Board) -> Table {
             table.number(name, "", |(played, (n, _))| played.result.regret(*n, m))
         })
         .number("mean_regret", "", |(played, (n, _))| played.result.mean_regret(*n))
+        .number("pareto", "", |(played, (n, _))| played.result.pareto(*n))
         .number("withheld", "", |(played, (n, _))| played.result.figures[*n].withheld)
         .number("cpu_ns", "", |(played, (n, _))| played.cpu_ns.as_ref().map(|cpu| cpu[*n]))
         .done()

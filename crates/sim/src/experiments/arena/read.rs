@@ -20,47 +20,74 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DeviceFile {
-    name: String,
-    profile: String,
-    settle: String,
-    measure: String,
+pub(super) struct DeviceFile {
+    pub(super) name: String,
+    pub(super) profile: String,
+    pub(super) medium: Medium,
+    pub(super) settle: String,
+    pub(super) measure: String,
     window: String,
+    pub(super) set: Vec<String>,
+}
+
+/// What kind of device scenes run on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Medium {
+    /// Solid-state drives and arrays of them.
+    Flash,
+    /// Volumes over a network.
+    Cloud,
+    /// Disks with a head.
+    Disk,
+}
+
+impl Medium {
+    pub const ALL: [Medium; 3] = [Medium::Flash, Medium::Cloud, Medium::Disk];
+
+    /// As in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Medium::Flash => "flash",
+            Medium::Cloud => "cloud",
+            Medium::Disk => "disk",
+        }
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SceneFile {
-    name: String,
-    about: String,
-    on: Vec<String>,
-    quiet: Option<String>,
-    vms: Vec<GroupFile>,
+pub(super) struct SceneFile {
+    pub(super) name: String,
+    pub(super) about: String,
+    pub(super) on: Vec<String>,
+    pub(super) quiet: Option<String>,
+    pub(super) vms: Vec<GroupFile>,
     #[serde(default)]
-    unit: Unit,
+    pub(super) unit: Unit,
     #[serde(default = "yes")]
-    steady: bool,
+    pub(super) steady: bool,
     #[serde(default = "yes")]
-    latency: bool,
+    pub(super) latency: bool,
     #[serde(default = "yes")]
-    shares: bool,
+    pub(super) shares: bool,
     #[serde(default)]
-    groups: Vec<String>,
-    settle: Option<String>,
-    measure: Option<String>,
+    pub(super) groups: Vec<String>,
+    pub(super) settle: Option<String>,
+    pub(super) measure: Option<String>,
     #[serde(default)]
-    place: u64,
+    pub(super) place: u64,
 }
 
 /// So many equal VMs, and their load.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GroupFile {
-    load: String,
+pub(super) struct GroupFile {
+    pub(super) load: String,
     #[serde(default = "one")]
-    count: u32,
+    pub(super) count: u32,
     #[serde(default = "one")]
-    weight: u32,
+    pub(super) weight: u32,
 }
 
 fn yes() -> bool {
@@ -88,7 +115,13 @@ pub(super) fn scenes(text: &str, shrink: u64) -> Result<Vec<Scene>, String> {
     Ok(scenes)
 }
 
-fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, String> {
+/// The devices of the file.
+pub(super) fn devices(text: &str) -> Vec<DeviceFile> {
+    toml::from_str::<File>(text).expect("the scenes are part of the program").device
+}
+
+/// A scene on a device; times are divided by `shrink`.
+pub(super) fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, String> {
     let name = format!("{}/{}", device.name, file.name);
     let time = |text: &String| {
         let time = parse_duration(text).ok_or_else(|| format!("{name}: no time: {text}"))?;
@@ -140,8 +173,10 @@ fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, Str
         name,
         about: file.about.clone(),
         device: device.name.clone(),
+        medium: device.medium,
         judging,
         scenario: Arc::new(scenario),
+        set: device.set.clone(),
         kinds,
         kind_of,
     })

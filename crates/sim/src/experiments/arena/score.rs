@@ -6,6 +6,12 @@ use super::measure::{Figures, Measure};
 /// to dominate another.
 pub const DOMINATES_BY: f64 = 0.01;
 
+/// Weightings of the measures go in steps of one part in so many, for [`SceneResult::pareto`].
+pub const PARETO_STEPS: u32 = 20;
+
+/// The measures in which a policy is compared as a whole.
+const WHOLE: [Measure; 3] = [Measure::Throughput, Measure::WorstShare, Measure::P99];
+
 /// What came of a scene under every policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SceneResult {
@@ -40,12 +46,51 @@ impl SceneResult {
             let (Some(ours), Some(theirs)) = (of(policy), of(other)) else { return false };
             measure.better(ours, theirs) == theirs && measure.regret(ours, theirs) > DOMINATES_BY
         };
-        let three = [Measure::Throughput, Measure::WorstShare, Measure::P99];
-        let judged: Vec<Measure> =
-            three.into_iter().filter(|&measure| self.best(measure).is_some()).collect();
+        let judged = self.whole();
         let dominates = |other| judged.iter().all(|&measure| beats(other, measure));
         judged.len() > 1 && (0..self.figures.len()).any(dominates)
     }
+
+    /// How far a policy is from the best under the weighting of throughput, worst share and p99
+    /// that suits it best: the least, over all weightings, of its weighted regret less the least
+    /// of any policy. That is its distance from the convex hull of all policies, taken the same
+    /// way in each measure (the dual of the linear program; weights go in steps of
+    /// [`PARETO_STEPS`], so it may be too large by less than a step). None if the scene has
+    /// fewer than two of the measures.
+    pub fn pareto(&self, policy: usize) -> Option<f64> {
+        let judged = self.whole();
+        if judged.len() < 2 {
+            return None;
+        }
+        let regrets = |policy| {
+            let of = |&measure: &Measure| self.regret(policy, measure).unwrap_or(1.0);
+            judged.iter().map(of).collect::<Vec<f64>>()
+        };
+        let all: Vec<Vec<f64>> = (0..self.figures.len()).map(regrets).collect();
+        let behind = |weights: &Vec<f64>| {
+            let weighted = |regrets: &Vec<f64>| -> f64 {
+                weights.iter().zip(regrets).map(|(weight, regret)| weight * regret).sum()
+            };
+            weighted(&all[policy]) - all.iter().map(weighted).fold(f64::INFINITY, f64::min)
+        };
+        weightings(judged.len()).iter().map(behind).reduce(f64::min)
+    }
+
+    /// Those of the three measures that the scene has.
+    fn whole(&self) -> Vec<Measure> {
+        WHOLE.into_iter().filter(|&measure| self.best(measure).is_some()).collect()
+    }
+}
+
+/// All weightings of two or three measures in steps of [`PARETO_STEPS`]; each sums up to 1.
+fn weightings(measures: usize) -> Vec<Vec<f64>> {
+    let steps = || 0..=PARETO_STEPS;
+    let part = |weight: u32| f64::from(weight) / f64::from(PARETO_STEPS);
+    let of = |first: u32, second: u32| {
+        let third = PARETO_STEPS.checked_sub(first + second)?;
+        (measures > 2 || third == 0).then(|| [first, second, third].map(part)[..measures].to_vec())
+    };
+    steps().flat_map(|first| steps().filter_map(move |second| of(first, second))).collect()
 }
 
 /// A policy over all scenes.
@@ -54,6 +99,10 @@ pub struct Score {
     pub policy: String,
     /// Mean over the scenes of the mean over each scene's measures.
     pub mean: f64,
+    /// The largest less the least mean regret of a single seed, if there are several.
+    pub spread: Option<f64>,
+    /// Mean of [`SceneResult::pareto`] over the scenes that have it.
+    pub pareto: Option<f64>,
     /// The largest regret, with its scene and measure.
     pub worst: Option<(f64, String, Measure)>,
     /// Mean over the scenes, by [`Measure::ALL`].
@@ -77,12 +126,31 @@ pub fn devices(scenes: &[SceneResult]) -> Vec<String> {
     devices
 }
 
-/// The scores of all policies, the least mean regret first.
-pub fn scoreboard(policies: &[String], scenes: &[SceneResult]) -> Vec<Score> {
-    let mut scores: Vec<Score> =
-        policies.iter().enumerate().map(|(n, policy)| score(n, policy, scenes)).collect();
+/// The scores of all policies, the least mean regret first. `scenes` has the means over all
+/// seeds, `by_seed` the same scenes with each seed by itself.
+pub fn scoreboard(
+    policies: &[String],
+    scenes: &[SceneResult],
+    by_seed: &[Vec<SceneResult>],
+) -> Vec<Score> {
+    let spread = |n| {
+        let means = by_seed.iter().map(|scenes| mean_regret(n, scenes));
+        let (least, most) = means
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), mean| {
+                (mean.min(least), mean.max(most))
+            });
+        (by_seed.len() > 1).then(|| most - least)
+    };
+    let of =
+        |(n, policy): (usize, &String)| Score { spread: spread(n), ..score(n, policy, scenes) };
+    let mut scores: Vec<Score> = policies.iter().enumerate().map(of).collect();
     scores.sort_by(|a, b| a.mean.total_cmp(&b.mean));
     scores
+}
+
+/// Mean over the scenes of a policy's mean over each scene's measures.
+fn mean_regret(policy: usize, scenes: &[SceneResult]) -> f64 {
+    mean(scenes.iter().map(|scene| scene.mean_regret(policy)))
 }
 
 fn score(n: usize, policy: &str, scenes: &[SceneResult]) -> Score {
@@ -99,12 +167,15 @@ fn score(n: usize, policy: &str, scenes: &[SceneResult]) -> Score {
         let regrets: Vec<f64> = scenes.iter().filter_map(|s| s.regret(n, measure)).collect();
         (!regrets.is_empty()).then(|| mean(regrets.into_iter()))
     };
+    let paretos: Vec<f64> = scenes.iter().filter_map(|scene| scene.pareto(n)).collect();
     let on = |device: &String| {
         mean(scenes.iter().filter(|s| s.device == *device).map(|s| s.mean_regret(n)))
     };
     Score {
         policy: policy.into(),
-        mean: mean(scenes.iter().map(|scene| scene.mean_regret(n))),
+        mean: mean_regret(n, scenes),
+        spread: None,
+        pareto: (!paretos.is_empty()).then(|| mean(paretos.into_iter())),
         worst,
         by_measure: Measure::ALL.map(by_measure),
         by_device: devices(scenes).iter().map(on).collect(),
@@ -145,7 +216,9 @@ mod tests {
             scene("b/x", "b", &[[10.0, 1.0, 1.0], [10.0, 1.0, 1.0], [5.0, 0.5, 4.0]]),
         ];
         let names = ["fast", "fair", "poor"].map(String::from);
-        let scores = scoreboard(&names, &scenes);
+        // With the second seed, both scenes come out as the first one.
+        let second = vec![scenes[0].clone(); 2];
+        let scores = scoreboard(&names, &scenes, &[scenes.to_vec(), second]);
         let order: Vec<&str> = scores.iter().map(|score| score.policy.as_str()).collect();
         assert_eq!(order, ["fair", "fast", "poor"]);
         // Half of the throughput in one scene and one of three measures.
@@ -153,8 +226,36 @@ mod tests {
         assert_eq!(scores[0].worst, Some((0.5, "a/x".into(), Measure::Throughput)));
         assert_eq!(scores[0].by_device, [0.5 / 3.0, 0.0]);
         assert_eq!(scores[0].by_measure[3], None);
+        assert!((scores[0].spread.unwrap() - 0.5 / 3.0 / 2.0).abs() < 1e-12);
+        assert_eq!(scoreboard(&names, &scenes, &[scenes.to_vec()])[0].spread, None);
         assert_eq!(scores[2].dominated, ["a/x", "b/x"]);
         assert!(scores[0].dominated.is_empty() && scores[1].dominated.is_empty());
+    }
+
+    /// By hand: of the best, the policies reach (1, ½, ½), (½, 1, 1), (½, ½, ½) and (¾, ¾, ¾).
+    #[test]
+    fn the_distance_from_the_hull_is_what_no_weighting_excuses() {
+        let all = [[100.0, 0.5, 2.0], [50.0, 1.0, 1.0], [50.0, 0.5, 2.0], [75.0, 0.75, 4.0 / 3.0]];
+        let mut scene = scene("a/x", "a", &all);
+        let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+        assert!(close(scene.pareto(0), 0.0) && close(scene.pareto(1), 0.0));
+        // Half of the time under each of the first two reaches ¾ of each.
+        assert!(close(scene.pareto(2), 0.25), "{:?}", scene.pareto(2));
+        assert!(close(scene.pareto(3), 0.0), "{:?}", scene.pareto(3));
+        scene.figures.iter_mut().for_each(|figures| figures.values[2] = None);
+        assert!(close(scene.pareto(2), 0.25), "{:?}", scene.pareto(2));
+        scene.figures.iter_mut().for_each(|figures| figures.values[1] = None);
+        assert_eq!(scene.pareto(2), None);
+    }
+
+    #[test]
+    fn weightings_are_whole() {
+        for (measures, count) in [(2, 21), (3, 231)] {
+            let all = weightings(measures);
+            assert_eq!(all.len(), count);
+            let whole = |of: &Vec<f64>| (of.iter().sum::<f64>() - 1.0).abs() < 1e-12;
+            assert!(all.iter().all(|of| of.len() == measures && whole(of)));
+        }
     }
 
     #[test]
