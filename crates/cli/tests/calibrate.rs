@@ -6,7 +6,8 @@ mod common;
 use common::{Folder, Ran, command, json, seekway, seekway_with};
 use std::fmt::Write as _;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -277,4 +278,113 @@ fn an_interrupt_ends_it_with_what_was_measured() {
     assert!(said.contains("interrupted"), "{said}");
     let made = json(&String::from_utf8_lossy(&ended.stdout));
     assert!(made["requests"].as_u64() > Some(100), "{made}");
+}
+
+/// A short run with writes: 24 loads of a tenth of a second.
+const FLASH: [&str; 5] = ["--flash", "--quick", "--cell-time", "100ms", "--overwrite"];
+
+#[test]
+fn a_flash_drive_is_measured_fitted_and_judged() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 96) else { return };
+    let before = std::fs::read(&path).expect("ours");
+    let (profile, report) = (folder.arg("nvme.toml"), folder.arg("nvme.html"));
+    let more = ["--profile", &profile, "--report", &report, "--format", "json"];
+    // Without --overwrite nothing is written.
+    let ran = seekway(&[&["calibrate", &path][..], &FLASH[..4], &more].concat());
+    assert!(ran.err.contains("only reads were measured"), "{}", ran.err);
+    assert!(!ran.err.contains("destroys"), "{}", ran.err);
+    let reads = json(&ran.ok());
+    assert_eq!(reads["cells"].as_array().map(Vec::len), Some(12), "{reads}");
+    assert!(std::fs::read(&path).expect("ours") == before, "it was written to");
+    let text = std::fs::read_to_string(&profile).expect("written");
+    assert!(text.contains("program_us = 185.000 # not told by the matrix: the default"), "{text}");
+
+    let ran = seekway(&[&["calibrate", &path][..], &FLASH, &more].concat());
+    assert!(ran.err.contains(&format!("--overwrite destroys what {path} holds")), "{}", ran.err);
+    assert!(ran.err.contains("held out: the model is off by"), "{}", ran.err);
+    let made = json(&ran.ok());
+    let cells = made["cells"].as_array().expect("a list");
+    assert!(cells.iter().any(|c| c["writes_percent"] == 100 && c["iops"].as_f64() > Some(0.0)));
+    let held = &made["halves"][1];
+    assert!(held["half"] == "held out" && held["mean_error"].is_f64(), "{made}");
+    assert!(std::fs::read(&path).expect("ours") != before, "it was not written to");
+    let text = std::fs::read_to_string(&profile).expect("written");
+    assert!(text.contains("name = \"nvme\"") && text.contains("# Fitted to "), "{text}");
+    let vm = "app=fio:rw=randread,bs=4k,size=1MiB,direct=true";
+    seekway(&["compare", "--vm", vm, "--policies", "noop", "--device", &profile]).ok();
+    assert!(std::fs::read_to_string(&report).expect("written").contains("held out"));
+}
+
+#[test]
+fn what_is_no_flash_drive_to_measure_is_refused() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 16) else { return };
+    let nowhere = folder.arg("absent/p.toml");
+    for (args, parts) in [
+        (&["--quick"][..], &["--flash"][..]),
+        (&["--overwrite"], &["--flash"]),
+        (&["--flash", "--reads", "5"], &["--reads"]),
+        (&["--flash", "--as", "trace"], &["--as"]),
+        (&["--flash", "--cell-time", "5"], &["--cell-time 5", "with its unit"]),
+        (&["--flash", "--cell-time", "1ms"], &["--cell-time 1ms", "100ms to 1h"]),
+        (&["--flash", "--profile", &nowhere], &["folder does not exist"]),
+        (&["--flash"], &["disk.img", "16 MiB", "at least 64 MiB"]),
+    ] {
+        seekway(&[&["calibrate", &path][..], args].concat()).refused(parts);
+    }
+    seekway(&["calibrate", "--flash", "-"]).refused(&["-"]);
+    let bytes = vec![7; 80 << 20];
+    let whole = folder.path("whole.img");
+    std::fs::write(&whole, &bytes).expect("room");
+    std::fs::set_permissions(&whole, PermissionsExt::from_mode(0o400)).expect("ours");
+    let whole = folder.arg("whole.img");
+    seekway(&["calibrate", &whole, "--flash", "--overwrite"]).refused(&[
+        "whole.img",
+        "read-only",
+        "without --overwrite only reads",
+    ]);
+    assert!(std::fs::read(&whole).expect("ours") == bytes);
+    // Somebody else has it.
+    std::fs::set_permissions(folder.path("whole.img"), PermissionsExt::from_mode(0o600))
+        .expect("ours");
+    let held = File::options().write(true).open(&whole).expect("ours");
+    // SAFETY: plain numbers; the descriptor is open.
+    let lock: libc::flock = unsafe { std::mem::zeroed() };
+    let lock = libc::flock { l_type: libc::F_WRLCK as _, ..lock };
+    // SAFETY: the lock is read within the call.
+    let locked = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(locked, 0);
+    let ran = seekway(&["calibrate", &whole, "--flash", "--overwrite"]);
+    ran.refused(&["whole.img", "without --overwrite only reads"]);
+    drop(held);
+    assert!(std::fs::read(&whole).expect("ours") == bytes);
+    // Holes are not measured.
+    let hole = File::options().write(true).open(&whole).expect("ours");
+    hole.set_len(200 << 20)
+        .and_then(|()| hole.write_all_at(&[1; 4096], (200 << 20) - 4096))
+        .expect("room");
+    seekway(&["calibrate", &whole, "--flash"]).refused(&["whole.img", "holes", "fill it first"]);
+}
+
+#[test]
+fn an_interrupt_before_a_fit_can_be_made_says_so() {
+    let folder = Folder::new();
+    let Some(path) = image(&folder, 96) else { return };
+    let child = command(&["calibrate", &path, "--flash", "--cell-time", "1h"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let pid = child.id().to_string();
+    let begun = Instant::now();
+    while read_bytes(&pid) < 4 << 20 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    seekway_testing::signal(&child, libc::SIGINT);
+    let ended = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("interrupted: 0 of 12 loads"), "{said}");
+    assert!(said.contains("a fit needs 3"), "{said}");
 }

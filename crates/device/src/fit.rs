@@ -27,6 +27,7 @@ mod toml;
 
 pub use line::{Line, averaged};
 pub use probe::{Places, probe};
+pub(crate) use toml::quoted;
 
 use crate::profile::{Profile, ProfileError};
 use crate::validate::{self, Pace, Record, TraceError, Validation};

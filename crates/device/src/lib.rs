@@ -12,6 +12,7 @@
 //! - [`profile`]: named devices as TOML, and how experiments vary them;
 //! - [`validate`]: a model against a measured drive;
 //! - [`fit`]: the linear device that fits a measured one;
+//! - [`flash_fit`]: the solid-state drive that fits a measured one;
 //! - [`published`]: a solid-state drive against what was published of it.
 //!
 //! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
@@ -26,6 +27,7 @@ pub mod closed_loop;
 pub mod cloud;
 pub mod disk;
 pub mod fit;
+pub mod flash_fit;
 mod in_flight;
 pub mod linear;
 mod mix;

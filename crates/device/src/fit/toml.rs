@@ -122,7 +122,7 @@ fn rotation(fit: &Fit, base_ms: f64) -> (f64, &'static str) {
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

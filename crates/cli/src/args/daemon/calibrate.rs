@@ -9,15 +9,20 @@ use std::path::PathBuf;
 ///
 /// Fits service = R/2 + S·(distance/D) to single requests, finds the time of a
 /// cache hit, and says how good the fit is. A disk, or a file on one, is read at
-/// random places with O_DIRECT, one read at a time; nothing is ever
-/// written to it. A trace needs no disk: it holds measured times, in `DiskSim`'s
+/// random places with O_DIRECT, one read at a time; nothing is written
+/// to it unless --overwrite says so. A trace needs no disk: it holds measured times, in `DiskSim`'s
 /// validation format, `R|W Hit|Miss lbn sectors service_us gap_us`.
+///
+/// With --flash it fits the model of a flash drive instead, to reads and, with
+/// --overwrite, writes of 4 KiB to 1 MiB at depths 1 to 128, each beside a quiet reader.
 /// See docs/calibrate.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway calibrate /dev/sdb --profile sdb.toml --report sdb.html
   seekway calibrate /srv/images/web.img --reads 2000 --time-max 1min
   seekway calibrate random.trace --averaged --format json
+  seekway calibrate --flash /dev/nvme1n1 --profile nvme.toml
+  seekway calibrate --flash /srv/spare.img --overwrite --quick
   seekway compare --trace vm.vscsi --device ./sdb.toml")]
 pub struct CalibrateArgs {
     /// A block device, a file on the disk to measure, or a measured trace; `-` reads
@@ -40,10 +45,12 @@ pub struct CalibrateArgs {
     pub measuring: MeasuringArgs,
     #[command(flatten)]
     pub fitting: FittingArgs,
+    #[command(flatten)]
+    pub flash: FlashArgs,
     /// Output format
     #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
     pub format: Format,
-    /// Also write an HTML report with the line, the points and the histogram
+    /// Also write an HTML report: the line, the points and the histogram; of a flash drive, tables
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub report: Option<PathBuf>,
 }
@@ -75,6 +82,27 @@ pub struct MeasuringArgs {
     /// Seed of the random places
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// How a flash drive is measured.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Measuring a flash drive")]
+pub struct FlashArgs {
+    /// Fit the flash model: 8 minutes of random reads of several sizes and depths, half an hour
+    /// with --overwrite
+    #[arg(long, conflicts_with_all = [
+        "kind", "rpm", "reads", "block", "time_max", "one_line", "averaged", "beyond",
+    ])]
+    pub flash: bool,
+    /// Measure writes too. They DESTROY what the file or device holds
+    #[arg(long, requires = "flash")]
+    pub overwrite: bool,
+    /// Shorter loads, and fewer: 90 s, three minutes with --overwrite
+    #[arg(long, requires = "flash")]
+    pub quick: bool,
+    /// Time of each load, 100ms to 1h [default: 37.5s, or 7.5s with --quick]
+    #[arg(long, value_name = "TIME", requires = "flash")]
+    pub cell_time: Option<String>,
 }
 
 /// How the line is fitted.

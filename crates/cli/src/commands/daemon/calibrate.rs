@@ -1,5 +1,7 @@
-//! `seekway calibrate`: the linear device that fits a disk or a measured trace.
+//! `seekway calibrate`: the linear device that fits a disk or a measured trace, or the flash model
+//! that fits a drive.
 
+mod flash;
 mod measure;
 mod page;
 mod trace;
@@ -31,10 +33,20 @@ struct MeasuredRequests {
     notes: Vec<String>,
 }
 
-/// `calibrate --format json`: these keys, in this order.
+/// `calibrate --format json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct CalibrateReport {
+#[serde(untagged)]
+enum Calibrated {
+    Line(LineReport),
+    /// With `--flash`.
+    Flash(flash::FlashReport),
+}
+
+/// These keys, in this order.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LineReport {
     requests: usize,
     fitted: usize,
     intercept_ms: f64,
@@ -64,6 +76,9 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
             bail!("{flag} {}: that is what is to be measured", path.display());
         }
     }
+    if args.flash.flash {
+        return flash::run(args, &name);
+    }
     let is_trace = match args.kind {
         Kind::Auto => trace::is_trace(&args.what)?,
         kind => kind == Kind::Trace,
@@ -81,7 +96,7 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
     output::write_report(args.report.as_deref(), || {
         page::report(&found, &measured, &options, table.clone(), &warnings)
     })?;
-    let json = CalibrateReport {
+    let json = Calibrated::Line(LineReport {
         requests: found.requests,
         fitted: found.fitted,
         intercept_ms: found.line.intercept_ms,
@@ -93,14 +108,19 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
         write_ms: found.write_ms,
         mean_measured_ms: found.validation.mean_measured_ms,
         mean_model_ms: found.validation.mean_model_ms,
-    };
+    });
     output::print_as(args.format, &[table], &json)?;
     measured.notes.iter().for_each(|note| eprintln!("note: {note}"));
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    say_profile(args);
+    Ok(Verdict::Done)
+}
+
+/// Says how the profile is used, if there is one.
+fn say_profile(args: &CalibrateArgs) {
     if let Some(path) = &args.profile {
         eprintln!("profile: {0}; try `seekway compare --device {0} …`", usable(path));
     }
-    Ok(Verdict::Done)
 }
 
 /// Do both paths lead to one file?
@@ -218,6 +238,6 @@ mod tests {
     #[test]
     fn the_schema_in_share_is_of_what_is_printed() {
         use seekway_testing::schema;
-        schema::<CalibrateReport>("calibrate", "seekway calibrate --format json");
+        schema::<Calibrated>("calibrate", "seekway calibrate --format json");
     }
 }

@@ -99,13 +99,13 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
 }
 
 /// Ctrl-C and SIGTERM end the reading, while this exists; a second one ends the program at once.
-struct Signals {
+pub struct Signals {
     flag: Arc<AtomicBool>,
     handlers: Vec<SigId>,
 }
 
 impl Signals {
-    fn heard() -> std::io::Result<Signals> {
+    pub fn heard() -> std::io::Result<Signals> {
         let mut signals = Signals { flag: Arc::new(AtomicBool::new(false)), handlers: Vec::new() };
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let (again, first) = (Arc::clone(&signals.flag), Arc::clone(&signals.flag));
@@ -115,9 +115,19 @@ impl Signals {
         Ok(signals)
     }
 
-    fn came(&self) -> bool {
-        self.flag.load(Ordering::Relaxed) || NOBODY.stops()
+    pub fn came(&self) -> bool {
+        is_stopped(&self.flag)
     }
+
+    /// For another thread: see [`is_stopped`].
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+}
+
+/// Did a signal set the flag, or did whoever called ask to stop?
+pub fn is_stopped(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed) || NOBODY.stops()
 }
 
 impl Drop for Signals {
