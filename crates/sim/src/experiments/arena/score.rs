@@ -139,7 +139,7 @@ pub fn scoreboard(
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), mean| {
                 (mean.min(least), mean.max(most))
             });
-        (by_seed.len() > 1).then(|| most - least)
+        (by_seed.len() > 1).then_some(most - least)
     };
     let of =
         |(n, policy): (usize, &String)| Score { spread: spread(n), ..score(n, policy, scenes) };
