@@ -6,8 +6,9 @@
 //!    parameters of [`KEYS`] whose model has, in these cells, the smallest squared logarithm of
 //!    the ratios of IOPS and of the reader's mean latency.
 //! 3. A parameter whose standard error, while all others are free, is above [`TOLD_ERROR_MAX`] is not
-//!    told by the cells. It gets its default back, and the others are fitted again. One that
-//!    moves by more then is not told either. If the default makes the fit clearly worse, the fitted value stays, and is marked as rough.
+//!    told by the cells. It gets its default back, and the others are fitted again. One that moves
+//!    by more then is not told either. If the default makes the fit clearly worse, the fitted value
+//!    stays, and is marked as rough.
 //! 4. The other half says by how much the model is off ([`judge`]).
 //!
 //! Absent: the measuring of real drives, and threads. Whoever fits runs the models
