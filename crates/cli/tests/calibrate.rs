@@ -304,7 +304,7 @@ fn a_flash_drive_is_read_fitted_and_judged() {
     let text = std::fs::read_to_string(&profile).expect("written");
     assert!(text.contains("name = \"nvme\"") && text.contains("# Fitted to "), "{text}");
     assert!(text.contains("program_us = 185.000 # not told by the matrix: the default"), "{text}");
-    let vm = "app=fio:rw=randread,bs=4k,size=1MiB,direct=true";
+    let vm = "image=32MiB,app=fio:rw=randread,bs=4k,size=1MiB,direct=true";
     seekway(&["compare", "--vm", vm, "--policies", "noop", "--device", &profile]).ok();
     assert!(std::fs::read_to_string(&report).expect("written").contains("held out"));
 }
