@@ -52,11 +52,11 @@ fn fitted(name: &str, known: &FlashDrive, writes: bool) -> Fit {
     })
     .expect("a fit");
     eprintln!("{name}: {runs} runs of the fitted half; {:?}", found.drive.beside);
-    for n in 0..COUNT {
+    for (n, key) in KEYS.iter().enumerate() {
         let (value, found_value) = (known.value(n), found.drive.value(n));
         let off = 100.0 * (found_value / value - 1.0);
         let told = found.told[n];
-        eprintln!("  {:18} {value:9.3} {found_value:9.3} {off:+6.1} % {told:?}", KEYS[n].name);
+        eprintln!("  {:18} {value:9.3} {found_value:9.3} {off:+6.1} % {told:?}", key.name);
     }
     let cells: Vec<Cell> = measured.iter().map(|m| m.cell).collect();
     let models = run(&found.drive.model().expect("a profile"), &cells, SEED_MODEL, 1);

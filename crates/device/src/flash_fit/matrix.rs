@@ -68,7 +68,7 @@ mod tests {
             assert_eq!(fitted.len(), held.len());
             for half in [fitted, held] {
                 let has = |of: fn(&Cell) -> u32| {
-                    let mut values: Vec<u32> = half.iter().map(|c| of(c)).collect();
+                    let mut values: Vec<u32> = half.iter().copied().map(of).collect();
                     values.sort_unstable();
                     values.dedup();
                     values

@@ -267,10 +267,10 @@ impl Search<'_> {
             }
         }
         // Another drive fits as well, and differs there.
-        for n in 0..COUNT {
+        for (n, told) in told.iter_mut().enumerate() {
             let moved = (best.0.values[n] / fitted.0.values[n]).ln().abs();
-            if matches!(told[n], Told::Fitted(_)) && moved > TOLD_ERROR_MAX {
-                told[n] = Told::Roughly;
+            if matches!(told, Told::Fitted(_)) && moved > TOLD_ERROR_MAX {
+                *told = Told::Roughly;
             }
         }
         (best.0, told)
