@@ -314,7 +314,9 @@ fn overwrite_writes_and_an_interrupt_fits_what_was_measured() {
     let folder = Folder::new();
     let Some(path) = image(&folder, 96) else { return };
     let before = std::fs::read(&path).expect("ours");
-    let args = ["calibrate", &path, "--flash", "--quick", "--cell-time", "200ms", "--overwrite"];
+    // Long enough that each load has an answer from a slow disk, and that the signal comes before
+    // the last one.
+    let args = ["calibrate", &path, "--flash", "--quick", "--cell-time", "1s", "--overwrite"];
     let child = command(&[&args[..], &["--format", "json"]].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -81,6 +81,7 @@ fn assert_recovered(known: &FlashDrive, found: &Fit, told: &[&str]) {
 
 /// An NVMe drive with many dies, whose reads wait.
 const NVME: [f64; COUNT] = [3.0, 60.0, 12.0, 2.5, 15.0, 600.0, 400.0, 3000.0, 32.0];
+
 #[test]
 #[ignore = "two minutes of processor time: cargo test -p seekway-device --test flash_fit -- --ignored"]
 fn an_nvme_drive_is_recovered() {

@@ -43,7 +43,7 @@ struct Played {
 
 /// Some scenes, and how the policies stand in them.
 struct Board {
-    /// `114 scenes`.
+    /// How many scenes and of which kind, as in headings: `60 drawn scenes (seed 1)`.
     title: String,
     policies: Vec<String>,
     scenes: Vec<Played>,
@@ -87,7 +87,7 @@ impl Board {
 }
 
 impl Outcome {
-    /// Those with scenes.
+    /// The boards that have scenes, the file's first.
     fn boards(&self) -> impl Iterator<Item = &Board> {
         [&self.written].into_iter().filter(|board| !board.scenes.is_empty()).chain(&self.drawn)
     }

@@ -11,7 +11,7 @@ const IMAGES_GIB: u64 = 90;
 /// The largest image of a VM.
 const IMAGE_GIB_MAX: u64 = 20;
 
-/// Equal VMs.
+/// VMs with the same weight and load.
 struct Group {
     count: u64,
     weight: u64,

@@ -87,7 +87,7 @@ struct Half {
     worst_at: String,
 }
 
-/// What was measured.
+/// The loads that were measured, of how many sectors, and what has to be said of it.
 struct Matrix {
     cells: Vec<Measured>,
     sectors: u64,
