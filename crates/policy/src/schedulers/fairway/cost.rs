@@ -24,3 +24,27 @@ pub fn of_more(len: Sectors) -> u64 {
 pub fn in_shares(op: Op, cost: u64, write_times: f64) -> u64 {
     if op == Op::Write { (cost as f64 * write_times) as u64 } else { cost }
 }
+
+/// What commands in flight cost: all, and writes.
+#[derive(Clone, Copy, Default)]
+pub struct InFlight {
+    pub all: u64,
+    pub writes: u64,
+}
+
+impl InFlight {
+    pub fn of(op: Op, all: u64) -> InFlight {
+        InFlight { all, writes: if op == Op::Write { all } else { 0 } }
+    }
+    pub fn plus(self, more: InFlight) -> InFlight {
+        InFlight { all: self.all + more.all, writes: self.writes + more.writes }
+    }
+    /// The difference; neither figure goes below zero.
+    pub fn less(self, some: InFlight) -> InFlight {
+        let less = u64::saturating_sub;
+        InFlight { all: less(self.all, some.all), writes: less(self.writes, some.writes) }
+    }
+    pub fn min(self, most: InFlight) -> InFlight {
+        InFlight { all: self.all.min(most.all), writes: self.writes.min(most.writes) }
+    }
+}

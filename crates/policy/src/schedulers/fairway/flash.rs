@@ -17,7 +17,7 @@
 
 mod queue;
 
-use super::cost;
+use super::cost::{self, InFlight};
 use super::governor::Governor;
 use super::price::{Class, Price};
 use super::promises;
@@ -61,7 +61,7 @@ struct Vm {
     queue: Queue,
     /// Its requests of this class may not go now.
     withheld: Option<Class>,
-    /// Cost of its requests that are queued or in flight.
+    /// InFlight of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
     /// Since when it has been active, without a pause of [`PAUSE`].
@@ -76,30 +76,6 @@ impl Vm {
     /// Which of its requests goes next, of those that may go.
     fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
         self.queue.head(queued, self.withheld)
-    }
-}
-
-/// What commands in flight cost: all, and writes.
-#[derive(Clone, Copy, Default)]
-struct Cost {
-    all: u64,
-    writes: u64,
-}
-
-impl Cost {
-    fn of(op: Op, all: u64) -> Cost {
-        Cost { all, writes: if op == Op::Write { all } else { 0 } }
-    }
-    fn plus(self, more: Cost) -> Cost {
-        Cost { all: self.all + more.all, writes: self.writes + more.writes }
-    }
-    /// The difference; neither figure goes below zero.
-    fn less(self, some: Cost) -> Cost {
-        let less = u64::saturating_sub;
-        Cost { all: less(self.all, some.all), writes: less(self.writes, some.writes) }
-    }
-    fn min(self, most: Cost) -> Cost {
-        Cost { all: self.all.min(most.all), writes: self.writes.min(most.writes) }
     }
 }
 
@@ -124,18 +100,20 @@ pub struct Flash {
     shares: Shares,
     flying: Slots<Flight>,
     attached: u64,
-    in_flight: Cost,
+    in_flight: InFlight,
     /// VMs with something outstanding.
     busy: u32,
     /// When a command last went or was done.
     progress: Instant,
     /// The part of `in_flight` that does not count, because it hung at `hung_since`.
-    hung: Cost,
+    hung: InFlight,
     hung_since: Instant,
     /// The two VMs that last sent something while light, and when.
     light: [(usize, Instant); 2],
     governor: Governor,
     price: Price,
+    /// What the VMs have outstanding whose requests went on when a trial of the price began.
+    asked: u64,
     /// Requests wait for the bound.
     waits: bool,
     run: Run,
@@ -159,14 +137,15 @@ impl Flash {
             shares: Shares::new(QUANTUM),
             flying: Slots::new(),
             attached: 0,
-            in_flight: Cost::default(),
+            in_flight: InFlight::default(),
             busy: 0,
             progress: Instant::ZERO,
-            hung: Cost::default(),
+            hung: InFlight::default(),
             hung_since: Instant::ZERO,
             light: [(NOBODY, Instant::ZERO); 2],
             governor: Governor::new(params.number("isolation")),
             price: Price::new(params.number("write_price")),
+            asked: 0,
             waits: false,
             run: Run::default(),
             parts: 0,
@@ -237,8 +216,14 @@ impl Flash {
 
     /// Another class of requests may go.
     fn place_all(&mut self, now: Instant) {
-        (0..self.vms.len()).for_each(|vm| self.place(now, vm));
-        self.governor.begin_epoch(now);
+        self.asked = 0;
+        for vm in 0..self.vms.len() {
+            self.place(now, vm);
+            let goes = self.vm(vm).filter(|known| known.head(&self.queued).is_some());
+            self.asked += goes.map_or(0, |known| known.outstanding);
+        }
+        let is_over = self.price.withheld().is_none();
+        self.governor.settle(now, is_over);
     }
 
     /// The VM whose next request continues the last command.
@@ -282,7 +267,7 @@ impl Flash {
         known.in_flight += 1;
         // What is left was counted whole, with the cost of one command.
         known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
-        self.in_flight = self.in_flight.plus(Cost::of(request.op, whole_cost));
+        self.in_flight = self.in_flight.plus(InFlight::of(request.op, whole_cost));
         let serial = known.serial;
         match self.flying.get_mut(id) {
             Some(flight) => flight.parts += 1,
@@ -310,10 +295,17 @@ impl Flash {
         decision
     }
 
+    /// Has a VM work that was promised something? A trial would keep it from it.
+    fn has_promises_to_keep(&self) -> bool {
+        let is_busy = |vm: usize| self.vm(vm).is_some_and(|known| known.outstanding > 0);
+        (0..self.vms.len()).any(|vm| is_busy(vm) && self.shares.is_promised(vm))
+    }
+
     /// Begin a trial of the price, or end one that shows nothing, if it is time. What to answer if
     /// all that is queued is withheld.
     fn try_price(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
-        if self.governor.is_steady() && self.price.begin(now) {
+        if self.governor.is_steady() && self.price.is_due(now) {
+            self.price.begin(now, self.has_promises_to_keep());
             self.place_all(now);
         }
         let Some(until) = self.price.until() else { return Decision::Idle };
@@ -348,7 +340,7 @@ impl Flash {
             self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT) || self.is_behind(now, vm);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
         let squeeze = self.shares.targets.squeeze(now, vm);
-        let Cost { all, writes } = self.in_flight.less(self.hung);
+        let InFlight { all, writes } = self.in_flight.less(self.hung);
         self.governor.allows(all, cost, times * squeeze)
             && (op != Op::Write || self.governor.allows_write(writes, cost))
     }
@@ -399,6 +391,10 @@ impl Scheduler for Flash {
         known.outstanding += cost::of_command(request.extent.len());
         self.queued.insert(request);
         self.note_light(now, vm);
+        if self.price.withheld().is_some() && self.shares.is_promised(vm) {
+            self.price.give_up();
+            self.place_all(now);
+        }
         self.place(now, vm);
     }
 
@@ -423,7 +419,7 @@ impl Scheduler for Flash {
             self.flying.remove(request.id);
         }
         let cost = cost::of_command(request.extent.len());
-        let freed = Cost::of(request.op, cost);
+        let freed = InFlight::of(request.op, cost);
         self.in_flight = self.in_flight.less(freed);
         self.progress = now;
         if completion.dispatched < self.hung_since {
@@ -432,7 +428,8 @@ impl Scheduler for Flash {
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
         if self.price.withheld().is_some() {
-            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b);
+            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
+                || 2 * self.in_flight.all >= self.asked;
             if self.price.completed(now, request.op, cost, is_busy) {
                 self.place_all(now);
             }

@@ -25,6 +25,9 @@ use crate::units::{Instant, Nanos, Sectors};
 /// An epoch has at least so many commands and takes at least so long.
 const EPOCH_COMMANDS: u32 = 64;
 const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
+/// A device that did only reads or only writes does both as before after so long: a drive that
+/// collects garbage is fast until its buffer is full of writes again.
+const SETTLES: Nanos = Nanos::from_millis(5);
 /// From one probe to the next.
 const PROBE_EVERY: Nanos = Nanos::from_millis(250);
 /// Commands that go one at a time in a probe of the delay: at least and at most. It ends between
@@ -122,6 +125,8 @@ pub struct Governor {
     /// The part of its own speed that a light VM is to keep, 0 to 1.
     isolation: f64,
     phase: Phase,
+    /// Until then nothing but a delay is measured.
+    settled: Instant,
     /// When the last probe began, and which one it was.
     probed: Instant,
     probes: u32,
@@ -156,6 +161,7 @@ impl Governor {
         Governor {
             isolation,
             phase: Phase::Steady,
+            settled: Instant::ZERO,
             probed: Instant::ZERO,
             probes: 0,
             rates: [0.0; KEPT],
@@ -306,6 +312,16 @@ impl Governor {
         in_flight == 0 || self.bound().is_none_or(fits)
     }
 
+    /// The device did only reads or only writes until now: what it does in the next [`SETTLES`] says
+    /// nothing. `is_clean`: only reads, so how long a command takes is measured at once.
+    pub fn settle(&mut self, now: Instant, is_clean: bool) {
+        self.settled = now + SETTLES;
+        if is_clean && self.phase == Phase::Steady {
+            self.phase = Phase::Delay;
+        }
+        self.begin_epoch(now);
+    }
+
     /// What is measured now begins anew.
     pub fn begin_epoch(&mut self, now: Instant) {
         self.epoch = Epoch { since: now, ..Epoch::default() };
@@ -321,6 +337,10 @@ impl Governor {
     pub fn completed(&mut self, now: Instant, is_write: bool, cost: u64, dispatched: Instant) {
         if self.phase == Phase::Delay && dispatched < self.epoch.since {
             return; // It had others beside it.
+        }
+        if self.phase != Phase::Delay && now < self.settled {
+            self.epoch.since = now;
+            return;
         }
         let kind = kind(is_write, cost);
         let epoch = &mut self.epoch;
@@ -386,7 +406,7 @@ impl Governor {
     /// Begin a probe when it is time.
     pub fn probe(&mut self, now: Instant) {
         let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
-        if self.phase != Phase::Steady || !is_due {
+        if self.phase != Phase::Steady || !is_due || now < self.settled {
             return;
         }
         self.phase = match self.probes % 4 {
@@ -443,6 +463,24 @@ mod tests {
         assert_eq!(after(3.0, 0.8), 2.0, "0.85 is the others'");
         assert_eq!(after(3.0, 0.87), 2.0);
         assert!(known(0.2).stretch_max() == 5.0 && known(1.0).stretch_max() == 1.0);
+    }
+
+    /// After a trial of the price the device is still fast: its rate then is not its best rate, and
+    /// the time of a command is measured at once.
+    #[test]
+    fn what_a_device_does_right_after_a_trial_is_no_rate() {
+        let mut governor = known(0.6);
+        let from = Instant::ZERO + Nanos::from_secs(1);
+        governor.settle(from, true);
+        assert_eq!(governor.bound(), Some(0.0), "one command at a time");
+        let at = |us: u64| from + Nanos::from_micros(us);
+        (1..=8).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
+        assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
+        (0..200).for_each(|n| governor.completed(at(400 + n), false, 65_536, at(0)));
+        assert_eq!(governor.rate(), 1.0, "it is too early");
+        (0..64).for_each(|n| governor.completed(at(5_001 + 100 * n), false, 8192, at(5_000)));
+        assert_eq!(governor.rate(), 1.0);
+        assert!(governor.reached > 0.0, "an epoch was seen");
     }
 
     /// A device of a byte a nanosecond, on which a command takes 100 µs: writes have a quarter of

@@ -21,10 +21,12 @@ const TIMES: std::ops::RangeInclusive<f64> = 0.25..=20.0;
 const EVERY: Nanos = Nanos::from_secs(4);
 /// After a pair that showed nothing twice as long, and so on up to so many times.
 const EVERY_TIMES_MAX: u64 = 16;
-/// A trial has so many commands and takes so long, at least. Its first half does not count: what
-/// the device had begun or buffered before belongs to nobody.
-const COMMANDS: u32 = 64;
-const LEAST: Nanos = Nanos::from_millis(10);
+/// A part of a trial has so many commands and takes so long, at least. A trial has two parts and
+/// goes on while its rate grows by more than a fifth from one to the next: the device still works on
+/// what it had begun or buffered before. A drive that collects garbage needs 12 ms after writes.
+const COMMANDS: u32 = 32;
+const LEAST: Nanos = Nanos::from_millis(5);
+const GROWS: f64 = 1.2;
 /// It is given up after so long.
 const MOST: Nanos = Nanos::from_millis(50);
 /// Reads and writes are both a part of the load if both have this part of what was sent lately.
@@ -51,40 +53,59 @@ impl Class {
 struct Trial {
     class: Class,
     since: Instant,
+    part: Part,
+    /// The rate of the part before.
+    before: Option<f64>,
+}
+
+/// A part of a trial: its commands, their cost, and those that left the device too little to do.
+struct Part {
+    since: Instant,
     commands: u32,
-    /// When what counts began, at how many commands, and the cost since then.
-    counts: Option<(Instant, u32, u64)>,
-    /// Commands since then that left the device too little to do.
+    cost: u64,
     idle: u32,
+}
+
+/// What a command shows that is done.
+enum Shows {
+    /// Not yet anything.
+    Little,
+    /// The class has this rate, in cost a nanosecond.
+    Rate(f64),
+    /// The device had too little to do.
+    Idleness,
 }
 
 impl Trial {
     fn new(class: Class, now: Instant) -> Trial {
-        Trial { class, since: now, commands: 0, counts: None, idle: 0 }
+        Trial { class, since: now, part: Part::new(now), before: None }
     }
 
-    /// Cost a nanosecond, once the trial has seen enough.
-    fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> Option<f64> {
-        let counts = Class::of(op) == self.class;
-        if counts {
-            self.commands += 1;
-            self.idle += u32::from(!is_busy);
+    fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> Shows {
+        let part = &mut self.part;
+        if Class::of(op) == self.class {
+            part.commands += 1;
+            part.cost += cost;
+            part.idle += u32::from(!is_busy);
         }
-        let length = now.since(self.since);
-        match &mut self.counts {
-            None if 2 * self.commands >= COMMANDS && 2 * length.get() >= LEAST.get() => {
-                self.counts = Some((now, self.commands, 0));
-                self.idle = 0;
-                None
-            }
-            None => None,
-            Some((since, before, sum)) => {
-                *sum += if counts { cost } else { 0 };
-                let took = now.since(*since).get();
-                let is_over = 2 * (self.commands - *before) >= COMMANDS && length >= LEAST;
-                (is_over && took > 0).then(|| *sum as f64 / took as f64)
-            }
+        let took = now.since(part.since);
+        if part.commands < COMMANDS || took < LEAST {
+            return Shows::Little;
         }
+        let rate = part.cost as f64 / took.get() as f64;
+        let is_idle = 8 * part.idle > part.commands;
+        self.part = Part::new(now);
+        match self.before.replace(rate) {
+            Some(before) if rate <= GROWS * before && is_idle => Shows::Idleness,
+            Some(before) if rate <= GROWS * before => Shows::Rate(rate),
+            _ => Shows::Little,
+        }
+    }
+}
+
+impl Part {
+    fn new(now: Instant) -> Part {
+        Part { since: now, commands: 0, cost: 0, idle: 0 }
     }
 }
 
@@ -141,18 +162,19 @@ impl Price {
         }
     }
 
-    /// Begin a pair of trials, if it is time.
-    pub fn begin(&mut self, now: Instant) -> bool {
+    /// Is it time for a pair of trials?
+    pub fn is_due(&self, now: Instant) -> bool {
         let all = self.sent.iter().sum::<u64>();
         let is_mixed = all > LATELY / 4 && self.sent.iter().all(|cost| cost * PART_LEAST >= all);
         let wait = Nanos::new(self.wait * EVERY.get());
-        let is_due = self.tried.is_none_or(|at| now.since(at) >= wait);
-        if self.is_set || !is_mixed || !is_due || self.trial.is_some() {
-            return false;
-        }
+        let has_waited = self.tried.is_none_or(|at| now.since(at) >= wait);
+        !self.is_set && is_mixed && has_waited && self.trial.is_none()
+    }
+
+    /// Begin a pair of trials, or `not_now`: wait for the next time.
+    pub fn begin(&mut self, now: Instant, not_now: bool) {
         self.tried = Some(now);
-        self.trial = Some(Trial::new(Class::Writes, now));
-        true
+        self.trial = (!not_now).then(|| Trial::new(Class::Writes, now));
     }
 
     /// When the trial that is under way is given up.
@@ -170,11 +192,14 @@ impl Price {
     /// from now on.
     pub fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let Some(rate) = trial.completed(now, op, cost, is_busy) else { return false };
-        if trial.idle > COMMANDS / 16 {
-            self.give_up();
-            return true;
-        }
+        let rate = match trial.completed(now, op, cost, is_busy) {
+            Shows::Little => return false,
+            Shows::Rate(rate) => rate,
+            Shows::Idleness => {
+                self.give_up();
+                return true;
+            }
+        };
         self.trial = match self.writes.take() {
             None => {
                 self.writes = Some(rate);
@@ -209,7 +234,8 @@ mod tests {
     fn run(price: &mut Price, from: Instant, [read, write]: [u64; 2], is_busy: bool) -> Instant {
         let mut now = from;
         mix(price);
-        assert!(price.begin(now));
+        assert!(price.is_due(now));
+        price.begin(now, false);
         while let Some(withheld) = price.withheld() {
             let (op, took) = match withheld {
                 Class::Writes => (Op::Read, read),
@@ -228,9 +254,9 @@ mod tests {
         let now = run(&mut price, Instant::ZERO, [100_000, 410_000], true);
         assert!((price.times() - 4.1).abs() < 0.01, "{}", price.times());
         mix(&mut price);
-        assert!(!price.begin(now), "the next pair is not due yet");
+        assert!(!price.is_due(now), "the next pair is not due yet");
         (0..1000).for_each(|_| price.sends(Op::Read, 8192));
-        assert!(!price.begin(now + EVERY), "there are no writes to speak of");
+        assert!(!price.is_due(now + EVERY), "there are no writes to speak of");
     }
 
     #[test]
@@ -250,16 +276,37 @@ mod tests {
         assert!((price.times() - 2.0 * 10_f64.powf(0.25)).abs() < 0.01, "{}", price.times());
     }
 
+    /// After writes the drive still collects garbage: reads are slow at first.
+    #[test]
+    fn a_trial_goes_on_while_its_rate_grows() {
+        let mut price = Price::new(0.0);
+        let (mut now, mut reads) = (Instant::ZERO, 0);
+        mix(&mut price);
+        price.begin(now, false);
+        while let Some(withheld) = price.withheld() {
+            let (op, took) = match (withheld, reads) {
+                (Class::Reads, _) => (Op::Write, 130_000),
+                (_, 0..50) => (Op::Read, 100_000),
+                (_, 50..200) => (Op::Read, 30_000),
+                _ => (Op::Read, 10_000),
+            };
+            reads += u32::from(op == Op::Read);
+            now = now + Nanos::new(took);
+            price.completed(now, op, 8192, true);
+        }
+        assert!((price.times() - 13.0).abs() < 0.1, "{}", price.times());
+    }
+
     /// Nothing comes back: the trial ends by its time.
     #[test]
     fn a_trial_does_not_last() {
         let mut price = Price::new(0.0);
         mix(&mut price);
-        assert!(price.begin(Instant::ZERO));
+        price.begin(Instant::ZERO, false);
         assert_eq!(price.until(), Some(Instant::ZERO + MOST));
         price.give_up();
         assert_eq!(price.withheld(), None);
         let later = Instant::ZERO + EVERY;
-        assert!(!price.begin(later) && price.begin(later + EVERY), "twice as long");
+        assert!(!price.is_due(later) && price.is_due(later + EVERY), "twice as long");
     }
 }
