@@ -2,10 +2,10 @@
 //! reactor runs here on a ring that only knows the mailbox's eventfd, by its edges as io_uring's
 //! multishot poll does, so that Miri can play it (`make miri`).
 
-use super::io::Io;
-use super::message::{Handle, Message};
-use super::ring::{Backend, Cqe, Source};
-use super::{Reactor, Setup};
+use crate::reactor::io::Io;
+use crate::reactor::message::{Handle, Message};
+use crate::reactor::ring::{Backend, Cqe, Source};
+use crate::reactor::{Reactor, Setup};
 use io_uring::squeue;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};

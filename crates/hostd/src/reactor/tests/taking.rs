@@ -1,15 +1,15 @@
 //! Ports and other threads that always have more leave the others their turn.
 
-use super::admin::MESSAGES_MAX;
-use super::io::Io;
-use super::message::{Disk, Handle, Message};
-use super::ring::{Backend, Cqe, Source};
 use super::swarm::kernel::{Faults, Kernel, Ring};
 use super::swarm::random::Random;
-use super::{Reactor, Setup};
 use crate::frontends::nbd::{Connection, Export, Session, wire};
 use crate::images::{Image, OpenOptions};
 use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
+use crate::reactor::admin::MESSAGES_MAX;
+use crate::reactor::io::Io;
+use crate::reactor::message::{Disk, Handle, Message};
+use crate::reactor::ring::{Backend, Cqe, Source};
+use crate::reactor::{Reactor, Setup};
 use io_uring::squeue;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};
@@ -82,7 +82,7 @@ fn reactor() -> Reactor {
     reactor_on(Box::new(Still))
 }
 
-pub(super) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
+pub(in crate::reactor) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
     let (handle, mailbox) = Handle::new().unwrap();
     let setup = Setup {
         name: "test".into(),
