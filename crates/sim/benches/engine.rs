@@ -9,7 +9,6 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use seekway_device::profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::Lba;
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
@@ -35,17 +34,7 @@ fn simulate(policy: &str, vms: u64) -> u64 {
     let device = profile::load("seagate-1tb-7200").expect("an embedded profile").build();
     let placement = Placement::Packed(Lba::ZERO);
     let layout = Layout::place(&disks, device.profile().capacity, &placement).expect("it fits");
-    let setup = Setup {
-        scheduler: schedulers::build(policy).expect("a registered policy"),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    let setup = Setup::new(schedulers::build(policy).expect("a registered policy"), device, layout);
     let (result, _) = run(sources, setup, Limits::default(), &mut |_, _| true).expect("a run");
     assert!(result.finished);
     result.requests()
