@@ -68,7 +68,7 @@ impl Scheduler for Cscan {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
 
     #[test]
     fn ascends_and_starts_again_at_the_lowest() {

@@ -196,7 +196,7 @@ impl Scheduler for Deadline {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
 
     #[test]
     fn a_batch_ascends_from_the_oldest_and_never_wraps() {

@@ -104,7 +104,7 @@ impl Scheduler for Look {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
     use crate::units::Lba;
 
     #[test]

@@ -56,7 +56,7 @@ impl Scheduler for Sstf {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
     use crate::units::Lba;
 
     #[test]
