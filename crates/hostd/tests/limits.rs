@@ -7,7 +7,6 @@
 //! machine makes longer.
 
 #[path = "nbd/client.rs"]
-#[allow(dead_code)] // this file uses its part
 mod client;
 mod common;
 
