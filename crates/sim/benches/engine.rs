@@ -7,13 +7,17 @@
 //! policies by name.
 #![allow(missing_docs)] // criterion's macros
 
+#[path = "../../policy/benches/common/mod.rs"]
+mod common;
+
+use common::measure;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use seekway_device::profile;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::Lba;
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
 use seekway_workload::generators::parse_vm;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests of one run: enough that building it does not count.
 const REQUESTS: u64 = 200_000;
@@ -40,35 +44,18 @@ fn simulate(policy: &str, vms: u64) -> u64 {
     result.requests()
 }
 
-/// CPU time of this thread, where the system tells it: other work on the
-/// machine does not count. Exact to a scheduler's tick, so measure long spans.
-fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-}
-
-/// The time of `times` runs.
-fn measure(times: u64, policy: &str, vms: u64) -> Duration {
-    let (wall, cpu) = (Instant::now(), cpu_time());
-    (0..times).for_each(|_| assert_eq!(simulate(policy, vms), REQUESTS));
-    match (cpu, cpu_time()) {
-        (Some(before), Some(after)) if after > before => after - before,
-        _ => wall.elapsed(),
-    }
-}
-
 fn engine(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine");
     group.throughput(Throughput::Elements(REQUESTS));
     group.sample_size(10);
     for entry in REGISTRY {
         group.bench_function(BenchmarkId::new(entry.name, 1), |b| {
-            b.iter_custom(|times| measure(times, entry.name, 1));
+            b.iter_custom(|times| measure(times, || assert_eq!(simulate(entry.name, 1), REQUESTS)));
         });
     }
     for policy in ["noop", "cfq", "pregather"] {
         group.bench_function(BenchmarkId::new(policy, 3), |b| {
-            b.iter_custom(|times| measure(times, policy, 3));
+            b.iter_custom(|times| measure(times, || assert_eq!(simulate(policy, 3), REQUESTS)));
         });
     }
     group.finish();
