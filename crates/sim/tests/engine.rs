@@ -5,8 +5,8 @@ mod common;
 
 use common::{CAPACITY, Constant, Timed, ms};
 use seekway_policy::cache::Config as CacheConfig;
-use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView, VmSpec};
+use seekway_policy::request::{Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceView};
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::LimitsDraft;
 use seekway_policy::units::{Instant, Nanos};
@@ -139,7 +139,6 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
 struct Newest(Vec<Request>);
 
 impl seekway_policy::scheduler::Scheduler for Newest {
-    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
     fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
         self.0.extract_if(.., |r| r.vm == vm).collect()
     }
@@ -149,7 +148,6 @@ impl seekway_policy::scheduler::Scheduler for Newest {
     fn withdraw(&mut self, _: Instant, id: RequestId) {
         self.0.retain(|r| r.id != id);
     }
-    fn completed(&mut self, _: Instant, _: &Completion) {}
     fn decide(&mut self, _: Instant, _: &DeviceView<'_>) -> Decision {
         self.0.pop().map_or(Decision::Idle, |r| Decision::Dispatch(r.id))
     }
