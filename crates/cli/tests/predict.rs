@@ -10,6 +10,7 @@ mod nbd;
 use common::{Folder, json, seekway, trace};
 use daemon::{PATIENCE, Served};
 use serde_json::Value;
+use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
