@@ -44,7 +44,7 @@ mod slow;
 mod status;
 mod syncs;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod turns;
 
 pub use cache::CacheSetup;

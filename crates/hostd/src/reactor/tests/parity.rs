@@ -20,7 +20,7 @@ use io_uring::squeue;
 use load::Load;
 use seekway_device::{DeviceModel, profile};
 use seekway_policy::cache;
-use seekway_policy::dispatcher::{COALESCE_DEFAULT, Config};
+use seekway_policy::dispatcher::Config;
 use seekway_policy::ioprio;
 use seekway_policy::request::{Extent, Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -247,10 +247,7 @@ impl Rig {
         let (handle, mailbox) = Handle::new().unwrap();
         let world = Arc::new(Mutex::new(World::default()));
         let setup = Setup {
-            name: "parity".into(),
             policy: case.policy.into(),
-            depth: None,
-            coalesce: COALESCE_DEFAULT,
             hard_limit: HARD_LIMIT,
             cache: case.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
@@ -262,9 +259,8 @@ impl Rig {
             }),
             throttle: Some(Throttle::parse(&format!("{}:k=1", case.device)).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1), false),
-            poll: None,
             journal: Some(File::create(dir.join("journal")).unwrap()),
-            groups: Vec::new(),
+            ..super::setup("parity")
         };
         let ring = Box::new(Model(Arc::clone(&world)));
         let mut reactor = Reactor::new(setup, mailbox, handle, ring).unwrap();
