@@ -128,7 +128,7 @@ soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000):
 
 lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and whether planted faults apply
 	@scripts/install-deps packages
-	@for fault in crates/hostd/src/reactor/swarm/planted/*.patch; do git apply --check $$fault || exit 1; done
+	@for fault in crates/hostd/src/reactor/tests/swarm/planted/*.patch; do git apply --check $$fault || exit 1; done
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings

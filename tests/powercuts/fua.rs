@@ -11,7 +11,6 @@ use seekway_workload::generators::rng::{Rng, split};
 use std::sync::Arc;
 use std::time::Instant;
 
-const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
 /// NBD_CMD_FLAG_FUA.
@@ -38,7 +37,7 @@ fn bytes_of(ask: &Ask) -> Vec<u8> {
     let command = match ask.kind {
         Kind::Read => nbd::READ,
         Kind::Write => nbd::WRITE,
-        Kind::Flush => FLUSH,
+        Kind::Flush => nbd::FLUSH,
         Kind::Discard => TRIM,
         Kind::WriteZeroes => WRITE_ZEROES,
     };

@@ -23,7 +23,6 @@ mod fua;
 mod layer;
 mod mounted;
 #[path = "../../crates/hostd/tests/nbd/client.rs"]
-#[allow(dead_code)] // of which this uses a part
 mod nbd;
 mod promises;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]

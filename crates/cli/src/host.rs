@@ -4,7 +4,7 @@
 use crate::args::SharingArgs;
 use crate::lists::check_distinct;
 use anyhow::{Context, Result, bail};
-use seekway_policy::params::{Kind, ParamSpec, Params, parse_spec, split_specs};
+use seekway_policy::params::{Kind, ParamSpec, Params, param, parse_spec, split_specs};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
 use seekway_sim::vcpu::{Completes, Processors};
@@ -13,28 +13,16 @@ use std::fmt;
 /// The policy for vCPUs that does nothing: no agent in the guest.
 pub const NO_AGENT: &str = "vanilla";
 
-const fn spec(
-    key: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> ParamSpec {
-    ParamSpec { key, kind, default, help }
-}
-
 /// The keys of `--host`.
+#[rustfmt::skip]
 pub static SPECS: &[ParamSpec] = &[
-    spec("cpus", Kind::Count(1, 1024), "1", "processors; vCPU n runs on processor n modulo this"),
-    spec("slice", Kind::Duration, "11ms", "time slice while another vCPU waits"),
-    spec("jitter", Kind::Duration, "300us", "slices are longer or shorter by up to this"),
-    spec("cut", Kind::Count(0, 1000), "0", "of 1000 slices, those that end early"),
-    spec("switch", Kind::Duration, "5us", "time of a switch from one vCPU to another"),
-    spec(
-        "completes",
-        Kind::Choice(&["submitter", "fixed", "any", "steered"]),
-        "submitter",
-        "the vCPU that hears of a completed request",
-    ),
+    param("cpus", Kind::Count(1, 1024), "1", "processors; vCPU n runs on processor n modulo this"),
+    param("slice", Kind::Duration, "11ms", "time slice while another vCPU waits"),
+    param("jitter", Kind::Duration, "300us", "slices are longer or shorter by up to this"),
+    param("cut", Kind::Count(0, 1000), "0", "of 1000 slices, those that end early"),
+    param("switch", Kind::Duration, "5us", "time of a switch from one vCPU to another"),
+    param("completes", Kind::Choice(&["submitter", "fixed", "any", "steered"]), "submitter",
+        "the vCPU that hears of a completed request"),
 ];
 
 /// Slices of a scheduler: below 10 µs the switches would be all.

@@ -7,14 +7,14 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
-#[path = "common/nbd.rs"]
+#[path = "../../hostd/tests/nbd/client.rs"]
 mod nbd;
 #[path = "common/process.rs"]
 mod process;
 
 use common::{Folder, command, json, seekway};
 use daemon::{PATIENCE, Served};
-use nbd::Nbd;
+use nbd::Client as Nbd;
 use process::{descriptors, limit, limit_new_descriptors, status_kib, threads, wait_until};
 use seekway_client::{Client, Load, Span, Wait, write_image};
 use serde_json::Value;

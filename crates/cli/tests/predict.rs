@@ -4,12 +4,14 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
+#[path = "../../hostd/tests/nbd/client.rs"]
+mod nbd;
 
 use common::{Folder, json, seekway, trace};
 use daemon::{PATIENCE, Served};
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Read;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -317,32 +319,22 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(socket: &str) -> Reader {
-        let mut stream = UnixStream::connect(socket).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).expect("a greeting");
-        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("a socket");
-        stream.read_exact(&mut [0; 10]).expect("the transmission begins");
+    fn start(socket: &Path) -> Reader {
+        let mut client = nbd::Client::open(socket);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut n = 0u64;
-            let mut ask = |stream: &mut UnixStream| {
+            let mut ask = |client: &mut nbd::Client| {
                 let block = n * 2_654_435_761 % 4096; // of 4 KiB, all over 16 MiB
-                let mut request = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0];
-                request.extend(n.to_be_bytes());
-                request.extend((block * 4096).to_be_bytes());
-                request.extend(4096u32.to_be_bytes());
-                stream.write_all(&request).expect("it reads");
+                client.send(&nbd::request(nbd::READ, n, block * 4096, 4096));
                 n += 1;
             };
-            (0..4).for_each(|_| ask(&mut stream));
-            let mut reply = [0; 16 + 4096];
+            (0..4).for_each(|_| ask(&mut client));
             while !seen.load(Ordering::Relaxed) {
-                stream.read_exact(&mut reply).expect("an answer");
-                assert_eq!(reply[4..8], [0; 4], "no error");
-                ask(&mut stream);
+                assert_eq!(client.reply().0, 0, "no error");
+                client.data(4096);
+                ask(&mut client);
             }
         });
         Reader { stop, thread }
@@ -362,7 +354,7 @@ fn policy_of(served: &Served) -> String {
 fn real_requests_through_a_daemon() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--emulate", "linear-15k4:k=2", "--policy", "deadline"]);
-    let readers = ["web", "db"].map(|disk| Reader::start(&folder.arg(&format!("run/{disk}.nbd"))));
+    let readers = ["web", "db"].map(|disk| Reader::start(&folder.path(&format!("run/{disk}.nbd"))));
     let live = ["predict", "--live", &served.control, "--policies", "noop,sstf"];
     let short = ["--settle", "0s", "--window", "1s", "--rounds", "2", "--format", "json"];
     let ran = seekway(&[&live[..], &short].concat());

@@ -37,7 +37,7 @@ pub mod raid0;
 pub mod slowed;
 pub mod ssd;
 #[cfg(test)]
-mod testing;
+mod tests;
 pub mod validate;
 
 use seekway_policy::request::{Extent, Request, RequestId};

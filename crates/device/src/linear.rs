@@ -202,7 +202,7 @@ impl DeviceModel for Linear {
 mod tests {
     use super::*;
     use crate::disk::cache::Replacement;
-    use crate::testing::{read, request, serve_one};
+    use crate::tests::{read, request, serve_one};
 
     fn spec() -> LinearSpec {
         LinearSpec {

@@ -2,14 +2,17 @@
 //! rotation is over, and overhead, seek, rotation and transfer make up the
 //! time that the drive was busy.
 
+mod common;
+
+use common::request;
 use proptest::prelude::*;
 use seekway_device::DeviceModel;
 use seekway_device::disk::Disk;
 use seekway_device::disk::geometry::Place;
 use seekway_device::disk::mechanics::Mechanics;
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::request::{Op, RequestId};
+use seekway_policy::units::Instant;
 
 /// Every drive's name and what its profile states, read here once more so that
 /// the test does not ask the code that it tests.
@@ -99,18 +102,6 @@ fn metrics(disk: &Disk) -> [u64; 3] {
         _ => {}
     });
     found
-}
-
-fn request(op: Op, start: u64, sectors: u64) -> Request {
-    Request {
-        id: RequestId::new(0),
-        vm: VmId::new(0),
-        tag: None,
-        op,
-        sync: true,
-        extent: Extent::new(Lba::new(start), Sectors::new(sectors)).unwrap(),
-        arrived: Instant::ZERO,
-    }
 }
 
 fn build(what: &str) -> Disk {

@@ -1,10 +1,13 @@
 //! The drive's on-board cache, rule by rule, through the drive itself: which of
 //! a sequence of reads it serves from its segments.
 
+mod common;
+
+use common::request;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::request::Op;
+use seekway_policy::units::Instant;
 
 /// Longer than any seek, a turn and the longest read-ahead here.
 const IDLE_NS: u64 = 60_000_000;
@@ -23,17 +26,8 @@ impl Drive {
 
     /// Does a command once the one before is done; how long it took.
     fn serve(&mut self, op: Op, start: u64, sectors: u64) -> u64 {
-        let request = Request {
-            id: RequestId::new(0),
-            vm: VmId::new(0),
-            tag: None,
-            op,
-            sync: true,
-            extent: Extent::new(Lba::new(start), Sectors::new(sectors)).unwrap(),
-            arrived: Instant::ZERO,
-        };
         let begin_ns = self.now_ns;
-        self.model.submit(Instant::from_nanos(begin_ns), &request);
+        self.model.submit(Instant::from_nanos(begin_ns), &request(op, start, sectors));
         let done = self.model.next_completion().unwrap();
         assert!(self.model.pop_completed(done).is_some());
         self.now_ns = done.as_nanos();

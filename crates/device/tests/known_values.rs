@@ -1,21 +1,12 @@
 //! Figures that can be worked out by hand from a profile.
 
+mod common;
+
+use common::request;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
-
-fn request(op: Op, start: u64, sectors: u64) -> Request {
-    Request {
-        id: RequestId::new(0),
-        vm: VmId::new(0),
-        tag: None,
-        op,
-        sync: true,
-        extent: Extent::new(Lba::new(start), Sectors::new(sectors)).unwrap(),
-        arrived: Instant::ZERO,
-    }
-}
+use seekway_policy::request::Op;
+use seekway_policy::units::{Instant, SECTOR_BYTES};
 
 /// Submits to an idle device; when it was done, in ns.
 fn serve(device: &mut dyn DeviceModel, now_ns: u64, op: Op, start: u64, sectors: u64) -> u64 {

@@ -17,8 +17,6 @@ mod ask;
 pub mod bpf;
 pub mod clock;
 mod coordinator;
-#[cfg(test)]
-mod costs;
 pub mod detectors;
 mod inheritance;
 pub mod loads;
@@ -33,6 +31,8 @@ mod shared;
 mod status;
 mod steering;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod wakeups;
 mod workers;
 

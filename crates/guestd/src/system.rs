@@ -148,4 +148,5 @@ impl System for Linux {
 }
 
 #[cfg(test)]
+#[path = "system/tests/fake.rs"]
 pub mod fake;

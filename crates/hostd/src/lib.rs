@@ -30,6 +30,7 @@ pub mod doctor;
 pub mod frontends;
 pub mod images;
 #[cfg(test)]
+#[path = "tests/limits_table.rs"]
 mod limits_table;
 pub mod log;
 pub mod metrics;

@@ -35,22 +35,16 @@ mod intervals;
 mod io;
 mod jobs;
 mod journal;
-#[cfg(test)]
-mod mailbox;
 mod message;
 mod op_kind;
-#[cfg(test)]
-mod parity;
 mod ports;
 pub(crate) mod ring;
 mod slice;
 mod slow;
 mod status;
-#[cfg(test)]
-mod swarm;
 mod syncs;
 #[cfg(test)]
-mod taking;
+pub(crate) mod tests;
 mod turns;
 
 pub use cache::CacheSetup;

@@ -1,6 +1,9 @@
 //! The daemon as its clients find it: who holds up whom, and what is left
 //! after its end.
 
+#[path = "nbd/client.rs"]
+mod nbd;
+
 use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, SocketConfig};
 use seekway_hostd::control::{Client, ClientError, Request};
 use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
@@ -280,17 +283,9 @@ fn one_bad_image_keeps_no_other_from_being_served() {
 
 /// The error of a flush by a client of NBD at the disk's own socket.
 fn flush(daemon: &Running, disk: &str) -> u32 {
-    let mut stream = UnixStream::connect(daemon.path(&format!("{disk}.nbd"))).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.read_exact(&mut [0; 18]).unwrap();
-    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
-    stream.read_exact(&mut [0; 10]).unwrap();
-    let mut request = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 3];
-    request.extend([0; 20]);
-    stream.write_all(&request).unwrap();
-    let mut reply = [0; 16];
-    stream.read_exact(&mut reply).unwrap();
-    u32::from_be_bytes(reply[4..8].try_into().unwrap())
+    let mut client = nbd::Client::open(&daemon.path(&format!("{disk}.nbd")));
+    client.send(&nbd::request(nbd::FLUSH, 0, 0, 0));
+    client.reply().0
 }
 
 #[test]

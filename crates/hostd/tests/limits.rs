@@ -7,7 +7,6 @@
 //! machine makes longer.
 
 #[path = "nbd/client.rs"]
-#[allow(dead_code)] // this file uses its part
 mod client;
 mod common;
 
@@ -250,8 +249,8 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
     let status = daemon.status("web");
     assert_eq!((&status["limits"], &status["limited"]), (&"iops=100000".into(), &0.into()));
     assert!(status["limited_ms"].as_f64().unwrap() > 0.0);
-    let now = daemon.host.disk("web").unwrap().config_now();
-    assert_eq!(now.limits.to_string(), "iops=100000");
+    let now = daemon.host.disk("web").unwrap().rate_limits();
+    assert_eq!(now.to_string(), "iops=100000");
     let metrics = daemon.ask(&Request::Metrics {}).unwrap()["text"].to_string();
     assert!(metrics.contains("seekway_disk_limited_requests{"), "{metrics}");
 }

@@ -260,11 +260,6 @@ impl Guest {
         self.process.kill();
     }
 
-    /// Wait for QEMU's end; false when it still runs after `timeout`.
-    pub fn wait_ended(&mut self, timeout: Duration) -> bool {
-        self.process.wait(timeout).is_some()
-    }
-
     /// Process id of QEMU on the host.
     pub fn pid(&self) -> u32 {
         self.process.pid()

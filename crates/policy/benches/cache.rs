@@ -11,6 +11,9 @@
 #![allow(missing_docs)] // criterion_group! makes a public function
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time and prints
 
+mod common;
+
+use common::measure;
 use criterion::{Criterion, criterion_group, criterion_main};
 use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, HostCache, Piece};
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
@@ -18,7 +21,7 @@ use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 /// Blocks that are cached.
 const BLOCKS: u64 = 1 << 20;
@@ -139,23 +142,6 @@ impl Bench {
             6..8 => self.miss(1),
             _ => self.stream(16),
         }
-    }
-}
-
-/// CPU time of this thread, where the system tells it: other work on the
-/// machine does not count. Exact to a scheduler's tick.
-fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-}
-
-/// The time of `times` requests.
-fn measure(times: u64, mut step: impl FnMut()) -> Duration {
-    let (wall, cpu) = (Clock::now(), cpu_time());
-    (0..times).for_each(|_| step());
-    match (cpu, cpu_time()) {
-        (Some(before), Some(after)) if after > before => after - before,
-        _ => wall.elapsed(),
     }
 }
 

@@ -8,12 +8,15 @@
 #![allow(missing_docs)] // criterion_group! makes a public function
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time
 
+mod common;
+
+use common::measure;
 use criterion::{Criterion, criterion_group, criterion_main};
 use seekway_policy::request::VmId;
 use seekway_policy::stack::limit::{Direction, DiskLimits, GroupName, Limiter, Limits};
 use seekway_policy::units::{Instant, Nanos};
 use std::hint::black_box;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 const DISKS: u16 = 64;
 
@@ -43,22 +46,6 @@ impl Bench {
         let direction = Direction::ALL[(self.count & 1) as usize];
         !self.limiter.is_limited(vm)
             || self.limiter.submit(self.now, vm, direction, 4096, self.count)
-    }
-}
-
-/// CPU time of this thread: what others do on the machine counts less.
-fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-}
-
-/// The time of `times` requests.
-fn measure(times: u64, mut step: impl FnMut()) -> Duration {
-    let (wall, cpu) = (Clock::now(), cpu_time());
-    (0..times).for_each(|_| step());
-    match (cpu, cpu_time()) {
-        (Some(before), Some(after)) if after > before => after - before,
-        _ => wall.elapsed(),
     }
 }
 

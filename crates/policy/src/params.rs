@@ -43,6 +43,16 @@ pub struct ParamSpec {
     pub help: &'static str,
 }
 
+/// A parameter's declaration, in one line.
+pub const fn param(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+) -> ParamSpec {
+    ParamSpec { key, kind, default, help }
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),

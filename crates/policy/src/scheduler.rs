@@ -79,7 +79,7 @@ impl Default for VmSpec {
 /// A scheduling policy for one device.
 pub trait Scheduler: Send {
     /// A VM joins. Requests of a VM arrive only between its attach and its detach.
-    fn attach(&mut self, now: Instant, vm: VmId, spec: VmSpec);
+    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
 
     /// The VM leaves: hand back all it has queued, in arrival order.
     /// Requests already dispatched complete later; their `completed` still comes.
@@ -95,7 +95,7 @@ pub trait Scheduler: Send {
     fn withdraw(&mut self, now: Instant, id: RequestId);
 
     /// A request that this policy dispatched is done, or a part of one.
-    fn completed(&mut self, now: Instant, completion: &Completion);
+    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     /// What to do now. Called only while the device has room for a command.
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision;

@@ -145,7 +145,6 @@ impl Stubborn {
 }
 
 impl Scheduler for Stubborn {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         self.queued.extract_if(.., |r| r.vm == vm).collect()
     }
@@ -206,7 +205,6 @@ fn the_hard_limit_overrides_the_policy_and_counts() {
 fn a_policy_that_only_holds_meets_the_hard_limit_too() {
     struct Holder(Vec<Request>);
     impl Scheduler for Holder {
-        fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
         fn detach(&mut self, _now: Instant, _vm: VmId) -> Vec<Request> {
             std::mem::take(&mut self.0)
         }
@@ -216,7 +214,6 @@ fn a_policy_that_only_holds_meets_the_hard_limit_too() {
         fn withdraw(&mut self, _now: Instant, id: RequestId) {
             self.0.retain(|r| r.id != id);
         }
-        fn completed(&mut self, _now: Instant, _completion: &Completion) {}
         fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
             Decision::Hold { until: now + Nanos::from_secs(1), why: "fine" }
         }

@@ -53,7 +53,6 @@ impl Fifo {
 }
 
 impl Scheduler for Fifo {
-    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
     fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
         self.queued.extract_if(.., |r| r.vm == vm).collect()
     }

@@ -7,14 +7,17 @@
 //! policies by name.
 #![allow(missing_docs)] // criterion's macros
 
+#[path = "../../policy/benches/common/mod.rs"]
+mod common;
+
+use common::measure;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use seekway_device::profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::Lba;
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
 use seekway_workload::generators::parse_vm;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests of one run: enough that building it does not count.
 const REQUESTS: u64 = 200_000;
@@ -35,37 +38,10 @@ fn simulate(policy: &str, vms: u64) -> u64 {
     let device = profile::load("seagate-1tb-7200").expect("an embedded profile").build();
     let placement = Placement::Packed(Lba::ZERO);
     let layout = Layout::place(&disks, device.profile().capacity, &placement).expect("it fits");
-    let setup = Setup {
-        scheduler: schedulers::build(policy).expect("a registered policy"),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    let setup = Setup::new(schedulers::build(policy).expect("a registered policy"), device, layout);
     let (result, _) = run(sources, setup, Limits::default(), &mut |_, _| true).expect("a run");
     assert!(result.finished);
     result.requests()
-}
-
-/// CPU time of this thread, where the system tells it: other work on the
-/// machine does not count. Exact to a scheduler's tick, so measure long spans.
-fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-}
-
-/// The time of `times` runs.
-fn measure(times: u64, policy: &str, vms: u64) -> Duration {
-    let (wall, cpu) = (Instant::now(), cpu_time());
-    (0..times).for_each(|_| assert_eq!(simulate(policy, vms), REQUESTS));
-    match (cpu, cpu_time()) {
-        (Some(before), Some(after)) if after > before => after - before,
-        _ => wall.elapsed(),
-    }
 }
 
 fn engine(c: &mut Criterion) {
@@ -74,12 +50,12 @@ fn engine(c: &mut Criterion) {
     group.sample_size(10);
     for entry in REGISTRY {
         group.bench_function(BenchmarkId::new(entry.name, 1), |b| {
-            b.iter_custom(|times| measure(times, entry.name, 1));
+            b.iter_custom(|times| measure(times, || assert_eq!(simulate(entry.name, 1), REQUESTS)));
         });
     }
     for policy in ["noop", "cfq", "pregather"] {
         group.bench_function(BenchmarkId::new(policy, 3), |b| {
-            b.iter_custom(|times| measure(times, policy, 3));
+            b.iter_custom(|times| measure(times, || assert_eq!(simulate(policy, 3), REQUESTS)));
         });
     }
     group.finish();

@@ -5,9 +5,8 @@ mod common;
 
 use common::{CAPACITY, Constant, Timed, ms};
 use seekway_policy::cache::Config as CacheConfig;
-use seekway_policy::dispatcher::Config;
-use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView, VmSpec};
+use seekway_policy::request::{Op, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceView};
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::LimitsDraft;
 use seekway_policy::units::{Instant, Nanos};
@@ -18,17 +17,7 @@ use seekway_workload::generators::parse_vm;
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
     let device = Box::new(Constant::new(depth));
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
-    let setup = Setup {
-        scheduler: schedulers::build("noop").unwrap(),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    let setup = Setup::new(schedulers::build("noop").unwrap(), device, layout);
     run(vec![Box::new(source)], setup, limits, &mut |_, _| true).map(|r| r.0)
 }
 
@@ -91,15 +80,9 @@ fn a_journal_beside_a_warm_cache_is_an_error() {
         let like = Box::new(Constant::new(1));
         let cache = CacheConfig::new(1 << 20);
         let setup = Setup {
-            scheduler: schedulers::build("noop").unwrap(),
-            device,
-            config: Config::default(),
-            layout,
-            weights: Vec::new(),
-            limits: Vec::new(),
-            groups: Vec::new(),
             journal,
             host: Some(Host::new(cache, "none", HostCosts::default(), like).unwrap()),
+            ..Setup::new(schedulers::build("noop").unwrap(), device, layout)
         };
         run(vec![source], setup, Limits::default(), &mut |_, _| true).map(|r| r.0)
     };
@@ -135,15 +118,9 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
             Host::new(CacheConfig::new(4096), "none", HostCosts::default(), like).unwrap()
         });
         let setup = Setup {
-            scheduler: schedulers::build("noop").unwrap(),
-            device: Box::new(Constant::new(8)),
-            config: Config::default(),
-            layout,
-            weights: Vec::new(),
             limits: vec![limit.finish().unwrap()],
-            groups: Vec::new(),
-            journal: None,
             host,
+            ..Setup::new(schedulers::build("noop").unwrap(), Box::new(Constant::new(8)), layout)
         };
         let source: Box<dyn Source> = Box::new(source);
         let result = run(vec![source], setup, Limits::default(), &mut |_, _| true).unwrap().0;
@@ -162,7 +139,6 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
 struct Newest(Vec<Request>);
 
 impl seekway_policy::scheduler::Scheduler for Newest {
-    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
     fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
         self.0.extract_if(.., |r| r.vm == vm).collect()
     }
@@ -172,7 +148,6 @@ impl seekway_policy::scheduler::Scheduler for Newest {
     fn withdraw(&mut self, _: Instant, id: RequestId) {
         self.0.retain(|r| r.id != id);
     }
-    fn completed(&mut self, _: Instant, _: &Completion) {}
     fn decide(&mut self, _: Instant, _: &DeviceView<'_>) -> Decision {
         self.0.pop().map_or(Decision::Idle, |r| Decision::Dispatch(r.id))
     }
@@ -187,17 +162,7 @@ fn a_starved_vm_does_not_look_well_served() {
     let source = Timed::new(&plan);
     let device = Box::new(Constant::new(1));
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
-    let setup = Setup {
-        scheduler: Box::new(Newest(Vec::new())),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    let setup = Setup::new(Box::new(Newest(Vec::new())), device, layout);
     let until = Limits { until: Some(ms(500)), ..Limits::default() };
     let (result, _) = run(vec![Box::new(source)], setup, until, &mut |_, _| true).unwrap();
     let b = &result.vms[1];

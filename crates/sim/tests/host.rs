@@ -6,7 +6,6 @@ mod common;
 use common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
 use proptest::prelude::*;
 use seekway_policy::cache::Config as CacheConfig;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers::REGISTRY;
 use seekway_policy::request::{Extent, Op, ProcessTag, VmId};
@@ -117,15 +116,12 @@ fn limited(
     let log = Log::default();
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Packed(Lba::ZERO));
     let setup = Setup {
-        scheduler: schedulers::build(policy).unwrap(),
-        device: Box::new(Constant::solid(depth, log.clone())),
-        config: Config::default(),
-        layout: layout.unwrap(),
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
         host,
+        ..Setup::new(
+            schedulers::build(policy).unwrap(),
+            Box::new(Constant::solid(depth, log.clone())),
+            layout.unwrap(),
+        )
     };
     let (result, _) = run(vec![Box::new(source)], setup, limits, &mut |_, _| true).unwrap();
     let log = log.lock().unwrap().clone();
@@ -469,15 +465,8 @@ fn a_busy_head_reads_along() {
         let cache = CacheConfig::new(256 << 20);
         let host = Host::new(cache, prefetch, HostCosts::default(), profile.build()).unwrap();
         let setup = Setup {
-            scheduler: schedulers::build("noop").unwrap(),
-            device,
-            config: Config::default(),
-            layout,
-            weights: Vec::new(),
-            limits: Vec::new(),
-            groups: Vec::new(),
-            journal: None,
             host: Some(host),
+            ..Setup::new(schedulers::build("noop").unwrap(), device, layout)
         };
         let until = Some(Instant::ZERO + Nanos::from_secs(20));
         let limits = Limits { until, ..Limits::default() };

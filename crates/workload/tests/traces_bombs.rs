@@ -73,7 +73,7 @@ fn a_bomb_of_any_kind_is_read_in_bounded_memory() {
         let mut reader =
             TraceReader::from_read("bomb", Box::new(Bomb::new(256)), &options).unwrap();
         assert!(reader.next_record().unwrap().is_none(), "{format}");
-        assert!(reader.stats().skipped_total() > 0, "{format}");
+        assert!(!reader.stats().skipped.is_empty(), "{format}");
     }
     // The reorder window holds what it may and no more, however far requests lie back.
     let late = b"9000000000000 0 1 1 0\n5 0 1 1 0\n".repeat(1 << 20);

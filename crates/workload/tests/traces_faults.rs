@@ -1,7 +1,11 @@
 //! Damaged traces: a message with the place in strict mode, a count in lenient
 //! mode, and a panic never.
 
+#[path = "fixtures/names.rs"]
+mod names;
+
 use expect_test::{Expect, expect};
+use names::FIXTURES;
 use proptest::prelude::*;
 use seekway_policy::units::Nanos;
 use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
@@ -382,27 +386,6 @@ fn limits_and_jumps() {
     assert_eq!(times(TraceOptions { duration_max: Some(Nanos::new(1000)), ..d() }), [0, 10, 1000]);
     assert_eq!(times(TraceOptions { jump_max: Some(Nanos::new(50)), ..d() }), [0, 10, 60, 70]);
 }
-
-const FIXTURES: [&str; 18] = [
-    "vscsi1.vscsi",
-    "vscsi2.vscsi",
-    "msr.csv",
-    "systor.csv",
-    "tencent.csv",
-    "alibaba.csv",
-    "spc.txt",
-    "fiu.txt",
-    "mqsim.trace",
-    "disksim.trace",
-    "blkreplay.load",
-    "fio2.log",
-    "fio3.log",
-    "kernel-loop.blktrace",
-    "msr.csv.gz",
-    "msr.csv.bz2",
-    "msr.csv.xz",
-    "msr.csv.zst",
-];
 
 /// Read to the end in both modes; times must not decrease and no request may
 /// be empty or overflow.

@@ -2,8 +2,12 @@
 //! file is an error.
 #![cfg(feature = "parquet")]
 
+#[path = "fixtures/names.rs"]
+mod names;
+
 use arrow_array::types::{Int8Type, UInt16Type};
 use arrow_array::*;
+use names::FIXTURES;
 use proptest::prelude::*;
 use seekway_policy::request::Op;
 use seekway_workload::traces::columnar::{self, Batches};
@@ -13,27 +17,6 @@ use seekway_workload::traces::{
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const FIXTURES: [&str; 18] = [
-    "vscsi1.vscsi",
-    "vscsi2.vscsi",
-    "msr.csv",
-    "systor.csv",
-    "tencent.csv",
-    "alibaba.csv",
-    "spc.txt",
-    "fiu.txt",
-    "mqsim.trace",
-    "disksim.trace",
-    "blkreplay.load",
-    "fio2.log",
-    "fio3.log",
-    "kernel-loop.blktrace",
-    "msr.csv.gz",
-    "msr.csv.bz2",
-    "msr.csv.xz",
-    "msr.csv.zst",
-];
 
 const SAMPLES: [&str; 6] = [
     "vm/cloudPhysicsIO.vscsi",

@@ -1,6 +1,6 @@
 use super::*;
 use crate::closed_loop::ClosedLoop;
-use crate::testing::{read, request, serve_one};
+use crate::tests::{read, request, serve_one};
 use proptest::prelude::*;
 use seekway_policy::request::Extent;
 use seekway_policy::units::{Lba, Nanos};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::profile;
-use crate::testing::{read, request, serve_one};
+use crate::tests::{read, request, serve_one};
 use proptest::prelude::*;
 
 fn array(members: u32, chunk_sectors: u64) -> Raid0 {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::profile;
-use crate::testing::request;
+use crate::tests::request;
 use proptest::prelude::*;
 use seekway_policy::request::Op;
 

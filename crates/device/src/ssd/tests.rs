@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{read, request, serve_one};
+use crate::tests::{read, request, serve_one};
 
 /// Four dies on two channels, pages and units of 4 KiB, blocks of 16 pages.
 fn spec() -> SsdSpec {

@@ -9,8 +9,6 @@
 //! Only urgent threads that are pinned to a vCPU come here. A thread that the guest's scheduler
 //! took off its vCPU would keep the lock for as long.
 
-#[cfg(test)]
-mod parity;
 mod published;
 #[cfg(test)]
 mod tests;

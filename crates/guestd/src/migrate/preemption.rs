@@ -71,9 +71,9 @@ pub trait Monitor: Send {
 /// The detectors, the best first.
 const DETECTORS: &[Detector<dyn Preemption>] = &[
     #[cfg(feature = "bpf")]
-    Detector { name: bpf::Steal::NAME, open: || Ok(Box::new(bpf::Steal::open()?)) },
+    Detector { name: bpf::steal::NAME, open: || Ok(Box::new(bpf::steal::open()?)) },
     #[cfg(feature = "bpf")]
-    Detector { name: bpf::Tick::NAME, open: || Ok(Box::new(bpf::Tick::open()?)) },
+    Detector { name: bpf::tick::NAME, open: || Ok(Box::new(bpf::tick::open()?)) },
     Detector { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
 ];
 

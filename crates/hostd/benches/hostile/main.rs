@@ -8,7 +8,6 @@
 //! measured alone, then beside the load.
 
 #[path = "../../tests/nbd/client.rs"]
-#[allow(dead_code)] // of which this uses a part
 mod client;
 mod judge;
 mod loads;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 /// A disk that is served.
 pub struct ServedDisk {
-    /// As it was asked for; [`ServedDisk::config_now`] has later changes of limits.
+    /// As it was asked for; [`ServedDisk::rate_limits`] has later changes of limits.
     pub config: DiskConfig,
     /// Its number in its reactor.
     pub id: DiskId,
@@ -50,11 +50,6 @@ impl ServedDisk {
     /// Its rate limits as they are now: `ctl limit` changes them.
     pub fn rate_limits(&self) -> DiskLimits {
         lock(&self.rate_limits).clone()
-    }
-
-    /// What would serve it the same way again, with its rate limits as they are now.
-    pub fn config_now(&self) -> DiskConfig {
-        DiskConfig { limits: self.rate_limits(), ..self.config.clone() }
     }
 
     /// Its name in log lines.

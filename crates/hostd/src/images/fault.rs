@@ -7,7 +7,7 @@
 //! short                               every transfer stops half-way
 //! ```
 
-use seekway_policy::params::{self, Kind, ParamError, ParamSpec, Params};
+use seekway_policy::params::{self, Kind, ParamError, ParamSpec, Params, param};
 use seekway_policy::request::Op;
 
 /// Transfers are cut at multiples of this, which suits every image's
@@ -16,37 +16,15 @@ const CUT_BYTES: u64 = 4096;
 
 const EVERYTHING: &str = "8388608TiB";
 
+#[rustfmt::skip]
 const SPECS: &[ParamSpec] = &[
-    ParamSpec {
-        key: "op",
-        kind: Kind::Choice(&["any", "read", "write", "flush", "discard"]),
-        default: "any",
-        help: "operations that fail; discard is write-zeroes too",
-    },
-    ParamSpec {
-        key: "from",
-        kind: Kind::Size,
-        default: "0",
-        help: "where the range begins, in bytes",
-    },
-    ParamSpec {
-        key: "len",
-        kind: Kind::Size,
-        default: EVERYTHING,
-        help: "how long it is, in bytes",
-    },
-    ParamSpec {
-        key: "after",
-        kind: Kind::Count(0, u64::MAX),
-        default: "0",
-        help: "I/Os that match and pass before the first that fails",
-    },
-    ParamSpec {
-        key: "count",
-        kind: Kind::Count(1, u64::MAX),
-        default: "18446744073709551615",
-        help: "how many fail",
-    },
+    param("op", Kind::Choice(&["any", "read", "write", "flush", "discard"]), "any",
+        "operations that fail; discard is write-zeroes too"),
+    param("from", Kind::Size, "0", "where the range begins, in bytes"),
+    param("len", Kind::Size, EVERYTHING, "how long it is, in bytes"),
+    param("after", Kind::Count(0, u64::MAX), "0",
+        "I/Os that match and pass before the first that fails"),
+    param("count", Kind::Count(1, u64::MAX), "18446744073709551615", "how many fail"),
 ];
 
 /// Which requests fail, and how.

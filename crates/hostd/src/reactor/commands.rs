@@ -124,7 +124,7 @@ impl Core {
         let failed = self.commands.take_failed(command);
         let served = self.stack.io_done(self.now, command, &failed);
         #[cfg(test)]
-        self.log.push(super::parity::Event::Completed);
+        self.log.push(super::tests::parity::Event::Completed);
         self.count_command(&served);
         self.count_bandwidth();
         self.settle();

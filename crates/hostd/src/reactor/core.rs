@@ -75,7 +75,7 @@ pub struct Core {
     pub(super) handle: Handle,
     /// What has been done, for the parity test.
     #[cfg(test)]
-    pub(super) log: Vec<super::parity::Event>,
+    pub(super) log: Vec<super::tests::parity::Event>,
 }
 
 impl Core {

@@ -3,10 +3,13 @@
 
 use crate::common::pattern;
 use crate::raw::{self, Guest, Vmm};
+use crate::restart::Daemon;
 use crate::server::Server;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Stdio;
 
 const READ: u32 = 0;
 /// One bit for each page of the guest's memory.
@@ -76,11 +79,28 @@ fn a_running_queue_logs_what_it_writes_until_it_is_told_not_to() {
 fn without_log() -> (Server, Guest, Vmm) {
     let server = Server::start(1 << 20, 1);
     let guest = Guest::new(16);
-    let vmm = Vmm::connect(&server.socket);
-    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
-    vmm.set_memory(&guest).unwrap();
-    vmm.start(&guest, 0, 0).unwrap();
+    let vmm = serve_without_log(&server.socket, &guest);
     (server, guest, vmm)
+}
+
+fn serve_without_log(socket: &Path, guest: &Guest) -> Vmm {
+    let vmm = Vmm::connect(socket);
+    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
+    vmm.set_memory(guest).unwrap();
+    vmm.start(guest, 0, 0).unwrap();
+    vmm
+}
+
+/// The daemon is another process, whose standard error is read.
+#[test]
+fn a_log_that_never_comes_is_missed_in_the_daemons_own_log() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut daemon = Daemon::with_stderr(directory.path(), Stdio::piped());
+    let _vmm = serve_without_log(&directory.path().join("disk.vhost"), &Guest::new(16));
+    let line = daemon.line();
+    assert!(line.starts_with("seekway: disk: its queues do not start"), "{line}");
+    assert!(line.contains("VHOST_USER_SET_LOG_BASE"), "{line}");
+    daemon.kill();
 }
 
 #[test]

@@ -5,8 +5,10 @@
 use crate::common::pattern;
 use crate::raw::{self, Guest, Vmm};
 use crate::server::{Server, Shape};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
 /// Says to the test that it is the daemon.
 const DIRECTORY: &str = "SEEKWAY_TEST_RESTART";
@@ -27,17 +29,22 @@ fn daemon_of_a_restart() {
     server.stop();
 }
 
-struct Daemon(Child);
+pub struct Daemon(Child);
 
 impl Daemon {
     /// Start one and wait until it listens.
     fn start(directory: &Path) -> Daemon {
+        Daemon::with_stderr(directory, Stdio::inherit())
+    }
+
+    pub fn with_stderr(directory: &Path, stderr: Stdio) -> Daemon {
         let _ = std::fs::remove_file(directory.join("disk.vhost"));
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "restart::daemon_of_a_restart", "--nocapture"])
             .env(DIRECTORY, directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .unwrap();
         let end = std::time::Instant::now() + crate::common::PATIENCE;
@@ -48,7 +55,15 @@ impl Daemon {
         Daemon(child)
     }
 
-    fn kill(mut self) {
+    /// The next line on its piped standard error.
+    pub fn line(&mut self) -> String {
+        let stderr = BufReader::new(self.0.stderr.take().expect("it is piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || stderr.lines().next().map(|line| sender.send(line)));
+        lines.recv_timeout(crate::common::PATIENCE).expect("a line in the log").unwrap()
+    }
+
+    pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }

@@ -34,7 +34,7 @@ use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 #[rustfmt::skip]
@@ -381,8 +381,6 @@ impl Anticipatory {
 }
 
 impl Scheduler for Anticipatory {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
         for request in &leaving {

@@ -11,8 +11,8 @@
 
 use super::Entry;
 use crate::queues::Sorted;
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::request::{Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -32,8 +32,6 @@ struct Cscan {
 }
 
 impl Scheduler for Cscan {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         self.queued.take_vm(vm)
     }
@@ -45,8 +43,6 @@ impl Scheduler for Cscan {
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
         self.queued.take(id);
     }
-
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
         let (lba, id) = match self.queued.places().at_or_after(device.head) {
@@ -68,7 +64,7 @@ impl Scheduler for Cscan {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
 
     #[test]
     fn ascends_and_starts_again_at_the_lowest() {

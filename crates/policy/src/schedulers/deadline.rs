@@ -18,8 +18,8 @@
 use super::Entry;
 use crate::params::{Kind, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::request::{Op, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::{Instant, Nanos};
 
 #[rustfmt::skip]
@@ -159,8 +159,6 @@ impl Deadline {
 }
 
 impl Scheduler for Deadline {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
         leaving.iter().for_each(|request| self.leaves(request));
@@ -179,8 +177,6 @@ impl Scheduler for Deadline {
         self.queued.insert(request);
     }
 
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
-
     fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
         let Some(id) = self.select(now) else { return Decision::Idle };
         let request = self.queued.take(id);
@@ -196,7 +192,7 @@ impl Scheduler for Deadline {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
 
     #[test]
     fn a_batch_ascends_from_the_oldest_and_never_wraps() {

@@ -47,7 +47,7 @@ use super::merge::Run;
 use crate::params::{Kind, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, Links, Pool, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::{Instant, Nanos};
 
 #[rustfmt::skip]
@@ -324,8 +324,6 @@ impl Kyber {
 }
 
 impl Scheduler for Kyber {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         let leaving = self.queued.take_vm(vm);
         leaving.iter().for_each(|request| self.leaves(request));

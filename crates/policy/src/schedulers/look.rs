@@ -13,8 +13,8 @@
 
 use super::Entry;
 use crate::queues::Sorted;
-use crate::request::{Completion, Extent, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::request::{Extent, Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::{Instant, Lba};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -75,8 +75,6 @@ impl Look {
 }
 
 impl Scheduler for Look {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         self.queued.take_vm(vm)
     }
@@ -88,8 +86,6 @@ impl Scheduler for Look {
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
         self.queued.take(id);
     }
-
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
         let Some(id) = self.select(device.head) else { return Decision::Idle };
@@ -104,7 +100,7 @@ impl Scheduler for Look {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
     use crate::units::Lba;
 
     #[test]

@@ -50,7 +50,7 @@ use super::Entry;
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
-use crate::request::{Completion, Request, RequestId, VmId};
+use crate::request::{Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos, Sectors};
 use std::cmp::Ordering;
@@ -337,8 +337,6 @@ impl Scheduler for MClock {
             self.tag(now, vm);
         }
     }
-
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, now: Instant, _device: &DeviceView<'_>) -> Decision {
         if self.queued.is_empty() {

@@ -19,7 +19,7 @@ mod noop;
 mod pregather;
 mod sstf;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod vmcd;
 mod vmcd_time;
 

@@ -3,8 +3,8 @@
 
 use super::Entry;
 use crate::queues::{ExpiryQueue, Links, Slots};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::request::{Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -25,8 +25,6 @@ struct Noop {
 }
 
 impl Scheduler for Noop {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         let of_vm = |id| self.queued.get(id).filter(|r: &&Request| r.vm == vm).copied();
         let leaving: Vec<Request> = self.fifo.iter(&self.links).filter_map(of_vm).collect();
@@ -46,8 +44,6 @@ impl Scheduler for Noop {
         self.fifo.remove(&mut self.links, id);
         self.queued.remove(id);
     }
-
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
     fn decide(&mut self, _now: Instant, _device: &DeviceView<'_>) -> Decision {
         let Some(id) = self.fifo.head() else { return Decision::Idle };

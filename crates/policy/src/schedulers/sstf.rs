@@ -9,8 +9,8 @@
 
 use super::Entry;
 use crate::queues::Sorted;
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use crate::request::{Request, RequestId, VmId};
+use crate::scheduler::{Decision, DeviceView, Scheduler};
 use crate::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -29,8 +29,6 @@ struct Sstf {
 }
 
 impl Scheduler for Sstf {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
-
     fn detach(&mut self, _now: Instant, vm: VmId) -> Vec<Request> {
         self.queued.take_vm(vm)
     }
@@ -43,8 +41,6 @@ impl Scheduler for Sstf {
         self.queued.take(id);
     }
 
-    fn completed(&mut self, _now: Instant, _completion: &Completion) {}
-
     fn decide(&mut self, _now: Instant, device: &DeviceView<'_>) -> Decision {
         let Some((_, id)) = self.queued.places().nearest(device.head) else {
             return Decision::Idle;
@@ -56,7 +52,7 @@ impl Scheduler for Sstf {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedulers::testing::Rig;
+    use crate::schedulers::tests::Rig;
     use crate::units::Lba;
 
     #[test]

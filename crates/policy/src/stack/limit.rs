@@ -70,7 +70,6 @@ pub struct Limiter {
     arrivals: u64,
     /// Turns in groups so far.
     turns: u64,
-    waiting: usize,
 }
 
 /// A disk with what waits of it.
@@ -196,7 +195,6 @@ impl Limiter {
             return;
         }
         let [reads, writes] = std::mem::take(&mut self.disks[at].lanes);
-        self.waiting -= reads.len() + writes.len();
         let mut all: Vec<WaitingRequest> = reads.into_iter().chain(writes).collect();
         all.sort_unstable_by_key(|w| w.arrival);
         items.extend(all.iter().map(|w| w.item));
@@ -213,7 +211,6 @@ impl Limiter {
             lane.remove(place)
         });
         if found.is_some() {
-            self.waiting -= 1;
             self.settle(now, vm.index());
         }
         found.is_some()
@@ -242,7 +239,6 @@ impl Limiter {
         let waiting = WaitingRequest { arrival: self.arrivals, bytes, item };
         disk.lanes[direction.index()].push_back(waiting);
         self.arrivals += 1;
-        self.waiting += 1;
         self.settle(now, at);
         false
     }
@@ -280,11 +276,6 @@ impl Limiter {
     /// Requests of a disk that wait here.
     pub fn waiting(&self, vm: VmId) -> usize {
         self.disks.get(vm.index()).map_or(0, |d| d.lanes.iter().map(VecDeque::len).sum())
-    }
-
-    /// Requests of all disks that wait here.
-    pub fn waiting_total(&self) -> usize {
-        self.waiting
     }
 
     /// Time in which a disk had something waiting for its limits or its
@@ -351,7 +342,6 @@ impl Limiter {
     fn release(&mut self, now: Instant, at: usize, direction: Direction) -> Option<u32> {
         let disk = &mut self.disks[at];
         let WaitingRequest { bytes, item, .. } = disk.lanes[direction.index()].pop_front()?;
-        self.waiting -= 1;
         disk.meter.charge(now, direction, bytes);
         if let Some(group) = disk.group {
             self.groups[group as usize].meter.charge(now, direction, bytes);

@@ -28,7 +28,7 @@ use super::monitor::{self, Monitor, News, Predict};
 use super::{
     Action, Entry, Outcome, Sign, TaskId, TaskLoad, Urgent, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::units::{Instant, Nanos};
 use beats::SharingEstimate;
 use budget::Budget;
@@ -42,85 +42,34 @@ pub(super) const ENTRY: Entry = Entry {
     build: |params| Ok(Box::new(VMigrater::new(Settings::new(params)?))),
 };
 
+#[rustfmt::skip]
 const PARAMS: &[ParamSpec] = &[
-    ParamSpec {
-        key: "period",
-        kind: Kind::Duration,
-        default: "300us",
-        help: "from beat to beat of a vCPU's monitor at the densest, 50us to 10ms",
-    },
-    ParamSpec {
-        key: "window",
-        kind: Kind::Duration,
-        default: "5ms",
-        help: "over which a task's waiting for I/O is taken, 1ms to 1s",
-    },
-    ParamSpec {
-        key: "threshold",
-        kind: Kind::Number(0.01, 1.0),
-        default: "0.5",
-        help: "share of a window from which a task that waits for I/O is I/O-bound",
-    },
-    ParamSpec {
-        key: "keep",
-        kind: Kind::Duration,
-        default: "20ms",
-        help: "for so long after its last such window a task is I/O-bound (ours)",
-    },
-    ParamSpec {
-        key: "predict",
-        kind: Kind::Choice(&["min8", "last"]),
-        default: "min8",
-        help: "a slice will be as the least of the last eight (ours), or as the last",
-    },
-    ParamSpec {
-        key: "park",
-        kind: Kind::Flag,
-        default: "true",
-        help: "if none that runs will do, go to the vCPU that will be back first (ours)",
-    },
-    ParamSpec {
-        key: "fresh",
-        kind: Kind::Flag,
-        default: "true",
-        help: "leave a vCPU whose slice began unseen for one that has just come back (ours)",
-    },
-    ParamSpec {
-        key: "leave",
-        kind: Kind::DurationOr("auto"),
-        default: "auto",
-        help: "with so much left of the slice; auto (ours): two periods and an I/O, half at most",
-    },
-    ParamSpec {
-        key: "beats",
-        kind: Kind::Choice(&["sparse", "dense"]),
-        default: "sparse",
-        help: "beat only where it tells something (ours), or every period on each vCPU",
-    },
-    ParamSpec {
-        key: "absence",
-        kind: Kind::DurationOr("auto"),
-        default: "auto",
-        help: "one that is shorter ends no slice; auto (ours): two periods, literal: any ends one",
-    },
-    ParamSpec {
-        key: "budget",
-        kind: Kind::Number(0.0, 1.0),
-        default: "0.03",
-        help: "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)",
-    },
-    ParamSpec {
-        key: "corrected",
-        kind: Kind::Flag,
-        default: "true",
-        help: "leave out of a window the time for which the task's vCPU was away (ours)",
-    },
-    ParamSpec {
-        key: "literal",
-        kind: Kind::Flag,
-        default: "false",
-        help: "the paper's letter: other defaults, and its ranking; keys given beside it count",
-    },
+    param("period", Kind::Duration, "300us",
+        "from beat to beat of a vCPU's monitor at the densest, 50us to 10ms"),
+    param("window", Kind::Duration, "5ms",
+        "over which a task's waiting for I/O is taken, 1ms to 1s"),
+    param("threshold", Kind::Number(0.01, 1.0), "0.5",
+        "share of a window from which a task that waits for I/O is I/O-bound"),
+    param("keep", Kind::Duration, "20ms",
+        "for so long after its last such window a task is I/O-bound (ours)"),
+    param("predict", Kind::Choice(&["min8", "last"]), "min8",
+        "a slice will be as the least of the last eight (ours), or as the last"),
+    param("park", Kind::Flag, "true",
+        "if none that runs will do, go to the vCPU that will be back first (ours)"),
+    param("fresh", Kind::Flag, "true",
+        "leave a vCPU whose slice began unseen for one that has just come back (ours)"),
+    param("leave", Kind::DurationOr("auto"), "auto",
+        "with so much left of the slice; auto (ours): two periods and an I/O, half at most"),
+    param("beats", Kind::Choice(&["sparse", "dense"]), "sparse",
+        "beat only where it tells something (ours), or every period on each vCPU"),
+    param("absence", Kind::DurationOr("auto"), "auto",
+        "one that is shorter ends no slice; auto (ours): two periods, literal: any ends one"),
+    param("budget", Kind::Number(0.0, 1.0), "0.03",
+        "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
+    param("corrected", Kind::Flag, "true",
+        "leave out of a window the time for which the task's vCPU was away (ours)"),
+    param("literal", Kind::Flag, "false",
+        "the paper's letter: other defaults, and its ranking; keys given beside it count"),
 ];
 
 /// Values of the parameters; `literal` has replaced the defaults of some.

@@ -19,7 +19,7 @@
 //! task's own running in, which is short.
 
 use super::{Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
-use crate::params::{Kind, ParamSpec};
+use crate::params::{Kind, param};
 use crate::units::{Instant, Nanos};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -27,24 +27,19 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "a vCPU idles while its I/O tasks wait, to be owed time when they can run",
     source: "xBalloon (SoCC 2017)",
     params: &[
-        ParamSpec {
-            key: "period",
-            kind: Kind::Duration,
-            default: "30ms",
-            help: "over which a vCPU's idling is bounded, 1ms to 10s",
-        },
-        ParamSpec {
-            key: "c",
-            kind: Kind::Number(0.0, 1.0),
-            default: "0.5",
-            help: "share of a period that compute tasks keep",
-        },
-        ParamSpec {
-            key: "published",
-            kind: Kind::Flag,
-            default: "false",
-            help: "count as the authors' code: time that a vCPU waits for a processor is idling",
-        },
+        param(
+            "period",
+            Kind::Duration,
+            "30ms",
+            "over which a vCPU's idling is bounded, 1ms to 10s",
+        ),
+        param("c", Kind::Number(0.0, 1.0), "0.5", "share of a period that compute tasks keep"),
+        param(
+            "published",
+            Kind::Flag,
+            "false",
+            "count as the authors' code: time that a vCPU waits for a processor is idling",
+        ),
     ],
     build: |params| {
         let period =

@@ -101,7 +101,7 @@ fn who_leaves_takes_what_waits_with_him() {
     let mut items = vec![9];
     limiter.remove(at(1.0), vm(0), &mut items);
     assert_eq!(items, [9, 3, 4]);
-    assert_eq!((limiter.waiting_total(), limiter.next_wake()), (0, None));
+    assert_eq!((limiter.waiting(vm(0)), limiter.next_wake()), (0, None));
     assert!(!limiter.is_limited(vm(0)));
 }
 
@@ -135,7 +135,7 @@ fn a_disk_that_joins_and_leaves_a_group_keeps_its_queue() {
     limiter.set_disk(T0, vm(1), &Limits::parse("iops=10").unwrap(), None);
     assert_eq!(all(&mut limiter, T0), [2]);
     limiter.set_group(T0, &a, &Limits::default());
-    assert_eq!((limiter.next_wake(), limiter.waiting_total()), (None, 0));
+    assert_eq!((limiter.next_wake(), limiter.waiting(vm(0)), limiter.waiting(vm(1))), (None, 0, 0));
 }
 
 proptest! {

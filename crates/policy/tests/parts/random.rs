@@ -31,7 +31,6 @@ impl Whim {
 }
 
 impl Scheduler for Whim {
-    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
     fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
         let gone = self.queued.extract_if(.., |_, (_, r)| r.vm == vm);
         let mut gone: Vec<(u64, Request)> = gone.map(|(_, entry)| entry).collect();

@@ -6,8 +6,8 @@ use seekway_policy::cache::{self, Frame};
 use seekway_policy::dispatcher;
 use seekway_policy::params::ParamError;
 use seekway_policy::prefetchers;
-use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::stack::{
@@ -407,7 +407,6 @@ struct Parts {
 }
 
 impl Scheduler for Parts {
-    fn attach(&mut self, _: Instant, _: VmId, _: VmSpec) {}
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
         let left: Vec<Request> = self.queue.iter().filter(|r| r.vm == vm).copied().collect();
         left.iter().for_each(|r| self.withdraw(now, r.id));
@@ -422,7 +421,6 @@ impl Scheduler for Parts {
         }
         self.queue.retain(|r| r.id != id);
     }
-    fn completed(&mut self, _: Instant, _: &Completion) {}
     fn decide(&mut self, _: Instant, device: &DeviceView<'_>) -> Decision {
         self.count += 1;
         let Some(first) = self.queue.front() else { return Decision::Idle };

@@ -30,6 +30,27 @@ pub struct Setup {
     pub host: Option<Host>,
 }
 
+impl Setup {
+    /// VMs of weight 1 without limits, no journal and no cache in the host.
+    pub fn new(
+        scheduler: Box<dyn Scheduler>,
+        device: Box<dyn DeviceModel>,
+        layout: Layout,
+    ) -> Setup {
+        Setup {
+            scheduler,
+            device,
+            config: Config::default(),
+            layout,
+            weights: Vec::new(),
+            limits: Vec::new(),
+            groups: Vec::new(),
+            journal: None,
+            host: None,
+        }
+    }
+}
+
 /// From when a run is measured, and when it stops before its sources end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {

@@ -12,8 +12,6 @@
 
 mod drawn;
 mod measure;
-#[cfg(test)]
-mod peers;
 mod read;
 mod score;
 
@@ -130,6 +128,8 @@ pub fn scenes(pattern: &str, shrink: u64) -> Vec<Scene> {
 
 #[cfg(test)]
 mod tests {
+    mod peers;
+
     use super::super::testing::run;
     use super::*;
     use std::collections::BTreeSet;

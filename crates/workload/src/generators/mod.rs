@@ -31,6 +31,7 @@ pub mod ycsb;
 
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
+pub(crate) use seekway_policy::params::param;
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::units::{Nanos, Sectors};
@@ -116,13 +117,3 @@ pub static REGISTRY: Registry<Generator> = Registry::new(
         uniform::GENERATOR,
     ],
 );
-
-/// A parameter's declaration, in one line.
-pub(crate) const fn param(
-    key: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> ParamSpec {
-    ParamSpec { key, kind, default, help }
-}

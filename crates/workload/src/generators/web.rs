@@ -24,64 +24,43 @@ use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 const fn percent(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
     param(key, Kind::Count(0, 100), default, help)
 }
-const fn count(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
-    param(key, Kind::Count(1, 1_000_000), default, help)
-}
-const fn size(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
-    param(key, Kind::Size, default, help)
-}
-const WORKERS: ParamSpec = param("workers", Kind::Count(1, 256), "8", "processes that serve");
-const ZIPF: ParamSpec =
-    param("zipf", Kind::Number(0.01, 10.0), "0.8", "how popular the popular blocks and files are");
-const COMPUTE: ParamSpec =
-    param("compute", Kind::Duration, "500us", "CPU time of a request beside its calls");
-const IOSIZE: ParamSpec = size("iosize", "64KiB", "a system call of a file at most");
-const DATABASE: &str = "size of the database";
-const FILES: &str = "files";
-const FILE: &str = "mean size of a file, gamma-distributed";
-const LOOKUPS: &str = "database blocks of a request";
-const WITH_FILE: &str = "% of requests that read a file";
-const UPDATES: &str = "% of requests that update";
-const UPLOADS: &str = "% of the updates that replace a file";
 
-static CLOUDSTONE_PARAMS: &[ParamSpec] = &[
-    size("database", "1GiB", DATABASE),
-    count("files", "4000", FILES),
-    size("size", "768KiB", FILE),
-    count("lookups", "4", LOOKUPS),
-    percent("with_file", "60", WITH_FILE),
-    percent("updates", "4", UPDATES),
-    percent("uploads", "100", UPLOADS),
-    WORKERS,
-    ZIPF,
-    COMPUTE,
-    IOSIZE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
-static WIKI_PARAMS: &[ParamSpec] = &[
-    size("database", "8GiB", DATABASE),
-    count("files", "8000", FILES),
-    size("size", "48KiB", FILE),
-    count("lookups", "4", LOOKUPS),
-    percent("with_file", "20", WITH_FILE),
-    percent("updates", "1", UPDATES),
-    percent("uploads", "0", UPLOADS),
-    WORKERS,
-    ZIPF,
-    COMPUTE,
-    IOSIZE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
+/// Parameters; these are the defaults of the first seven.
+const fn params(defaults: [&'static str; 7]) -> [ParamSpec; 14] {
+    let [database, files, size, lookups, with_file, updates, uploads] = defaults;
+    let count = Kind::Count(1, 1_000_000);
+    [
+        param("database", Kind::Size, database, "size of the database"),
+        param("files", count, files, "files"),
+        param("size", Kind::Size, size, "mean size of a file, gamma-distributed"),
+        param("lookups", count, lookups, "database blocks of a request"),
+        percent("with_file", with_file, "% of requests that read a file"),
+        percent("updates", updates, "% of requests that update"),
+        percent("uploads", uploads, "% of the updates that replace a file"),
+        param("workers", Kind::Count(1, 256), "8", "processes that serve"),
+        param(
+            "zipf",
+            Kind::Number(0.01, 10.0),
+            "0.8",
+            "how popular the popular blocks and files are",
+        ),
+        param("compute", Kind::Duration, "500us", "CPU time of a request beside its calls"),
+        param("iosize", Kind::Size, "64KiB", "a system call of a file at most"),
+        RUNTIME,
+        OPERATIONS,
+        BYTES,
+    ]
+}
+
+static CLOUDSTONE_PARAMS: [ParamSpec; 14] =
+    params(["1GiB", "4000", "768KiB", "4", "60", "4", "100"]);
+static WIKI_PARAMS: [ParamSpec; 14] = params(["8GiB", "8000", "48KiB", "4", "20", "1", "0"]);
 
 /// A social site: pictures and a database, updated now and then.
 pub const CLOUDSTONE_GENERATOR: Generator = Generator {
     name: "cloudstone",
     summary: "a social site: database lookups, pictures, updates with uploads",
-    params: CLOUDSTONE_PARAMS,
+    params: &CLOUDSTONE_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(site("cloudstone", params, seed)?))),
 };
@@ -89,7 +68,7 @@ pub const CLOUDSTONE_GENERATOR: Generator = Generator {
 pub const WIKI_GENERATOR: Generator = Generator {
     name: "wiki",
     summary: "an encyclopedia: database lookups by popularity, few files and updates",
-    params: WIKI_PARAMS,
+    params: &WIKI_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(site("wiki", params, seed)?))),
 };

@@ -1,62 +1,42 @@
 //! What can be set on a guest, with the defaults of a Linux guest of 1 GB.
 
 use crate::guest::PAGE_SECTORS;
-use seekway_policy::params::{Kind, ParamSpec, Params};
+use seekway_policy::params::{Kind, ParamSpec, Params, param};
 use seekway_policy::units::Nanos;
 
-const fn spec(
-    key: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> ParamSpec {
-    ParamSpec { key, kind, default, help }
-}
-
 /// The keys of a VM in front of its first `app=`, beside `name`.
+#[rustfmt::skip]
 pub static SPECS: &[ParamSpec] = &[
-    spec("image", Kind::Size, "12GiB", "size of the virtual disk"),
-    spec("ram", Kind::Size, "1GiB", "guest memory"),
-    spec("reserved", Kind::Size, "100MiB", "memory that the page cache cannot have"),
-    spec("warm", Kind::Flag, "false", "the page cache is full of its files from the start"),
-    spec("read_ahead_kb", Kind::Count(0, 65_536), "128", "read-ahead window; 0 reads page by page"),
-    spec("max_request_kib", Kind::Count(4, 65_536), "128", "largest request to the virtual disk"),
-    spec(
-        "nr_requests",
-        Kind::Count(1, 8192),
-        "128",
-        "requests of one direction in the block layer",
-    ),
-    spec("ring", Kind::Count(1, 8192), "128", "requests on the virtual queue"),
-    spec("elevator", Kind::Choice(&["noop", "cfq", "deadline"]), "noop", "its I/O scheduler"),
-    spec("dirty_background", Kind::Count(0, 100), "10", "write-back starts, % of the page cache"),
-    spec("dirty", Kind::Count(1, 100), "20", "writers are held back, % of the page cache"),
-    spec("flush_interval", Kind::Duration, "5s", "period of the flusher"),
-    spec("expire", Kind::Duration, "30s", "age at which the flusher writes a dirty page"),
-    spec("journal", Kind::Choice(&["ordered", "writeback", "none"]), "ordered", "journal mode"),
-    spec("commit", Kind::Duration, "5s", "longest age of a transaction"),
-    spec("barrier", Kind::Flag, "false", "flush around commits and after fsync"),
-    spec("mtime", Kind::Duration, "1s", "granularity of time stamps (ext3: 1 s; ext4: 4ms)"),
-    spec("atime", Kind::Flag, "true", "the first read of a file changes its inode (relatime)"),
-    spec("latency", Kind::Duration, "0", "added to each request's completion"),
-    spec("jitter", Kind::Duration, "0", "latency is this much more or less, in the same order"),
-    spec(
-        "host_direct",
-        Kind::Flag,
-        "true",
-        "the host opens the image with O_DIRECT: all writes reach its scheduler as synchronous",
-    ),
-    spec("vcpus", Kind::Count(1, 256), "2", "virtual CPUs"),
-    spec("cpu_op", Kind::Duration, "2us", "CPU time of a system call"),
-    spec("cpu_page", Kind::Duration, "1us", "CPU time of each 4 KiB copied"),
-    spec("pieces", Kind::Count(1, 4096), "1", "extents of each file; with several, shuffled"),
-    spec("tags", Kind::Flag, "false", "requests carry a tag for their process"),
-    spec(
-        "sync_at_end",
-        Kind::Flag,
-        "true",
-        "write what is dirty when the last application is done",
-    ),
+    param("image", Kind::Size, "12GiB", "size of the virtual disk"),
+    param("ram", Kind::Size, "1GiB", "guest memory"),
+    param("reserved", Kind::Size, "100MiB", "memory that the page cache cannot have"),
+    param("warm", Kind::Flag, "false", "the page cache is full of its files from the start"),
+    param("read_ahead_kb", Kind::Count(0, 65_536), "128", "read-ahead window; 0 reads page by page"),
+    param("max_request_kib", Kind::Count(4, 65_536), "128", "largest request to the virtual disk"),
+    param("nr_requests", Kind::Count(1, 8192), "128",
+        "requests of one direction in the block layer"),
+    param("ring", Kind::Count(1, 8192), "128", "requests on the virtual queue"),
+    param("elevator", Kind::Choice(&["noop", "cfq", "deadline"]), "noop", "its I/O scheduler"),
+    param("dirty_background", Kind::Count(0, 100), "10", "write-back starts, % of the page cache"),
+    param("dirty", Kind::Count(1, 100), "20", "writers are held back, % of the page cache"),
+    param("flush_interval", Kind::Duration, "5s", "period of the flusher"),
+    param("expire", Kind::Duration, "30s", "age at which the flusher writes a dirty page"),
+    param("journal", Kind::Choice(&["ordered", "writeback", "none"]), "ordered", "journal mode"),
+    param("commit", Kind::Duration, "5s", "longest age of a transaction"),
+    param("barrier", Kind::Flag, "false", "flush around commits and after fsync"),
+    param("mtime", Kind::Duration, "1s", "granularity of time stamps (ext3: 1 s; ext4: 4ms)"),
+    param("atime", Kind::Flag, "true", "the first read of a file changes its inode (relatime)"),
+    param("latency", Kind::Duration, "0", "added to each request's completion"),
+    param("jitter", Kind::Duration, "0", "latency is this much more or less, in the same order"),
+    param("host_direct", Kind::Flag, "true",
+        "the host opens the image with O_DIRECT: all writes reach its scheduler as synchronous"),
+    param("vcpus", Kind::Count(1, 256), "2", "virtual CPUs"),
+    param("cpu_op", Kind::Duration, "2us", "CPU time of a system call"),
+    param("cpu_page", Kind::Duration, "1us", "CPU time of each 4 KiB copied"),
+    param("pieces", Kind::Count(1, 4096), "1", "extents of each file; with several, shuffled"),
+    param("tags", Kind::Flag, "false", "requests carry a tag for their process"),
+    param("sync_at_end", Kind::Flag, "true",
+        "write what is dirty when the last application is done"),
 ];
 
 /// Journal mode (ext3's and ext4's `data=`).

@@ -87,11 +87,6 @@ impl TraceStats {
         self.ops.total()
     }
 
-    /// Unusable records of all kinds.
-    pub fn skipped_total(&self) -> u64 {
-        self.skipped.iter().map(|s| s.count).sum()
-    }
-
     pub(super) fn add(&mut self, record: &Record) {
         self.ops.add(record.op);
         self.duration = record.at;

@@ -1,5 +1,7 @@
 //! What the policy hears when its lock is taken.
 
+mod parity;
+
 use super::*;
 use crate::migrate::clock;
 use crate::migrate::records::{Changed, Records};

@@ -1,13 +1,10 @@
 //! Preemption as BPF programs see it, which note both edges and wake a monitor
 //! (`bpf/edges.h`): nothing is polled, and no timer is armed.
 
-mod steal;
-mod tick;
+pub mod steal;
+pub mod tick;
 
-pub use steal::Steal;
-pub use tick::Tick;
-
-use super::{Bells, Monitor, Seen, Waker};
+use super::{Bells, Monitor, Preemption, Seen, Waker};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::migrate::clock;
 use crate::procfs;
@@ -58,7 +55,9 @@ unsafe impl Plain for Vcpu {}
 
 /// Programs at work that see edges.
 #[derive(Debug)]
-struct Edges {
+pub struct Edges {
+    /// As `status` names them.
+    name: &'static str,
     programs: Loaded,
     vcpus: Mapped<Vcpu>,
     /// The edges of each vCPU that some monitor has told of.
@@ -83,14 +82,18 @@ struct EdgeParams {
 }
 
 /// Load an object of programs that see edges. None runs before it is attached.
-fn load(name: &'static str, bytes: &[u8], given: EdgeParams) -> Result<Edges, BpfError> {
+fn load(
+    (name, object): (&'static str, &'static str),
+    bytes: &[u8],
+    given: EdgeParams,
+) -> Result<Edges, BpfError> {
     let EdgeParams { least, look, vcpus: possible, steal_from_rq, blur } = given;
     let given = [least.get(), look.get(), possible as u64, steal_from_rq];
     let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
-    let programs = bpf::load(name, bytes, |open| bpf::set_constant(open, &given))?;
+    let programs = bpf::load(object, bytes, |open| bpf::set_constant(open, &given))?;
     let vcpus = programs.map::<Vcpu>("vcpus")?;
     let told = (0..possible).map(|_| AtomicU64::new(0)).collect();
-    Ok(Edges { programs, vcpus, told, blur })
+    Ok(Edges { name, programs, vcpus, told, blur })
 }
 
 /// The vCPUs that this guest can have: numbers below this.
@@ -101,19 +104,33 @@ fn possible_vcpus() -> Result<usize, BpfError> {
     Ok(possible.iter().last().map_or(1, |vcpu| vcpu.index() + 1))
 }
 
-/// A new monitor's, with the bell of its vCPU.
-fn watch(edges: &Arc<Edges>, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
-    let number = vcpu.index() as u32;
-    // SAFETY: a structure of plain numbers, for which zeroes are the defaults.
-    let mut options: libbpf_sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
-    options.sz = size_of_val(&options) as libbpf_sys::size_t;
-    let bell = MapHandle::create(MapType::RingBuf, Some("bell"), 0, 0, RING_BYTES, &options);
-    let bell = bell.map_err(io::Error::other)?;
-    let mut builder = RingBufferBuilder::new();
-    builder.add(&bell, |_| 0).map_err(io::Error::other)?;
-    let ring = builder.build().map_err(io::Error::other)?;
-    edges.programs.put("bells", number, &bell)?;
-    Ok(Box::new(Watch { edges: edges.clone(), bell: ring, woken: Waker::new()? }))
+impl Preemption for Arc<Edges> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn exact(&self) -> bool {
+        true
+    }
+
+    fn bells(&self) -> Option<Arc<dyn Bells>> {
+        Some(self.clone())
+    }
+
+    /// With the bell of its vCPU.
+    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
+        let number = vcpu.index() as u32;
+        // SAFETY: a structure of plain numbers, for which zeroes are the defaults.
+        let mut options: libbpf_sys::bpf_map_create_opts = unsafe { std::mem::zeroed() };
+        options.sz = size_of_val(&options) as libbpf_sys::size_t;
+        let bell = MapHandle::create(MapType::RingBuf, Some("bell"), 0, 0, RING_BYTES, &options);
+        let bell = bell.map_err(io::Error::other)?;
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&bell, |_| 0).map_err(io::Error::other)?;
+        let ring = builder.build().map_err(io::Error::other)?;
+        self.programs.put("bells", number, &bell)?;
+        Ok(Box::new(Watch { edges: self.clone(), bell: ring, woken: Waker::new()? }))
+    }
 }
 
 /// What one vCPU's thread waits on.
@@ -183,6 +200,12 @@ impl Bells for Edges {
 }
 
 impl Edges {
+    /// What its programs cost.
+    #[cfg(test)]
+    pub fn costs(&self) -> Vec<bpf::Cost> {
+        self.programs.costs()
+    }
+
     /// What no monitor has told of yet.
     fn news(&self, seen: &mut Vec<Seen>) {
         for (n, (vcpu, told)) in self.vcpus.records().iter().zip(&self.told).enumerate() {

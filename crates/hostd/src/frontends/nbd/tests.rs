@@ -9,14 +9,13 @@ use super::wire::*;
 use super::{Export, Exports};
 use crate::images::Limits;
 use crate::port::DiskId;
-use crate::reactor::{Handle, Setup, spawn};
+use crate::reactor::tests::setup;
+use crate::reactor::{Handle, spawn};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
 use std::sync::{Arc, OnceLock};
 
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     capacity_bytes: 1 << 30,
     logical_block_bytes: 512,
     physical_block_bytes: 4096,
@@ -29,22 +28,7 @@ const LIMITS: Limits = Limits {
 /// A reactor without disks: exports have one, and nothing here talks to it.
 fn reactor() -> Handle {
     static REACTOR: OnceLock<Handle> = OnceLock::new();
-    let spawn = || {
-        let setup = Setup {
-            name: "none".into(),
-            policy: "noop".into(),
-            depth: None,
-            coalesce: Sectors::new(8),
-            hard_limit: Nanos::from_secs(1),
-            cache: None,
-            throttle: None,
-            profile: DeviceProfile::unknown(Sectors::new(8), false),
-            poll: None,
-            journal: None,
-            groups: Vec::new(),
-        };
-        spawn(setup).expect("a reactor starts").0
-    };
+    let spawn = || spawn(setup("none")).expect("a reactor starts").0;
     REACTOR.get_or_init(spawn).clone()
 }
 

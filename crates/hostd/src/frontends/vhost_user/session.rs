@@ -31,6 +31,8 @@ use vhost::vhost_user::{Error, Result};
 pub const RETIRED_MAX: usize = 4;
 /// How often the connection looks whether requests have let go of it.
 const RETIRED_INTERVAL: Duration = Duration::from_millis(100);
+/// How long queues wait for the log of the guest's memory before a line says that it is missing.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// What the eventfds of a queue take with their copies and rings, at most.
 const QUEUE_DESCRIPTORS: usize = 7;
 const QUEUE_MAPPINGS: usize = 6;
@@ -107,6 +109,8 @@ pub struct Session {
     inflight: Option<Inflight>,
     /// Where to note what is written to the guest's memory, while that is wanted.
     log: Option<Arc<DirtyLog>>,
+    /// A queue waits for that log: when to say that it is missing.
+    log_due: Option<Instant>,
     /// The disk knows that its image is used.
     uses_image: bool,
     /// The VMM has hung up.
@@ -138,6 +142,7 @@ impl Session {
             rests_until: None,
             inflight: None,
             log: None,
+            log_due: None,
             uses_image: false,
             has_left: false,
             queues,
@@ -194,6 +199,7 @@ impl Session {
         // a queue wrote before that would be in no log, and if the connection ended then, nobody
         // would know of it.
         if config::logs(self.features) && self.log.is_none() {
+            self.log_due.get_or_insert_with(|| Instant::now() + LOG_PATIENCE);
             return Ok(());
         }
         let parts = self.memory.parts(addresses, size).map_err(refuse)?;
@@ -311,7 +317,29 @@ impl Session {
     pub fn catch_up(&mut self) -> Option<Duration> {
         self.retired.retain(|memory| !memory.is_released());
         let looks = (!self.retired.is_empty()).then_some(RETIRED_INTERVAL);
-        self.ring_bells().into_iter().chain(looks).min()
+        let log_due = self.say_if_log_is_missing();
+        self.ring_bells().into_iter().chain(looks).chain(log_due).min()
+    }
+
+    /// The queues of a VMM that wants memory logged and sends no log never start: say so after
+    /// [`LOG_PATIENCE`]. Returns what is left of it.
+    fn say_if_log_is_missing(&mut self) -> Option<Duration> {
+        let is_missing = config::logs(self.features) && self.log.is_none();
+        let due = self.log_due.take().filter(|_| is_missing)?;
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            self.log_due = Some(due);
+            return Some(left);
+        }
+        self.disk.config_changed.say(|| {
+            format!(
+                "{}: its queues do not start: the VMM wants the guest's memory logged \
+                 (VHOST_F_LOG_ALL) and has sent no log (VHOST_USER_SET_LOG_BASE). If the guest \
+                 waits for its disk, cancel the migration in the VMM or start the guest again",
+                self.disk.name
+            )
+        });
+        None
     }
 
     /// What ports leave for the connection's thread.

@@ -1,6 +1,6 @@
 use super::super::io::{Io, Kind};
 use super::super::ring::{Backend, Cqe, Source};
-use super::super::taking::reactor_on;
+use super::super::tests::taking::reactor_on;
 use super::super::{Disk, Reactor};
 use super::*;
 use crate::images::{Image, OpenOptions};

@@ -2,7 +2,7 @@
 
 use super::{ANTICIPATION, DRAIN};
 use crate::request::{Op, VmId};
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 
 /// VM 0 reads sequentially with a think time, eight times; then VM 1 queues a distant read.
 fn reader(think_us: u64) -> Rig {

@@ -4,7 +4,7 @@ use super::tree::Tree;
 use super::{ANTICIPATION, IN_FLIGHT};
 use crate::request::Op;
 use crate::scheduler::Decision;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 use crate::units::Instant;
 
 const GIB: u64 = 1 << 21;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::request::Extent;
 use crate::scheduler::DeviceProfile;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 use crate::units::Sectors;
 
 fn rig(spec: &str, head: u64) -> Rig {

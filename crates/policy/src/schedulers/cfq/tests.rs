@@ -3,7 +3,7 @@
 use super::{ANTICIPATION, ASYNC};
 use crate::request::{Op, VmId};
 use crate::scheduler::Decision;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 
 /// Whose requests are dispatched, in runs of (VM, count), when VMs read at
 /// multiples of a million.

@@ -7,7 +7,7 @@ use super::model::{CLASSES, Coefficients, HDD, Model, SSD};
 use super::period::adjustment;
 use crate::request::{Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::Decision;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::VecDeque;
 

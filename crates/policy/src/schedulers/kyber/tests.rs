@@ -1,7 +1,7 @@
 //! The rules of kyber, one by one.
 
 use super::*;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 
 /// `n` reads or writes, each on the device for `us`, the next one after the last.
 fn serve(rig: &mut Rig, op: Op, n: u64, us: u64) {

@@ -1,7 +1,7 @@
 //! The rules of mclock, one by one.
 
 use super::*;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 
 /// Keep four reads of each VM queued and serve `n`, `us` each; how many of
 /// each VM.

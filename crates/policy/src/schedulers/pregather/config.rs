@@ -2,111 +2,51 @@
 //! `auto`, our form or the paper's; `auto` is ours, or the paper's when
 //! `literal=true`.
 
-use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params};
+use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
 use crate::units::{Nanos, Sectors};
 use crate::vnavigator::{ModelParams, ZONES_MAX};
 
 const FLAGS: Kind = Kind::Choice(&["auto", "true", "false"]);
 
-const fn spec(
-    key: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> ParamSpec {
-    ParamSpec { key, kind, default, help }
-}
-
+#[rustfmt::skip]
 pub(super) static PARAMS: &[ParamSpec] = &[
-    spec("zone", Kind::Size, "2000", "zone size B of the model"),
-    spec("lambda", Kind::Number(1.1, 1000.0), "2", "decay of a request's weight per window"),
-    spec("window", Kind::Duration, "20ms", "prediction window"),
-    spec("slice", Kind::Duration, "200ms", "a VM's turn, times its weight"),
-    spec("sync_expire", Kind::Duration, "125ms", "deadline of synchronous requests"),
-    spec("async_expire", Kind::Duration, "250ms", "deadline of the others"),
-    spec(
-        "expire",
-        Kind::Choice(&["always", "slice"]),
-        "always",
-        "look at deadlines, or once a turn",
-    ),
-    spec("zones", Kind::Count(64, ZONES_MAX as u64), "4096", "most zones a VM's model remembers"),
-    spec(
-        "merge",
-        Kind::Flag,
-        "true",
-        "a continuation joins its command before deadlines are looked at",
-    ),
-    spec(
-        "sweep",
-        Kind::Choice(&["own", "head"]),
-        "own",
-        "a turn goes on where the VM's own last request ended, or at the head",
-    ),
-    spec(
-        "unmeasured",
-        Kind::Choice(&["wait", "skip"]),
-        "wait",
-        "a hot zone without an interval yet: wait the least, or not at all",
-    ),
-    spec("literal", Kind::Flag, "false", "the paper's letter: turns every 'auto' below"),
-    spec(
-        "window_clock",
-        Kind::Choice(&["auto", "serving", "wall"]),
-        "auto",
-        "windows count the VM's serving time, or the wall's (literal)",
-    ),
-    spec("interval_cap", FLAGS, "auto", "drop intervals longer than the window (literal: false)"),
-    spec(
-        "interval_mean",
-        FLAGS,
-        "auto",
-        "divide by the number of intervals (literal: false, of requests)",
-    ),
-    spec("interval_min", FLAGS, "auto", "predict no interval below 1 ms (literal: false)"),
-    spec(
-        "think",
-        Kind::Choice(&["auto", "think", "interarrival"]),
-        "auto",
-        "AvgT is the think time, or the time between arrivals (literal)",
-    ),
-    spec(
-        "patience",
-        FLAGS,
-        "auto",
-        "the coarse timer adds four mean deviations of the think time to AvgT, up to the seek it saves (ours; literal: false)",
-    ),
-    spec("half_rotation", FLAGS, "auto", "SeekTime has half a rotation in it (literal: false)"),
-    spec(
-        "position",
-        Kind::Choice(&["auto", "end", "start"]),
-        "auto",
-        "P(LR) is the end of the last request, or its start (literal)",
-    ),
-    spec(
-        "arrival",
-        Kind::Choice(&["auto", "new", "pr"]),
-        "auto",
-        "a suitable arrival in a fine hold sends itself, or PR (literal)",
-    ),
-    spec(
-        "arrival_seek",
-        Kind::Choice(&["auto", "lr", "pr"]),
-        "auto",
-        "an arrival's seek is measured from LR, or from PR (literal)",
-    ),
-    spec(
-        "region",
-        Kind::Choice(&["auto", "extents", "interval"]),
-        "auto",
-        "a VM's region is its extents, or the interval around them (literal)",
-    ),
-    spec(
-        "alone",
-        FLAGS,
-        "auto",
-        "the coarse timer runs with no neighbour pending too (literal: false)",
-    ),
+    param("zone", Kind::Size, "2000", "zone size B of the model"),
+    param("lambda", Kind::Number(1.1, 1000.0), "2", "decay of a request's weight per window"),
+    param("window", Kind::Duration, "20ms", "prediction window"),
+    param("slice", Kind::Duration, "200ms", "a VM's turn, times its weight"),
+    param("sync_expire", Kind::Duration, "125ms", "deadline of synchronous requests"),
+    param("async_expire", Kind::Duration, "250ms", "deadline of the others"),
+    param("expire", Kind::Choice(&["always", "slice"]), "always",
+        "look at deadlines, or once a turn"),
+    param("zones", Kind::Count(64, ZONES_MAX as u64), "4096", "most zones a VM's model remembers"),
+    param("merge", Kind::Flag, "true",
+        "a continuation joins its command before deadlines are looked at"),
+    param("sweep", Kind::Choice(&["own", "head"]), "own",
+        "a turn goes on where the VM's own last request ended, or at the head"),
+    param("unmeasured", Kind::Choice(&["wait", "skip"]), "wait",
+        "a hot zone without an interval yet: wait the least, or not at all"),
+    param("literal", Kind::Flag, "false", "the paper's letter: turns every 'auto' below"),
+    param("window_clock", Kind::Choice(&["auto", "serving", "wall"]), "auto",
+        "windows count the VM's serving time, or the wall's (literal)"),
+    param("interval_cap", FLAGS, "auto", "drop intervals longer than the window (literal: false)"),
+    param("interval_mean", FLAGS, "auto",
+        "divide by the number of intervals (literal: false, of requests)"),
+    param("interval_min", FLAGS, "auto", "predict no interval below 1 ms (literal: false)"),
+    param("think", Kind::Choice(&["auto", "think", "interarrival"]), "auto",
+        "AvgT is the think time, or the time between arrivals (literal)"),
+    param("patience", FLAGS, "auto",
+        "the coarse timer adds four mean deviations of the think time to AvgT, up to the seek it saves (ours; literal: false)"),
+    param("half_rotation", FLAGS, "auto", "SeekTime has half a rotation in it (literal: false)"),
+    param("position", Kind::Choice(&["auto", "end", "start"]), "auto",
+        "P(LR) is the end of the last request, or its start (literal)"),
+    param("arrival", Kind::Choice(&["auto", "new", "pr"]), "auto",
+        "a suitable arrival in a fine hold sends itself, or PR (literal)"),
+    param("arrival_seek", Kind::Choice(&["auto", "lr", "pr"]), "auto",
+        "an arrival's seek is measured from LR, or from PR (literal)"),
+    param("region", Kind::Choice(&["auto", "extents", "interval"]), "auto",
+        "a VM's region is its extents, or the interval around them (literal)"),
+    param("alone", FLAGS, "auto",
+        "the coarse timer runs with no neighbour pending too (literal: false)"),
 ];
 
 /// The parameters as the scheduler uses them. A flag named after a correction

@@ -1,7 +1,7 @@
 //! The rules of VMCD, one by one. VM `n` reads at multiples of `n` gigasectors.
 
 use crate::request::VmId;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 
 const GIGA: u64 = 1_000_000_000;
 

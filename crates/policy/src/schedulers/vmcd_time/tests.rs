@@ -4,7 +4,7 @@
 use super::TURN;
 use crate::request::{Op, VmId};
 use crate::scheduler::Decision;
-use crate::schedulers::testing::Rig;
+use crate::schedulers::tests::Rig;
 use crate::units::{Instant, Nanos};
 
 const GIGA: u64 = 1_000_000_000;

@@ -26,41 +26,25 @@ pub(super) struct Measure {
     pub(super) buffered: [f64; 3],
 }
 
+const fn measure(
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&RunResult) -> f64,
+    direct: [f64; 3],
+    buffered: [f64; 3],
+) -> Measure {
+    Measure { name, unit, of, direct, buffered }
+}
+
 /// Tables 2 and 3, the columns of the real drive.
+#[rustfmt::skip]
 pub(super) static MEASURES: [Measure; 5] = [
-    Measure {
-        name: "mean service",
-        unit: "ms",
-        of: service_ms,
-        direct: [1.96, 2.71, 1.39],
-        buffered: [6.53, 7.41, 7.80],
-    },
-    Measure {
-        name: "variance of service",
-        unit: "ms²",
-        of: service_variance,
-        direct: [8.51, 9.76, 5.85],
-        buffered: [11.13, 8.80, 17.62],
-    },
-    Measure {
-        name: "mean response",
-        unit: "ms",
-        of: response_ms,
-        direct: [37.35, 59.87, 124.70],
-        buffered: [114.91, 121.87, 179.17],
-    },
-    Measure {
-        name: "variance of response",
-        unit: "ms²",
-        of: response_variance,
-        direct: [6961.50, 561.15, 839_270.49],
-        buffered: [8080.16, 3296.87, 35_349.39],
-    },
-    Measure {
-        name: "throughput",
-        unit: "sectors/ms",
-        of: throughput,
-        direct: [8.19, 6.08, 2.19],
-        buffered: [12.00, 12.04, 9.08],
-    },
+    measure("mean service", "ms", service_ms, [1.96, 2.71, 1.39], [6.53, 7.41, 7.80]),
+    measure("variance of service", "ms²", service_variance,
+        [8.51, 9.76, 5.85], [11.13, 8.80, 17.62]),
+    measure("mean response", "ms", response_ms,
+        [37.35, 59.87, 124.70], [114.91, 121.87, 179.17]),
+    measure("variance of response", "ms²", response_variance,
+        [6961.50, 561.15, 839_270.49], [8080.16, 3296.87, 35_349.39]),
+    measure("throughput", "sectors/ms", throughput, [8.19, 6.08, 2.19], [12.00, 12.04, 9.08]),
 ];

@@ -1,13 +1,9 @@
 //! Guests with a page cache, a journal and files, on vCPUs that share processors.
 
-use super::support::{at, ms};
-use crate::engine::{Limits, Setup, run};
-use crate::layout::{Layout, Placement};
+use super::support::{at, ms, setup};
+use crate::engine::{Limits, run};
 use crate::metrics::RunResult;
 use crate::vcpu::*;
-use seekway_device::profile;
-use seekway_policy::dispatcher::Config;
-use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::Source;
 use seekway_workload::generators::{VmPlan, parse_vm};
@@ -21,23 +17,6 @@ fn processors(count: u16) -> Processors {
     processors.host.context_switch = Nanos::ZERO;
     processors.guest.context_switch = Nanos::ZERO;
     processors
-}
-
-fn setup(source: &dyn Source) -> Setup {
-    let device = profile::load("samsung-970-pro").unwrap().build();
-    let capacity = device.profile().capacity;
-    let layout = Layout::place(source.vms(), capacity, &Placement::Spread).unwrap();
-    Setup {
-        scheduler: schedulers::build("noop").unwrap(),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    }
 }
 
 /// A run of these VMs on so many processors, to its end or to `until`.

@@ -5,7 +5,6 @@ use crate::layout::{Layout, Placement};
 use crate::metrics::RunResult;
 use crate::vcpu::*;
 use seekway_device::profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_policy::vcpu::VcpuPolicy;
@@ -110,22 +109,17 @@ pub fn run_named(spec: &MachineSpec, policy: &str, seed: u64, until: Nanos) -> M
     run_from(spec, policy, seed, Nanos::ZERO, until)
 }
 
-fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {
+/// A run on one drive, under noop.
+pub fn setup(source: &dyn Source) -> Setup {
     let device = profile::load("samsung-970-pro").unwrap().build();
-    let source: Box<dyn Source + '_> = Box::new(&mut machine);
     let capacity = device.profile().capacity;
     let layout = Layout::place(source.vms(), capacity, &Placement::Spread).unwrap();
-    let setup = Setup {
-        scheduler: schedulers::build("noop").unwrap(),
-        device,
-        config: Config::default(),
-        layout,
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    Setup::new(schedulers::build("noop").unwrap(), device, layout)
+}
+
+fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {
+    let source: Box<dyn Source + '_> = Box::new(&mut machine);
+    let setup = setup(source.as_ref());
     let limits = Limits { until: Some(at(until)), ..Limits::default() };
     let (result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
     (machine.result(at(until)), result)

@@ -66,69 +66,31 @@ static PROXY: Personality = Personality {
     appends: 1,
 };
 
-const fn files(default: &'static str) -> ParamSpec {
-    param("files", Kind::Count(1, 1_000_000), default, "files of the set")
+/// Parameters with these defaults.
+const fn params(files: &'static str, size: &'static str, threads: &'static str) -> [ParamSpec; 9] {
+    [
+        param("files", Kind::Count(1, 1_000_000), files, "files of the set"),
+        param("size", Kind::Size, size, "mean size of a file, gamma-distributed"),
+        param("threads", Kind::Count(1, 4096), threads, "threads"),
+        param("iosize", Kind::Size, "1MiB", "a system call of a whole file at most"),
+        param("append", Kind::Size, "16KiB", "appends are shorter than this"),
+        RATE,
+        RUNTIME,
+        OPERATIONS,
+        BYTES,
+    ]
 }
-const fn size(default: &'static str) -> ParamSpec {
-    param("size", Kind::Size, default, "mean size of a file, gamma-distributed")
-}
-const fn threads(default: &'static str) -> ParamSpec {
-    param("threads", Kind::Count(1, 4096), default, "threads")
-}
-const IOSIZE: ParamSpec =
-    param("iosize", Kind::Size, "1MiB", "a system call of a whole file at most");
-const APPEND: ParamSpec = param("append", Kind::Size, "16KiB", "appends are shorter than this");
 
-static FILE_PARAMS: &[ParamSpec] = &[
-    files("10000"),
-    size("128KiB"),
-    threads("50"),
-    IOSIZE,
-    APPEND,
-    RATE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
-static WEB_PARAMS: &[ParamSpec] = &[
-    files("50000"),
-    size("16KiB"),
-    threads("100"),
-    IOSIZE,
-    APPEND,
-    RATE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
-static MAIL_PARAMS: &[ParamSpec] = &[
-    files("32000"),
-    size("16KiB"),
-    threads("16"),
-    IOSIZE,
-    APPEND,
-    RATE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
-static PROXY_PARAMS: &[ParamSpec] = &[
-    files("64000"),
-    size("16KiB"),
-    threads("100"),
-    IOSIZE,
-    APPEND,
-    RATE,
-    RUNTIME,
-    OPERATIONS,
-    BYTES,
-];
+static FILE_PARAMS: [ParamSpec; 9] = params("10000", "128KiB", "50");
+static WEB_PARAMS: [ParamSpec; 9] = params("50000", "16KiB", "100");
+static MAIL_PARAMS: [ParamSpec; 9] = params("32000", "16KiB", "16");
+static PROXY_PARAMS: [ParamSpec; 9] = params("64000", "16KiB", "100");
 
 /// `fileserver.f`; files as in Filebench, 1.3 GB.
 pub const FILE_GENERATOR: Generator = Generator {
     name: "fileserver",
     summary: "Filebench's file server: threads create, append to, read and remove files",
-    params: FILE_PARAMS,
+    params: &FILE_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&FILESERVER, params, seed)?))),
 };
@@ -136,7 +98,7 @@ pub const FILE_GENERATOR: Generator = Generator {
 pub const WEB_GENERATOR: Generator = Generator {
     name: "webserver",
     summary: "Filebench's web server: threads read ten files, then append to one log",
-    params: WEB_PARAMS,
+    params: &WEB_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&WEBSERVER, params, seed)?))),
 };
@@ -144,7 +106,7 @@ pub const WEB_GENERATOR: Generator = Generator {
 pub const MAIL_GENERATOR: Generator = Generator {
     name: "mailserver",
     summary: "Filebench's varmail: threads remove, create, append, fsync and read mails",
-    params: MAIL_PARAMS,
+    params: &MAIL_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&MAILSERVER, params, seed)?))),
 };
@@ -152,7 +114,7 @@ pub const MAIL_GENERATOR: Generator = Generator {
 pub const PROXY_GENERATOR: Generator = Generator {
     name: "proxy",
     summary: "Filebench's web proxy: threads replace one file, then read five",
-    params: PROXY_PARAMS,
+    params: &PROXY_PARAMS,
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&PROXY, params, seed)?))),
 };

@@ -1,11 +1,8 @@
 //! Preemption as KVM tells its guests of it (`bpf/steal.bpf.c`): exact.
 
-use super::{EdgeParams, Edges, load, possible_vcpus, watch};
+use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::{self, BpfError};
-use crate::migrate::preemption::{Bells, Monitor, Preemption};
 use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::VcpuId;
-use std::io;
 use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));
@@ -47,65 +44,34 @@ fn kvm_tells() -> bool {
     true
 }
 
-/// The programs at work.
-#[derive(Debug)]
-pub struct Steal(Arc<Edges>);
+/// As `status` names it.
+pub const NAME: &str = "steal-bpf";
 
-impl Steal {
-    /// As `status` names it.
-    pub const NAME: &str = "steal-bpf";
-
-    /// Load them.
-    ///
-    /// # Errors
-    /// The host's KVM tells this guest nothing, there is no KVM, or BPF is not allowed.
-    pub fn open() -> Result<Steal, BpfError> {
-        // To find that out by the programs takes some 20 ms natively, seconds where TCG
-        // emulates.
-        if !kvm_tells() {
-            return Err(BpfError::Absent(NOT_TOLD_WHY.into()));
-        }
-        Steal::with(possible_vcpus()?)
+/// Load the programs.
+///
+/// # Errors
+/// The host's KVM tells this guest nothing, there is no KVM, or BPF is not allowed.
+pub fn open() -> Result<Arc<Edges>, BpfError> {
+    // To find that out by the programs takes some 20 ms natively, seconds where TCG
+    // emulates.
+    if !kvm_tells() {
+        return Err(BpfError::Absent(NOT_TOLD_WHY.into()));
     }
-
-    /// For so many vCPUs.
-    fn with(vcpus: usize) -> Result<Steal, BpfError> {
-        let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
-        let given =
-            EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };
-        let mut edges = load("steal", OBJECT, given)?;
-        match edges.programs.run("steal_told")? {
-            TOLD => {}
-            NOT_TOLD => return Err(BpfError::Absent(NOT_TOLD_WHY.into())),
-            _ => return Err(BpfError::Absent("steal_time was not found in the kernel".into())),
-        }
-        edges.programs.attach()?;
-        Ok(Steal(Arc::new(edges)))
-    }
-
-    /// What its programs cost.
-    #[cfg(test)]
-    pub fn costs(&self) -> Vec<bpf::Cost> {
-        self.0.programs.costs()
-    }
+    with(possible_vcpus()?)
 }
 
-impl Preemption for Steal {
-    fn name(&self) -> &'static str {
-        Steal::NAME
+/// For so many vCPUs.
+fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
+    let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
+    let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };
+    let mut edges = load((NAME, "steal"), OBJECT, given)?;
+    match edges.programs.run("steal_told")? {
+        TOLD => {}
+        NOT_TOLD => return Err(BpfError::Absent(NOT_TOLD_WHY.into())),
+        _ => return Err(BpfError::Absent("steal_time was not found in the kernel".into())),
     }
-
-    fn exact(&self) -> bool {
-        true
-    }
-
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
-        Some(self.0.clone())
-    }
-
-    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
-        watch(&self.0, vcpu)
-    }
+    edges.programs.attach()?;
+    Ok(Arc::new(edges))
 }
 
 #[cfg(test)]

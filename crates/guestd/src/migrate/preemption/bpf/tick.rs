@@ -1,13 +1,11 @@
 //! Preemption as the guest's own ticks show it (`bpf/tick.bpf.c`), where no host tells it: the
 //! return to the time of an interrupt, the loss to a tick.
 
-use super::{EdgeParams, Edges, load, possible_vcpus, watch};
+use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::BpfError;
-use crate::migrate::preemption::{Bells, Monitor, Preemption};
 use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::VcpuId;
+use std::fs;
 use std::sync::Arc;
-use std::{fs, io};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tick.bpf.o"));
 
@@ -16,31 +14,25 @@ const MISSED: u64 = 2;
 /// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 
-/// The programs at work.
-#[derive(Debug)]
-pub struct Tick(Arc<Edges>);
+/// As `status` names it.
+pub const NAME: &str = "tick-bpf";
 
-impl Tick {
-    /// As `status` names it.
-    pub const NAME: &str = "tick-bpf";
+/// Load the programs.
+///
+/// # Errors
+/// Ticks are not told by timers here, some vCPUs have none, or BPF is not allowed.
+pub fn open() -> Result<Arc<Edges>, BpfError> {
+    with(tick()?, possible_vcpus()?)
+}
 
-    /// Load them.
-    ///
-    /// # Errors
-    /// Ticks are not told by timers here, some vCPUs have none, or BPF is not allowed.
-    pub fn open() -> Result<Tick, BpfError> {
-        Tick::with(tick()?, possible_vcpus()?)
-    }
-
-    fn with(tick: Nanos, vcpus: usize) -> Result<Tick, BpfError> {
-        let least = tick.scaled(MISSED, 1);
-        // A vCPU that runs looks once a tick at least.
-        let (look, blur) = (tick.scaled(1, 4), tick);
-        let given = EdgeParams { least, look, vcpus, steal_from_rq: 0, blur };
-        let mut edges = load("tick", OBJECT, given)?;
-        edges.programs.attach()?;
-        Ok(Tick(Arc::new(edges)))
-    }
+fn with(tick: Nanos, vcpus: usize) -> Result<Arc<Edges>, BpfError> {
+    let least = tick.scaled(MISSED, 1);
+    // A vCPU that runs looks once a tick at least.
+    let (look, blur) = (tick.scaled(1, 4), tick);
+    let given = EdgeParams { least, look, vcpus, steal_from_rq: 0, blur };
+    let mut edges = load((NAME, "tick"), OBJECT, given)?;
+    edges.programs.attach()?;
+    Ok(Arc::new(edges))
 }
 
 /// From tick to tick, where each busy vCPU has them and programs can see them.
@@ -67,24 +59,6 @@ fn resolution(clock: libc::clockid_t) -> Nanos {
     Nanos::from_secs(of.tv_sec as u64) + Nanos::new(of.tv_nsec as u64)
 }
 
-impl Preemption for Tick {
-    fn name(&self) -> &'static str {
-        Tick::NAME
-    }
-
-    fn exact(&self) -> bool {
-        true
-    }
-
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
-        Some(self.0.clone())
-    }
-
-    fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
-        watch(&self.0, vcpu)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +75,7 @@ mod tests {
     #[test]
     fn the_programs_load_for_any_number_of_vcpus() {
         for vcpus in [1, 2, 4, 17, VCPUS_MAX] {
-            match Tick::with(Nanos::from_millis(4), vcpus) {
+            match with(Nanos::from_millis(4), vcpus) {
                 Ok(_) => {}
                 Err(BpfError::Forbidden(why)) => return seekway_testing::skip(why),
                 Err(e) => panic!("{vcpus} vCPUs: {e}"),

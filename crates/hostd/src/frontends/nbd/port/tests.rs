@@ -4,6 +4,7 @@ use super::*;
 use crate::frontends::nbd::Export;
 use crate::frontends::nbd::buffers::DiskMemory;
 use crate::frontends::nbd::request::HEADER_LEN;
+use crate::frontends::nbd::tests::LIMITS;
 use crate::frontends::nbd::wire::{
     CMD_BLOCK_STATUS, CMD_READ, CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC,
 };
@@ -14,16 +15,6 @@ use seekway_policy::units::Instant;
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-
-const LIMITS: Limits = Limits {
-    capacity_bytes: 1 << 30,
-    logical_block_bytes: 512,
-    physical_block_bytes: 4096,
-    align_bytes: 512,
-    memory_align_bytes: 512,
-    read_only: false,
-    rotational: false,
-};
 
 /// What a connection asked of its reactor.
 #[derive(Default)]

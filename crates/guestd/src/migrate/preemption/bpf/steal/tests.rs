@@ -3,17 +3,17 @@
 
 use super::*;
 use crate::migrate::clock;
-use crate::migrate::preemption::Seen;
 use crate::migrate::preemption::thread::settle;
+use crate::migrate::preemption::{Preemption, Seen};
 use seekway_policy::units::Instant;
-use seekway_policy::vcpu::{Sign, VCPUS_MAX};
+use seekway_policy::vcpu::{Sign, VCPUS_MAX, VcpuId};
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 /// The programs, or `None` with the reason printed where this machine has not got what
 /// they need.
-fn possible() -> Option<Steal> {
-    match Steal::open() {
+fn possible() -> Option<Arc<Edges>> {
+    match open() {
         Ok(steal) => Some(steal),
         Err(reason @ (BpfError::Forbidden(_) | BpfError::Absent(_) | BpfError::NoTypes(_))) => {
             seekway_testing::skip(reason);
@@ -24,7 +24,7 @@ fn possible() -> Option<Steal> {
 }
 
 /// What the monitor of a vCPU tells until then.
-fn watch(steal: &Steal, vcpu: VcpuId, until: Instant) -> JoinHandle<Vec<Seen>> {
+fn watch(steal: &Arc<Edges>, vcpu: VcpuId, until: Instant) -> JoinHandle<Vec<Seen>> {
     let mut monitor = steal.monitor(vcpu).unwrap();
     thread::spawn(move || {
         settle(vcpu).unwrap();
@@ -124,17 +124,17 @@ fn who_was_away_did_not_run_meanwhile() {
 #[test]
 fn a_monitor_tells_what_no_other_has_told() {
     let Some(steal) = possible() else { return };
-    let vcpu = &steal.0.vcpus.records()[0];
+    let vcpu = &steal.vcpus.records()[0];
     // As the programs count an absence.
     let before = vcpu.edges.fetch_add(2, Ordering::AcqRel);
     let edges = before + 2;
-    steal.0.told[0].store(before, Ordering::Release);
+    steal.told[0].store(before, Ordering::Release);
     let first_two = |seen: &[Seen]| -> Vec<Sign> {
         seen.iter().filter(|seen| seen.vcpu == VcpuId::new(0)).take(2).map(|s| s.sign).collect()
     };
     let (mut once, mut again) = (Vec::new(), Vec::new());
-    steal.0.news(&mut once);
-    steal.0.news(&mut again);
+    steal.news(&mut once);
+    steal.news(&mut again);
     let told = first_two(&once);
     assert!(told.len() == 2 || edges & 1 == 1, "{once:?}");
     assert!(again.is_empty() || vcpu.edges.load(Ordering::Acquire) != edges, "{again:?}");
@@ -148,7 +148,7 @@ fn the_programs_load_for_any_number_of_vcpus() {
         return;
     }
     for vcpus in [1, 2, 3, 4, 8, 16, 17, 64, VCPUS_MAX] {
-        if let Err(e) = Steal::with(vcpus) {
+        if let Err(e) = with(vcpus) {
             panic!("{vcpus} vCPUs: {e}");
         }
     }
@@ -157,7 +157,7 @@ fn the_programs_load_for_any_number_of_vcpus() {
 /// The processor and the kernel say the same, unless the kernel was told to do without.
 #[test]
 fn where_the_programs_are_told_the_processor_says_so() {
-    match Steal::with(1) {
+    match with(1) {
         Ok(_) => assert!(kvm_tells()),
         Err(e) => seekway_testing::skip(e),
     }

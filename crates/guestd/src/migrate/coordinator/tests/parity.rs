@@ -8,13 +8,12 @@
 //!
 //! `SEEKWAY_SEED=n` tries one seed; a failure prints the seed.
 
-use super::*;
+use crate::migrate::coordinator::*;
 use crate::migrate::records::{Changed, Records};
 use crate::state::StateFile;
 use crate::system::fake::Fake;
 use crate::tagger::Selection as Chosen;
 use seekway_device::profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::schedulers;
 use seekway_policy::units::Sectors;
 use seekway_policy::vcpu::{self, Sign};
@@ -165,17 +164,7 @@ fn simulated(policy: &str, detector: Detector, seed: u64) -> Vec<Call> {
     let device = profile::load("samsung-970-pro").unwrap().build();
     let source: Box<dyn Source + '_> = Box::new(&mut machine);
     let layout = Layout::place(source.vms(), device.profile().capacity, &Placement::Spread);
-    let setup = Setup {
-        scheduler: schedulers::build("noop").unwrap(),
-        device,
-        config: Config::default(),
-        layout: layout.unwrap(),
-        weights: Vec::new(),
-        limits: Vec::new(),
-        groups: Vec::new(),
-        journal: None,
-        host: None,
-    };
+    let setup = Setup::new(schedulers::build("noop").unwrap(), device, layout.unwrap());
     let limits = Limits { until: Some(Instant::ZERO + RUN), ..Limits::default() };
     run(vec![source], setup, limits, &mut |_, _| true).unwrap();
     drop(machine);

@@ -8,8 +8,8 @@
 //! there are 32 of 1 MiB. kyber has the same targets; bfq has the VMs in groups and does
 //! not raise weights.
 
-use super::read::{DeviceFile, devices};
-use super::{Medium, SCENES};
+use crate::experiments::arena::read::{DeviceFile, devices};
+use crate::experiments::arena::{Medium, SCENES};
 use crate::experiments::testing::run;
 use crate::experiments::{Cell, Scenario};
 use crate::metrics::RunResult;

@@ -7,14 +7,14 @@
 #[cfg(feature = "bpf")]
 mod bpf;
 
-use super::clock;
-use super::loads::Loads;
-use super::loads::proc::Proc;
-use super::loads::tests::{OnDisk, Stop};
-use super::preemption::heartbeat::Heartbeat;
-use super::preemption::stat::Steal;
-use super::preemption::thread::{pin, settle};
-use super::preemption::{Monitor, Preemption};
+use crate::migrate::clock;
+use crate::migrate::loads::Loads;
+use crate::migrate::loads::proc::Proc;
+use crate::migrate::loads::tests::{OnDisk, Stop};
+use crate::migrate::preemption::heartbeat::Heartbeat;
+use crate::migrate::preemption::stat::Steal;
+use crate::migrate::preemption::thread::{pin, settle};
+use crate::migrate::preemption::{Monitor, Preemption};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::VcpuId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -2,13 +2,12 @@
 //! reactor runs here on a ring that only knows the mailbox's eventfd, by its edges as io_uring's
 //! multishot poll does, so that Miri can play it (`make miri`).
 
-use super::io::Io;
-use super::message::{Handle, Message};
-use super::ring::{Backend, Cqe, Source};
-use super::{Reactor, Setup};
+use crate::reactor::Reactor;
+use crate::reactor::io::Io;
+use crate::reactor::message::{Handle, Message};
+use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_policy::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -67,21 +66,8 @@ fn no_message_is_left_when_the_reactor_goes_to_sleep() {
     let (handle, mailbox) = Handle::new().expect("an eventfd");
     let own = handle.clone();
     let reactor = std::thread::spawn(move || {
-        let setup = Setup {
-            name: "test".into(),
-            policy: "noop".into(),
-            depth: None,
-            coalesce: Sectors::new(8),
-            hard_limit: Nanos::from_secs(1),
-            cache: None,
-            throttle: None,
-            profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
-            poll: None,
-            journal: None,
-            groups: Vec::new(),
-        };
         let ring = Edges { epoll: Epoll::new().expect("epoll"), has_mail: false };
-        Reactor::new(setup, mailbox, own, Box::new(ring)).expect("a reactor").run();
+        Reactor::new(super::setup("test"), mailbox, own, Box::new(ring)).expect("a reactor").run();
     });
     let (sent, answered) = channel();
     for _ in 0..SENDERS {

@@ -6,7 +6,7 @@ use crate::migrate::bpf::Cost;
 use crate::migrate::clock;
 use crate::migrate::loads::bpf::Bpf;
 use crate::migrate::preemption::Preemption;
-use crate::migrate::preemption::bpf::Steal;
+use crate::migrate::preemption::bpf::steal;
 use crate::migrate::preemption::thread::settle;
 use libbpf_rs::libbpf_sys;
 use seekway_policy::units::{Instant, Nanos};
@@ -38,7 +38,7 @@ fn costs_of_bpf_programs() {
     for readers in [0, 1, 10] {
         with_readers(readers, || {
             let _counting = count();
-            let (mut loads, steal) = (Bpf::open(-1).unwrap(), Steal::open());
+            let (mut loads, steal) = (Bpf::open(-1).unwrap(), steal::open());
             let begin = clock::now();
             print_windows(&format!("{readers} readers"), "bpf", &mut loads);
             let over = clock::now().since(begin);
@@ -54,7 +54,7 @@ fn costs_of_bpf_programs() {
 #[test]
 #[ignore = "prints figures"]
 fn costs_of_a_monitor_by_steal() {
-    let steal = match Steal::open() {
+    let steal = match steal::open() {
         Ok(steal) => steal,
         Err(e) => return seekway_testing::skip(e),
     };

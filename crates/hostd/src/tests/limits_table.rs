@@ -2,7 +2,7 @@
 
 /// The row of the table that begins with `what` says `limit`.
 pub fn says(what: &str, limit: &str) {
-    let page = include_str!("../../../SECURITY.md");
+    let page = include_str!("../../../../SECURITY.md");
     let start = format!("| {what} | {limit} ");
     assert!(page.lines().any(|line| line.starts_with(&start)), "SECURITY.md: no row {start:?}");
 }

@@ -7,6 +7,7 @@ use super::{CACHE_BYTES, Daemon, TURNS_MAX, World, pass, turn};
 use crate::death;
 use crate::frontends::vhost_user::account::shortage;
 use crate::reactor::message::{self, Handle, Message};
+use crate::reactor::tests::setup;
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
 use seekway_policy::scheduler::DeviceProfile;
@@ -40,7 +41,6 @@ impl World {
         let throttle = plan.throttle.then(|| Throttle::parse("intel-320:k=1"));
         let throttle = throttle.transpose().map_err(|e| e.to_string())?;
         let setup = Setup {
-            name: "swarm".into(),
             policy: plan.policy.into(),
             depth: plan.depth,
             coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
@@ -55,9 +55,7 @@ impl World {
             }),
             throttle,
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), random.once_in(2)),
-            poll: None,
-            journal: None,
-            groups: Vec::new(),
+            ..setup("swarm")
         };
         let (handle, mailbox) = Handle::new().map_err(|e| e.to_string())?;
         let ring = Box::new(Ring(self.kernel.clone()));

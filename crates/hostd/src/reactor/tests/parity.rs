@@ -7,20 +7,20 @@
 
 mod load;
 
-use super::core::Core;
-use super::io::{Io, Kind};
-use super::message::{Disk, Handle};
-use super::ring::{Backend, Cqe, Source as Whose};
-use super::{CacheSetup, Reactor, Setup};
 use crate::images::fault::Fault;
 use crate::images::{Image, OpenOptions};
 use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::reactor::core::Core;
+use crate::reactor::io::{Io, Kind};
+use crate::reactor::message::{Disk, Handle};
+use crate::reactor::ring::{Backend, Cqe, Source as Whose};
+use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
 use io_uring::squeue;
 use load::Load;
 use seekway_device::{DeviceModel, profile};
 use seekway_policy::cache;
-use seekway_policy::dispatcher::{COALESCE_DEFAULT, Config};
+use seekway_policy::dispatcher::Config;
 use seekway_policy::ioprio;
 use seekway_policy::request::{Extent, Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -45,7 +45,7 @@ const HARD_LIMIT: Nanos = Nanos::from_millis(400);
 const BAD: (u64, u64) = (0, 20_000);
 
 /// What the reactor has done, beside its journal.
-pub(super) enum Event {
+pub(in crate::reactor) enum Event {
     /// An action of the stack, and the port's token of the job that it is for.
     Acted(Action, u64),
     /// A command is done.
@@ -53,7 +53,7 @@ pub(super) enum Event {
 }
 
 impl Core {
-    pub(super) fn log_action(&mut self, action: Action) {
+    pub(in crate::reactor) fn log_action(&mut self, action: Action) {
         let token = match action {
             Action::LookedUp { token, .. } => token,
             Action::Copy(copy) => copy.token,
@@ -247,10 +247,7 @@ impl Rig {
         let (handle, mailbox) = Handle::new().unwrap();
         let world = Arc::new(Mutex::new(World::default()));
         let setup = Setup {
-            name: "parity".into(),
             policy: case.policy.into(),
-            depth: None,
-            coalesce: COALESCE_DEFAULT,
             hard_limit: HARD_LIMIT,
             cache: case.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
@@ -262,9 +259,8 @@ impl Rig {
             }),
             throttle: Some(Throttle::parse(&format!("{}:k=1", case.device)).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1), false),
-            poll: None,
             journal: Some(File::create(dir.join("journal")).unwrap()),
-            groups: Vec::new(),
+            ..super::setup("parity")
         };
         let ring = Box::new(Model(Arc::clone(&world)));
         let mut reactor = Reactor::new(setup, mailbox, handle, ring).unwrap();

@@ -1,18 +1,17 @@
 //! Ports and other threads that always have more leave the others their turn.
 
-use super::admin::MESSAGES_MAX;
-use super::io::Io;
-use super::message::{Disk, Handle, Message};
-use super::ring::{Backend, Cqe, Source};
 use super::swarm::kernel::{Faults, Kernel, Ring};
 use super::swarm::random::Random;
-use super::{Reactor, Setup};
 use crate::frontends::nbd::{Connection, Export, Session, wire};
 use crate::images::{Image, OpenOptions};
 use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
+use crate::reactor::Reactor;
+use crate::reactor::admin::MESSAGES_MAX;
+use crate::reactor::io::Io;
+use crate::reactor::message::{Disk, Handle, Message};
+use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_policy::units::Instant;
 use std::any::Any;
 use std::cell::RefCell;
 use std::fs::File;
@@ -82,22 +81,9 @@ fn reactor() -> Reactor {
     reactor_on(Box::new(Still))
 }
 
-pub(super) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
+pub(in crate::reactor) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
     let (handle, mailbox) = Handle::new().unwrap();
-    let setup = Setup {
-        name: "test".into(),
-        policy: "noop".into(),
-        depth: None,
-        coalesce: Sectors::new(1024),
-        hard_limit: Nanos::from_secs(30),
-        cache: None,
-        throttle: None,
-        profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
-        poll: None,
-        journal: None,
-        groups: Vec::new(),
-    };
-    Reactor::new(setup, mailbox, handle, ring).unwrap()
+    Reactor::new(super::setup("test"), mailbox, handle, ring).unwrap()
 }
 
 fn attach(reactor: &mut Reactor, dir: &Path, name: &str) -> DiskId {

@@ -1,0 +1,3 @@
+//! What the agent costs, measured.
+
+mod costs;

@@ -1,0 +1,29 @@
+//! The real reactor on rings that tests play: in a simulated host (`swarm`), beside the simulator
+//! (`parity`), and with messages and completions in each order (`mailbox`, `taking`).
+
+mod mailbox;
+pub(super) mod parity;
+mod swarm;
+pub(super) mod taking;
+
+use super::Setup;
+use seekway_policy::dispatcher::COALESCE_DEFAULT;
+use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::units::{Nanos, Sectors};
+
+/// A reactor under noop, without a cache.
+pub(crate) fn setup(name: &str) -> Setup {
+    Setup {
+        name: name.into(),
+        policy: "noop".into(),
+        depth: None,
+        coalesce: COALESCE_DEFAULT,
+        hard_limit: Nanos::from_secs(30),
+        cache: None,
+        throttle: None,
+        profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
+        poll: None,
+        journal: None,
+        groups: Vec::new(),
+    }
+}
