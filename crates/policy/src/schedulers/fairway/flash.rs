@@ -214,16 +214,15 @@ impl Flash {
         self.shares.set_work(now, vm, work);
     }
 
-    /// Another class of requests may go.
-    fn place_all(&mut self, now: Instant) {
+    /// Another class of requests may go. `is_clean`: only reads went until now.
+    fn place_all(&mut self, now: Instant, is_clean: bool) {
         self.asked = 0;
         for vm in 0..self.vms.len() {
             self.place(now, vm);
             let goes = self.vm(vm).filter(|known| known.head(&self.queued).is_some());
             self.asked += goes.map_or(0, |known| known.outstanding);
         }
-        let is_over = self.price.withheld().is_none();
-        self.governor.settle(now, is_over);
+        self.governor.settle(now, is_clean);
     }
 
     /// The VM whose next request continues the last command.
@@ -305,13 +304,16 @@ impl Flash {
     /// all that is queued is withheld.
     fn try_price(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
         if self.governor.is_steady() && self.price.is_due(now) {
-            self.price.begin(now, self.has_promises_to_keep());
-            self.place_all(now);
+            let not_now = self.has_promises_to_keep();
+            self.price.begin(now, not_now);
+            if !not_now {
+                self.place_all(now, false);
+            }
         }
         let Some(until) = self.price.until() else { return Decision::Idle };
         if now >= until || device.commands == 0 && self.shares.first(now).is_none() {
             self.price.give_up();
-            self.place_all(now);
+            self.place_all(now, false);
             return Decision::Idle;
         }
         Decision::Wait { until: Some(until), why: PRICE }
@@ -393,7 +395,7 @@ impl Scheduler for Flash {
         self.note_light(now, vm);
         if self.price.withheld().is_some() && self.shares.is_promised(vm) {
             self.price.give_up();
-            self.place_all(now);
+            self.place_all(now, false);
         }
         self.place(now, vm);
     }
@@ -427,11 +429,11 @@ impl Scheduler for Flash {
         }
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
-        if self.price.withheld().is_some() {
+        if let Some(withheld) = self.price.withheld() {
             let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
                 || 2 * self.in_flight.all >= self.asked;
             if self.price.completed(now, request.op, cost, is_busy) {
-                self.place_all(now);
+                self.place_all(now, withheld == Class::Writes);
             }
         } else if self.waits {
             self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
