@@ -61,7 +61,7 @@ struct Vm {
     queue: Queue,
     /// Its requests of this class may not go now.
     withheld: Option<Class>,
-    /// InFlight of its requests that are queued or in flight.
+    /// Cost of its requests that are queued or in flight.
     outstanding: u64,
     in_flight: u32,
     /// Since when it has been active, without a pause of [`PAUSE`].
@@ -112,7 +112,7 @@ pub struct Flash {
     light: [(usize, Instant); 2],
     governor: Governor,
     price: Price,
-    /// What the VMs have outstanding whose requests went on when a trial of the price began.
+    /// When the trial of the price began: what those VMs had outstanding whose requests may go.
     asked: u64,
     /// Requests wait for the bound.
     waits: bool,
@@ -294,7 +294,7 @@ impl Flash {
         decision
     }
 
-    /// Has a VM work that was promised something? A trial would keep it from it.
+    /// Has a VM with a promise work? In a trial others' commands fill the device.
     fn has_promises_to_keep(&self) -> bool {
         let is_busy = |vm: usize| self.vm(vm).is_some_and(|known| known.outstanding > 0);
         (0..self.vms.len()).any(|vm| is_busy(vm) && self.shares.is_promised(vm))
@@ -304,9 +304,10 @@ impl Flash {
     /// all that is queued is withheld.
     fn try_price(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
         if self.governor.is_steady() && self.price.is_due(now) {
-            let not_now = self.has_promises_to_keep();
-            self.price.begin(now, not_now);
-            if !not_now {
+            if self.has_promises_to_keep() {
+                self.price.postpone(now);
+            } else {
+                self.price.begin(now);
                 self.place_all(now, false);
             }
         }

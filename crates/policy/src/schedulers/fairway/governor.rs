@@ -25,8 +25,8 @@ use crate::units::{Instant, Nanos, Sectors};
 /// An epoch has at least so many commands and takes at least so long.
 const EPOCH_COMMANDS: u32 = 64;
 const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
-/// A device that did only reads or only writes does both as before after so long: a drive that
-/// collects garbage is fast until its buffer is full of writes again.
+/// So long after a trial of the price a device works on reads and writes as it did before it. A
+/// drive that collects garbage is fast until its buffer is full of writes again.
 const SETTLES: Nanos = Nanos::from_millis(5);
 /// From one probe to the next.
 const PROBE_EVERY: Nanos = Nanos::from_millis(250);

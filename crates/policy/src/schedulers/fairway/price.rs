@@ -66,7 +66,7 @@ struct Part {
     idle: u32,
 }
 
-/// What a command shows that is done.
+/// What a trial knows after a command.
 enum Shows {
     /// Not yet anything.
     Little,
@@ -171,10 +171,15 @@ impl Price {
         !self.is_set && is_mixed && has_waited && self.trial.is_none()
     }
 
-    /// Begin a pair of trials, or `not_now`: wait for the next time.
-    pub fn begin(&mut self, now: Instant, not_now: bool) {
+    /// Begin a pair of trials.
+    pub fn begin(&mut self, now: Instant) {
+        self.postpone(now);
+        self.trial = Some(Trial::new(Class::Writes, now));
+    }
+
+    /// The next pair is due as if one began now.
+    pub fn postpone(&mut self, now: Instant) {
         self.tried = Some(now);
-        self.trial = (!not_now).then(|| Trial::new(Class::Writes, now));
     }
 
     /// When the trial that is under way is given up.
@@ -235,7 +240,7 @@ mod tests {
         let mut now = from;
         mix(price);
         assert!(price.is_due(now));
-        price.begin(now, false);
+        price.begin(now);
         while let Some(withheld) = price.withheld() {
             let (op, took) = match withheld {
                 Class::Writes => (Op::Read, read),
@@ -282,7 +287,7 @@ mod tests {
         let mut price = Price::new(0.0);
         let (mut now, mut reads) = (Instant::ZERO, 0);
         mix(&mut price);
-        price.begin(now, false);
+        price.begin(now);
         while let Some(withheld) = price.withheld() {
             let (op, took) = match (withheld, reads) {
                 (Class::Reads, _) => (Op::Write, 130_000),
@@ -302,7 +307,7 @@ mod tests {
     fn a_trial_does_not_last() {
         let mut price = Price::new(0.0);
         mix(&mut price);
-        price.begin(Instant::ZERO, false);
+        price.begin(Instant::ZERO);
         assert_eq!(price.until(), Some(Instant::ZERO + MOST));
         price.give_up();
         assert_eq!(price.withheld(), None);
