@@ -61,28 +61,28 @@ reproducible: ## `make release` in two folders gives the same bytes: two release
 	@scripts/install-deps packages
 	@scripts/reproducible
 
-# Its first table needs the simulator alone, which is built in a third of the time.
+# Its first table needs the simulator alone, and nothing in it needs Parquet.
+DEMO_FEATURES = --no-default-features --features seekway/daemon
 demo: install-deps ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
 	@mkdir -p $(OUT)
 	$(CARGO) build --release --package seekway --no-default-features
 	@$(SEEKWAY) --no-default-features -- $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true
 	@echo
-	$(CARGO) build --release --package seekway
+	$(CARGO) build --release --package seekway --package seekway-lab $(DEMO_FEATURES)
 	@echo "The same on three real QEMU guests (a minute and a half):"
 	@scripts/install-deps guests
-	@$(CARGO) build --quiet --release --package seekway-lab
-	@$(SEEKWAY) -- experiment run pregather-read --live --report $(OUT)/demo-live.html
+	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run pregather-read --live --report $(OUT)/demo-live.html
 	@echo
 	@echo "Everything at once in four real QEMU guests, a short round on a 7200 rpm disk (it needs root):"
 	@scripts/install-deps bpf
 	@$(CARGO) build --quiet --release --package seekway-guestd $(BPF)
-	@$(SEEKWAY) -- experiment run together --live --quick --scenes '7200 rpm' --report $(OUT)/demo-together-live.html \
+	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run together --live --quick --scenes '7200 rpm' --report $(OUT)/demo-together-live.html \
 		|| [ $$? = 1 ] || echo "Left out, for the reason above."
 	@echo
 	@echo "Everything at once: eight VMs on four processors and a 7200 rpm disk, simulated with all"
 	@echo "parts on and off, beside a private disk for each (status 1: not all that is asked is met):"
-	@$(SEEKWAY) -- experiment run together --scenes '7200 rpm*' --seeds 1 --report $(OUT)/demo-together.html || [ $$? = 1 ]
+	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run together --scenes '7200 rpm*' --seeds 1 --report $(OUT)/demo-together.html || [ $$? = 1 ]
 	@echo
 	@echo "With figures, to open in a browser:"
 	@echo "$(abspath $(OUT))/demo.html"
@@ -132,6 +132,7 @@ lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and 
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings
+	$(CARGO) clippy --package seekway --package seekway-lab $(DEMO_FEATURES) --locked -- -D warnings
 	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met

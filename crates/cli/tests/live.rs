@@ -31,7 +31,8 @@ fn alone(folder: &Folder) -> Command {
 /// A `seekway-lab` that prints its arguments.
 fn fake_lab(at: &Path) {
     std::fs::create_dir_all(at.parent().expect("a folder")).expect("made");
-    let script = "#!/bin/sh\necho started >&2\nprintf '%s\\n' \"$@\"\nexit 7\n";
+    let script =
+        "#!/bin/sh\necho \"started by $SEEKWAY_COMMAND\" >&2\nprintf '%s\\n' \"$@\"\nexit 7\n";
     std::fs::write(at, script).expect("written");
     std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o755)).expect("made executable");
 }
@@ -56,7 +57,9 @@ fn the_lab_gets_the_arguments_and_gives_output_and_status() {
         let expected = [&expected[..], &["--policy=sstf", "--quick", "--kvm"]].concat();
         let expected = [&expected[..], &["--report", "a b.html"]].concat();
         assert_eq!(ran.out.lines().collect::<Vec<_>>(), expected, "{place}");
-        assert_eq!((ran.code, &*ran.err), (Some(7), "started\n"), "{place}");
+        let command = "seekway experiment run pregather-read --live --quick --kvm --policy sstf \
+                       --seed 3 --format json --report 'a b.html'";
+        assert_eq!((ran.code, ran.err), (Some(7), format!("started by {command}\n")), "{place}");
     }
 }
 

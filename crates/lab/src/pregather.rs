@@ -1,7 +1,7 @@
 //! pregather-read: three guests in which sysbench reads.
 
 use crate::args::LabArgs;
-use crate::show::{Page, bars, finish, series, with_steps};
+use crate::show::{Page, bars, finish, host_full, series, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result};
 use seekway_cli::Verdict;
@@ -119,13 +119,21 @@ fn page(pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
         ),
         _ => String::new(),
     };
+    let warnings = pairs.iter().filter_map(|pair| {
+        let why = host_full(pair.live.host_busy)?;
+        Some(Block::Warning(format!(
+            "{}: {why}. What real guests get is bound by their emulation there, not by the disk.",
+            pair.live.policy
+        )))
+    });
+    let [totals, vms] = [totals, vms].map(|table| Block::Table(table.clone()));
     let section = Section {
         heading: "Real guests and the simulator".into(),
         intro:
             "Three guests read through their page caches: vm1 two sequential sets of files, vm2 \
                 one sequential and one random, vm3 two random (figure 5 of the Pregather paper)."
                 .into(),
-        blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
+        blocks: warnings.chain([totals, each_bar(pairs), vms]).collect(),
     };
     Page { subtitle, ..Page::new("Seekway: pregather-read on real guests", vec![section]) }
 }

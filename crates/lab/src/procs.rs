@@ -2,7 +2,9 @@
 //! prefetchers.
 
 use crate::args::LabArgs;
-use crate::show::{Page, bars, finish, series, with_steps};
+use crate::show::{
+    HOST_FULL, LATE_MAX, Page, bars, finish, host_full, series, too_late, with_steps,
+};
 use crate::simulate::simulate;
 use anyhow::{Context, Result};
 use seekway_cli::{Verdict, programs};
@@ -48,10 +50,6 @@ const VIO: usize = 4;
 const OURS: usize = 5;
 /// What is asked of these, as in the simulator.
 const FLOOR: f64 = 0.98;
-/// A row is void when more of its commands are late: the drive was not the one named.
-const LATE_MAX: f64 = 0.01;
-/// Or when the host had no processor left: who takes less of it wins.
-const HOST_FULL: f64 = 0.95;
 
 /// Runs vio-procs; `NotAccepted` if a row misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
@@ -171,12 +169,7 @@ impl Ran {
     /// Why the row says nothing of what it is about, if so.
     fn void(&self) -> Option<String> {
         let late = self.late_commands as f64 / self.commands.max(1) as f64;
-        if late > LATE_MAX {
-            let percent = 100.0 * late;
-            return Some(format!("{percent:.0} % of the commands later than the emulated drive"));
-        }
-        let full = self.host_busy > HOST_FULL;
-        full.then(|| format!("host CPU {:.0} % busy", 100.0 * self.host_busy))
+        too_late(late).or_else(|| host_full(self.host_busy))
     }
 
     fn way(&self) -> String {

@@ -34,6 +34,23 @@ pub fn with_steps<T, E>(
     made
 }
 
+/// A measurement is void when more of its commands are late: the device was not the one named.
+pub const LATE_MAX: f64 = 0.01;
+/// Or when the host had no processor left.
+pub const HOST_FULL: f64 = 0.95;
+
+/// Why a measurement is void for commands of which this share came later than the emulated
+/// device's, if it is.
+pub fn too_late(share: f64) -> Option<String> {
+    let percent = 100.0 * share;
+    (share > LATE_MAX).then(|| format!("{percent:.1} % of the commands later than the device"))
+}
+
+/// Why it is void on a host of whose processors' time this share was used, if it is.
+pub fn host_full(busy: f64) -> Option<String> {
+    (busy > HOST_FULL).then(|| format!("host CPU {:.0} % busy", 100.0 * busy))
+}
+
 /// Writes the page, if one is wanted, and prints the tables or `json`.
 pub fn finish<T: Serialize>(args: &LabArgs, page: Page, tables: &[Table], json: &T) -> Result<()> {
     let Page { title, subtitle, sections } = page;

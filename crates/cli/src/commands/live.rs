@@ -3,7 +3,7 @@
 //! root, and what boots guests (downloads, ptrace, tracefs) stays out of it.
 
 use crate::args::ExperimentArgs;
-use crate::{Verdict, programs};
+use crate::{Verdict, output, programs};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -69,6 +69,7 @@ pub fn start(args: &ExperimentArgs, names: &[&str]) -> Result<Verdict> {
     let lab = programs::find(LAB, LAB).context("--live")?;
     let mut command = Command::new(&lab);
     command.arg(name).arg("--daemon").arg(programs::this()?);
+    command.env(output::COMMAND, output::command_line());
     command.arg(format!("--seed={}", args.seed));
     let format = args.out.format.to_possible_value().expect("no format is hidden");
     command.arg(format!("--format={}", format.get_name()));

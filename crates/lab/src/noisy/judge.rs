@@ -1,5 +1,6 @@
 //! What the rounds of a scene come to, server by server, and which of them say nothing.
 
+use crate::show::{host_full, too_late};
 use crate::spread::Spread;
 use seekway_live::experiment::{
     NOISY_BASE as BASE, NoisyFigures, NoisyRound, NoisyServer, NoisyWindow, VmSample,
@@ -7,12 +8,7 @@ use seekway_live::experiment::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A measurement is void when more of its commands are late: the device was not the one
-/// named.
-pub const LATE_MAX: f64 = 0.01;
-/// Or when the host had no processor left.
-pub const HOST_FULL: f64 = 0.95;
-/// Or when the quiet VM alone changed by more from the round's beginning to its end.
+/// A measurement is void when the quiet VM alone changed by more from the round's beginning to its end.
 pub const DRIFT_MAX: f64 = 0.2;
 /// Emulated: the quiet VM's IOPS are to be the simulator's, up to this share.
 pub const WITHIN: f64 = 0.1;
@@ -183,12 +179,9 @@ fn void(round: &NoisyRound, at: usize, base: usize) -> Option<String> {
             Ok(window) => window,
             Err(error) => return failed(whose, error),
         };
-        if late(window).is_some_and(|late| late > LATE_MAX) {
-            let percent = 100.0 * late(window).unwrap_or_default();
-            return Some(format!("{whose}{percent:.0} % of the commands later than the device"));
-        }
-        if window.host_busy > HOST_FULL {
-            return Some(format!("{whose}host CPU {:.0} % busy", 100.0 * window.host_busy));
+        let why = late(window).and_then(too_late).or_else(|| host_full(window.host_busy));
+        if let Some(why) = why {
+            return Some(format!("{whose}{why}"));
         }
     }
     None

@@ -1,7 +1,7 @@
 //! The rows as a table and as a page.
 
-use super::judge::{DRIFT_MAX, HOST_FULL, LATE_MAX, Ran, Simulated, WITHIN};
-use crate::show::{Page, bars, series};
+use super::judge::{DRIFT_MAX, Ran, Simulated, WITHIN};
+use crate::show::{HOST_FULL, LATE_MAX, Page, bars, series};
 use seekway_live::experiment::NoisyOptions;
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;

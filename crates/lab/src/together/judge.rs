@@ -1,6 +1,7 @@
 //! What the rounds of windows come to, which of them say nothing, and whether the rest is
 //! enough.
 
+use crate::show::too_late;
 use crate::spread::Spread;
 use seekway_live::experiment::{
     HostShares, TogetherFigures, TogetherGuest, TogetherLoad, TogetherOptions, TogetherRound,
@@ -14,10 +15,7 @@ pub(super) const PROGRESS: f64 = 0.95;
 pub(super) const COMPUTE: f64 = 0.10;
 /// How often a process that does I/O is moved for each slice of a vCPU of its guest, at most.
 pub(super) const MOVES: f64 = 1.1;
-/// A round is void when more of the commands of one of its windows are late: the device was
-/// not the one named.
-pub(super) const LATE: f64 = 0.01;
-/// Or when others on this machine had more of the processors. Compute tasks keep these busy
+/// A round is void when others on this machine had more of the processors. Compute tasks keep these busy
 /// in every window, so that being busy tells nothing.
 pub(super) const OTHERS: f64 = 0.05;
 /// A guest's row is void when each process of its application is busier than this part of
@@ -365,13 +363,11 @@ fn late(window: &TogetherWindow) -> f64 {
 /// Why a round says nothing, if so.
 fn void(round: &TogetherRound) -> Option<String> {
     let of = |(side, window): (&str, &TogetherWindow)| {
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        if late(window) > LATE {
-            let late = percent(late(window));
-            return Some(format!("{side}: {late} of the commands later than the device"));
+        if let Some(why) = too_late(late(window)) {
+            return Some(format!("{side}: {why}"));
         }
         let others = window.host.others();
-        (others > OTHERS).then(|| format!("{side}: others had {} of the CPU", percent(others)))
+        (others > OTHERS).then(|| format!("{side}: others had {:.1} % of the CPU", 100.0 * others))
     };
     let together = [("off", &round.off), ("on", &round.on)].into_iter();
     let alone = round.alone.iter().map(|window| ("alone", window));

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::judge::{self, Ran, SceneRan};
-use crate::show::{Page, badge, bars, series};
+use crate::show::{LATE_MAX, Page, badge, bars, series};
 use crate::spread::Spread;
 use seekway_live::experiment::TogetherSide;
 use seekway_report::html::{Block, Section};
@@ -91,7 +91,7 @@ fn notes(ran: &SceneRan) -> Vec<String> {
         judge::PROGRESS,
         100.0 * judge::COMPUTE,
         judge::MOVES,
-        100.0 * judge::LATE,
+        100.0 * LATE_MAX,
         100.0 * judge::OTHERS,
         100.0 * judge::PROCESS,
         ran.void_rounds,

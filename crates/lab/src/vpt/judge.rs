@@ -2,6 +2,7 @@
 //! predict.
 
 use super::{LITERAL, POLICIES, Target};
+use crate::show::LATE_MAX;
 use crate::spread::Spread;
 use seekway_live::experiment::SceneFigures;
 use seekway_sim::RunResult;
@@ -10,8 +11,6 @@ use serde::Serialize;
 
 /// Of the model's mean service, the throttle and the daemon add at most this.
 pub(super) const ADDED: f64 = 0.05;
-/// A row is void when more of a window's commands are late: the drive was not the one named.
-pub(super) const LATE: f64 = 0.01;
 
 /// Sectors of 512 bytes a millisecond in one MiB a second.
 const SECTORS_MS: f64 = 2.048;
@@ -113,7 +112,7 @@ impl Ran {
             host_busy: largest(|w| w.host_busy),
             verdict: match added {
                 None => "measured",
-                Some(_) if late > LATE => "void",
+                Some(_) if late > LATE_MAX => "void",
                 Some(added) if added.median <= ADDED => "met",
                 Some(_) => "missed",
             },

@@ -1,8 +1,8 @@
 //! Tables and the page.
 
-use super::judge::{ADDED, LATE, MEASURES, Prediction, Ran};
+use super::judge::{ADDED, MEASURES, Prediction, Ran};
 use super::{NAME, POLICIES, TARGETS};
-use crate::show::{Page, badge, bars, series};
+use crate::show::{LATE_MAX, Page, badge, bars, series};
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
 use seekway_report::table::Table;
@@ -31,7 +31,7 @@ pub(super) fn figures(ran: &[Ran], window: Duration) -> Table {
              no throttle: what the guest, virtio and the daemon take by themselves.",
             window.as_secs(),
             100.0 * ADDED,
-            100.0 * LATE
+            100.0 * LATE_MAX
         ))
         .done()
 }
