@@ -7,13 +7,14 @@ mod daemon;
 #[path = "common/process.rs"]
 mod process;
 
-use common::{Folder, json};
+use common::{Folder, command, json};
 use daemon::{PATIENCE, Served, image};
 use process::wait_until;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 
 /// A field of each thread of a process, by the thread's name.
 fn threads(process: u32, field: &str) -> Vec<(String, String)> {
@@ -231,6 +232,55 @@ fn what_a_vmm_sends_is_received_by_a_process_of_its_own() {
     assert_eq!(unsafe { libc::kill(gate as i32, libc::SIGCONT) }, 0);
     wait_until("the process ends with the daemon", || !is_there(gate));
     assert_eq!(again.end(), Some(0));
+}
+
+/// The process of a daemon's that forks those that receive for VMMs.
+fn keeper(daemon: u32) -> u32 {
+    let children = format!("/proc/{daemon}/task/{daemon}/children");
+    let children = std::fs::read_to_string(children).expect("it runs");
+    children.split_whitespace().next().expect("a child").parse().expect("a number")
+}
+
+/// Whatever they do, and however many tasks there are: the daemon itself receives nothing of VMMs.
+#[test]
+fn a_vmm_waits_while_no_process_can_be_forked_for_it() {
+    let folder = Folder::new();
+    let nobody = 65_534;
+    // SAFETY: takes no arguments.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut start = command(&["serve", "--disk", &format!("web={}", image(&folder, "web.img"))]);
+    start.args(["--listen", &folder.arg("run")]);
+    if is_root {
+        // No limit of processes is one of root's.
+        start.uid(nobody);
+        for path in ["", "web.img"] {
+            std::os::unix::fs::chown(folder.path(path), Some(nobody), None).expect("root may");
+        }
+    }
+    let served = Served::run(start, folder.arg("run/control.sock"));
+    let keeper = keeper(served.child.id());
+    let limit = |most: Option<u64>| {
+        // SAFETY: plain structs, which the calls read and fill.
+        unsafe {
+            let mut limit = std::mem::zeroed::<libc::rlimit>();
+            let (pid, of) = (keeper as i32, libc::RLIMIT_NPROC);
+            assert_eq!(libc::prlimit(pid, of, std::ptr::null(), &mut limit), 0);
+            limit.rlim_cur = most.unwrap_or(limit.rlim_max);
+            assert_eq!(libc::prlimit(pid, of, &limit, std::ptr::null_mut()), 0);
+        }
+    };
+    limit(Some(0));
+    let vmm = UnixStream::connect(folder.path("run/web.vhost")).expect("it listens");
+    let sleeps =
+        || threads(keeper, "voluntary_ctxt_switches")[0].1.parse::<u64>().expect("it runs");
+    let before = sleeps();
+    wait_until("it has tried again", || sleeps() > before + 2);
+    limit(None);
+    let mut features = [0; 20];
+    let gate = sender(&vmm, &mut features);
+    assert_eq!(features[..4], 1u32.to_ne_bytes(), "the answer to GET_FEATURES");
+    assert_ne!(gate, served.child.id());
+    assert_eq!(served.end(), Some(0));
 }
 
 /// Its process tells of the end of a connection a moment after it.

@@ -122,7 +122,11 @@ fn enter_front_end() {
 
 /// A connection was closed because the system has no more of something.
 fn closed(name: &str, wanted: &str, error: &io::Error) {
-    say(&format!("{name}: a connection was closed for want of {wanted}: {}", told(error)));
+    say(&want(name, wanted, error));
+}
+
+fn want(name: &str, wanted: &str, error: &io::Error) -> String {
+    format!("{name}: a connection was closed for want of {wanted}: {}", told(error))
 }
 
 /// A client of the control socket, of metrics or of the web page.
@@ -155,7 +159,10 @@ pub(super) fn vhost(
     let passed = vhost_user::pass(stream).and_then(|(s, gate)| Ok((s.try_clone()?, s, gate)));
     let (own, stream, gate) = match passed {
         Ok(passed) => passed,
-        Err(e) => return closed(&disk.what(), "a descriptor", &e),
+        Err(e) => {
+            let name = disk.what();
+            return disk.config_changed.say(|| want(&name, "a descriptor or a process", &e));
+        }
     };
     let own = Stream::Unix(own);
     let place = disk.places.vmm(&disk.what(), &host.connections, own);
