@@ -27,7 +27,7 @@ pub struct ConfigListeners {
     left: Condvar,
     /// What calls of the guest take.
     pub(super) toll: Toll,
-    lines: LineLimit,
+    pub(crate) lines: LineLimit,
 }
 
 #[derive(Default)]
