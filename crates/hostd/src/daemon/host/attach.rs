@@ -175,6 +175,7 @@ impl Host {
         let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
         let disk = Box::new(Disk {
             name: name.clone(),
+            map: image.map(),
             image,
             weight: asked.weight,
             limits: asked.limits.clone(),
