@@ -7,13 +7,15 @@ mod daemon;
 #[path = "common/process.rs"]
 mod process;
 
-use common::{Folder, json};
+use common::{Folder, command, json};
 use daemon::{PATIENCE, Served, image};
 use process::wait_until;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A field of each thread of a process, by the thread's name.
 fn threads(process: u32, field: &str) -> Vec<(String, String)> {
@@ -231,6 +233,57 @@ fn what_a_vmm_sends_is_received_by_a_process_of_its_own() {
     assert_eq!(unsafe { libc::kill(gate as i32, libc::SIGCONT) }, 0);
     wait_until("the process ends with the daemon", || !is_there(gate));
     assert_eq!(again.end(), Some(0));
+}
+
+/// The process of a daemon's that forks those that receive for VMMs.
+fn keeper(daemon: u32) -> u32 {
+    let children = format!("/proc/{daemon}/task/{daemon}/children");
+    let children = std::fs::read_to_string(children).expect("it runs");
+    children.split_whitespace().next().expect("a child").parse().expect("a number")
+}
+
+/// Whatever they do, and however many tasks there are: the daemon itself receives nothing of VMMs.
+#[test]
+fn a_vmm_waits_while_no_process_can_be_forked_for_it() {
+    let folder = Folder::new();
+    let nobody = 65_534;
+    // SAFETY: takes no arguments.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut start = command(&["serve", "--disk", &format!("web={}", image(&folder, "web.img"))]);
+    start.args(["--listen", &folder.arg("run")]);
+    if is_root {
+        // No limit of processes is one of root's.
+        start.uid(nobody);
+        for path in ["", "web.img"] {
+            std::os::unix::fs::chown(folder.path(path), Some(nobody), None).expect("root may");
+        }
+    }
+    let served = Served::run(start, folder.arg("run/control.sock"));
+    let keeper = keeper(served.child.id());
+    // Another's limits are out of reach even of some roots: by a program of its own user.
+    let limits = std::fs::read_to_string(format!("/proc/{keeper}/limits")).expect("it runs");
+    let most = limits.lines().find_map(|line| line.strip_prefix("Max processes"));
+    let most = most.and_then(|line| line.split_whitespace().nth(1)).expect("a limit").to_string();
+    let limit = |processes: &str| {
+        let mut prlimit = Command::new("prlimit");
+        prlimit.args(["--pid", &keeper.to_string(), &format!("--nproc={processes}:")]);
+        if is_root {
+            prlimit.uid(nobody);
+        }
+        assert!(prlimit.status().expect("util-linux is there").success());
+    };
+    limit("0");
+    let vmm = UnixStream::connect(folder.path("run/web.vhost")).expect("it listens");
+    let sleeps =
+        || threads(keeper, "voluntary_ctxt_switches")[0].1.parse::<u64>().expect("it runs");
+    let before = sleeps();
+    wait_until("it has tried again", || sleeps() > before + 2);
+    limit(&most);
+    let mut features = [0; 20];
+    let gate = sender(&vmm, &mut features);
+    assert_eq!(features[..4], 1u32.to_ne_bytes(), "the answer to GET_FEATURES");
+    assert_ne!(gate, served.child.id());
+    assert_eq!(served.end(), Some(0));
 }
 
 /// Its process tells of the end of a connection a moment after it.

@@ -54,6 +54,12 @@ impl LineLimit {
         }
     }
 
+    /// Lines of the minute, those included that were left out.
+    #[cfg(test)]
+    pub fn of_minute(&self) -> u32 {
+        self.minute.lock().unwrap_or_else(PoisonError::into_inner).map_or(0, |(_, lines)| lines)
+    }
+
     /// May a line be said now? How many were not, if so.
     fn next(&self, now: Instant) -> Option<u32> {
         let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);

@@ -210,6 +210,15 @@ impl Running {
         let mut disks = devices.flat_map(|d| d["disks"].as_array().unwrap());
         disks.find(|d| d["name"] == disk).unwrap().clone()
     }
+
+    /// Wait until so many requests of a disk wait for its limits.
+    fn wait_limited(&self, disk: &str, count: u32) {
+        let until = Instant::now() + common::PATIENCE;
+        while self.status(disk)["limited"] != count {
+            assert!(Instant::now() < until, "{}", self.status(disk));
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Running {
@@ -236,11 +245,7 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
     for connection in &mut both {
         connection.send(&read(2));
     }
-    let until = Instant::now() + common::PATIENCE;
-    while daemon.status("web")["limited"] != 2 {
-        assert!(Instant::now() < until, "{}", daemon.status("web"));
-        std::thread::yield_now();
-    }
+    daemon.wait_limited("web", 2);
     assert_eq!(daemon.status("web")["limits"], "bandwidth=1");
     assert_eq!(daemon.status("web")["ops"]["read"]["requests"], 1);
     daemon.limit("web", "iops=100000").unwrap();
@@ -254,6 +259,20 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
     assert_eq!(now.to_string(), "iops=100000");
     let metrics = daemon.ask(&Request::Metrics {}).unwrap()["text"].to_string();
     assert!(metrics.contains("seekway_disk_limited_requests{"), "{metrics}");
+}
+
+/// Its clients are hung up on before its reactor lets go of it, and each waits for what it has asked.
+#[test]
+fn clients_whose_requests_wait_for_hours_do_not_keep_their_disk() {
+    let daemon = Running::start(&["t:bandwidth=1"]);
+    for limits in ["bandwidth=1", "group=t"] {
+        let disk = daemon.disk(daemon.folder.path(), "web", &format!(",{limits}"));
+        daemon.host.attach(&disk).unwrap();
+        let mut client = client::Client::open(&daemon.folder.path().join("web.nbd"));
+        (0..3).for_each(|cookie| client.send(&request(READ, cookie, 0, LEN as u32)));
+        daemon.wait_limited("web", 2);
+        daemon.host.detach("web").unwrap();
+    }
 }
 
 #[test]

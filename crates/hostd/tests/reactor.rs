@@ -11,8 +11,8 @@ use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message, OpKind, Status};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
-use seekway_policy::stack::OUTSTANDING_DEFAULT;
-use seekway_policy::units::Lba;
+use seekway_policy::stack::{Map, OUTSTANDING_DEFAULT};
+use seekway_policy::units::{Lba, Sectors};
 use std::any::Any;
 use std::fs::{self, File};
 use std::num::NonZeroU32;
@@ -438,5 +438,22 @@ fn what_is_counted_is_shared_with_who_asks_until_it_changes() {
     assert!(Arc::ptr_eq(&reads(&first), &reads(&second)), "nothing is copied to be looked at");
     client.do_one(Ask::read(0, 4096));
     assert_eq!((reads(&first).len(), reads(&rig.status()).len()), (1, 2));
+    rig.stop();
+}
+
+/// The answer takes long for an image in many pieces, and other guests would wait meanwhile.
+#[test]
+fn who_attaches_a_disk_says_where_it_lies() {
+    let dir = dir();
+    let rig = Rig::start(RigSetup::default());
+    let image = Image::open(&image(&dir, "a.img", MIB), &OpenOptions::writing()).unwrap();
+    // In the 40th of 64 parts of the rig's device, where no file system has put it.
+    let map = Some(Map::linear(Lba::new(40 << 26), Sectors::from_bytes(MIB)));
+    let disk = Disk { map, ..Disk::new("a", image) };
+    let id = rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap();
+    let client = rig.open(id);
+    assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
+    assert_eq!(rig.status().regions[40], 1);
+    client.close();
     rig.stop();
 }

@@ -122,7 +122,11 @@ fn enter_front_end() {
 
 /// A connection was closed because the system has no more of something.
 fn closed(name: &str, wanted: &str, error: &io::Error) {
-    say(&format!("{name}: a connection was closed for want of {wanted}: {}", told(error)));
+    say(&want(name, wanted, error));
+}
+
+fn want(name: &str, wanted: &str, error: &io::Error) -> String {
+    format!("{name}: a connection was closed for want of {wanted}: {}", told(error))
 }
 
 /// A client of the control socket, of metrics or of the web page.
@@ -155,7 +159,10 @@ pub(super) fn vhost(
     let passed = vhost_user::pass(stream).and_then(|(s, gate)| Ok((s.try_clone()?, s, gate)));
     let (own, stream, gate) = match passed {
         Ok(passed) => passed,
-        Err(e) => return closed(&disk.what(), "a descriptor", &e),
+        Err(e) => {
+            let name = disk.what();
+            return disk.config_changed.say(|| want(&name, "a descriptor or a process", &e));
+        }
     };
     let own = Stream::Unix(own);
     let place = disk.places.vmm(&disk.what(), &host.connections, own);
@@ -213,13 +220,13 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     spawn("nbd", move || {
         enter_front_end();
         let served = match stream {
-            Stream::Unix(stream) => nbd::serve(stream, door, tls, required),
-            Stream::Tcp(stream) => nbd::serve(stream, door, tls, required),
+            Stream::Unix(stream) => nbd::serve(stream, door.clone(), tls, required),
+            Stream::Tcp(stream) => nbd::serve(stream, door.clone(), tls, required),
         };
         match served {
             // One that came only to look, as those do who ask whether we live.
             Err(ServeError::Io(e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
-            Err(e) => say(&e.to_string()),
+            Err(e) => door.say(|| e.to_string()),
             Ok(()) => {}
         }
     });
@@ -239,6 +246,14 @@ struct Door {
 }
 
 impl Door {
+    /// Say something that clients can have said as often as they like.
+    fn say(&self, text: impl FnOnce() -> String) {
+        match &self.only {
+            Some(disk) => disk.places.say(text),
+            None => self.host.negotiating.say(text),
+        }
+    }
+
     /// May the client know of this disk? By a unix socket it may: who may connect there is the
     /// matter of its owner and mode.
     fn may_see(&self, disk: &ServedDisk) -> bool {
@@ -268,7 +283,7 @@ impl Exports for Door {
         let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
         let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
         let used = Used::begin(&disk, User::Client);
-        let used = used.map_err(|e| say(&format!("{}: {e}", disk.what()))).ok()?;
+        let used = used.map_err(|e| self.say(|| format!("{}: {e}", disk.what()))).ok()?;
         let limits = disk.limits_source();
         Some(Export {
             name: disk.config.name.clone(),
@@ -292,5 +307,34 @@ impl Exports for Door {
 
     fn negotiated(&self) {
         lock(&self.negotiating).take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DiskConfig;
+    use crate::daemon::{Daemon, StartOptions};
+    use std::fs::File;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn lines_about_clients_are_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { listen: Some(folder.path().into()), ..Config::default() };
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+        let path = folder.path().join("web.img");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        daemon.host().attach(&DiskConfig::new("web", path)).unwrap();
+        let disk = daemon.host().disk("web").unwrap();
+        for lines in 1..=3 {
+            let (mut client, ours) = UnixStream::pair().unwrap();
+            nbd(daemon.host(), Some(disk.clone()), Stream::Unix(ours));
+            client.write_all(&[0xff; 4]).unwrap(); // flags that nobody offered
+            client.read_to_end(&mut Vec::new()).unwrap();
+            assert_eq!(disk.places.lines_of_minute(), lines);
+        }
+        drop(disk);
+        daemon.host().end().unwrap();
     }
 }

@@ -4,7 +4,6 @@
 use super::served::ServedDisk;
 use super::slots::lock;
 use crate::images::{self, Begun, HandOver, ImageUse, User};
-use crate::log::say;
 use crate::reactor::Message;
 use std::sync::Arc;
 use std::thread;
@@ -66,7 +65,7 @@ impl ServedDisk {
         if before != capacity_bytes {
             self.config_changed.notify();
         }
-        say(&format!("{}: its image is this daemon's now", self.what()));
+        self.config_changed.say(|| format!("{}: its image is this daemon's now", self.what()));
         Ok(())
     }
 
@@ -95,16 +94,15 @@ impl ImageUse for ServedDisk {
             return;
         }
         let file = lock(&self.file);
-        let what = self.what();
-        match lock(&self.users).end(file.as_ref(), hands_over) {
-            Ok(HandOver::Kept) => {}
-            Ok(HandOver::Done) => say(&format!("{what}: its image is free for another daemon")),
-            Ok(HandOver::Used(count)) => say(&format!(
-                "{what}: its image is not handed over yet: {count} clients of NBD or snapshots \
-                 use it"
-            )),
-            Err(e) => say(&format!("{what}: its image is not handed over: {e}")),
-        }
+        let told = match lock(&self.users).end(file.as_ref(), hands_over) {
+            Ok(HandOver::Kept) => return,
+            Ok(HandOver::Done) => "free for another daemon".into(),
+            Ok(HandOver::Used(count)) => {
+                format!("not handed over yet: {count} clients of NBD or snapshots use it")
+            }
+            Err(e) => format!("not handed over: {e}"),
+        };
+        self.config_changed.say(|| format!("{}: its image is {told}", self.what()));
     }
 }
 
@@ -188,6 +186,21 @@ mod tests {
         there.begin().unwrap();
         let told = there.warnings.all();
         assert!(told.len() == 1 && told[0].contains("every flush fails"), "{told:?}");
+        [old, new].into_iter().for_each(|host| host.end().unwrap());
+    }
+
+    /// A VMM stops and starts its queues as often as it likes.
+    #[test]
+    fn lines_about_hand_overs_are_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = pair(folder.path());
+        let here = old.disk("web").unwrap();
+        for _ in 0..2 {
+            here.begin().unwrap();
+            here.end(true);
+        }
+        // The first time it was here already.
+        assert_eq!(here.config_changed.lines.of_minute(), 3);
         [old, new].into_iter().for_each(|host| host.end().unwrap());
     }
 

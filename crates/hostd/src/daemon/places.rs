@@ -71,6 +71,17 @@ impl DiskPlaces {
         self.negotiating.take(what, Some(stream))
     }
 
+    /// Say something that clients of NBD can have said as often as they like.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        self.negotiating.say(text);
+    }
+
+    /// What was said of them in this minute.
+    #[cfg(test)]
+    pub fn lines_of_minute(&self) -> u32 {
+        self.negotiating.lines.of_minute()
+    }
+
     /// A place for the process that receives for a VMM. Who detaches the disk does not wait for it.
     pub fn gate(&self, what: &str) -> Option<ConnectionSlot> {
         self.gates.take(what, None)

@@ -1,7 +1,7 @@
 //! Slots of connections: how many there may be at once, and how to hang up on all of them.
 
 use super::sockets::Stream;
-use crate::log::say;
+use crate::log::LineLimit;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,6 +11,7 @@ pub struct ConnectionSlots {
     max: usize,
     taken: Mutex<SlotTable>,
     freed: Condvar,
+    pub(super) lines: LineLimit,
 }
 
 #[derive(Default)]
@@ -58,7 +59,8 @@ pub struct ConnectionSlot {
 impl ConnectionSlots {
     /// Slots for `max` connections.
     pub fn new(max: usize) -> Arc<ConnectionSlots> {
-        Arc::new(ConnectionSlots { max, taken: Mutex::default(), freed: Condvar::new() })
+        let (taken, freed, lines) = (Mutex::default(), Condvar::new(), LineLimit::default());
+        Arc::new(ConnectionSlots { max, taken, freed, lines })
     }
 
     /// Take a slot for a connection to `what`; `None` when all are taken, which is logged once
@@ -71,12 +73,17 @@ impl ConnectionSlots {
         let slot = self.try_take(stream);
         let mut taken = lock(&self.taken);
         if slot.is_none() && !taken.closed && !std::mem::replace(&mut taken.logged_full, true) {
-            say(&format!("{what}: {} connections, no more are accepted", self.max));
+            self.say(|| format!("{what}: {} connections, no more are accepted", self.max));
         }
         slot
     }
 
-    /// The same without a word to the log.
+    /// Say something that those who connect can have said as often as they like.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        self.lines.say(text);
+    }
+
+    /// The same as [`ConnectionSlots::take`], without a word to the log.
     pub fn try_take(self: &Arc<ConnectionSlots>, stream: Option<Stream>) -> Option<ConnectionSlot> {
         let mut taken = lock(&self.taken);
         if taken.closed || taken.taken.len() >= self.max {

@@ -58,13 +58,15 @@ enum Holder {
 pub struct Users {
     count: usize,
     holder: Holder,
+    /// Another daemon had the image, and its guest has not come here yet.
+    awaits_guest: bool,
 }
 
 /// What came of an attempt to use an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     /// It is used from now on; `anew` when the lock was not held before, and the image may be
-    /// another than it was.
+    /// another than it was. Said to its guest too where a client came first.
     Here { anew: bool },
     /// Another program has the lock.
     Locked,
@@ -86,7 +88,8 @@ pub enum HandOver {
 impl Users {
     /// Nobody uses it yet; `is_held`: this daemon has its lock.
     pub fn new(is_held: bool) -> Users {
-        Users { count: 0, holder: if is_held { Holder::Here } else { Holder::Expected } }
+        let holder = if is_held { Holder::Here } else { Holder::Expected };
+        Users { count: 0, holder, awaits_guest: false }
     }
 
     pub fn is_held(&self) -> bool {
@@ -112,6 +115,9 @@ impl Users {
         };
         self.holder = Holder::Here;
         self.count += 1;
+        self.awaits_guest |= anew;
+        let anew = anew || user == User::Guest && self.awaits_guest;
+        self.awaits_guest &= user != User::Guest;
         Ok(Begun::Here { anew })
     }
 
@@ -188,6 +194,8 @@ mod tests {
         }
         assert_eq!(there.begin(&new, Snapshot).unwrap(), Begun::Elsewhere);
         assert_eq!(there.begin(&new, Client).unwrap(), ANEW, "its guest comes");
+        assert_eq!(there.begin(&new, Client).unwrap(), HERE);
+        assert_eq!(there.begin(&new, Guest).unwrap(), ANEW, "it has run elsewhere");
         assert_eq!(there.begin(&new, Guest).unwrap(), HERE);
     }
 

@@ -129,6 +129,7 @@ impl Core {
             weight,
             limits: limits_per_s,
             lba,
+            map,
             fault,
             cached,
             bandwidth_bytes_per_s,
@@ -141,7 +142,7 @@ impl Core {
         let number = number.ok_or(format!("{name}: this device has {FILES_MAX} disks already"))?;
         let limits = *image.limits();
         // An emulated device knows nothing of where the file system put the image.
-        let mapped = if self.throttle.is_some() || lba.is_some() { None } else { image.map() };
+        let mapped = map.filter(|_| self.throttle.is_none() && lba.is_none());
         let ours = self.throttle.is_some() || lba.is_some() || image.device_capacity().is_none();
         let (map, placed, unmapped) = match mapped {
             Some(map) => (map, None, false),
@@ -265,13 +266,17 @@ impl Core {
             self.disks.check_place(&room, &name, start.get(), capacity_bytes, Some(id))?;
         }
         let disk = self.disks.get_mut(id).expect("looked at above");
+        let is_other_size = disk.limits.capacity_bytes != capacity_bytes;
         disk.limits = *disk.image.limits();
         let (vm, size) = (VmId::new(id.0), Sectors::from_bytes(capacity_bytes));
         let map = match placed {
             Some(start) => Map::linear(start, Sectors::new(capacity_bytes / 512)),
             None => {
-                (disk.map_stale, disk.map_due) = (true, self.now);
-                self.stale = true;
+                (disk.map_stale, self.stale) = (true, true);
+                if is_other_size {
+                    // Otherwise in its time: a VMM may hand its image over as often as it likes.
+                    disk.map_due = self.now;
+                }
                 self.stack.map(vm).clone()
             }
         };

@@ -86,6 +86,9 @@ pub struct Disk {
     /// Where it begins on an emulated device, or on one whose file system does
     /// not say; `None` for behind all others.
     pub lba: Option<Lba>,
+    /// Where the file system says that the image lies: asked by whoever attaches it, because that
+    /// takes long for an image in many pieces.
+    pub map: Option<Map>,
     /// Failures to inject, for tests.
     pub fault: Option<Fault>,
     /// Its reads go through the device's cache, if there is one.
@@ -99,6 +102,7 @@ impl Disk {
     pub fn new(name: impl Into<String>, image: Image) -> Disk {
         Disk {
             name: name.into(),
+            map: image.map(),
             image,
             weight: NonZeroU32::MIN,
             limits: DiskLimits::default(),

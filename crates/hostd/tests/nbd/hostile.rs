@@ -3,8 +3,12 @@
 use crate::client::{Client, READ, WRITE, request};
 use crate::common::pattern;
 use crate::server::{Server, Setup};
+use seekway_hostd::frontends::nbd::{Export, Exports, serve};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 /// The server still serves.
 fn unharmed(server: &Server) {
@@ -103,4 +107,45 @@ fn a_client_that_stalls_stalls_nobody_else() {
     unharmed(&server);
     drop((stalled, half));
     server.wait_idle();
+}
+
+/// Tells which thread drops it.
+struct Held(Sender<Option<String>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.send(thread::current().name().map(str::to_string));
+    }
+}
+
+/// An export for one client.
+struct Once(Mutex<Option<Export>>);
+
+impl Exports for Once {
+    fn find(&self, _name: &str) -> Option<Export> {
+        self.0.lock().unwrap().take()
+    }
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What goes with a connection may take as long as a file system likes: no reactor waits for it.
+#[test]
+fn a_connection_is_taken_down_by_its_own_thread() {
+    let server = Server::one(Setup::default());
+    let (told, dropped_by) = channel();
+    let (export, held) = (server.disks[0].clone(), Held(told));
+    let limits = export.limits.clone();
+    let limits = Arc::new(move || {
+        let _held = &held;
+        limits()
+    });
+    let exports = Arc::new(Once(Mutex::new(Some(Export { limits, ..export }))));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let session = thread::Builder::new().name("session".into());
+    let session = session.spawn(move || serve(theirs, exports, None, false)).unwrap();
+    drop(Client::negotiate(ours).unwrap());
+    session.join().unwrap().unwrap();
+    assert_eq!(dropped_by.recv().unwrap().as_deref(), Some("session"));
 }

@@ -13,6 +13,7 @@ use crate::images::fault::Fault;
 use crate::images::{Image, ImageError, OpenOptions, Users};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
+use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::Lba;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
@@ -174,6 +175,7 @@ impl Host {
         let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
         let disk = Box::new(Disk {
             name: name.clone(),
+            map: image.map(),
             image,
             weight: asked.weight,
             limits: asked.limits.clone(),
@@ -307,6 +309,9 @@ impl Host {
             registry.disks.remove(name);
             registry.listeners.retain(|_, served| !served.service.is_of(disk));
         }
+        // Clients leave when what they have asked for is done, which a limit could keep for hours.
+        let lift = |reply| Message::SetLimits(disk.id, DiskLimits::default(), reply);
+        drop(disk.device.request(lift));
         // Its number may be another disk's afterwards: nobody may be left who
         // could open a port by it.
         disk.places.close();

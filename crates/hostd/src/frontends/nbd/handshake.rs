@@ -3,15 +3,16 @@
 //! so that nothing sent in the clear is taken for something sent under TLS.
 
 use super::options::{self, Negotiation, Security, Session, Step};
-use super::port::Connection;
+use super::port::{Connection, Remains};
 use super::socket::{NEGOTIATION_TIME, ServeError, Socket, Timed};
 use super::{Exports, certificate, proxy};
-use crate::reactor::{Handle, Message};
+use crate::reactor::{self, Message};
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// How the negotiation over one channel ended.
@@ -22,8 +23,8 @@ enum Ended {
 }
 
 /// Serve one client: negotiate, at most ten seconds, then hand the connection
-/// to the reactor of the export that it chose. Blocks; returns when the
-/// reactor has taken over, and when the session is over if this thread stands between the two: under
+/// to the reactor of the export that it chose. Blocks; returns when the session is over: this thread
+/// takes down what the reactor had of it. It also stands between the two under
 /// TLS, and where a client of a unix socket may send descriptors. Fails when
 /// the client breaks the protocol, is too slow, or TLS fails: for the log, the
 /// connection is closed already.
@@ -58,11 +59,16 @@ pub fn serve(
             socket.set_timeouts(None, None)?;
             exports.negotiated();
             if takes_no_descriptors {
-                return open_port(socket.into(), &session);
+                let closed = open_port(socket.into(), *session)?;
+                reactor::wait(&closed);
+                return Ok(());
             }
             let (inner, outer) = UnixStream::pair()?;
-            open_port(inner.into(), &session)?;
-            Ok(proxy::relay(&socket, &outer)?)
+            let closed = open_port(inner.into(), *session)?;
+            let relayed = proxy::relay(&socket, &outer);
+            drop(outer);
+            reactor::wait(&closed);
+            Ok(relayed?)
         }
         (Ended::StartTls, Some(config)) => {
             negotiation.secured();
@@ -78,8 +84,11 @@ pub fn serve(
                 socket.set_timeouts(None, None)?;
                 exports.negotiated();
                 let (inner, outer) = UnixStream::pair()?;
-                open_port(inner.into(), &session)?;
-                return proxy::run(&socket, tls, &outer);
+                let closed = open_port(inner.into(), *session)?;
+                let served = proxy::run(&socket, tls, &outer);
+                drop((outer, socket));
+                reactor::wait(&closed);
+                return served;
             }
             Ok(())
         }
@@ -99,13 +108,11 @@ fn shake_hands(tls: &mut ServerConnection, timed: &mut Timed<'_>) -> Result<bool
     Ok(true)
 }
 
-fn open_port(socket: OwnedFd, session: &Session) -> Result<(), ServeError> {
-    let handle: &Handle = &session.export.handle;
-    let connection = Box::new(Connection::new(socket, session));
-    match handle.ask(|reply| Message::OpenPort(connection, reply)) {
-        Some(_) => Ok(()),
-        None => Err(ServeError::Gone(session.export.name.clone())),
-    }
+/// Hand the connection to the reactor. Returns where its remains come when it has closed.
+fn open_port(socket: OwnedFd, session: Session) -> Result<Receiver<Remains>, ServeError> {
+    let (connection, closed) = Connection::new(socket, &session).taken_down();
+    let opened = session.export.handle.ask(|reply| Message::OpenPort(Box::new(connection), reply));
+    opened.map(|_| closed).ok_or(ServeError::Gone(session.export.name))
 }
 
 /// Read options and reply to them until the negotiation ends.

@@ -32,6 +32,7 @@ use slots::{Data, Slots};
 use std::any::Any;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Instant;
 use timer::Timer;
 
@@ -125,6 +126,16 @@ pub struct Connection {
     stalls: u32,
     /// A request waits for memory that other clients of the disk have.
     starved: bool,
+    /// Takes down what is left of it.
+    taken_down_by: Option<SyncSender<Remains>>,
+}
+
+/// What is left of a connection that has closed, but for its socket. Taking it down takes time:
+/// memory is unmapped, and the export's owner may ask the file system.
+pub struct Remains {
+    _held: Arc<dyn Fn() -> Limits + Send + Sync>,
+    _pool: Pool,
+    _slots: Slots,
 }
 
 impl Connection {
@@ -161,7 +172,15 @@ impl Connection {
             moves: true,
             stalls: 0,
             starved: false,
+            taken_down_by: None,
         }
+    }
+
+    /// The same, and where its remains come when it has closed.
+    pub fn taken_down(mut self) -> (Connection, Receiver<Remains>) {
+        let (closed, taken) = mpsc::sync_channel(1);
+        self.taken_down_by = Some(closed);
+        (self, taken)
     }
 
     fn fd(&self) -> types::Fd {
@@ -458,6 +477,10 @@ impl Port for Connection {
     }
 
     fn closed(self: Box<Self>) {
-        // The socket closes with its descriptor; the buffers go with the pool.
+        // The socket closes here, and with it the session of a thread that stands between.
+        let Connection { _held, pool, slots, taken_down_by, .. } = *self;
+        if let Some(thread) = taken_down_by {
+            let _ = thread.send(Remains { _held, _pool: pool, _slots: slots });
+        }
     }
 }

@@ -24,10 +24,15 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// A message from a gate, and from nobody else: why it hands on no more. Its payload is text.
 pub(super) const REFUSED: u32 = u32::MAX;
+
+/// How long the keeper waits before it tries again to fork a process.
+const FORK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where the keeper takes connections.
 static KEEPER: OnceLock<UnixStream> = OnceLock::new();
@@ -46,6 +51,8 @@ pub fn start() -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         0 => keep(theirs),
         _ => {
+            // Who accepts connections waits for nobody.
+            ours.set_nonblocking(true)?;
             let _ = KEEPER.set(ours); // started once
             Ok(())
         }
@@ -65,7 +72,7 @@ impl Gate {
 /// Have a VMM's connection received by a gate. Returns what the daemon talks to.
 ///
 /// # Errors
-/// When there are no descriptors left.
+/// When there are no descriptors left, or too many connections wait for a process.
 pub fn pass(vmm: UnixStream) -> io::Result<(UnixStream, Option<Gate>)> {
     if let Some(keeper) = KEEPER.get() {
         let (ours, theirs) = UnixStream::pair()?;
@@ -73,7 +80,11 @@ pub fn pass(vmm: UnixStream) -> io::Result<(UnixStream, Option<Gate>)> {
         let fds = [vmm.as_raw_fd(), theirs.as_raw_fd(), token.as_raw_fd()];
         match keeper.send_with_fds(&[&[0u8][..]], &fds) {
             Ok(_) => return Ok((ours, Some(Gate(ended)))),
-            Err(e) => say(&format!("the process that receives for VMMs has ended ({e})")),
+            Err(e) if matches!(e.errno(), libc::EPIPE | libc::ECONNRESET) => {
+                say(&format!("the process that receives for VMMs has ended ({e})"));
+            }
+            // It has much to do: that is no reason to receive without it.
+            Err(e) => return Err(io::Error::from_raw_os_error(e.errno())),
         }
     }
     descriptors::take_on(vmm.as_fd());
@@ -124,8 +135,12 @@ fn keep(daemon: UnixStream) -> ! {
         if is_interrupted {
             continue;
         }
-        if seen <= 0 || !let_in(&daemon) {
+        if seen <= 0 {
             end();
+        }
+        // There may be too many processes for a while, and VMMs can see to that.
+        if !let_in(&daemon) {
+            thread::sleep(FORK_PAUSE);
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct ConfigListeners {
     left: Condvar,
     /// What calls of the guest take.
     pub(super) toll: Toll,
-    lines: LineLimit,
+    pub(crate) lines: LineLimit,
 }
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl ConfigListeners {
     }
 
     /// Say something that a VMM or its guest can have said as often as they like.
-    pub(super) fn say(&self, text: impl FnOnce() -> String) {
+    pub(crate) fn say(&self, text: impl FnOnce() -> String) {
         self.lines.say(text);
     }
 

@@ -37,6 +37,7 @@ pub fn run(vmm: UnixStream, daemon: UnixStream) -> ! {
 }
 
 fn serve(vmm: &UnixStream, daemon: &UnixStream) -> io::Result<()> {
+    hold_little(daemon)?;
     let (channels, opened) = mpsc::channel();
     let (own_vmm, own_daemon) = (vmm.try_clone()?, daemon.try_clone()?);
     let builder = || thread::Builder::new().stack_size(STACK_BYTES);
@@ -53,6 +54,20 @@ fn serve(vmm: &UnixStream, daemon: &UnixStream) -> io::Result<()> {
         message.send(vmm)?;
     }
     Ok(())
+}
+
+/// Let only a few messages wait in the socket to the daemon. Their descriptors count for the daemon's
+/// user, whose processes send none any more when there are too many (RLIMIT_NOFILE): a VMM whose
+/// messages wait would keep others from theirs.
+fn hold_little(daemon: &UnixStream) -> io::Result<()> {
+    // The kernel makes it the least that there is.
+    let (least, len) = (1i32, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option reads an int, which is valid.
+    let done = unsafe {
+        let (fd, least) = (daemon.as_raw_fd(), (&raw const least).cast());
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, least, len)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Hand on what the VMM says until it hangs up, or sends what must not reach the daemon.

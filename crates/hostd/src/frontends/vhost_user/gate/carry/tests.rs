@@ -104,3 +104,21 @@ fn the_daemon_gets_no_socket_of_a_vmms() {
     heard.read_to_end(&mut told).unwrap();
     assert_eq!(told, change);
 }
+
+/// All of them count for the daemon's user until it takes them.
+#[test]
+fn few_descriptors_wait_for_the_daemon() {
+    let (vmm, outside) = UnixStream::pair().unwrap();
+    let (inside, daemon) = UnixStream::pair().unwrap();
+    hold_little(&inside).unwrap();
+    // It ends where it would wait.
+    inside.set_nonblocking(true).unwrap();
+    let event = EventFd::new(0).unwrap();
+    vmm.set_nonblocking(true).unwrap();
+    let kick = message(SET_VRING_KICK, &[0; 8]);
+    while vmm.send_with_fds(&[&kick[..]], &[event.as_raw_fd(); 32]).is_ok() {}
+    hand_to_daemon(&outside, &inside, &mpsc::channel().0);
+    drop(inside);
+    let waiting = std::iter::from_fn(|| Message::receive(&daemon).unwrap()).count();
+    assert!((1..16).contains(&waiting), "{waiting} messages");
+}
