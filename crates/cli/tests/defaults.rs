@@ -6,29 +6,14 @@ mod common;
 mod daemon;
 
 use common::{Folder, Ran, command, root, seekway};
-use daemon::{PATIENCE, Served, image};
+use daemon::{PATIENCE, Served, as_user, image};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
-
-/// An ordinary user, for a test that root runs.
-const NOBODY: u32 = 65534;
-
-/// Let `command` run as an ordinary user whose folder this is.
-fn as_user(mut command: Command, folder: &Folder) -> Command {
-    // SAFETY: no preconditions.
-    if unsafe { libc::geteuid() } == 0 {
-        std::os::unix::fs::chown(folder.path("."), Some(NOBODY), Some(NOBODY)).expect("root may");
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command.env("XDG_RUNTIME_DIR", folder.path("."));
-    command
-}
 
 #[test]
 fn a_disk_is_all_that_it_needs() {

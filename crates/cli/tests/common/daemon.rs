@@ -4,11 +4,26 @@
 use super::common::{Folder, Ran, command, json, seekway};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Nothing here takes that long, unless it fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An ordinary user, for a test that root runs.
+const NOBODY: u32 = 65534;
+
+/// Let `command` run as an ordinary user whose folder this is.
+pub fn as_user(mut command: Command, folder: &Folder) -> Command {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        std::os::unix::fs::chown(folder.path("."), Some(NOBODY), Some(NOBODY)).expect("root may");
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command.env("XDG_RUNTIME_DIR", folder.path("."));
+    command
+}
 
 /// A daemon of ours; ends with the test.
 pub struct Served {
