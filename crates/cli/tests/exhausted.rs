@@ -78,7 +78,6 @@ impl World {
         let mut world = World { folder, served, vmm, nbd, control, quiet };
         world.check();
         let pid = world.pid();
-        wait_until("its negotiation is over", || !threads(pid).contains(&"nbd".to_string()));
         world.quiet = (descriptors(pid), threads(pid));
         world
     }
