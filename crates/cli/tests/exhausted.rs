@@ -384,8 +384,9 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 
 #[test]
 fn a_standard_error_that_nobody_reads_stops_nobody() {
-    /// More than the daemon keeps.
-    const LINES: usize = 1100;
+    /// More than are said of one disk's clients in a minute.
+    const LINES: usize = 40;
+    const SAID: usize = 20;
     let (mut reader, writer) = full_pipe();
     let mut world = World::told_to(Folder::new(), &[], writer.into());
     // The thread that accepts connections has something to say: these are too many.
@@ -410,17 +411,14 @@ fn a_standard_error_that_nobody_reads_stops_nobody() {
     }
     world.check();
     world.served.ctl(&["status"]).ok();
-    // What it has kept comes out before it ends, and what it has not is counted.
+    // What it has kept comes out before it ends.
     let read = std::thread::spawn(move || {
         let mut text = String::new();
         reader.read_to_string(&mut text).map(|_| text).expect("text")
     });
     world.end();
     let text = read.join().expect("it reads to the end");
-    let lost =
-        text.lines().find_map(|l| l.strip_prefix("seekway: ")?.split_once(" lines were lost"));
-    let lost: usize = lost.expect("some were").0.parse().expect("a number");
     let told = text.lines().filter(|line| line.contains("NBD negotiation")).count();
-    assert!(told + lost >= LINES, "{told} told, {lost} lost");
-    assert!(text.contains("no more are accepted"), "{}", &text[text.len() - 2000..]);
+    assert!((SAID..=LINES).contains(&told), "{text}");
+    assert!(text.contains("no more are accepted"), "{text}");
 }
