@@ -261,7 +261,7 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
     assert!(metrics.contains("seekway_disk_limited_requests{"), "{metrics}");
 }
 
-/// Its clients are hung up on before its reactor lets go of it, and each waits for what it has asked.
+/// `detach` hangs up on the clients first, and each of their threads waits for its requests.
 #[test]
 fn clients_whose_requests_wait_for_hours_do_not_keep_their_disk() {
     let daemon = Running::start(&["t:bandwidth=1"]);

@@ -39,14 +39,13 @@ pub const LATE_MAX: f64 = 0.01;
 /// Or when the host had no processor left.
 pub const HOST_FULL: f64 = 0.95;
 
-/// Why a measurement is void for commands of which this share came later than the emulated
-/// device's, if it is.
+/// Why a measurement is void, if this share of its commands, 0 to 1, came too late.
 pub fn too_late(share: f64) -> Option<String> {
     let percent = 100.0 * share;
     (share > LATE_MAX).then(|| format!("{percent:.1} % of the commands later than the device"))
 }
 
-/// Why it is void on a host of whose processors' time this share was used, if it is.
+/// Why a measurement is void, if too much of the processors' time was used: this share, 0 to 1.
 pub fn host_full(busy: f64) -> Option<String> {
     (busy > HOST_FULL).then(|| format!("host CPU {:.0} % busy", 100.0 * busy))
 }

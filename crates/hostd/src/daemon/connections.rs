@@ -246,7 +246,7 @@ struct Door {
 }
 
 impl Door {
-    /// Say something that clients can have said as often as they like.
+    /// Write a line to the log that a client can cause at will: their number is limited.
     fn say(&self, text: impl FnOnce() -> String) {
         match &self.only {
             Some(disk) => disk.places.say(text),

@@ -71,12 +71,12 @@ impl DiskPlaces {
         self.negotiating.take(what, Some(stream))
     }
 
-    /// Say something that clients of NBD can have said as often as they like.
+    /// Write a line to the log that a client of NBD can cause at will: their number is limited.
     pub fn say(&self, text: impl FnOnce() -> String) {
         self.negotiating.say(text);
     }
 
-    /// What was said of them in this minute.
+    /// How many such lines there were in this minute.
     #[cfg(test)]
     pub fn lines_of_minute(&self) -> u32 {
         self.negotiating.lines.of_minute()

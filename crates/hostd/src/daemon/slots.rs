@@ -78,7 +78,7 @@ impl ConnectionSlots {
         slot
     }
 
-    /// Say something that those who connect can have said as often as they like.
+    /// Write a line to the log that whoever connects can cause at will: their number is limited.
     pub fn say(&self, text: impl FnOnce() -> String) {
         self.lines.say(text);
     }

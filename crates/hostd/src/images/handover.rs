@@ -66,7 +66,7 @@ pub struct Users {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
     /// It is used from now on; `anew` when the lock was not held before, and the image may be
-    /// another than it was. Said to its guest too where a client came first.
+    /// another than it was. A guest hears it too where a client came first.
     Here { anew: bool },
     /// Another program has the lock.
     Locked,

@@ -274,7 +274,7 @@ impl Core {
             None => {
                 (disk.map_stale, self.stale) = (true, true);
                 if is_other_size {
-                    // Otherwise in its time: a VMM may hand its image over as often as it likes.
+                    // With the same size the map can wait: a VMM may hand its image over at will.
                     disk.map_due = self.now;
                 }
                 self.stack.map(vm).clone()

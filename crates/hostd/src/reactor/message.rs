@@ -86,8 +86,8 @@ pub struct Disk {
     /// Where it begins on an emulated device, or on one whose file system does
     /// not say; `None` for behind all others.
     pub lba: Option<Lba>,
-    /// Where the file system says that the image lies: asked by whoever attaches it, because that
-    /// takes long for an image in many pieces.
+    /// Where the file system says that the image lies. Who attaches the disk asks: the answer takes
+    /// long for an image in many pieces.
     pub map: Option<Map>,
     /// Failures to inject, for tests.
     pub fault: Option<Fault>,

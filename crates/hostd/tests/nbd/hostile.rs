@@ -130,7 +130,7 @@ impl Exports for Once {
     }
 }
 
-/// What goes with a connection may take as long as a file system likes: no reactor waits for it.
+/// Freeing what a connection holds may wait for a file system: no reactor does that.
 #[test]
 fn a_connection_is_taken_down_by_its_own_thread() {
     let server = Server::one(Setup::default());

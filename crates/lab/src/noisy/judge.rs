@@ -8,7 +8,8 @@ use seekway_live::experiment::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A measurement is void when the quiet VM alone changed by more from the round's beginning to its end.
+/// A measurement is void when the quiet VM alone changed by more from the round's beginning to its
+/// end.
 pub const DRIFT_MAX: f64 = 0.2;
 /// Emulated: the quiet VM's IOPS are to be the simulator's, up to this share.
 pub const WITHIN: f64 = 0.1;

@@ -15,8 +15,8 @@ pub(super) const PROGRESS: f64 = 0.95;
 pub(super) const COMPUTE: f64 = 0.10;
 /// How often a process that does I/O is moved for each slice of a vCPU of its guest, at most.
 pub(super) const MOVES: f64 = 1.1;
-/// A round is void when others on this machine had more of the processors. Compute tasks keep these busy
-/// in every window, so that being busy tells nothing.
+/// A round is void when others on this machine had more of the processors. Compute tasks keep these
+/// busy in every window, so that being busy tells nothing.
 pub(super) const OTHERS: f64 = 0.05;
 /// A guest's row is void when each process of its application is busier than this part of
 /// what it gets beside the compute tasks: the emulation of its instructions is what limits it.

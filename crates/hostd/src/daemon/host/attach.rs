@@ -309,7 +309,7 @@ impl Host {
             registry.disks.remove(name);
             registry.listeners.retain(|_, served| !served.service.is_of(disk));
         }
-        // Clients leave when what they have asked for is done, which a limit could keep for hours.
+        // A client leaves when its requests are done, and a limit could delay them for hours.
         let lift = |reply| Message::SetLimits(disk.id, DiskLimits::default(), reply);
         drop(disk.device.request(lift));
         // Its number may be another disk's afterwards: nobody may be left who

@@ -23,11 +23,10 @@ enum Ended {
 }
 
 /// Serve one client: negotiate, at most ten seconds, then hand the connection
-/// to the reactor of the export that it chose. Blocks; returns when the session is over: this thread
-/// takes down what the reactor had of it. It also stands between the two under
-/// TLS, and where a client of a unix socket may send descriptors. Fails when
-/// the client breaks the protocol, is too slow, or TLS fails: for the log, the
-/// connection is closed already.
+/// to the reactor of the export that it chose. Blocks until the session is over: this thread then
+/// frees what the reactor held for it. Under TLS, and where a client of a unix socket may send
+/// descriptors, it also carries the bytes between client and reactor. Fails when the client breaks
+/// the protocol, is too slow, or TLS fails: for the log, the connection is closed already.
 ///
 /// `tls` offers STARTTLS; with `tls_required` nothing else is served.
 pub fn serve(
@@ -108,7 +107,8 @@ fn shake_hands(tls: &mut ServerConnection, timed: &mut Timed<'_>) -> Result<bool
     Ok(true)
 }
 
-/// Hand the connection to the reactor. Returns where its remains come when it has closed.
+/// Hand the connection to the reactor. Returns the channel on which its remains come when it has
+/// closed.
 fn open_port(socket: OwnedFd, session: Session) -> Result<Receiver<Remains>, ServeError> {
     let (connection, closed) = Connection::new(socket, &session).taken_down();
     let opened = session.export.handle.ask(|reply| Message::OpenPort(Box::new(connection), reply));

@@ -126,12 +126,12 @@ pub struct Connection {
     stalls: u32,
     /// A request waits for memory that other clients of the disk have.
     starved: bool,
-    /// Takes down what is left of it.
+    /// Who gets its remains and frees them.
     taken_down_by: Option<SyncSender<Remains>>,
 }
 
-/// What is left of a connection that has closed, but for its socket. Taking it down takes time:
-/// memory is unmapped, and the export's owner may ask the file system.
+/// What is left of a closed connection without its socket. Freeing it takes time: memory is
+/// unmapped, and the export's owner may ask the file system.
 pub struct Remains {
     _held: Arc<dyn Fn() -> Limits + Send + Sync>,
     _pool: Pool,
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// The same, and where its remains come when it has closed.
+    /// The same connection, and the channel on which its remains come when it has closed.
     pub fn taken_down(mut self) -> (Connection, Receiver<Remains>) {
         let (closed, taken) = mpsc::sync_channel(1);
         self.taken_down_by = Some(closed);
@@ -477,7 +477,7 @@ impl Port for Connection {
     }
 
     fn closed(self: Box<Self>) {
-        // The socket closes here, and with it the session of a thread that stands between.
+        // The socket closes here. A thread that carries bytes to it then ends, too.
         let Connection { _held, pool, slots, taken_down_by, .. } = *self;
         if let Some(thread) = taken_down_by {
             let _ = thread.send(Remains { _held, _pool: pool, _slots: slots });

@@ -51,7 +51,7 @@ pub fn start() -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         0 => keep(theirs),
         _ => {
-            // Who accepts connections waits for nobody.
+            // The thread that accepts connections must not wait.
             ours.set_nonblocking(true)?;
             let _ = KEEPER.set(ours); // started once
             Ok(())
@@ -83,7 +83,7 @@ pub fn pass(vmm: UnixStream) -> io::Result<(UnixStream, Option<Gate>)> {
             Err(e) if matches!(e.errno(), libc::EPIPE | libc::ECONNRESET) => {
                 say(&format!("the process that receives for VMMs has ended ({e})"));
             }
-            // It has much to do: that is no reason to receive without it.
+            // The keeper is busy. The daemon must not receive in its place.
             Err(e) => return Err(io::Error::from_raw_os_error(e.errno())),
         }
     }
@@ -138,7 +138,7 @@ fn keep(daemon: UnixStream) -> ! {
         if seen <= 0 {
             end();
         }
-        // There may be too many processes for a while, and VMMs can see to that.
+        // There may be too many processes for a while: VMMs can cause that.
         if !let_in(&daemon) {
             thread::sleep(FORK_PAUSE);
         }

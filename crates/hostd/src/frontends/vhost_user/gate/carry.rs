@@ -57,10 +57,10 @@ fn serve(vmm: &UnixStream, daemon: &UnixStream) -> io::Result<()> {
 }
 
 /// Let only a few messages wait in the socket to the daemon. Their descriptors count for the daemon's
-/// user, whose processes send none any more when there are too many (RLIMIT_NOFILE): a VMM whose
-/// messages wait would keep others from theirs.
+/// user. When that user has too many on their way (RLIMIT_NOFILE), none of its processes can send
+/// any: one VMM would stop the others.
 fn hold_little(daemon: &UnixStream) -> io::Result<()> {
-    // The kernel makes it the least that there is.
+    // The kernel raises it to the smallest size that it allows.
     let (least, len) = (1i32, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the option reads an int, which is valid.
     let done = unsafe {

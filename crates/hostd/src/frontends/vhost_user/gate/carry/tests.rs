@@ -105,13 +105,13 @@ fn the_daemon_gets_no_socket_of_a_vmms() {
     assert_eq!(told, change);
 }
 
-/// All of them count for the daemon's user until it takes them.
+/// Descriptors count for the daemon's user until the daemon takes them.
 #[test]
 fn few_descriptors_wait_for_the_daemon() {
     let (vmm, outside) = UnixStream::pair().unwrap();
     let (inside, daemon) = UnixStream::pair().unwrap();
     hold_little(&inside).unwrap();
-    // It ends where it would wait.
+    // A full socket then ends the work below instead of stopping it.
     inside.set_nonblocking(true).unwrap();
     let event = EventFd::new(0).unwrap();
     vmm.set_nonblocking(true).unwrap();
