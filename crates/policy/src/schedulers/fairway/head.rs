@@ -19,7 +19,8 @@
 //! *Waking.* A VM that wakes is behind the others by `lag` at most: what asks for little goes next.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
-//! `turn` of the device. If it is not there yet, the disk is held for it, for `stay` at most.
+//! `turn` of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
+//! half of what it costs to come back.
 //!
 //! *Promises.* A request that is due for a target of latency goes first while its VM is not spent,
 //! and then one of the VM whose reservation is furthest behind ([`reserves`], [`targets`]).
@@ -32,6 +33,7 @@
 //! that is waited for.
 
 mod choice;
+mod pause;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -268,7 +270,8 @@ impl Head {
         if known.stream_end != start {
             known.stream_had = Nanos::ZERO;
         }
-        (known.stream_end, known.stream_since) = (end, None);
+        known.stream_end = end;
+        known.stream_pause.forget();
         known.in_flight += 1;
         known.last_service = now;
         let serial = known.serial;
@@ -363,10 +366,8 @@ impl Scheduler for Head {
         if let Some(since) = known.idle_since.take() {
             known.think.learn(now.since(since).min(self.hold + self.hold));
         }
-        if request.extent.start() == known.stream_end
-            && let Some(since) = known.stream_since.take()
-        {
-            known.stream_think.learn(now.since(since).min(self.stay + self.stay));
+        if request.extent.start() == known.stream_end {
+            known.stream_pause.end(now, self.stay);
         }
         if known.is_idle() && request.extent.start() != known.stream_end {
             self.single = Some(vm);
@@ -420,7 +421,7 @@ impl Scheduler for Head {
             known.had(request, real);
         }
         if request.extent.end() == known.stream_end {
-            known.stream_since = Some(now);
+            known.stream_pause.begin(now);
         }
         let idle = known.is_idle();
         known.idle_since = (idle && request.sync).then_some(now);

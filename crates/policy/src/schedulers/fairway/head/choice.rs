@@ -29,6 +29,12 @@ impl Head {
         Nanos::new((turn.get() as f64 * squeeze) as u64)
     }
 
+    /// How long the head is held for a stream's next request at most: half of what it costs to
+    /// come back from another VM, so that a hold that pays brings more than one in vain costs.
+    fn stay(&self) -> Nanos {
+        self.switch.get().map_or(self.stay, |back| self.stay.min(back.scaled(1, 2)))
+    }
+
     /// The next of the common sweep.
     fn next(&self, head: Lba) -> Option<RequestId> {
         self.sweep.at_or_after(head).or_else(|| self.sweep.first()).map(|(_, id)| id)
@@ -59,22 +65,19 @@ impl Head {
         if let Some(id) = following {
             return Some(self.dispatch(now, device, id));
         }
-        let is_late = known.stream_think.get().is_some_and(|think| think > self.stay);
-        if dwell.run == 0 || is_late || self.stay == Nanos::ZERO {
+        let stay = self.stay();
+        if dwell.run == 0 || !known.stream_pause.is_worth(stay) {
             return None;
         }
         if known.in_flight > 0 {
             let until = known.last_service + STALL;
             return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
         }
-        let until = known.stream_since? + self.stay;
+        let until = known.stream_pause.until(stay)?;
         if now < until {
             return Some(self.hold(now, vm, until, STREAM));
         }
-        let missed = self.stay + self.stay;
-        let known = self.vms[vm].as_mut()?;
-        known.stream_think.learn(missed);
-        known.stream_since = None;
+        self.vms[vm].as_mut()?.stream_pause.was_in_vain(stay);
         self.dwell = None;
         None
     }

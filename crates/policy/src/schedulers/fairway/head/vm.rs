@@ -2,6 +2,7 @@
 //! the streams that it reads.
 
 use super::FEW;
+use super::pause::Pause;
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
 use crate::request::{Op, Request, RequestId};
 use crate::schedulers::vmcd::Mean;
@@ -55,14 +56,12 @@ pub struct Vm {
     pub stream_had: Nanos,
     /// The device time that it has had since the head came to it.
     pub slice_had: Nanos,
-    /// When the request before its end was done.
-    pub stream_since: Option<Instant>,
+    /// From the completion of the request at its end to the next one.
+    pub stream_pause: Pause,
     /// What its commands cost beside what they were charged.
     pub owed: Owed,
     /// Mean time from a completion that left it without work to its next request.
     pub think: Mean,
-    /// Mean time from the completion of a stream's request to the next one.
-    pub stream_think: Mean,
     /// When its last completion left it without work that somebody waited for.
     pub idle_since: Option<Instant>,
     pub last_service: Instant,
