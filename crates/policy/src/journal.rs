@@ -270,7 +270,7 @@ fn apply(s: &mut Stack, now: Instant, text: &str, build: &Build<'_>) -> Option<(
                 "weight" => s.set_weight(now, vm, words.next()?.parse().ok()?),
                 "resize" => {
                     let size = Sectors::new(words.next()?.parse().ok()?);
-                    s.resize(now, vm, size, words.next()?.parse().ok()?);
+                    s.resize(now, vm, size, Some(words.next()?.parse().ok()?));
                 }
                 "remap" => s.remap(now, vm, words.next()?.parse().ok()?),
                 "leave" => s.leave(now, vm),

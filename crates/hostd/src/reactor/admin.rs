@@ -270,14 +270,14 @@ impl Core {
         disk.limits = *disk.image.limits();
         let (vm, size) = (VmId::new(id.0), Sectors::from_bytes(capacity_bytes));
         let map = match placed {
-            Some(start) => Map::linear(start, Sectors::new(capacity_bytes / 512)),
+            Some(start) => Some(Map::linear(start, Sectors::new(capacity_bytes / 512))),
             None => {
                 (disk.map_stale, self.stale) = (true, true);
                 if is_other_size {
                     // With the same size the map can wait: a VMM may hand its image over at will.
                     disk.map_due = self.now;
                 }
-                self.stack.map(vm).clone()
+                None // Nor is it copied: that takes milliseconds for an image in many pieces.
             }
         };
         self.stack.resize(self.now, vm, size, map);

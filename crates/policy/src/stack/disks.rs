@@ -220,13 +220,16 @@ impl Stack {
         self.dispatcher.queued_time(at, vm)
     }
 
-    /// The disk has another size, and lies there now. What was cached of it is forgotten:
-    /// nobody knows what its image had in between.
+    /// The disk has another size, and lies there now, or where it did. What was cached of it is
+    /// forgotten: nobody knows what its image had in between.
     ///
     /// # Panics
     /// When the disk is not attached.
-    pub fn resize(&mut self, now: Instant, vm: VmId, capacity: Sectors, map: Map) {
-        self.record(|j| j.resize(now, vm, capacity, &map));
+    pub fn resize(&mut self, now: Instant, vm: VmId, capacity: Sectors, map: Option<Map>) {
+        if let Some(mut journal) = self.journal.take() {
+            journal.resize(now, vm, capacity, map.as_ref().unwrap_or(self.map(vm)));
+            self.journal = Some(journal);
+        }
         let disk = self.disk(vm);
         let before = std::mem::replace(&mut disk.spec.capacity, capacity);
         let (cached, weight) = (disk.cached, disk.spec.weight);
@@ -234,7 +237,9 @@ impl Stack {
             self.forget_cached(now, vm, before);
             self.join_cache(now, vm, weight, capacity);
         }
-        self.replace_map(now, vm, map);
+        if let Some(map) = map {
+            self.replace_map(now, vm, map);
+        }
     }
 
     /// The disk lies elsewhere than was known.

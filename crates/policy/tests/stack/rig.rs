@@ -172,7 +172,10 @@ impl Rig {
             }
             6 if here => self.stack.remap(now, id, map(n, value)),
             7 if here => self.stack.set_weight(now, id, NonZeroU32::new(value % 9 + 1).unwrap()),
-            8 if here => self.stack.resize(now, id, Sectors::new(DISK), map(n, value)),
+            8 if here => {
+                let moved = (!value.is_multiple_of(3)).then(|| map(n, value));
+                self.stack.resize(now, id, Sectors::new(DISK), moved);
+            }
             9 if here => {
                 let limits =
                     ["iops=1000", "bandwidth=4MiB,group=a", "read_iops=200", "group=a", "none"];
