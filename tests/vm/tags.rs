@@ -274,17 +274,21 @@ fn check_cfq(journal: &str) -> Result<()> {
     })
 }
 
+/// Reads a second of each thread: emulated guests that read as fast as they can leave the agent
+/// and the shell next to no processor time.
+const READS_PER_S: u32 = 20;
+
 /// A reader with three threads is tagged, and is as it was before after each
 /// way in which the agent can end; who has a priority of his own keeps it.
 fn priorities_are_put_back(stage: &mut Stage) -> Result<()> {
     let offset = 7 * RANGE_BYTES;
     stage.run(&format!(
         "(exec fio --name=long --filename=/dev/vda --direct=1 --thread --numjobs=3 --rw=randread \
-         --offset={offset} --size={WORK_BYTES} --time_based --runtime=3600 >/dev/null 2>&1) & \
-         echo $! >/tmp/reader; \
+         --rate_iops={READS_PER_S} --offset={offset} --size={WORK_BYTES} --time_based \
+         --runtime=3600 >/dev/null 2>&1) & echo $! >/tmp/reader; \
          (exec ionice -c 2 -n 1 fio --name=own --filename=/dev/vda --direct=1 --thread \
-         --rw=randread --offset={offset} --size={WORK_BYTES} --time_based --runtime=3600 \
-         >/dev/null 2>&1) & echo $! >/tmp/own"
+         --rw=randread --rate_iops={READS_PER_S} --offset={offset} --size={WORK_BYTES} \
+         --time_based --runtime=3600 >/dev/null 2>&1) & echo $! >/tmp/own"
     ))?;
     let tagged = "tag [0-9]*: .* (fio), [3-9] threads";
 
