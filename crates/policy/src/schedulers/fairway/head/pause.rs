@@ -31,7 +31,7 @@ impl Pause {
         (self.since, self.in_vain) = (Some(now), false);
     }
 
-    /// The pause is over without having ended: the VM's stream is another one, or goes on at once.
+    /// The VM's stream goes on at once, or is another one: there is no pause.
     pub fn forget(&mut self) {
         self.since = None;
     }

@@ -229,6 +229,21 @@ fn streams_stay_together_and_a_hold_is_charged() {
 }
 
 #[test]
+fn a_guest_that_takes_its_time_keeps_its_stream_while_coming_back_costs_more() {
+    let stream = |policy: &str, think| {
+        run(policy, &[Client { think, ..STREAM }, FLOOD], 5_000).got[0].requests as f64
+    };
+    let (held, not_held) = (stream("fairway", 2_200), stream("fairway:stay=2ms", 2_200));
+    assert!(held > 1.5 * not_held, "pauses of 2.2 ms: {held}, with holds of 2 ms {not_held}");
+    // A command after another VM's takes some 6 ms here.
+    let (long, never) = (stream("fairway", 6_000), stream("fairway:stay=0", 6_000));
+    assert!(
+        (0.95..=1.05).contains(&(long / never)),
+        "pauses of 6 ms: {long}, without holds {never}"
+    );
+}
+
+#[test]
 fn a_quiet_vm_waits_for_a_command_or_two() {
     let alone = run("noop", &[RANDOM], 5_000).got[0].requests;
     let bench = run("fairway", &[RANDOM, FLOOD], 5_000);
