@@ -17,8 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A failing test says so after this long. A cloud volume without credit writes what tests before
-/// have left for minutes, and then answers.
+/// A failing test says so after this long. A cloud volume without credit may take minutes to answer.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A request of a test: the buffer comes back with the answer.

@@ -31,7 +31,7 @@ impl Head {
 
     /// How long the head is held for a stream's next request at most: half of what it costs to
     /// come back from another VM, so that a hold that pays brings more than one in vain costs.
-    fn stay(&self) -> Nanos {
+    fn stream_hold_max(&self) -> Nanos {
         self.switch.get().map_or(self.stay, |back| self.stay.min(back.scaled(1, 2)))
     }
 
@@ -65,19 +65,19 @@ impl Head {
         if let Some(id) = following {
             return Some(self.dispatch(now, device, id));
         }
-        let stay = self.stay();
-        if dwell.run == 0 || !known.stream_pause.is_worth(stay) {
+        let longest = self.stream_hold_max();
+        if dwell.run == 0 || !known.stream_pause.is_worth(longest) {
             return None;
         }
         if known.in_flight > 0 {
             let until = known.last_service + STALL;
             return (now < until).then_some(Decision::Wait { until: Some(until), why: STREAM });
         }
-        let until = known.stream_pause.until(stay)?;
+        let until = known.stream_pause.until(longest)?;
         if now < until {
             return Some(self.hold(now, vm, until, STREAM));
         }
-        self.vms[vm].as_mut()?.stream_pause.was_in_vain(stay);
+        self.vms[vm].as_mut()?.stream_pause.was_in_vain(longest);
         self.dwell = None;
         None
     }
