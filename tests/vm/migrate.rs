@@ -71,6 +71,15 @@ restore() {
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/restored; return 1; }; sleep 0.1; done
 }
 end_migrate() { kill $(cat /tmp/agent) && gone $(cat /tmp/agent); }
+# Where a thread's I/O stands: in the guest, on its way, or nowhere.
+stands() {
+	for n in 1 2; do
+		cat /proc/*/task/$1/stat /proc/*/task/$1/io /sys/block/vda/inflight
+		grep -e CPU0 -e virtio /proc/interrupts
+		sleep 1
+	done
+	dmesg | tail -n 5
+}
 # The masks of all threads that are no kernel's and none of this shell's.
 masks() {
 	for p in $(pidof fio sha256sum sleep); do
@@ -178,8 +187,10 @@ impl Stage {
                 return Ok(seen);
             }
             if Instant::now() > deadline {
-                let log = self.run("seekway-guest status; cat /tmp/agent.log")?;
-                let what = format!("thread {tid} was to be {what}: {seen:?}\n{log}");
+                let log =
+                    self.run(&format!("seekway-guest status; cat /tmp/agent.log; stands {tid}"))?;
+                let daemon = self.daemon.status()?;
+                let what = format!("thread {tid} was to be {what}: {seen:?}\n{log}\n{daemon:?}");
                 return Err(LiveError::Measured(what));
             }
         }

@@ -283,10 +283,6 @@ impl<S: System> Coordinator<S> {
         let now = (self.clock)();
         let length = self.published.windows.load(SeqCst);
         if length == NEVER {
-            // Set by a thread that read loads while the policy gave them up.
-            if self.published.timetable().window.is_some() {
-                self.published.update(|timetable| timetable.window = None);
-            }
             return Ok(true);
         }
         let long = self.cost.windows(length);

@@ -55,12 +55,17 @@ impl Daemon {
         Daemon(child)
     }
 
-    /// The next line on its piped standard error.
-    pub fn line(&mut self) -> String {
+    /// The next line on its piped standard error that begins so. Others can be before it: the
+    /// connection that [`Daemon::with_stderr`] tries the socket with may be served after the VMM's,
+    /// and is then refused as a second one.
+    pub fn line(&mut self, begins: &'static str) -> String {
         let stderr = BufReader::new(self.0.stderr.take().expect("it is piped"));
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || stderr.lines().next().map(|line| sender.send(line)));
-        lines.recv_timeout(crate::common::PATIENCE).expect("a line in the log").unwrap()
+        let (sender, found) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = stderr.lines().map_while(Result::ok);
+            lines.find(|line| line.starts_with(begins)).map(|line| sender.send(line))
+        });
+        found.recv_timeout(crate::common::PATIENCE).expect("such a line in the log")
     }
 
     pub fn kill(mut self) {

@@ -36,11 +36,15 @@ impl Published {
         }
     }
 
+    /// As it is now. While the policy wants no windows none is due, whatever `window` says: a thread
+    /// that read loads while the policy gave them up may have set it. Nobody clears it, because the
+    /// policy's own thread sets it before it says how long windows are.
     pub(super) fn timetable(&self) -> Timetable {
+        let has_windows = self.windows.load(SeqCst) != NEVER;
         let absent = Some(self.absent.load(SeqCst)).filter(|absent| *absent != NONE);
         Timetable {
             decision: time(self.decision.load(SeqCst)),
-            window: time(self.window.load(SeqCst)),
+            window: time(self.window.load(SeqCst)).filter(|_| has_windows),
             lead: VcpuId::new(self.lead.load(SeqCst) as u16),
             absent: absent.map(|absent| VcpuId::new(absent as u16)),
             vcpus: self.vcpus.load(SeqCst),

@@ -268,3 +268,16 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
     assert_eq!(coordinator.forgets(wake), None);
     assert_eq!(coordinator.forgets(wake + Nanos::from_secs(1)), Some(zero));
 }
+
+/// A window that the policy's thread has just set stays, though another thread comes before the
+/// length of windows is known; and one that nobody wants any more is not due.
+#[test]
+fn a_window_is_due_once_the_length_of_windows_is_known() {
+    let (coordinator, _) = coordinator();
+    let published = &coordinator.published;
+    published.windows.store(NEVER, SeqCst);
+    published.update(|timetable| timetable.window = Some(Instant::from_nanos(1)));
+    assert!(coordinator.observe().unwrap() && !coordinator.is_due(clock::now()).0);
+    published.windows.store(1, SeqCst);
+    assert!(coordinator.is_due(clock::now()).0);
+}
