@@ -442,8 +442,9 @@ impl Scheduler for Flash {
         let vm = request.vm.index();
         let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
         if known.serial == serial {
-            if self.waits && request.op == Op::Read && known.outstanding <= LIGHT {
-                self.governor.answered(cost, now.since(request.arrived));
+            if self.waits && known.outstanding <= LIGHT {
+                let took = now.since(request.arrived);
+                self.governor.answered(request.op == Op::Write, cost, took);
             }
             known.in_flight -= 1;
             known.outstanding -= cost;
