@@ -53,6 +53,9 @@ const GAIN_MORE: f64 = 1.0;
 const RATE_GIVEN: f64 = 0.3;
 /// Within so much of what is aimed at the bound stays.
 const DEAD: f64 = 0.05;
+/// Light VMs that are slowed down by so many times what the isolation allows: the bound may go down
+/// to the product of rate and delay.
+const FAR: f64 = 2.0;
 /// With many VMs the bound is stretched so many times further: on a disk of its own, n times
 /// slower, each of n would wait n times as long.
 const MANY_TIMES: f64 = 2.0;
@@ -260,7 +263,7 @@ impl Governor {
 
     /// After a steady epoch, stretch the bound or relax it. The device is to reach a part of its
     /// best rate, whatever light VMs feel. Beyond that it goes by them, to the slow-down that the
-    /// isolation allows; where that is exceeded, down to the product of rate and delay.
+    /// isolation allows, and where that is [`FAR`] exceeded, below the bound with which it began.
     fn steer(&mut self, rate: f64) {
         let mean = |old: f64, new: f64| if old > 0.0 { old + NEW * (new - old) } else { new };
         self.reached = mean(self.reached, rate);
@@ -279,8 +282,7 @@ impl Governor {
             () if reached > asked + DEAD => 0.99,
             () => 1.0,
         };
-        // Without light VMs' answers the bound goes no further down than where it began.
-        let floor = if is_felt { 1.0 / self.gain() } else { self.stretch().min(1.0) };
+        let floor = if is_felt && over > FAR { 1.0 / self.gain() } else { self.stretch().min(1.0) };
         self.stretch = (self.stretch() * times).max(floor);
     }
 

@@ -28,7 +28,9 @@ fn the_bound_follows_what_light_vms_feel() {
     assert_eq!(after(1.5, 0.9), 2.0, "as far as it may go");
     assert_eq!(after(2.0, 0.9), 2.0);
     assert_eq!(after(1.5, 0.99), 2.0, "all that the device can do");
-    assert_eq!(after(3.0, 0.95), 2.0 / 3.0, "what keeps the device busy");
+    assert_eq!(after(3.0, 0.95), 1.0);
+    assert_eq!(after(6.0, 0.95), 2.0 / 3.0, "far too slow: what just keeps the device busy");
+    assert_eq!(after(3.0, 0.95), 2.0 / 3.0, "it stays there");
     assert_eq!(after(1.5, 0.99), 2.0 / 3.0, "more would bring nothing");
     assert_eq!(after(3.0, 0.8), 2.0, "0.85 is the others'");
     assert_eq!(after(3.0, 0.87), 2.0);
@@ -78,14 +80,14 @@ fn the_bound_follows_writes_of_light_vms_too() {
         for _ in 0..200 {
             governor.begin_epoch(Instant::ZERO);
             if writes {
-                governor.answered(true, 8192, Nanos::from_micros(300));
+                governor.answered(true, 8192, Nanos::from_micros(600));
             }
             governor.steer(0.95);
         }
         (governor.bound().unwrap() / 150_000.0 * 100.0).round()
     };
     assert_eq!(after(&mut governor, false), 100.0);
-    assert_eq!(after(&mut governor, true), 100.0, "nobody knows what 300 us are");
+    assert_eq!(after(&mut governor, true), 100.0, "nobody knows what 600 us are");
     let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
     governor.settle(at(0), true);
     (1..=10).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
