@@ -18,16 +18,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-/// A field of each thread of a process, by the thread's name.
+/// A field of each thread of a process, by the thread's name. Threads that end meanwhile are left
+/// out: the one of the last `ctl` may.
 fn threads(process: u32, field: &str) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
-    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
     let of = |task: std::path::PathBuf| {
-        let status = read(task.join("status"));
+        let (status, name) = (read(task.join("status"))?, read(task.join("comm"))?);
         let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        (read(task.join("comm")).trim().to_string(), value.unwrap_or("").trim().to_string())
+        Some((name.trim().to_string(), value.unwrap_or("").trim().to_string()))
     };
-    tasks.map(|task| of(task.expect("a thread").path())).collect()
+    tasks.filter_map(|task| of(task.expect("a thread").path())).collect()
 }
 
 /// One line to the control socket, without a file: as a program in any language sends it.
