@@ -10,9 +10,9 @@
 //! its own, and counts by its share of the cost.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
-//! over the least that they take, and how much of its best rate the device reaches, say whether more may be
-//! in it or less: see [`Governor::steer`]. Gimbal (Min and others, SIGCOMM 2021) steers a rate by
-//! the same latency, with a fixed threshold.
+//! over the least that they take, and how much of its best rate the device reaches, say whether
+//! more may be in it or less: see [`Governor::steer`]. Gimbal (Min and others, SIGCOMM 2021) steers
+//! a rate by the same latency, with a fixed threshold.
 //!
 //! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
 //! device a quarter of the time of a short read. Where a part costs as much as the whole (a cloud
@@ -53,8 +53,8 @@ const GAIN_MORE: f64 = 1.0;
 const RATE_GIVEN: f64 = 0.3;
 /// Within so much of what is aimed at the bound stays.
 const DEAD: f64 = 0.05;
-/// Light VMs that are slowed down by so many times what the isolation allows: the bound may go down
-/// to the product of rate and delay.
+/// While light VMs are slowed down so many times more than the isolation allows, the bound may go
+/// down to the product of rate and delay.
 const FAR: f64 = 2.0;
 /// With many VMs the bound is stretched so many times further: on a disk of its own, n times
 /// slower, each of n would wait n times as long.
@@ -263,7 +263,7 @@ impl Governor {
 
     /// After a steady epoch, stretch the bound or relax it. The device is to reach a part of its
     /// best rate, whatever light VMs feel. Beyond that it goes by them, to the slow-down that the
-    /// isolation allows, and where that is [`FAR`] exceeded, below the bound with which it began.
+    /// isolation allows. While they are [`FAR`] times slower than that, it goes below where it began.
     fn steer(&mut self, rate: f64) {
         let mean = |old: f64, new: f64| if old > 0.0 { old + NEW * (new - old) } else { new };
         self.reached = mean(self.reached, rate);
