@@ -149,6 +149,15 @@ impl Bench {
 
     /// Run for so long; what each VM got.
     fn run(mut self, ms: u64) -> Vec<Got> {
+        self.drive(ms);
+        let got = &mut self.got;
+        self.dispatcher.vm_metrics(&mut |key, vm, value| {
+            got[vm.index()].said.insert(key, value);
+        });
+        self.got
+    }
+
+    fn drive(&mut self, ms: u64) {
         let end = Instant::ZERO + Nanos::from_millis(ms);
         while self.now < end {
             let next = [self.commands.keys().next(), self.arrivals.keys().next()];
@@ -161,11 +170,6 @@ impl Bench {
             let works = !self.commands.is_empty() || self.hangs.is_some();
             assert!(!waiting || works, "idle with work at {}", self.now);
         }
-        let got = &mut self.got;
-        self.dispatcher.vm_metrics(&mut |key, vm, value| {
-            got[vm.index()].said.insert(key, value);
-        });
-        self.got
     }
 
     fn complete_due(&mut self) {
@@ -255,6 +259,22 @@ fn a_quiet_vm_keeps_half_beside_floods() {
         let kept = flood(&fairway) / flood(&noop);
         assert!(quiet >= 0.45 && kept >= 0.85, "{len} sectors × {floods}: {quiet} and {kept}");
     }
+}
+
+/// A log reads nothing. Its writes say that they wait for far too long, so the bound goes down to
+/// the product of rate and delay.
+#[test]
+fn the_bound_follows_a_log_that_waits() {
+    let mut bench = Bench::new("fairway", &[FLOOD, Client { write: true, ..QUIET }]);
+    bench.access = 10_000;
+    bench.drive(2000);
+    let mut said = BTreeMap::new();
+    bench.dispatcher.policy_metrics(&mut |key, value| {
+        said.insert(key, value);
+    });
+    let product = said["rate_bytes_per_s"] * said["delay_us"] / 1e6;
+    let times = said["bound_bytes"] / product;
+    assert!((0.99..1.2).contains(&times), "{times}: {said:?}");
 }
 
 #[test]
