@@ -392,8 +392,8 @@ impl Governor {
                 self.delays[kind].rotate_right(1);
                 let mean = self.epoch.took[kind] as f64 / f64::from(self.epoch.count[kind]);
                 self.delays[kind][0] = mean;
-                self.wanted[kind] = false;
             }
+            self.wanted = [false; KINDS];
             return;
         }
         let (total, bytes) = (self.epoch.total() as f64, self.epoch.bytes() as f64);
