@@ -41,7 +41,7 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--policy", "cfq:quantun=1"], "no parameter 'quantun'; it has"),
         (&["--listen", &listen, "--emulate", "floppy"], "cheetah-15k5"),
         (&["--listen", &listen, "--depth", "0"], "--depth: 0: expected a number"),
-        (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected a time"),
+        (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected auto, or a time"),
         (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
         (&["--listen", &listen, "--tls-required"], "needs a certificate"),
         (&["--listen", &long, "--disk", &disk], "at most 107"),

@@ -25,6 +25,7 @@ pub use sockets::SocketConfig;
 pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
+use crate::reactor::Poll;
 use crate::throttle::Throttle;
 use seekway_policy::params::{parse_bytes, parse_duration, parse_size};
 use seekway_policy::stack::limit::GroupName;
@@ -34,7 +35,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Most disks that one daemon serves.
 pub const DISKS_MAX: usize = 1024;
@@ -43,7 +43,7 @@ pub const DEPTH_MAX: u32 = 4096;
 /// Settings that say nothing without a cache.
 const NEED_CACHE: [&str; 3] = ["prefetch", "cache_lock", "bandwidth"];
 /// Longest time for which rings are polled before the reactor sleeps.
-pub const POLL_MAX: Duration = Duration::from_secs(1);
+pub const POLL_MAX: Nanos = Nanos::from_secs(1);
 
 /// Where a setting was made.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -306,8 +306,8 @@ pub struct Config {
     pub coalesce: Sectors,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
-    /// Poll rings for so long before sleeping; `None` never polls.
-    pub poll: Option<Duration>,
+    /// How long reactors look for requests before sleeping.
+    pub poll: Poll,
     /// How large the caches are; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
@@ -342,7 +342,7 @@ impl Default for Config {
             depth: None,
             coalesce: Sectors::from_bytes(512 << 10),
             hard_limit: Nanos::from_secs(30),
-            poll: None,
+            poll: Poll::OFF,
             cache: None,
             prefetch: None,
             cache_lock: false,
@@ -452,13 +452,14 @@ fn span(text: &str) -> Result<Nanos, String> {
     })
 }
 
-fn poll(text: &str) -> Result<Option<Duration>, String> {
-    let wrong = || format!("{text}: expected a time with its unit, such as 50us, at most 1s");
-    let span = Duration::from_nanos(parse_duration(text).ok_or_else(wrong)?.get());
-    if span > POLL_MAX {
-        return Err(wrong());
+fn poll(text: &str) -> Result<Poll, String> {
+    if text == "auto" {
+        return Ok(Poll::AUTO);
     }
-    Ok((!span.is_zero()).then_some(span))
+    let time = parse_duration(text).filter(|time| *time <= POLL_MAX);
+    time.map(Poll::fixed).ok_or_else(|| {
+        format!("{text}: expected auto, or a time with its unit, such as 50us, at most 1s")
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
 //!  status                                     the thread that asks where images hold data
 //!  jobs, turns, ports, syncs, disks           tables of what is there
+//!  poll                                       how long to look before sleeping
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
 //!  commands   from the stack's decisions to I/O and back
@@ -37,6 +38,7 @@ mod jobs;
 mod journal;
 mod message;
 mod op_kind;
+mod poll;
 mod ports;
 pub(crate) mod ring;
 mod slice;
@@ -56,12 +58,14 @@ pub use message::{
 #[cfg(test)]
 pub(crate) use message::{judge, while_waiting};
 pub use op_kind::OpKind;
+pub use poll::Poll;
 pub use slow::SlowRequest;
 
 use self::core::Core;
 use crate::port::{Budget, Port, PortContext};
 use crate::sandbox;
 use crate::throttle::Throttle;
+use crate::toll::busy;
 use cache::CacheMemory;
 use journal::JournalWriter;
 use ring::{Backend, Cqe, Ring, Source};
@@ -74,7 +78,6 @@ use seekway_policy::units::{Instant, Nanos, Sectors};
 use std::fs::File;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 /// Commands at once on a device that turns: the policy orders them, and a queue
 /// below it would order them again.
@@ -100,8 +103,8 @@ pub struct Setup {
     pub throttle: Option<Throttle>,
     /// Size and kind of the real device, for policies.
     pub profile: DeviceProfile,
-    /// Poll rings for up to this long before sleeping; `None` never polls.
-    pub poll: Option<Duration>,
+    /// How long to look for news before sleeping.
+    pub poll: Poll,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
     /// Rate limits of groups of disks.
@@ -148,7 +151,7 @@ struct Reactor {
     /// There may be more in the mailbox.
     mail: bool,
     shutdown: bool,
-    poll: Option<Nanos>,
+    poll: Poll,
     journal: Option<JournalWriter>,
     /// Reused for each batch.
     cqes: Vec<Cqe>,
@@ -191,8 +194,7 @@ impl Reactor {
         }
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
-        let poll = setup.poll.map(|d| Nanos::new(d.as_nanos() as u64));
-        let Setup { policy, throttle, .. } = setup;
+        let Setup { policy, throttle, poll, .. } = setup;
         let core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, poll, journal, cqes })
@@ -353,17 +355,27 @@ impl Reactor {
 
     /// Submit, and wait for news until `wake`.
     fn sleep(&mut self, wake: Option<Instant>) {
-        if let Some(poll) = self.poll
-            && self.spin(poll, wake)
-        {
-            return;
+        if self.poll == Poll::OFF {
+            return self.core.submit_and_wait(wake);
         }
-        self.core.submit_and_wait(wake);
+        let began = self.core.tick();
+        let (mut has_news, mut displaced) = (false, Nanos::ZERO);
+        if self.poll.time() > Nanos::ZERO {
+            let worked = busy();
+            has_news = self.spin(began + self.poll.time(), wake);
+            let looked = self.core.tick().since(began);
+            let worked = Nanos::new((busy() - worked).as_nanos() as u64);
+            displaced = looked.saturating_sub(worked);
+        }
+        if !has_news {
+            self.core.submit_and_wait(wake);
+        }
+        let now = self.core.tick();
+        self.poll.waited(now, now.since(began), displaced);
     }
 
-    /// Look for news for up to `poll` without sleeping. True when there is some.
-    fn spin(&mut self, poll: Nanos, wake: Option<Instant>) -> bool {
-        let end = self.core.now() + poll;
+    /// Look for news until `end` without sleeping. True when there is some.
+    fn spin(&mut self, end: Instant, wake: Option<Instant>) -> bool {
         let end = wake.map_or(end, |wake| wake.min(end));
         loop {
             if self.core.peek() {

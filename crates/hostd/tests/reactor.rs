@@ -8,11 +8,11 @@ mod common;
 use common::{Ask, PATIENCE, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_hostd::reactor::{Disk, Message, OpKind, Status};
+use seekway_hostd::reactor::{Disk, Message, OpKind, Poll, Status};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
 use seekway_policy::stack::{Map, OUTSTANDING_DEFAULT};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_policy::units::{Lba, Nanos, Sectors};
 use std::any::Any;
 use std::fs::{self, File};
 use std::num::NonZeroU32;
@@ -227,13 +227,14 @@ fn a_full_file_system_says_so_and_the_rest_goes_on() {
 #[test]
 fn polling_serves_too() {
     let dir = dir();
-    let poll = Some(std::time::Duration::from_micros(50));
-    let rig = Rig::start(RigSetup { poll, ..RigSetup::default() });
-    let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
-    for i in 0..100 {
-        assert!(client.do_one(Ask::write(i * 512, pattern(i, 512))).result.is_ok());
+    for poll in [Poll::fixed(Nanos::from_micros(50)), Poll::AUTO] {
+        let rig = Rig::start(RigSetup { poll, ..RigSetup::default() });
+        let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
+        for i in 0..100 {
+            assert!(client.do_one(Ask::write(i * 512, pattern(i, 512))).result.is_ok());
+        }
+        rig.stop();
     }
-    rig.stop();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{Disk, Handle, Message, Setup, spawn};
+use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, spawn};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ pub fn reactor() -> Handle {
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
-        poll: None,
+        poll: Poll::OFF,
         journal: None,
         groups: Vec::new(),
     };

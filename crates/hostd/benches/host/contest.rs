@@ -44,6 +44,9 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
     if options.wants("nbd") {
         contests.extend([Load::random(1), Load::random(16)].map(|load| nbd(options, place, load)));
     }
+    if options.wants("poll") && place == Place::Memory && !options.peers_alone {
+        contests.extend([1, 4, 16].map(|depth| polls(options, Load::random(depth))));
+    }
     if options.wants("policies") && !options.peers_alone {
         // In memory a policy's own time is a larger part of a read's.
         let depths: &[u16] = if place == Place::Memory { &[16, 64] } else { &[64] };
@@ -54,7 +57,7 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
 }
 
 fn ours(options: &Options) -> Program {
-    Program::Seekway { policy: options.policy.clone() }
+    Program::Seekway { policy: options.policy.clone(), poll: "0" }
 }
 
 fn vhost(options: &Options, load: Load) -> Contest {
@@ -106,8 +109,26 @@ fn nbd(options: &Options, place: Place, load: Load) -> Contest {
     }
 }
 
+/// NBD with `--poll auto`.
+fn polls(options: &Options, load: Load) -> Contest {
+    let policy = options.policy.clone();
+    let contenders =
+        vec![Program::Seekway { policy, poll: "auto" }, ours(options), Program::Nbdkit];
+    let against = |peer, target| Match { ours: 0, peer, target, p99_target: Target::None };
+    Contest {
+        part: "poll",
+        protocol: Protocol::Nbd,
+        load,
+        contenders,
+        matches: vec![
+            against(1, Target::RatioAtLeast(0.97, None)),
+            against(2, Target::RatioAtLeast(1.0, None)),
+        ],
+    }
+}
+
 fn policies(load: Load) -> Contest {
-    let policy = |name: &str| Program::Seekway { policy: name.to_owned() };
+    let policy = |name: &str| Program::Seekway { policy: name.to_owned(), poll: "0" };
     Contest {
         part: "policies",
         protocol: Protocol::Vhost,

@@ -1,11 +1,11 @@
-//! What the daemon costs while nobody asks anything of it.
+//! What the daemon costs while nobody asks anything of it, and how soon it serves.
 
 use crate::Options;
 use crate::report::{Row, Target};
 use crate::server::{NO_CACHE, Server};
 use seekway_client::{Client, Result};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Disks attached at once.
 const DISKS: usize = 64;
@@ -31,6 +31,15 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
         .map_err(|error| one.complaint(&error))?;
     rows.push(cpu_row(options, "one disk, one idle vhost client", &one)?);
     drop((client, one));
+
+    let mut starts = Vec::new();
+    for _ in 0..options.rounds {
+        let began = Instant::now();
+        Server::start_many(&options.seekway, &images, &NO_CACHE)?;
+        starts.push(began.elapsed().as_secs_f64() * 1e3);
+        options.go_on()?;
+    }
+    rows.push(Row { ours: starts, ..row(format!("{DISKS} disks: start"), "ms", 0.0, 100.0) });
 
     let many = Server::start_many(&options.seekway, &images, &NO_CACHE)?;
     rows.push(memory_row(&format!("{DISKS} disks, no client"), &many)?);

@@ -20,6 +20,8 @@ pub enum Program {
     Seekway {
         /// Value of `--policy`, such as `noop`.
         policy: String,
+        /// Value of `--poll`: `0` sleeps at once.
+        poll: &'static str,
     },
     /// The same program as it was before a change.
     Before {
@@ -38,7 +40,7 @@ impl Program {
     /// For the column of a table.
     pub fn name(&self) -> &str {
         match self {
-            Program::Seekway { policy } => policy,
+            Program::Seekway { policy, .. } => policy,
             Program::Before { .. } => "before",
             Program::StorageDaemon => "qemu-storage-daemon",
             Program::Nbdkit => "nbdkit",
@@ -99,16 +101,16 @@ impl Server {
         let disk = format!("x={}", image.display());
         let socket = dir.path().join(format!("x.{}", protocol.name()));
         let command = match program {
-            Program::Seekway { policy } | Program::Before { policy, .. } => {
+            Program::Seekway { policy, .. } | Program::Before { policy, .. } => {
                 let mut command = Command::new(match program {
                     Program::Before { path, .. } => path,
                     _ => seekway,
                 });
                 command.args(["serve", "--disk", &disk, "--policy", policy, "--listen"]);
                 command.arg(dir.path());
-                // Earlier programs have none by default.
-                if matches!(program, Program::Seekway { .. }) {
-                    command.args(NO_CACHE);
+                // Earlier programs have no cache by default.
+                if let Program::Seekway { poll, .. } = program {
+                    command.args(NO_CACHE).args(["--poll", poll]);
                 }
                 command
             }
@@ -131,8 +133,8 @@ impl Server {
             command.arg(format!("d{n}={}", image.display()));
         }
         let socket = dir.path().join(format!("d{}.nbd", images.len() - 1));
-        let policy = "noop".to_owned();
-        Server::spawn(command, dir, socket, &Program::Seekway { policy })
+        let program = Program::Seekway { policy: "noop".to_owned(), poll: "0" };
+        Server::spawn(command, dir, socket, &program)
     }
 
     fn spawn(

@@ -167,9 +167,15 @@ on = "db.qcow2"
                 hard_limit: Nanos(
                     5000000000,
                 ),
-                poll: Some(
-                    50µs,
-                ),
+                poll: Poll {
+                    time: Nanos(
+                        50000,
+                    ),
+                    is_learnt: false,
+                    paused: Instant(
+                        0,
+                    ),
+                },
                 cache: None,
                 prefetch: None,
                 cache_lock: false,
@@ -208,7 +214,7 @@ required = "maybe"
             /etc/seekway/serve.toml:1: policy: no policy 'wfq'; there are (every policy)
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
-            /etc/seekway/serve.toml:4: poll: 50: expected a time with its unit, such as 50us, at most 1s
+            /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
             /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number

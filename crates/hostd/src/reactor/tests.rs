@@ -6,7 +6,7 @@ pub(super) mod parity;
 mod swarm;
 pub(super) mod taking;
 
-use super::Setup;
+use super::{Poll, Setup};
 use seekway_policy::dispatcher::COALESCE_DEFAULT;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
@@ -22,7 +22,7 @@ pub(crate) fn setup(name: &str) -> Setup {
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
-        poll: None,
+        poll: Poll::OFF,
         journal: None,
         groups: Vec::new(),
     }

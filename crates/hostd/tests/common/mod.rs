@@ -4,7 +4,7 @@
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_hostd::reactor::{CacheSetup, Disk, Handle, Message, Setup, Status, spawn};
+use seekway_hostd::reactor::{CacheSetup, Disk, Handle, Message, Poll, Setup, Status, spawn};
 use seekway_hostd::throttle::Throttle;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::DeviceProfile;
@@ -149,7 +149,7 @@ pub struct RigSetup<'a> {
     pub emulate: Option<&'a str>,
     pub journal: Option<File>,
     pub depth: Option<u32>,
-    pub poll: Option<Duration>,
+    pub poll: Poll,
     pub cache: Option<CacheSetup>,
 }
 
@@ -160,7 +160,7 @@ impl Default for RigSetup<'_> {
             emulate: None,
             journal: None,
             depth: None,
-            poll: None,
+            poll: Poll::OFF,
             cache: None,
         }
     }

@@ -92,8 +92,9 @@ pub struct ScheduleArgs {
     /// [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub hard_limit: Option<String>,
-    /// Poll for requests this long before sleeping: lower latency, but uses a core
-    #[arg(long, value_name = "TIME")]
+    /// Poll for requests this long before sleeping: lower latency, but uses a core while there is
+    /// work; `auto`: up to 200us, and not at all while requests come seldom [default: 0]
+    #[arg(long, value_name = "TIME|auto")]
     pub poll: Option<String>,
     /// Write a journal of each device's decisions to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]

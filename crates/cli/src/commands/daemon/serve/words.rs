@@ -2,7 +2,7 @@
 
 use seekway_hostd::config::{CacheSize, Config, Sandbox, TlsConfig};
 use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
-use seekway_policy::units::Nanos;
+use seekway_hostd::reactor::Poll;
 use std::fmt::{self, Write as _};
 
 /// What a configuration would serve.
@@ -54,7 +54,7 @@ pub fn describe(config: &Config) -> String {
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
-    let poll = config.poll.map(|d| Nanos::new(d.as_nanos() as u64).to_string());
+    let poll = (config.poll != Poll::OFF).then(|| config.poll.to_string());
     for (key, value) in [
         ("policy", Some(policy(config))),
         ("emulate", config.emulate.clone()),
