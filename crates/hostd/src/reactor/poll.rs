@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn where_others_want_the_processor_it_pauses() {
         let (mut poll, soon) = (Poll::AUTO, Nanos::from_micros(5));
-        let at = |us| Instant::from_nanos(us * 1000);
+        let at = |us: u64| Instant::from_nanos(us * 1000);
         let mut after = |now, displaced| {
             poll.waited(now, soon, Nanos::from_micros(displaced));
             poll.time()
