@@ -7,16 +7,16 @@ use std::fmt;
 /// The first time that is tried, and the longest.
 const FIRST: Nanos = Nanos::from_micros(10);
 const LONGEST: Nanos = Nanos::from_micros(200);
-/// Who looks for news takes the processor from others, who then have it when news comes. A thread
-/// that went without it for longer than this while it looked does not look for so long.
+/// A thread that was without a processor for longer than this while it looked does not look again
+/// for this pause. Looking uses up its share of the processor: others have it when news comes.
 const DISPLACED: Nanos = Nanos::from_micros(50);
 const PAUSE: Nanos = Nanos::from_millis(250);
 
 /// A time, fixed or learnt.
 ///
-/// What is learnt follows KVM's polling for a vCPU that halts (virt/kvm/kvm_main.c,
-/// `kvm_vcpu_block`, with its times on x86): it doubles while news comes soon after the reactor
-/// went to sleep, and is 0 again when it did not come in the longest time. Unlike there, it is 0
+/// What is learnt follows KVM's polling for a vCPU that halts (Documentation/virt/kvm/
+/// halt-polling.rst, with its times on x86): it doubles while news comes soon after the reactor
+/// went to sleep, and is 0 again when news did not come in the longest time. Unlike there, it is 0
 /// for a while where other threads want the processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poll {

@@ -98,3 +98,20 @@ fn the_bound_follows_writes_of_light_vms_too() {
     governor.delays[SHORT_READS] = [100_000.0; KEPT];
     assert_eq!(after(&mut governor, true), 67.0);
 }
+
+/// A light VM's short writes are asked for, and none comes: the next probe of the delay is short.
+#[test]
+fn a_kind_that_does_not_come_is_not_asked_for_again() {
+    let mut governor = known(0.5);
+    governor.delays[SHORT_WRITES] = [f64::INFINITY; KEPT];
+    governor.answered(true, 8192, Nanos::from_micros(600));
+    let mut probe = || {
+        governor.phase = Phase::Delay;
+        let read = |_: &u32| {
+            governor.completed(Instant::ZERO, false, 8192, Instant::ZERO);
+            governor.is_steady()
+        };
+        (1..100).find(read)
+    };
+    assert_eq!([probe(), probe()], [Some(DELAY_COMMANDS_MAX), Some(DELAY_COMMANDS)]);
+}
