@@ -42,6 +42,7 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--emulate", "floppy"], "cheetah-15k5"),
         (&["--listen", &listen, "--depth", "0"], "--depth: 0: expected a number"),
         (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected auto, or a time"),
+        (&["--listen", &listen, "--threads", "3"], "--threads: 3: expected 1, or 2"),
         (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
         (&["--listen", &listen, "--tls-required"], "needs a certificate"),
         (&["--listen", &long, "--disk", &disk], "at most 107"),

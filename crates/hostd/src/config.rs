@@ -25,7 +25,7 @@ pub use sockets::SocketConfig;
 pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
-use crate::reactor::Poll;
+use crate::reactor::{Poll, Submitter};
 use crate::throttle::Throttle;
 use seekway_policy::params::{parse_bytes, parse_duration, parse_size};
 use seekway_policy::stack::limit::GroupName;
@@ -73,7 +73,7 @@ pub struct Setting {
 }
 
 /// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "policy",
     "listen",
     "control",
@@ -89,6 +89,7 @@ pub const KEYS: [&str; 26] = [
     "coalesce",
     "hard_limit",
     "poll",
+    "threads",
     "cache",
     "prefetch",
     "cache_lock",
@@ -308,6 +309,8 @@ pub struct Config {
     pub hard_limit: Nanos,
     /// How long reactors look for requests before sleeping.
     pub poll: Poll,
+    /// Who submits reactors' I/O: `threads` 1 is the reactor's own, 2 the kernel's beside it.
+    pub submitter: Submitter,
     /// How large the caches are; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
@@ -343,6 +346,7 @@ impl Default for Config {
             coalesce: Sectors::from_bytes(512 << 10),
             hard_limit: Nanos::from_secs(30),
             poll: Poll::OFF,
+            submitter: Submitter::Own,
             cache: None,
             prefetch: None,
             cache_lock: false,
@@ -392,6 +396,7 @@ impl Config {
             }
             "hard_limit" => self.hard_limit = span(text)?,
             "poll" => self.poll = poll(text)?,
+            "threads" => self.submitter = submitter(text)?,
             "cache" => self.cache = Some(CacheSize::parse(text)?),
             "prefetch" => {
                 prefetchers::build(text).map_err(|e| e.to_string())?;
@@ -460,6 +465,14 @@ fn poll(text: &str) -> Result<Poll, String> {
     time.map(Poll::fixed).ok_or_else(|| {
         format!("{text}: expected auto, or a time with its unit, such as 50us, at most 1s")
     })
+}
+
+fn submitter(text: &str) -> Result<Submitter, String> {
+    match text {
+        "1" => Ok(Submitter::Own),
+        "2" => Ok(Submitter::Kernel),
+        _ => Err(format!("{text}: expected 1, or 2: the kernel's thread beside each device's own")),
+    }
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ pub use message::{
 pub(crate) use message::{judge, while_waiting};
 pub use op_kind::OpKind;
 pub use poll::Poll;
+pub use ring::Submitter;
 pub use slow::SlowRequest;
 
 use self::core::Core;
@@ -105,6 +106,7 @@ pub struct Setup {
     pub profile: DeviceProfile,
     /// How long to look for news before sleeping.
     pub poll: Poll,
+    pub submitter: Submitter,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
     /// Rate limits of groups of disks.
@@ -123,7 +125,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             critical::begin();
             slice::shorten();
             // The ring belongs to the thread that makes it.
-            let ring = Ring::new().map_err(|e| {
+            let ring = Ring::new(setup.submitter).map_err(|e| {
                 format!(
                     "io_uring: {e} (is it switched off? see /proc/sys/kernel/io_uring_disabled)"
                 )

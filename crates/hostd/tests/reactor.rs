@@ -8,7 +8,7 @@ mod common;
 use common::{Ask, PATIENCE, Rig, RigSetup, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_hostd::reactor::{Disk, Message, OpKind, Poll, Status};
+use seekway_hostd::reactor::{Disk, Message, OpKind, Poll, Status, Submitter};
 use seekway_policy::request::Op;
 use seekway_policy::schedulers;
 use seekway_policy::stack::{Map, OUTSTANDING_DEFAULT};
@@ -225,10 +225,16 @@ fn a_full_file_system_says_so_and_the_rest_goes_on() {
 }
 
 #[test]
-fn polling_serves_too() {
+fn polling_and_the_kernels_thread_serve_too() {
     let dir = dir();
-    for poll in [Poll::fixed(Nanos::from_micros(50)), Poll::AUTO] {
-        let rig = Rig::start(RigSetup { poll, ..RigSetup::default() });
+    let fixed = Poll::fixed(Nanos::from_micros(50));
+    for (poll, submitter) in [
+        (fixed, Submitter::Own),
+        (Poll::AUTO, Submitter::Own),
+        (Poll::OFF, Submitter::Kernel),
+        (fixed, Submitter::Kernel),
+    ] {
+        let rig = Rig::start(RigSetup { poll, submitter, ..RigSetup::default() });
         let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), None).unwrap());
         for i in 0..100 {
             assert!(client.do_one(Ask::write(i * 512, pattern(i, 512))).result.is_ok());

@@ -2,7 +2,7 @@
 
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, spawn};
+use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, Submitter, spawn};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
 use std::fs::{self, File};
@@ -28,6 +28,7 @@ pub fn reactor() -> Handle {
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
         poll: Poll::OFF,
+        submitter: Submitter::Own,
         journal: None,
         groups: Vec::new(),
     };

@@ -47,6 +47,9 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
     if options.wants("poll") && place == Place::Memory && !options.peers_alone {
         contests.extend([1, 4, 16].map(|depth| polls(options, Load::random(depth))));
     }
+    if options.wants("threads") && place == Place::Memory && !options.peers_alone {
+        contests.extend([1, 16, 64].map(|depth| threads(options, Load::random(depth))));
+    }
     if options.wants("policies") && !options.peers_alone {
         // In memory a policy's own time is a larger part of a read's.
         let depths: &[u16] = if place == Place::Memory { &[16, 64] } else { &[64] };
@@ -57,7 +60,7 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
 }
 
 fn ours(options: &Options) -> Program {
-    Program::Seekway { policy: options.policy.clone(), poll: "0" }
+    Program::Seekway { policy: options.policy.clone(), args: &[] }
 }
 
 fn vhost(options: &Options, load: Load) -> Contest {
@@ -112,8 +115,8 @@ fn nbd(options: &Options, place: Place, load: Load) -> Contest {
 /// NBD with `--poll auto`.
 fn polls(options: &Options, load: Load) -> Contest {
     let policy = options.policy.clone();
-    let contenders =
-        vec![Program::Seekway { policy, poll: "auto" }, ours(options), Program::Nbdkit];
+    let polls = Program::Seekway { policy, args: &["--poll", "auto"] };
+    let contenders = vec![polls, ours(options), Program::Nbdkit];
     let against = |peer, target| Match { ours: 0, peer, target, p99_target: Target::None };
     Contest {
         part: "poll",
@@ -127,8 +130,26 @@ fn polls(options: &Options, load: Load) -> Contest {
     }
 }
 
+/// vhost-user with `--threads 2`.
+fn threads(options: &Options, load: Load) -> Contest {
+    let policy = options.policy.clone();
+    let two = Program::Seekway { policy, args: &["--threads", "2"] };
+    let target = match load.depth {
+        // A wake-up is the most of it.
+        1 => Target::RatioAtLeast(0.97, None),
+        _ => Target::RatioAtLeast(1.2, None),
+    };
+    Contest {
+        part: "threads",
+        protocol: Protocol::Vhost,
+        load,
+        contenders: vec![two, ours(options)],
+        matches: vec![Match { ours: 0, peer: 1, target, p99_target: Target::RatioAtMost(1.0) }],
+    }
+}
+
 fn policies(load: Load) -> Contest {
-    let policy = |name: &str| Program::Seekway { policy: name.to_owned(), poll: "0" };
+    let policy = |name: &str| Program::Seekway { policy: name.to_owned(), args: &[] };
     Contest {
         part: "policies",
         protocol: Protocol::Vhost,

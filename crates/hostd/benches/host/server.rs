@@ -20,8 +20,8 @@ pub enum Program {
     Seekway {
         /// Value of `--policy`, such as `noop`.
         policy: String,
-        /// Value of `--poll`: `0` sleeps at once.
-        poll: &'static str,
+        /// More arguments, such as `--poll auto`.
+        args: &'static [&'static str],
     },
     /// The same program as it was before a change.
     Before {
@@ -109,8 +109,8 @@ impl Server {
                 command.args(["serve", "--disk", &disk, "--policy", policy, "--listen"]);
                 command.arg(dir.path());
                 // Earlier programs have no cache by default.
-                if let Program::Seekway { poll, .. } = program {
-                    command.args(NO_CACHE).args(["--poll", poll]);
+                if let Program::Seekway { args, .. } = program {
+                    command.args(NO_CACHE).args(*args);
                 }
                 command
             }
@@ -133,7 +133,7 @@ impl Server {
             command.arg(format!("d{n}={}", image.display()));
         }
         let socket = dir.path().join(format!("d{}.nbd", images.len() - 1));
-        let program = Program::Seekway { policy: "noop".to_owned(), poll: "0" };
+        let program = Program::Seekway { policy: "noop".to_owned(), args: &[] };
         Server::spawn(command, dir, socket, &program)
     }
 

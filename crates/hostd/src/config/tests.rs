@@ -33,6 +33,7 @@ depth = 0x20
 coalesce = "64KiB"
 hard_limit = "5s"
 poll = "50us"
+threads = 2
 journal = "../journals"
 sandbox = "off"
 images = ["more", "/images"]
@@ -176,6 +177,7 @@ on = "db.qcow2"
                         0,
                     ),
                 },
+                submitter: Kernel,
                 cache: None,
                 prefetch: None,
                 cache_lock: false,
@@ -215,12 +217,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );

@@ -88,6 +88,7 @@ impl Device {
             throttle,
             profile,
             poll: config.poll,
+            submitter: config.submitter,
             journal,
             groups,
         };

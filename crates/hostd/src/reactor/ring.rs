@@ -21,6 +21,8 @@ const COMPLETIONS: u32 = 4096;
 /// plugs the device for a submission of more than two (`IO_PLUG_THRESHOLD`): the
 /// first would then wait until the last is prepared.
 const SUBMIT_AT: usize = 2;
+/// How long the kernel's thread looks for SQEs before it sleeps: the shortest time that it takes.
+const LOOK_MS: u32 = 1;
 /// A longer I/O on an image in memory goes to a worker thread: several are then
 /// copied at once, which is worth more than the thread costs.
 const COPY_BYTES_MAX: u64 = 32 << 10;
@@ -163,19 +165,31 @@ pub struct Ring {
     epoch: std::time::Instant,
 }
 
+/// Who carries out what a ring is handed: submits it, and copies data that is in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submitter {
+    /// The ring's own thread.
+    Own,
+    /// A thread of the kernel's beside it (`IORING_SETUP_SQPOLL`, io_uring_setup(2)).
+    Kernel,
+}
+
 impl Ring {
     /// A ring of this thread, which alone may use it.
-    pub fn new() -> std::io::Result<Ring> {
-        let ring = IoUring::builder()
-            .setup_cqsize(COMPLETIONS)
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_r_disabled()
-            .build(ENTRIES)
-            // Kernels before 6.1 do not know two of them.
-            .or_else(|_| {
-                IoUring::builder().setup_cqsize(COMPLETIONS).setup_r_disabled().build(ENTRIES)
-            })?;
+    pub fn new(submitter: Submitter) -> std::io::Result<Ring> {
+        let builder = || {
+            let mut builder = IoUring::builder();
+            builder.setup_cqsize(COMPLETIONS).setup_r_disabled();
+            builder
+        };
+        let ring = match submitter {
+            Submitter::Own => {
+                let ring = builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
+                // Kernels before 6.1 do not know these.
+                ring.or_else(|_| builder().build(ENTRIES))?
+            }
+            Submitter::Kernel => builder().setup_sqpoll(LOOK_MS).build(ENTRIES)?,
+        };
         ring.submitter().register_files_sparse(u32::from(FILES_MAX))?;
         if sandbox::is_on() {
             let restricted = restrict(&ring).map_err(|e| e.to_string());
@@ -183,6 +197,11 @@ impl Ring {
         }
         ring.submitter().register_enable_rings()?;
         Ok(Ring { ring, epoch: std::time::Instant::now() })
+    }
+
+    /// Does the kernel read it in a thread of its own?
+    fn has_thread(&self) -> bool {
+        self.ring.params().is_setup_sqpoll()
     }
 
     /// Hand the kernel what is there if it is [`SUBMIT_AT`] SQEs or more.
@@ -199,7 +218,7 @@ impl Ring {
 /// # Errors
 /// What the kernel says of a ring.
 pub fn try_out() -> std::io::Result<Vec<&'static str>> {
-    Ring::new()?;
+    Ring::new(Submitter::Own)?;
     let (ring, mut probe) = (IoUring::new(1)?, io_uring::Probe::new());
     ring.submitter().register_probe(&mut probe)?;
     let lacking = OPERATIONS.iter().filter(|(code, _)| !probe.is_supported(*code));
@@ -246,6 +265,9 @@ impl Backend for Ring {
             // and "busy" passes when completions are read, which we cannot do
             // here; the kernel then keeps them aside and takes the SQEs.
             let _ = self.ring.submit();
+            if self.has_thread() {
+                let _ = self.ring.submitter().squeue_wait();
+            }
         }
     }
 
@@ -268,6 +290,11 @@ impl Backend for Ring {
     }
 
     fn peek(&mut self) -> bool {
+        if self.has_thread() {
+            // It is woken if it sleeps.
+            let _ = self.ring.submit();
+            return !self.ring.completion().is_empty();
+        }
         let to_submit = self.ring.submission().len() as u32;
         const GETEVENTS: u32 = 1;
         // SAFETY: no argument is passed.
@@ -301,7 +328,12 @@ mod tests {
     /// What a reactor that was taken over could still ask the kernel for.
     #[test]
     fn a_ring_opens_no_files_and_no_sockets() {
-        let mut ring = Ring::new().unwrap();
+        for submitter in [Submitter::Own, Submitter::Kernel] {
+            opens_nothing(Ring::new(submitter).unwrap());
+        }
+    }
+
+    fn opens_nothing(mut ring: Ring) {
         let path = c"/etc/passwd".as_ptr();
         let dir = io_uring::types::Fd(libc::AT_FDCWD);
         let fd = io_uring::types::Fd(0);

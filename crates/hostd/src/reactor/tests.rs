@@ -6,7 +6,7 @@ pub(super) mod parity;
 mod swarm;
 pub(super) mod taking;
 
-use super::{Poll, Setup};
+use super::{Poll, Setup, Submitter};
 use seekway_policy::dispatcher::COALESCE_DEFAULT;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
@@ -23,6 +23,7 @@ pub(crate) fn setup(name: &str) -> Setup {
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
         poll: Poll::OFF,
+        submitter: Submitter::Own,
         journal: None,
         groups: Vec::new(),
     }

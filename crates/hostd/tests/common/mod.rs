@@ -4,7 +4,9 @@
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_hostd::reactor::{CacheSetup, Disk, Handle, Message, Poll, Setup, Status, spawn};
+use seekway_hostd::reactor::{
+    CacheSetup, Disk, Handle, Message, Poll, Setup, Status, Submitter, spawn,
+};
 use seekway_hostd::throttle::Throttle;
 use seekway_policy::request::Op;
 use seekway_policy::scheduler::DeviceProfile;
@@ -150,6 +152,7 @@ pub struct RigSetup<'a> {
     pub journal: Option<File>,
     pub depth: Option<u32>,
     pub poll: Poll,
+    pub submitter: Submitter,
     pub cache: Option<CacheSetup>,
 }
 
@@ -161,6 +164,7 @@ impl Default for RigSetup<'_> {
             journal: None,
             depth: None,
             poll: Poll::OFF,
+            submitter: Submitter::Own,
             cache: None,
         }
     }
@@ -178,6 +182,7 @@ impl Rig {
             throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
             poll: setup.poll,
+            submitter: setup.submitter,
             journal: setup.journal,
             groups: Vec::new(),
         })

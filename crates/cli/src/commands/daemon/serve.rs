@@ -110,6 +110,7 @@ fn settings(args: &ServeArgs) -> Settings {
         ("coalesce", &schedule.coalesce),
         ("hard_limit", &schedule.hard_limit),
         ("poll", &schedule.poll),
+        ("threads", &schedule.threads),
         ("cache", &cache.cache),
         ("prefetch", &cache.prefetch),
         ("cache_lock", &cache_lock),

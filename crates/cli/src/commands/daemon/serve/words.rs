@@ -2,7 +2,7 @@
 
 use seekway_hostd::config::{CacheSize, Config, Sandbox, TlsConfig};
 use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
-use seekway_hostd::reactor::Poll;
+use seekway_hostd::reactor::{Poll, Submitter};
 use std::fmt::{self, Write as _};
 
 /// What a configuration would serve.
@@ -55,6 +55,7 @@ pub fn describe(config: &Config) -> String {
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
     let poll = (config.poll != Poll::OFF).then(|| config.poll.to_string());
+    let threads = (config.submitter == Submitter::Kernel).then(|| "2".into());
     for (key, value) in [
         ("policy", Some(policy(config))),
         ("emulate", config.emulate.clone()),
@@ -62,6 +63,7 @@ pub fn describe(config: &Config) -> String {
         ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
         ("hard limit", Some(config.hard_limit.to_string())),
         ("poll", poll),
+        ("threads", threads),
         ("cache", Some(cache(config))),
         ("prefetch", prefetch(config)),
         ("journal", config.journal.clone().map(shown)),
