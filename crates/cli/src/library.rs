@@ -9,7 +9,8 @@ use crate::caller::NOBODY;
 use crate::commands::{self, compare};
 #[cfg(feature = "parquet")]
 use crate::load;
-use crate::{Verdict, output, runs};
+use crate::runs::{self, Running};
+use crate::{Verdict, output};
 use anyhow::{Result, anyhow, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
@@ -87,9 +88,9 @@ pub fn requests(
     compare::requests(&args, &running(&args, watch), run)
 }
 
-fn running<'w>(args: &CompareArgs, watch: &'w Watch) -> compare::Running<'w> {
+fn running<'w>(args: &CompareArgs, watch: &'w Watch) -> Running<'w> {
     let jobs = runs::jobs(args.out.jobs);
-    compare::Running { jobs, bar: Some(watch.bar.clone()), caller: &watch.caller }
+    Running { jobs, bar: Some(watch.bar.clone()), caller: &watch.caller }
 }
 
 fn comparison(arguments: &[String]) -> Result<CompareArgs> {

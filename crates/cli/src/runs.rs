@@ -10,7 +10,7 @@ use seekway_device::profile::Profile;
 use seekway_device::slowed::Slowed;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
-use seekway_policy::units::Instant;
+use seekway_policy::units::{Instant, Nanos};
 use seekway_sim::vcpu::Machine;
 use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
 use seekway_workload::{Recorded, Recording, Source};
@@ -70,6 +70,22 @@ pub struct Outcome {
     pub journal: String,
 }
 
+/// How runs are made, and how others see how far they are.
+pub struct Running<'a> {
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Counts completed requests; one on the terminal if none.
+    pub bar: Option<ProgressBar>,
+    pub caller: &'a Caller,
+}
+
+impl Running<'_> {
+    /// For the command line, `given` runs at a time.
+    pub fn shown(given: Option<NonZeroUsize>) -> Running<'static> {
+        Running { jobs: jobs(given), bar: None, caller: &NOBODY }
+    }
+}
+
 /// What all runs of a command share.
 pub struct Stage<'a> {
     pub load: &'a Load,
@@ -77,11 +93,11 @@ pub struct Stage<'a> {
     pub config: Config,
     /// When runs stop before their sources do.
     pub until: Option<Instant>,
-    /// Whether each run keeps its journal, for `compare --journal`.
+    /// Whether each run of the whole load keeps its journal, for `compare --journal`.
     pub journal: bool,
     /// How runs are named.
     pub names: StackNames,
-    pub caller: &'a Caller,
+    pub running: &'a Running<'a>,
 }
 
 /// How many runs at a time: `jobs`, or the machine's cores.
@@ -130,43 +146,40 @@ fn recording<'a>(
 }
 
 impl<'a> Stage<'a> {
-    /// Runs of a load through these stacks on a disk, to its end, without journals.
+    /// Runs of a load through these stacks on a disk, without journals. They stop at `until`, else
+    /// as [`Load::until`] says.
     pub fn new(
         load: &'a Load,
         (profile, config): &'a (Profile, Config),
         stacks: &[StackSpec],
+        until: Option<Nanos>,
+        running: &'a Running<'a>,
     ) -> Stage<'a> {
-        Stage {
-            load,
-            profile,
-            config: *config,
-            until: load.until(None),
-            journal: false,
-            names: StackNames::of(stacks),
-            caller: &NOBODY,
-        }
+        let (until, names) = (load.until(until), StackNames::of(stacks));
+        Stage { load, profile, config: *config, until, journal: false, names, running }
     }
 }
 
 impl Stage<'_> {
-    /// Runs each stack with each seed, the stacks outermost, with a bar on the terminal.
-    pub fn run_stacks(
-        &self,
-        stacks: &[StackSpec],
-        seeds: &[u64],
-        jobs: usize,
-        what: &str,
-    ) -> Result<Vec<Outcome>> {
-        let plans = Plan::all(stacks, seeds);
-        let bar = progress::requests(self.load.requests().map(|n| n * plans.len() as u64), what);
-        let outcomes = self.run_all(&plans, jobs, &bar)?;
+    /// A bar over the requests of so many runs of the whole load.
+    pub fn bar(&self, runs: usize, what: &str) -> ProgressBar {
+        let total = self.load.requests().map(|n| n * runs as u64);
+        let bar = self.running.bar.clone().unwrap_or_else(|| progress::requests(total, what));
+        total.inspect(|&total| bar.set_length(total));
+        bar
+    }
+
+    /// Makes all runs, with a bar.
+    pub fn run_shown(&self, plans: &[Plan], what: &str) -> Result<Vec<Outcome>> {
+        let bar = self.bar(plans.len(), what);
+        let outcomes = self.run_all(plans, &bar)?;
         bar.finish_and_clear();
         Ok(outcomes)
     }
 
     /// Make all runs. `bar` counts completed requests.
-    pub fn run_all(&self, plans: &[Plan], jobs: usize, bar: &ProgressBar) -> Result<Vec<Outcome>> {
-        parallel(plans, jobs, |plan| self.run_one(plan, bar))
+    pub fn run_all(&self, plans: &[Plan], bar: &ProgressBar) -> Result<Vec<Outcome>> {
+        parallel(plans, self.running.jobs, |plan| self.run_one(plan, bar))
     }
 
     /// Runs each VM alone through each of `stacks`: by VM, then by stack. `None` with a single
@@ -175,7 +188,6 @@ impl Stage<'_> {
         &self,
         stacks: &[StackSpec],
         seed: u64,
-        jobs: usize,
         bar: &ProgressBar,
     ) -> Result<Option<Vec<Vec<Outcome>>>> {
         let vms = self.load.disks.len();
@@ -185,7 +197,7 @@ impl Stage<'_> {
         let plan =
             |vm| move |stack: &StackSpec| Plan { only: Some(vm), ..Plan::new(stack.clone(), seed) };
         let plans: Vec<Plan> = (0..vms).flat_map(|vm| stacks.iter().map(plan(vm))).collect();
-        let mut outcomes = self.run_all(&plans, jobs, bar)?.into_iter();
+        let mut outcomes = self.run_all(&plans, bar)?.into_iter();
         Ok(Some((0..vms).map(|_| outcomes.by_ref().take(stacks.len()).collect()).collect()))
     }
 
@@ -232,7 +244,7 @@ impl Stage<'_> {
         let mut progress = |_: Instant, completed: u64| {
             bar.inc(completed - seen);
             seen = completed;
-            !self.caller.stops()
+            !self.running.caller.stops()
         };
         let limits = Limits { until: self.until, ..Limits::default() };
         let made = run(sources, setup, limits, &mut progress);
@@ -240,7 +252,7 @@ impl Stage<'_> {
             let whole = self.names.for_files().label(&plan.stack);
             format!("policy {whole}, seed {}", plan.seed)
         })?;
-        if self.caller.stops() {
+        if self.running.caller.stops() {
             bail!("stopped");
         }
         bar.inc(result.requests().saturating_sub(seen));
@@ -284,7 +296,7 @@ impl Stage<'_> {
     /// The run's device, and what lies between it and the VMs.
     fn setup(&self, plan: &Plan) -> Result<Setup> {
         let StackSpec { policy, cache, limits: choice, host: _, vcpu: _ } = &plan.stack;
-        let scheduler = self.caller.build(policy)?;
+        let scheduler = self.running.caller.build(policy)?;
         let build = || {
             let device = self.profile.build();
             match plan.private {
@@ -319,7 +331,7 @@ impl Stage<'_> {
             weights,
             limits,
             groups,
-            journal: self.journal.then(|| policy.clone()),
+            journal: (self.journal && plan.only.is_none()).then(|| policy.clone()),
             host: cache.as_ref().map(cached).transpose()?,
         })
     }

@@ -5,15 +5,15 @@ mod judged;
 mod overload;
 mod words;
 
-use super::compare::{self, Comparison, Contest};
-use crate::args::{AdviseArgs, Alone, FairTo, Format, Goal, LoadArgs, PrefetchArgs};
+use super::compare::{self, Asked, Comparison};
+use crate::args::{AdviseArgs, Alone, FairTo, Format, Goal, LoadArgs};
 use crate::caller;
 use crate::host::NO_AGENT;
 use crate::json::Run;
 use crate::load::{self, Load};
-use crate::runs::{self, Stage};
+use crate::runs::Running;
 use crate::stacks::{LimitsChoice, StackLists, StackSpec};
-use crate::{Verdict, output, progress};
+use crate::{Verdict, output};
 use anyhow::{Result, bail};
 use gain::CacheGain;
 use judged::{EQUAL_WITHIN, Judged};
@@ -66,63 +66,55 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     if p99_limit == Nanos::ZERO {
         bail!("--p99-limit {}: more than 0, or no disk carries anything", args.p99_limit);
     }
-    let load = load(args)?;
-    let jobs = runs::jobs(args.out.jobs);
-    let contest = contest(&args.prefetch)?;
-    let made = compare::compare(
-        &load,
-        &args.disk,
-        &contest,
-        &[1],
-        None,
-        false,
-        &compare::Running::shown(jobs),
-    )?;
-    let disk = load::disk(&args.disk)?;
-    let stage = Stage::new(&load, &disk, &contest.stacks);
-    let overload = Overload::find(&stage, &made.outcomes, p99_limit, jobs)?;
+    let (asked, running, goal) = (asked(args)?, Running::shown(args.out.jobs), args.goal);
+    let made = compare::compare(&asked, &running)?;
+    let stage = asked.stage(&running);
+    let overload = Overload::find(&stage, &made.outcomes, p99_limit)?;
     let carried = match overload {
         Some(_) => Carried::No,
-        None if !load.open_loop => Carried::Yes,
-        None if overload::carried_without_cache(&load, &made.outcomes, p99_limit) => Carried::Yes,
+        None if !asked.load.open_loop => Carried::Yes,
+        None if overload::carried_without_cache(&asked.load, &made.outcomes, p99_limit) => {
+            Carried::Yes
+        }
         None => Carried::WithCache,
     };
-    let requests = load.requests().map(|n| n * contest.stacks.len() as u64);
-    let bar = progress::requests(requests, "each VM alone");
-    let alone = stage.run_each_alone(&contest.stacks, 1, jobs, &bar)?;
+    let bar = stage.bar(asked.stacks.len(), "each VM alone");
+    let alone = stage.run_each_alone(&asked.stacks, 1, &bar)?;
     bar.finish_and_clear();
-    let judged = judged::judge(&made.outcomes, alone.as_deref(), args.goal);
-    let advised = Advised {
-        goal: args.goal,
-        ranking: judged::sort(judged, args.goal),
-        open_loop: load.open_loop,
-        carried,
-        overload: overload.map(|found| (words::overload(&found), found)),
-        made,
+    let ranking = judged::sort(judged::judge(&made.outcomes, alone.as_deref(), goal), goal);
+    let worse_for = losers(&made.compared.runs, &ranking[0].label);
+    let several = made.outcomes[0].result.vms.len() > 1;
+    let mut tables = vec![words::ranked(&ranking, goal, &made.compared, several)];
+    tables.extend(overload.as_ref().map(words::disks));
+    let said = Said {
+        overload: overload.as_ref().map(words::overload),
+        recommendation: words::recommendation(&ranking, &worse_for, goal, carried, several),
+        tables,
     };
-    output::write_report(args.out.report.as_deref(), || advised.report())?;
-    advised.print(args.out.format)?;
+    output::write_report(args.out.report.as_deref(), || said.page(&made))?;
+    let open_loop = asked.load.open_loop;
+    let advice = Advice {
+        recommend: ranking[0].policy.clone(),
+        goal: words::goal_name(goal),
+        figure: judged::figure_name(goal),
+        gain_over_cfq: gain_over_cfq(&ranking, goal),
+        cache_gain: CacheGain::of(&ranking, goal),
+        worse_for,
+        ranking,
+        carried: open_loop.then_some(carried != Carried::No),
+        carried_without_cache: open_loop.then_some(carried == Carried::Yes),
+        overload,
+        advice: said.advice(),
+        compared: made.compared,
+    };
+    said.print(args.out.format, &advice, &made.warnings)?;
     Ok(Verdict::Done)
 }
 
 /// Every policy without a cache, and with each cache: what needs less memory comes first, as of
 /// equal stacks the first is taken.
-fn contest(prefetch: &PrefetchArgs) -> Result<Contest> {
-    let lists = StackLists {
-        policies: compare::policies("all", &caller::NOBODY)?,
-        caches: gain::caches(prefetch)?,
-        // Traces have none.
-        limits: vec![LimitsChoice::Dropped],
-        hosts: vec![(None, NO_AGENT.into())],
-    };
-    let mut stacks = lists.product()?;
-    let place = |stack: &StackSpec| lists.caches.iter().position(|cache| *cache == stack.cache);
-    stacks.sort_by_key(place);
-    Ok(Contest { stacks, alone: Alone::Auto, fair_to: FairTo::Alone })
-}
-
-fn load(args: &AdviseArgs) -> Result<Load> {
-    Load::new(&LoadArgs {
+fn asked(args: &AdviseArgs) -> Result<Asked> {
+    let load = Load::new(&LoadArgs {
         traces: args.traces.clone(),
         vms: Vec::new(),
         groups: Vec::new(),
@@ -132,6 +124,27 @@ fn load(args: &AdviseArgs) -> Result<Load> {
         map: args.map.clone(),
         weights: Vec::new(),
         capacity: None,
+    })?;
+    let lists = StackLists {
+        policies: compare::policies("all", &caller::NOBODY)?,
+        caches: gain::caches(&args.prefetch)?,
+        // Traces have none.
+        limits: vec![LimitsChoice::Dropped],
+        hosts: vec![(None, NO_AGENT.into())],
+    };
+    let mut stacks = lists.product()?;
+    let place = |stack: &StackSpec| lists.caches.iter().position(|cache| *cache == stack.cache);
+    stacks.sort_by_key(place);
+    Ok(Asked {
+        load,
+        disk: load::disk(&args.disk)?,
+        device: args.disk.device.clone(),
+        stacks,
+        seeds: vec![1],
+        until: None,
+        alone: Alone::Auto,
+        fair_to: FairTo::Alone,
+        journal: false,
     })
 }
 
@@ -144,89 +157,47 @@ enum Carried {
     No,
 }
 
-/// Everything that is printed.
-struct Advised {
-    goal: Goal,
-    /// Best by the goal first; those with forced requests come after all others.
-    ranking: Vec<Judged>,
-    /// Are requests issued by the traces' clocks?
-    open_loop: bool,
-    carried: Carried,
-    /// A load that the disk cannot carry, and the lines that say so.
-    overload: Option<(String, Overload)>,
-    made: Comparison,
+/// The advice for people.
+struct Said {
+    /// Of a load that the disk cannot carry: the lines that say so.
+    overload: Option<String>,
+    recommendation: String,
+    tables: Vec<Table>,
 }
 
-impl Advised {
-    fn recommendation(&self) -> String {
-        let losers = losers(&self.made.compared.runs, &self.ranking[0].label);
-        words::recommendation(&self.ranking, &losers, self.goal, self.carried, self.several())
+impl Said {
+    /// All sentences.
+    fn advice(&self) -> String {
+        let overload = self.overload.iter().map(|text| format!("{text}\n"));
+        overload.chain([self.recommendation.clone()]).collect()
     }
 
-    fn several(&self) -> bool {
-        self.made.outcomes[0].result.vms.len() > 1
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let compared = &self.made.compared;
-        let mut tables = vec![words::ranked(&self.ranking, self.goal, compared, self.several())];
-        tables.extend(self.overload.iter().map(|(_, found)| words::disks(found)));
-        tables
-    }
-
-    fn report(&self) -> Report {
-        let mut report = compare::report(&self.made, "Seekway: which policy?");
-        report.subtitle = self.recommendation();
-        let overload = self.overload.iter().map(|(text, _)| Block::Warning(text.clone()));
-        let blocks = overload.chain(self.tables().into_iter().map(Block::Table));
+    fn page(&self, made: &Comparison) -> Report {
+        let mut report = compare::report(made, "Seekway: which policy?");
+        report.subtitle.clone_from(&self.recommendation);
+        let overload = self.overload.iter().cloned().map(Block::Warning);
+        let blocks = overload.chain(self.tables.iter().cloned().map(Block::Table));
         report.sections[0].blocks.splice(0..0, blocks);
         report
     }
 
     /// The overload first: who reads one line reads that.
-    fn print(self, format: Format) -> Result<()> {
+    fn print(&self, format: Format, advice: &Advice, warnings: &[String]) -> Result<()> {
         let prose = matches!(format, Format::Table | Format::Markdown);
-        let overload = self.overload.as_ref().map(|(text, _)| text.as_str());
-        match overload {
+        match &self.overload {
             Some(text) if prose => output::print(&format!("{text}\n\n"))?,
             Some(text) => eprintln!("warning: {text}"),
             None => {}
         }
         if format == Format::Csv {
-            eprintln!("{}", self.made.compared.same);
+            eprintln!("{}", advice.compared.same);
         }
-        for warning in &self.made.warnings {
-            eprintln!("warning: {warning}");
-        }
-        let recommendation = self.recommendation();
-        let tables = self.tables();
-        let sentences: Vec<&str> = overload.into_iter().chain([recommendation.as_str()]).collect();
-        let advice = sentences.join("\n");
-        output::print_as(format, &tables, &Advice::new(self, advice))?;
+        warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        output::print_as(format, &self.tables, advice)?;
         if prose {
-            output::print(&format!("\n{recommendation}\n"))?;
+            output::print(&format!("\n{}\n", self.recommendation))?;
         }
         Ok(())
-    }
-}
-
-impl Advice {
-    fn new(advised: Advised, advice: String) -> Advice {
-        let Advised { goal, ranking, open_loop, carried, overload, made } = advised;
-        Advice {
-            recommend: ranking[0].policy.clone(),
-            goal: words::goal_name(goal),
-            figure: judged::figure_name(goal),
-            gain_over_cfq: gain_over_cfq(&ranking, goal),
-            cache_gain: CacheGain::of(&ranking, goal),
-            worse_for: losers(&made.compared.runs, &ranking[0].label),
-            ranking,
-            carried: open_loop.then_some(carried != Carried::No),
-            carried_without_cache: open_loop.then_some(carried == Carried::Yes),
-            overload: overload.map(|(_, found)| found),
-            advice,
-            compared: made.compared,
-        }
     }
 }
 

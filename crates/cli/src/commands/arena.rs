@@ -8,7 +8,8 @@ mod tables;
 use super::compare;
 use crate::args::{ArenaArgs, Drawn, ExperimentArgs, Format};
 use crate::caller::NOBODY;
-use crate::{Verdict, load, output, progress, runs};
+use crate::runs::{self, Running};
+use crate::{Verdict, load, output, progress};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use seekway_policy::schedulers;
@@ -107,7 +108,7 @@ pub fn run(args: &ArenaArgs) -> Result<Verdict> {
     let jobs = runs::jobs(args.out.jobs);
     let mut played = play(&scenes, &policies, &seeds, jobs, args.cpu)?;
     if let Some(own) = own {
-        played.push(own.play(&policies, &seeds, jobs)?);
+        played.push(own.play(&policies, &seeds, &Running::shown(args.out.jobs))?);
     }
     let title = format!("{} scenes", played.len());
     let written = Board::new(title, &policies, played);

@@ -13,19 +13,20 @@ mod warnings;
 pub use warnings::warnings;
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, CompareFormat, DiskArgs, FairTo, Format, LimitsArg};
-use crate::caller::{self, Caller};
+use crate::args::{Alone, CompareArgs, CompareFormat, FairTo, Format, LimitsArg};
+use crate::caller::Caller;
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::check_distinct;
 use crate::load::{self, Load};
-use crate::runs::{self, Outcome, Plan, Stage};
+use crate::runs::{Outcome, Plan, Running, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
 use crate::{caching, host, output, progress};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
-use indicatif::ProgressBar;
+use seekway_device::profile::Profile;
+use seekway_policy::dispatcher::Config;
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::units::Nanos;
@@ -45,13 +46,23 @@ pub const TITLE: &str = "Seekway: one load, several policies";
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
-/// The stacks that compete.
-pub struct Contest {
+/// What is compared, read and checked.
+pub struct Asked {
+    pub load: Load,
+    pub disk: (Profile, Config),
+    /// The disk as the command line names it.
+    pub device: String,
+    /// The stacks that compete.
     pub stacks: Vec<StackSpec>,
+    pub seeds: Vec<u64>,
+    /// What `--until` says.
+    pub until: Option<Nanos>,
     /// When VMs are run alone as well.
     pub alone: Alone,
     /// What each VM's part is judged against.
     pub fair_to: FairTo,
+    /// Does each run keep its journal?
+    pub journal: bool,
 }
 
 /// Requests and figures of one comparison.
@@ -64,27 +75,11 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
-/// What a comparison runs on, and how others see how far it is.
-pub struct Running<'a> {
-    /// Runs at a time.
-    pub jobs: usize,
-    /// Counts completed requests; one on the terminal if none.
-    pub bar: Option<ProgressBar>,
-    pub caller: &'a Caller,
-}
-
-impl Running<'_> {
-    /// With a bar on the terminal, if there is one.
-    pub fn shown(jobs: usize) -> Running<'static> {
-        Running { jobs, bar: None, caller: &caller::NOBODY }
-    }
-}
-
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
     if args.out.format.text().is_none() && std::io::stdout().is_terminal() {
         bail!("--format parquet: its bytes are not for a terminal; write them with > FILE");
     }
-    let made = made(args, &Running::shown(runs::jobs(args.out.jobs)))?;
+    let made = made(args, &Running::shown(args.out.jobs))?;
     for warning in &made.warnings {
         eprintln!("warning: {warning}");
     }
@@ -98,16 +93,7 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
 
 /// The comparison that the arguments ask for.
 pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Comparison> {
-    let Asked { load, contest, seeds, until } = Asked::new(args, running.caller)?;
-    compare(&load, &args.disk, &contest, &seeds, until, args.journal.is_some(), running)
-}
-
-/// What the arguments ask for, read and checked.
-struct Asked {
-    load: Load,
-    contest: Contest,
-    seeds: Vec<u64>,
-    until: Option<Nanos>,
+    compare(&Asked::new(args, running.caller)?, running)
 }
 
 impl Asked {
@@ -125,9 +111,23 @@ impl Asked {
             std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
         }
         let load = Load::new(&args.load)?;
-        let contest =
-            Contest { stacks: for_load(stacks, &load)?, alone: args.alone, fair_to: args.fair_to };
-        Ok(Asked { load, contest, seeds, until })
+        Ok(Asked {
+            stacks: for_load(stacks, &load)?,
+            disk: load::disk(&args.disk)?,
+            device: args.disk.device.clone(),
+            load,
+            seeds,
+            until,
+            alone: args.alone,
+            fair_to: args.fair_to,
+            journal: args.journal.is_some(),
+        })
+    }
+
+    /// Where its runs are made.
+    pub fn stage<'a>(&'a self, running: &'a Running<'_>) -> Stage<'a> {
+        let stage = Stage::new(&self.load, &self.disk, &self.stacks, self.until, running);
+        Stage { journal: self.journal, ..stage }
     }
 }
 
@@ -141,18 +141,16 @@ pub fn requests(
     running: &Running<'_>,
     number: usize,
 ) -> Result<(Vec<String>, Vec<Recorded>)> {
-    let Asked { load, contest, seeds, until } = Asked::new(args, running.caller)?;
-    let disk = load::disk(&args.disk)?;
-    let plans = Plan::all(&contest.stacks, &seeds);
+    let asked = Asked::new(args, running.caller)?;
+    let plans = Plan::all(&asked.stacks, &asked.seeds);
     let Some(plan) = plans.get(number) else {
         bail!("run {number}: the comparison has {} runs, counted from 0", plans.len());
     };
-    let (until, caller) = (load.until(until), running.caller);
-    let stage = Stage { until, caller, ..Stage::new(&load, &disk, &contest.stacks) };
-    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(load.requests(), "running"));
-    let recorded = stage.recorded(plan, &bar)?;
+    let total = asked.load.requests();
+    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "running"));
+    let recorded = asked.stage(running).recorded(plan, &bar)?;
     bar.finish_and_clear();
-    Ok((load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
+    Ok((asked.load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
 }
 
 /// The policies that `--policies` names, checked.
@@ -200,50 +198,38 @@ fn for_load(mut stacks: Vec<StackSpec>, load: &Load) -> Result<Vec<StackSpec>> {
 }
 
 /// Makes all runs of a comparison.
-pub fn compare(
-    load: &Load,
-    disk: &DiskArgs,
-    contest: &Contest,
-    seeds: &[u64],
-    until: Option<Nanos>,
-    journal: bool,
-    running: &Running<'_>,
-) -> Result<Comparison> {
-    let modelled = load::disk(disk)?;
-    let (until_end, caller) = (load.until(until), running.caller);
-    let stage = Stage::new(load, &modelled, &contest.stacks);
-    let stage = Stage { until: until_end, journal, caller, ..stage };
-    let private = match contest.fair_to {
+pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
+    let Asked { load, stacks, .. } = asked;
+    let stage = asked.stage(running);
+    let mut private = match asked.fair_to {
         FairTo::Alone => None,
-        FairTo::Private => Some(private::check(&stage, contest.alone)?),
+        FairTo::Private => Some(private::check(&stage, asked.alone)?),
     };
-    let plans = Plan::all(&contest.stacks, seeds);
-    let total = load.requests().map(|n| n * plans.len() as u64);
-    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "comparing"));
-    total.inspect(|&total| bar.set_length(total));
-    let outcomes = stage.run_all(&plans, running.jobs, &bar)?;
-    let demands = demands(&stage, contest, &outcomes, seeds[0], running.jobs)?;
-    let yardsticks = private.map(|disks| disks.run(&stage, &plans, running.jobs)).transpose()?;
+    let plans = Plan::all(stacks, &asked.seeds);
+    let bar = stage.bar(plans.len(), "comparing");
+    let outcomes = stage.run_all(&plans, &bar)?;
+    let demands = demands(&stage, asked, &outcomes)?;
+    private.as_mut().map(|disks| disks.run(&stage, &plans)).transpose()?;
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
     let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);
     let mut runs: Vec<Run> = outcomes.iter().map(run).collect();
     for (run, outcome) in runs.iter_mut().zip(&outcomes) {
         let demands = of_limits(&demands, outcome.plan.stack.limits);
-        yardsticks.iter().for_each(|y| y.judge(run, outcome, demands, load));
+        private.iter().for_each(|disks| disks.judge(run, outcome, demands, load));
     }
-    let warnings = warnings(load, &outcomes, until);
+    let warnings = warnings(load, &outcomes, asked.until);
     let unknown = demands.iter().find_map(|(_, demands)| match demands {
         Demands::Unknown(why) => Some(why.clone()),
         Demands::Known(_) | Demands::Equal => None,
     });
     let beyond_disk = |stack: &StackSpec| stack.cache.is_some() || stack.host.is_some();
     let known = demands.iter().any(|(_, demands)| matches!(demands, Demands::Known(_)));
-    let explain = known && !load.open_loop && contest.stacks.iter().any(beyond_disk);
+    let explain = known && !load.open_loop && stacks.iter().any(beyond_disk);
     let compared = CompareReport {
-        device: disk.device.clone(),
+        device: asked.device.clone(),
         names: stage.names,
-        same: stage.names.same(&contest.stacks),
+        same: stage.names.same(stacks),
         demand_note: explain.then_some(alone::NOTE),
         runs,
         no_fairness: unknown,
@@ -254,15 +240,13 @@ pub fn compare(
 /// What VMs ask for, for each choice of limits that any run has.
 fn demands(
     stage: &Stage<'_>,
-    contest: &Contest,
+    asked: &Asked,
     outcomes: &[Outcome],
-    seed: u64,
-    jobs: usize,
 ) -> Result<Vec<(LimitsChoice, Demands)>> {
     let mut found: Vec<(LimitsChoice, Demands)> = Vec::new();
-    for limits in contest.stacks.iter().map(|stack| stack.limits) {
+    for limits in asked.stacks.iter().map(|stack| stack.limits) {
         if found.iter().all(|(known, _)| *known != limits) {
-            let demands = alone::demands(stage, outcomes, limits, seed, jobs, contest.alone)?;
+            let demands = alone::demands(stage, outcomes, limits, asked.seeds[0], asked.alone)?;
             found.push((limits, demands));
         }
     }

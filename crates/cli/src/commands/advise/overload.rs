@@ -3,11 +3,9 @@
 use super::judged::p99_ms;
 use crate::json::CacheChoice;
 use crate::load::Load;
-use crate::progress;
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::stacks::StackSpec;
 use anyhow::Result;
-use indicatif::ProgressBar;
 use seekway_device::profile::{self, Profile};
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_sim::engine::utilisation;
@@ -107,7 +105,6 @@ impl Overload {
         stage: &Stage<'_>,
         outcomes: &[Outcome],
         p99_limit: Nanos,
-        jobs: usize,
     ) -> Result<Option<Overload>> {
         if !stage.load.open_loop {
             return Ok(None);
@@ -117,7 +114,7 @@ impl Overload {
         if best.carries(p99_limit) {
             return Ok(None);
         }
-        let search = Search { stage, candidates: candidates(outcomes, &best), p99_limit, jobs };
+        let search = Search { stage, candidates: candidates(outcomes, &best), p99_limit };
         let carried = search.share()?;
         let (share, at_share) = carried.unzip();
         Ok(Some(Overload {
@@ -160,18 +157,14 @@ struct Search<'a> {
     stage: &'a Stage<'a>,
     candidates: Vec<StackSpec>,
     p99_limit: Nanos,
-    jobs: usize,
 }
 
 impl Search<'_> {
-    fn bar(&self, runs: usize, what: &str) -> ProgressBar {
-        progress::requests(self.stage.load.requests().map(|n| n * runs as u64), what)
-    }
-
     /// The largest share of the rate that the disk carries, and how: bisection over the
     /// share's logarithm. Whatever the disk carries at some rate, it carries at less.
     fn share(&self) -> Result<Option<(f64, Service)>> {
-        let bar = self.bar(STEPS as usize * self.candidates.len(), "how much it carries");
+        let runs = STEPS as usize * self.candidates.len();
+        let bar = self.stage.bar(runs, "how much it carries");
         let plans: Vec<Plan> =
             self.candidates.iter().map(|stack| Plan::new(stack.clone(), 1)).collect();
         let (mut carried, mut too_much) = (SHARE_MIN_LOG2, 0.0);
@@ -181,7 +174,7 @@ impl Search<'_> {
             let share = middle.exp2();
             let Some(load) = self.stage.load.at_rate(share) else { break };
             let stage = Stage { load: &load, ..*self.stage };
-            let outcomes = stage.run_all(&plans, self.jobs, &bar)?;
+            let outcomes = stage.run_all(&plans, &bar)?;
             let services = outcomes.iter().map(|o| Service::of(o, &load, self.p99_limit));
             match Service::best(services, self.p99_limit) {
                 Some(service) if service.carries(self.p99_limit) => {
@@ -204,8 +197,8 @@ impl Search<'_> {
             .iter()
             .flat_map(|profile| self.candidates.iter().map(move |c| (profile, c)))
             .collect();
-        let bar = self.bar(items.len(), "which disk carries it");
-        let services = runs::parallel(&items, self.jobs, |(profile, stack)| {
+        let bar = self.stage.bar(items.len(), "which disk carries it");
+        let services = runs::parallel(&items, self.stage.running.jobs, |(profile, stack)| {
             let stage = Stage { profile, ..*self.stage };
             let outcome = stage.run_one(&Plan::new((*stack).clone(), 1), &bar)?;
             Ok(Service::of(&outcome, self.stage.load, self.p99_limit))

@@ -3,7 +3,7 @@
 use super::{Played, results};
 use crate::args::ArenaArgs;
 use crate::load::{self, Load};
-use crate::runs::{Outcome, Stage};
+use crate::runs::{Outcome, Plan, Running, Stage};
 use crate::stacks::StackSpec;
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -33,16 +33,19 @@ impl Own {
     }
 
     /// Runs it under every policy with every seed.
-    pub fn play(&self, policies: &[String], seeds: &[u64], jobs: usize) -> Result<Played> {
+    pub fn play(
+        &self,
+        policies: &[String],
+        seeds: &[u64],
+        running: &Running<'_>,
+    ) -> Result<Played> {
         let stacks: Vec<StackSpec> = policies.iter().map(|p| StackSpec::new(p)).collect();
-        let until = self.load.until(self.until);
-        let stage = Stage { until, ..Stage::new(&self.load, &self.disk, &stacks) };
-        let hidden = ProgressBar::hidden();
+        let stage = Stage::new(&self.load, &self.disk, &stacks, self.until, running);
         let noop = [StackSpec::new("noop")];
-        let alone = stage.run_each_alone(&noop, seeds[0], jobs, &hidden)?;
+        let alone = stage.run_each_alone(&noop, seeds[0], &ProgressBar::hidden())?;
         let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
         let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
-        let outcomes = stage.run_stacks(&stacks, seeds, jobs, "your load")?;
+        let outcomes = stage.run_shown(&Plan::all(&stacks, seeds), "your load")?;
         let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
         // A load of one's own has no quiet VM, and comes and goes.
         let limits = &self.load.limits;

@@ -34,7 +34,6 @@ pub fn demands(
     outcomes: &[Outcome],
     limits: LimitsChoice,
     seed: u64,
-    jobs: usize,
     when: Alone,
 ) -> Result<Demands> {
     let disks = stage.load.disks.len();
@@ -69,8 +68,7 @@ pub fn demands(
     let noop = StackSpec { limits, ..StackSpec::new("noop") };
     let alone = |&vm: &usize| Plan { only: Some(vm), ..Plan::new(noop.clone(), seed) };
     let plans: Vec<Plan> = different.iter().map(alone).collect();
-    let quiet = Stage { journal: false, ..*stage };
-    let outcomes = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
+    let outcomes = stage.run_all(&plans, &indicatif::ProgressBar::hidden())?;
     let mib_s = |vm: usize| {
         let ran = different.binary_search(&vm).expect("each that differs was run");
         outcomes[ran].result.vms.iter().map(|disk| disk.mib_s())

@@ -27,13 +27,7 @@ pub struct PrivateDisks {
     disks: Vec<PrivateDisk>,
     /// By VM: the first that is alike, with a disk that is as slow.
     like: Vec<usize>,
-}
-
-/// Every VM on its private disk, by what the rest of the stack is.
-pub struct Yardsticks {
-    disks: Vec<PrivateDisk>,
-    like: Vec<usize>,
-    /// Of the VMs that differ.
+    /// Of the VMs that differ, by what the rest of the stack is; none before [`PrivateDisks::run`].
     runs: Vec<Outcome>,
 }
 
@@ -73,7 +67,7 @@ pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
              seed, cache and host; --alone always runs more than {DIFFERENT_MAX}"
         );
     }
-    Ok(PrivateDisks { disks, like })
+    Ok(PrivateDisks { disks, like, runs: Vec::new() })
 }
 
 /// By weights, if there are any; a VM with several disks has the weight of the first.
@@ -108,8 +102,8 @@ fn private_disks(load: &Load) -> Result<Vec<PrivateDisk>> {
 impl PrivateDisks {
     /// Runs each different VM on its private disk, for each stack and seed of `plans` beside which
     /// that differs.
-    pub fn run(self, stage: &Stage<'_>, plans: &[Plan], jobs: usize) -> Result<Yardsticks> {
-        let PrivateDisks { disks, like } = self;
+    pub fn run(&mut self, stage: &Stage<'_>, plans: &[Plan]) -> Result<()> {
+        let PrivateDisks { disks, like, .. } = self;
         let mut beside: Vec<(StackSpec, u64)> = Vec::new();
         for plan in plans {
             let known = (of_part(&plan.stack, disks.len()), plan.seed);
@@ -125,9 +119,8 @@ impl PrivateDisks {
         };
         let plans: Vec<Plan> =
             beside.iter().flat_map(|b| different.iter().map(|&vm| alone(b, vm))).collect();
-        let quiet = Stage { journal: false, ..*stage };
-        let runs = quiet.run_all(&plans, jobs, &indicatif::ProgressBar::hidden())?;
-        Ok(Yardsticks { disks, like, runs })
+        self.runs = stage.run_all(&plans, &indicatif::ProgressBar::hidden())?;
+        Ok(())
     }
 }
 
@@ -145,7 +138,7 @@ fn of_part(stack: &StackSpec, parts: usize) -> StackSpec {
     }
 }
 
-impl Yardsticks {
+impl PrivateDisks {
     /// Adds what `outcome`, which `run` shows, is beside the private disks.
     pub fn judge(&self, run: &mut Run, outcome: &Outcome, demands: &Demands, load: &Load) {
         let stack = of_part(&outcome.plan.stack, self.disks.len());

@@ -12,7 +12,7 @@ use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
 use crate::caller;
 use crate::commands::compare;
 use crate::load::{self, Load};
-use crate::runs::{self, Stage};
+use crate::runs::{Plan, Running, Stage};
 use crate::stacks::StackSpec;
 use crate::{Verdict, output};
 use against::Against;
@@ -187,8 +187,9 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> 
         coalesce: args.coalesce.clone(),
         hard_limit: args.hard_limit.clone(),
     })?;
-    let stage = Stage { until: load.until(until), ..Stage::new(load, &disk, stacks) };
-    let outcomes = stage.run_stacks(stacks, &seeds, runs::jobs(args.out.jobs), on)?;
+    let running = Running::shown(args.out.jobs);
+    let stage = Stage::new(load, &disk, stacks, until, &running);
+    let outcomes = stage.run_shown(&Plan::all(stacks, &seeds), on)?;
     let warnings = compare::warnings(load, &outcomes, until);
     Ok(Side {
         what: on.to_string(),
