@@ -15,7 +15,7 @@ mod trace;
 mod workload_run;
 
 pub use arena::{ArenaArgs, Drawn};
-pub use compare::{Alone, CompareArgs, CompareFormat, FairTo, LimitsArg};
+pub use compare::{Alone, CompareArgs, CompareFormat, FairTo};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]

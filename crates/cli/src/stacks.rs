@@ -3,6 +3,7 @@
 
 use crate::host::{NO_AGENT, SharedHost};
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use std::fmt;
 
 /// Most stacks of one command. Each runs with every seed.
@@ -16,13 +17,24 @@ pub struct ChosenCache {
     pub prefetch: String,
 }
 
-/// Which rate limits and promises hold in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Which rate limits and promises hold in a run, as `--limits` lists them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum LimitsChoice {
-    /// Those of the VMs and their groups, as given.
+    /// Those of --vm and --group
     Given,
-    /// No rate limits and no promises: those that were given are ignored.
+    /// No rate limits, reservations, targets and groups; weights stay
+    #[value(name = "none")]
     Dropped,
+}
+
+impl LimitsChoice {
+    /// As `--limits` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitsChoice::Given => "given",
+            LimitsChoice::Dropped => "none",
+        }
+    }
 }
 
 /// All that a run chooses besides its load, its device and its seed.
@@ -159,54 +171,35 @@ impl StackNames {
 
     /// The name of a run: the parts of its stack that differ; its policy if none does.
     pub fn label(self, stack: &StackSpec) -> String {
-        let mut parts = Vec::new();
-        if self.by_policy() {
-            parts.push(stack.policy.clone());
-        }
-        if self.cache {
-            parts.push(cache(stack));
-        }
-        if let Some(prefetch) = stack.prefetch().filter(|_| self.prefetch) {
-            let named = || format!("prefetch {prefetch}");
-            parts.push(if self.by_policy() { prefetch.to_string() } else { named() });
-        }
-        if self.limits {
-            parts.push(limits(stack).into());
-        }
-        if self.host {
-            parts.push(host(stack));
-        }
-        if self.vcpu && stack.host.is_some() {
-            parts.push(agent(stack));
-        }
-        parts.join(" + ")
+        let prefetch = stack.prefetch().filter(|_| self.prefetch);
+        let what = if self.by_policy() { "" } else { "prefetch " };
+        let parts = [
+            self.by_policy().then(|| stack.policy.clone()),
+            self.cache.then(|| cache(stack)),
+            prefetch.map(|prefetch| format!("{what}{prefetch}")),
+            self.limits.then(|| limits(stack)),
+            self.host.then(|| host(stack)),
+            (self.vcpu && stack.host.is_some()).then(|| agent(stack)),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" + ")
     }
 
     /// What all runs have in common, the parts that were not chosen among it. `stacks` are the
     /// runs'.
     pub fn same(self, stacks: &[StackSpec]) -> String {
         let Some(first) = stacks.first() else { return String::new() };
-        let mut parts = Vec::new();
-        if !self.by_policy() {
-            parts.push(format!("policy {}", first.policy));
-        }
-        if !self.cache {
-            parts.push(first.cache.as_ref().map_or("cache none".into(), |_| cache(first)));
-        }
-        if !self.prefetch {
-            let cached = stacks.iter().find_map(StackSpec::prefetch);
-            parts.push(format!("prefetch {}", cached.unwrap_or("none")));
-        }
-        if !self.limits {
-            parts.push(limits(first).into());
-        }
-        if !self.host {
-            parts.push(host(first));
-        }
-        if !self.vcpu {
-            let sharing = stacks.iter().find(|stack| stack.host.is_some());
-            parts.push(agent(sharing.unwrap_or(first)));
-        }
+        let of_cache = first.cache.as_ref().map_or("cache none".into(), |_| cache(first));
+        let prefetch = stacks.iter().find_map(StackSpec::prefetch).unwrap_or("none");
+        let sharing = stacks.iter().find(|stack| stack.host.is_some()).unwrap_or(first);
+        let parts = [
+            (!self.by_policy()).then(|| format!("policy {}", first.policy)),
+            (!self.cache).then_some(of_cache),
+            (!self.prefetch).then(|| format!("prefetch {prefetch}")),
+            (!self.limits).then(|| limits(first)),
+            (!self.host).then(|| host(first)),
+            (!self.vcpu).then(|| agent(sharing)),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
         format!("The same in all runs: {}.", parts.join(", "))
     }
 }
@@ -215,10 +208,10 @@ fn cache(stack: &StackSpec) -> String {
     stack.cache.as_ref().map_or("no cache".into(), |c| format!("cache {}", ByteSize(c.bytes)))
 }
 
-fn limits(stack: &StackSpec) -> &'static str {
+fn limits(stack: &StackSpec) -> String {
     match stack.limits {
-        LimitsChoice::Given => "limits as given",
-        LimitsChoice::Dropped => "no limits",
+        LimitsChoice::Given => "limits as given".into(),
+        LimitsChoice::Dropped => "no limits".into(),
     }
 }
 

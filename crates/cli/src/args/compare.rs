@@ -2,6 +2,7 @@
 
 use super::{DiskArgs, Format, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
 use crate::complete;
+use crate::stacks::LimitsChoice;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -23,15 +24,6 @@ pub enum FairTo {
     Alone,
     /// Also a disk of its own, as many times slower as there are VMs
     Private,
-}
-
-/// Which rate limits hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum LimitsArg {
-    /// Those of --vm and --group
-    Given,
-    /// No rate limits, reservations, targets and groups; weights stay
-    None,
 }
 
 /// Put a load through several stacks on one disk
@@ -70,7 +62,7 @@ pub struct CompareArgs {
         default_value = "given",
         help_heading = "Comparison"
     )]
-    pub limits: Vec<LimitsArg>,
+    pub limits: Vec<LimitsChoice>,
     #[command(flatten)]
     pub sharing: SharingArgs,
     /// First seed of generated loads

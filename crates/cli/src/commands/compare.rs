@@ -13,7 +13,7 @@ mod warnings;
 pub use warnings::warnings;
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, CompareFormat, FairTo, Format, LimitsArg};
+use crate::args::{Alone, CompareArgs, CompareFormat, FairTo, Format};
 use crate::caller::Caller;
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
@@ -170,19 +170,10 @@ pub fn policies(list: &str, caller: &Caller) -> Result<Vec<String>> {
     Ok(specs)
 }
 
-/// The choices that `--limits` lists.
-fn limits(list: &[LimitsArg]) -> Result<Vec<LimitsChoice>> {
-    let choice = |arg: &LimitsArg| match arg {
-        LimitsArg::Given => LimitsChoice::Given,
-        LimitsArg::None => LimitsChoice::Dropped,
-    };
-    let name = |choice: &LimitsChoice| match choice {
-        LimitsChoice::Given => "given".to_string(),
-        LimitsChoice::Dropped => "none".to_string(),
-    };
-    let choices: Vec<LimitsChoice> = list.iter().map(choice).collect();
-    check_distinct("--limits", &choices, name)?;
-    Ok(choices)
+/// The choices that `--limits` lists, each once.
+fn limits(list: &[LimitsChoice]) -> Result<Vec<LimitsChoice>> {
+    check_distinct("--limits", list, |choice| choice.name().to_string())?;
+    Ok(list.to_vec())
 }
 
 /// The stacks for a load: one without limits has none that could hold.

@@ -1,6 +1,6 @@
 //! The keys that say through which stack a run went, in every run.
 
-use crate::stacks::{LimitsChoice, StackSpec};
+use crate::stacks::StackSpec;
 use serde::Serialize;
 
 /// The stack of a run, what is not in it too.
@@ -39,10 +39,7 @@ impl Stack {
         Stack {
             policy: stack.policy.clone(),
             cache: CacheChoice::new(stack),
-            limits: match stack.limits {
-                LimitsChoice::Given => "given",
-                LimitsChoice::Dropped => "none",
-            },
+            limits: stack.limits.name(),
             shared_cpus: stack.host.as_ref().map(ToString::to_string),
             vcpu: stack.vcpu.clone(),
         }

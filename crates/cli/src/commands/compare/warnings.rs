@@ -15,48 +15,44 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<
             load::RUN_DEFAULT
         ));
     }
-    let who = |o: &&Outcome| o.label.clone();
-    let list = |chosen: Vec<String>| chosen.join(", ");
-    if let Some(limit) = load.stalls_at() {
-        let full = outcomes.iter().filter(|o| o.result.outstanding_max >= limit);
-        let full: Vec<String> = full.map(|o| who(&o)).collect();
-        if !full.is_empty() {
-            warnings.push(format!(
-                "the disk could not keep up with the trace's clock under {}: {limit} requests were \
-                 outstanding and the clock waited; response times then measure the backlog \
-                 (try --time-scale 2 or --outstanding)",
-                list(full)
-            ));
-        }
+    // What is to be told of some of the runs, if of any.
+    let told = |of: &dyn Fn(&Outcome) -> Option<String>| {
+        let told: Vec<String> = outcomes.iter().filter_map(of).collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    };
+    let named = |o: &Outcome, is_so: bool| is_so.then(|| o.label.clone());
+    if let Some(limit) = load.stalls_at()
+        && let Some(full) = told(&|o| named(o, o.result.outstanding_max >= limit))
+    {
+        warnings.push(format!(
+            "the disk could not keep up with the trace's clock under {full}: {limit} requests were \
+             outstanding and the clock waited; response times then measure the backlog \
+             (try --time-scale 2 or --outstanding)"
+        ));
     }
     let limits = load.limits.iter().map(|l| &l.limits);
     let limits: Vec<_> = limits.chain(load.groups.iter().map(|(_, limits)| limits)).collect();
     let broken = |o: &Outcome| {
         let keys = promises::not_kept(&o.plan.stack.policy, limits.iter().copied());
-        (!keys.is_empty()).then(|| format!("{} ({})", o.label, keys.join(", ")))
+        let is_broken = o.plan.stack.limits == LimitsChoice::Given && !keys.is_empty();
+        is_broken.then(|| format!("{} ({})", o.label, keys.join(", ")))
     };
-    let promised = outcomes.iter().filter(|o| o.plan.stack.limits == LimitsChoice::Given);
-    let broken: Vec<String> = promised.filter_map(broken).collect();
-    if !broken.is_empty() {
+    if let Some(broken) = told(&broken) {
         let keepers = promises::keepers();
+        warnings.push(format!("these policies do not keep all promises, {keepers} does: {broken}"));
+    }
+    let forced = |o: &Outcome| {
+        let forced = o.result.stats.forced;
+        (forced > 0).then(|| format!("{} ({forced})", o.label))
+    };
+    if let Some(forced) = told(&forced) {
         warnings.push(format!(
-            "these policies do not keep all promises, {keepers} does: {}",
-            list(broken)
+            "requests waited past the hard limit and were forced out under {forced}"
         ));
     }
-    let forced = outcomes.iter().filter(|o| o.result.stats.forced > 0);
-    let forced: Vec<String> =
-        forced.map(|o| format!("{} ({})", o.label, o.result.stats.forced)).collect();
-    if !forced.is_empty() {
-        warnings.push(format!(
-            "requests waited past the hard limit and were forced out under {}",
-            list(forced)
-        ));
-    }
-    let unfinished = outcomes.iter().filter(|o| !o.result.finished && load.until(until).is_none());
-    let unfinished: Vec<String> = unfinished.map(|o| who(&o)).collect();
-    if !unfinished.is_empty() {
-        warnings.push(format!("the load did not come to its end under {}", list(unfinished)));
+    let ends = load.until(until).is_none();
+    if let Some(unfinished) = told(&|o| named(o, ends && !o.result.finished)) {
+        warnings.push(format!("the load did not come to its end under {unfinished}"));
     }
     warnings
 }
