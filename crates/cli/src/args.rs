@@ -30,6 +30,7 @@ pub use workload_run::WorkloadRunArgs;
 use crate::complete;
 use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::{prefetchers, schedulers, vcpu};
 use seekway_workload::generators;
 use std::ffi::OsString;
@@ -92,13 +93,16 @@ pub enum Command {
     Arena(Box<ArenaArgs>),
     #[command(subcommand)]
     Device(DeviceCommand),
-    #[command(subcommand)]
-    Policy(PolicyCommand),
-    #[command(subcommand)]
-    Prefetcher(PrefetcherCommand),
-    #[command(subcommand)]
-    Vcpu(VcpuCommand),
-    #[command(subcommand)]
+    /// List and describe scheduling policies
+    #[command(subcommand, mut_subcommands(shows(schedulers::REGISTRY, "policy", AS_PAGE)))]
+    Policy(RegistryCommand),
+    /// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
+    #[command(subcommand, mut_subcommands(shows(prefetchers::REGISTRY, "prefetcher", AS_PAGE)))]
+    Prefetcher(RegistryCommand),
+    /// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
+    #[command(subcommand, mut_subcommands(shows(vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
+    Vcpu(RegistryCommand),
+    #[command(subcommand, mut_subcommands(shows(generators::REGISTRY, "generator", OR_GUEST)))]
     Workload(WorkloadCommand),
     /// Studies of thousands of comparisons, here or on a cluster (needs the Python package)
     #[command(disable_help_flag = true)]
@@ -233,15 +237,14 @@ pub struct ListArgs {
     pub format: Format,
 }
 
-/// List and describe scheduling policies
+// No doc comment, as above.
 #[derive(Subcommand, Debug)]
-pub enum PolicyCommand {
+pub enum RegistryCommand {
     /// List available entries
     List(ListArgs),
-    /// Describe one policy and its parameters, as Markdown
+    // Its description is the registry's: see `shows`.
     Show {
         /// Name of the entry
-        #[arg(add = complete::names(schedulers::REGISTRY))]
         name: String,
         /// Output format
         #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
@@ -249,52 +252,30 @@ pub enum PolicyCommand {
     },
 }
 
-/// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
-#[derive(Subcommand, Debug)]
-pub enum PrefetcherCommand {
-    /// List available entries
-    List(ListArgs),
-    /// Describe one prefetcher and its parameters, as Markdown
-    Show {
-        /// Name of the entry
-        #[arg(add = complete::names(prefetchers::REGISTRY))]
-        name: String,
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
-        format: Format,
-    },
-}
+/// What the pages of most registries are.
+const AS_PAGE: &str = ", as Markdown";
+/// What generators have besides.
+const OR_GUEST: &str = "; `vm` describes those of the guest";
 
-/// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
-#[derive(Subcommand, Debug)]
-pub enum VcpuCommand {
-    /// List available entries
-    List(ListArgs),
-    /// Describe one vCPU policy and its parameters, as Markdown
-    Show {
-        /// Name of the entry
-        #[arg(add = complete::names(vcpu::REGISTRY))]
-        name: String,
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
-        format: Format,
-    },
+/// Lets the subcommand `show` say `what` it describes, and complete the names of a registry.
+fn shows(
+    registry: Registry<impl RegistryEntry + Sync>,
+    what: &'static str,
+    more: &'static str,
+) -> impl Fn(clap::Command) -> clap::Command {
+    move |command| match command.get_name() {
+        "show" => command
+            .about(format!("Describe one {what} and its parameters{more}"))
+            .mut_arg("name", |name| name.add(complete::names(registry))),
+        _ => command,
+    }
 }
 
 /// List and describe load generators and trace formats, or run a load on a real disk
 #[derive(Subcommand, Debug)]
 pub enum WorkloadCommand {
-    /// List available entries
-    List(ListArgs),
-    /// Describe one generator and its parameters; `vm` describes those of the guest
-    Show {
-        /// Name of the entry
-        #[arg(add = complete::names(generators::REGISTRY))]
-        name: String,
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
-        format: Format,
-    },
+    #[command(flatten)]
+    Registry(RegistryCommand),
     Run(WorkloadRunArgs),
 }
 

@@ -1,15 +1,10 @@
 //! `seekway policy`, `prefetcher`, `vcpu` and `workload`: the registries, as lists and pages.
 
-use crate::args::{
-    Format, ListArgs, PolicyCommand, PrefetcherCommand, VcpuCommand, WorkloadCommand,
-};
+use crate::args::{Format, ListArgs, RegistryCommand, WorkloadCommand};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
 use seekway_policy::params::{Kind, ParamSpec};
-use seekway_policy::prefetchers;
 use seekway_policy::registry::{Registry, RegistryEntry};
-use seekway_policy::schedulers;
-use seekway_policy::vcpu;
 use seekway_report::table::Table;
 use seekway_workload::generators;
 use seekway_workload::guest;
@@ -58,38 +53,42 @@ fn takes(kind: Kind) -> String {
     }
 }
 
-/// `seekway policy`: lists the policies, or shows the page of one.
-pub fn policy(command: &PolicyCommand) -> Result<Verdict> {
+/// `seekway policy`, `prefetcher` and `vcpu`: lists the entries, or shows the page of one.
+/// `source` is the paper or kernel that an entry comes from.
+pub fn registry<E: RegistryEntry>(
+    registry: Registry<E>,
+    source: fn(&E) -> &'static str,
+    command: &RegistryCommand,
+) -> Result<Verdict> {
     match command {
-        PolicyCommand::List(ListArgs { format }) => list(&listed(schedulers::REGISTRY), *format),
-        PolicyCommand::Show { name, format } => {
-            let entry = schedulers::REGISTRY.find(name)?;
-            show(schedulers::REGISTRY.kind(), entry, entry.source, *format)
+        RegistryCommand::List(ListArgs { format }) => list(&listed(registry), *format),
+        RegistryCommand::Show { name, format } => {
+            let found = registry.find(name)?;
+            show(entry(registry.kind(), found), Some(source(found)), "", *format)
         }
     }
 }
 
-/// `seekway prefetcher`: lists the prefetchers, or shows the page of one.
-pub fn prefetcher(command: &PrefetcherCommand) -> Result<Verdict> {
+/// `seekway workload`: lists generators and trace formats, or shows the page of one.
+pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     match command {
-        PrefetcherCommand::List(ListArgs { format }) => {
-            list(&listed(prefetchers::REGISTRY), *format)
+        WorkloadCommand::Registry(RegistryCommand::List(ListArgs { format })) => {
+            let mut all = listed(generators::REGISTRY);
+            all.extend(listed(TraceFormat::registry()));
+            list(&all, *format)
         }
-        PrefetcherCommand::Show { name, format } => {
-            let entry = prefetchers::REGISTRY.find(name)?;
-            show(prefetchers::REGISTRY.kind(), entry, entry.source, *format)
+        WorkloadCommand::Registry(RegistryCommand::Show { name, format }) if name == "vm" => {
+            let summary = "a guest: its image, memory and Linux page cache";
+            let params = params(guest::params::SPECS);
+            let more = "\nMore disks: `disk=NAME:SIZE`, followed by that disk's rate limits. \
+                        `disk=NAME` behind an application puts its files there.\n";
+            show(ListEntry { kind: "guest", name: "vm", summary, params }, None, more, *format)
         }
-    }
-}
-
-/// `seekway vcpu`: lists the policies for vCPUs, or shows the page of one.
-pub fn vcpu(command: &VcpuCommand) -> Result<Verdict> {
-    match command {
-        VcpuCommand::List(ListArgs { format }) => list(&listed(vcpu::REGISTRY), *format),
-        VcpuCommand::Show { name, format } => {
-            let entry = vcpu::REGISTRY.find(name)?;
-            show(vcpu::REGISTRY.kind(), entry, entry.source, *format)
+        WorkloadCommand::Registry(RegistryCommand::Show { name, format }) => {
+            let found = generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
+            show(entry(generators::REGISTRY.kind(), found), None, "", *format)
         }
+        WorkloadCommand::Run(args) => super::workload_run::run(args),
     }
 }
 
@@ -101,82 +100,39 @@ struct ShownEntry {
     entry: ListEntry,
     /// The paper or kernel that it comes from; absent for generators.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
+    source: Option<&'static str>,
 }
 
 fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
-    let entry = |e: &dyn RegistryEntry| ListEntry {
-        kind: registry.kind(),
-        name: e.name(),
-        summary: e.summary(),
-        params: params(e.params()),
-    };
-    registry.into_iter().map(|e| entry(e)).collect()
+    registry.into_iter().map(|e| entry(registry.kind(), e)).collect()
 }
 
-/// The page of an entry of a registry.
+fn entry(kind: &'static str, e: &impl RegistryEntry) -> ListEntry {
+    ListEntry { kind, name: e.name(), summary: e.summary(), params: params(e.params()) }
+}
+
+/// The page of an entry, which ends with `more`, is Markdown; tables have the parameters.
 fn show(
-    kind: &'static str,
-    entry: &dyn RegistryEntry,
-    source: &str,
+    entry: ListEntry,
+    source: Option<&'static str>,
+    more: &str,
     format: Format,
 ) -> Result<Verdict> {
-    let (name, summary) = (entry.name(), output::capital(entry.summary().trim_end_matches('.')));
-    let mut page = format!("# {name}\n\n{summary}.\n\nSource: {source}.\n\n");
-    page += &param_page(entry.params());
-    let (summary, params) = (entry.summary(), params(entry.params()));
-    let entry = ListEntry { kind, name, summary, params };
-    print_entry(&page, &ShownEntry { entry, source: Some(source.into()) }, format)
-}
-
-/// Markdown is a page; tables have the parameters.
-fn print_entry(page: &str, shown: &ShownEntry, format: Format) -> Result<Verdict> {
     if format == Format::Markdown {
-        output::print(page)?;
+        let (name, summary) = (entry.name, output::capital(entry.summary.trim_end_matches('.')));
+        let source = source.map_or(String::new(), |source| format!("Source: {source}.\n\n"));
+        let params = param_page(&entry.params);
+        output::print(&format!("# {name}\n\n{summary}.\n\n{source}{params}{more}"))?;
         return Ok(Verdict::Done);
     }
-    let table = Table::of("", &shown.entry.params)
+    let table = Table::of("", &entry.params)
         .text("parameter", |param| param.key)
         .text("takes", |param| &param.takes)
         .text("default", |param| param.default)
         .text("what it does", |param| param.help)
         .done();
-    output::print_as(format, &[table], shown)?;
+    output::print_as(format, &[table], &ShownEntry { entry, source })?;
     Ok(Verdict::Done)
-}
-
-/// `seekway workload`: lists generators and trace formats, or shows the page of one.
-pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
-    match command {
-        WorkloadCommand::List(ListArgs { format }) => {
-            let mut all = listed(generators::REGISTRY);
-            all.extend(listed(TraceFormat::registry()));
-            list(&all, *format)
-        }
-        WorkloadCommand::Show { name, format } => {
-            let (kind, name, summary, specs) = if name == "vm" {
-                let summary = "a guest: its image, memory and Linux page cache";
-                ("guest", "vm", summary, guest::params::SPECS)
-            } else {
-                let generator =
-                    generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
-                let (name, summary) = (generator.name, generator.summary);
-                (generators::REGISTRY.kind(), name, summary, generator.params)
-            };
-            let mut page = format!(
-                "# {name}\n\n{}.\n\n{}",
-                output::capital(summary.trim_end_matches('.')),
-                param_page(specs)
-            );
-            if name == "vm" {
-                page += "\nMore disks: `disk=NAME:SIZE`, followed by that disk's rate limits. `disk=NAME` \
-                         behind an application puts its files there.\n";
-            }
-            let entry = ListEntry { kind, name, summary, params: params(specs) };
-            print_entry(&page, &ShownEntry { entry, source: None }, *format)
-        }
-        WorkloadCommand::Run(args) => super::workload_run::run(args),
-    }
 }
 
 fn list(listed: &[ListEntry], format: Format) -> Result<Verdict> {
@@ -190,13 +146,13 @@ fn list(listed: &[ListEntry], format: Format) -> Result<Verdict> {
 }
 
 /// A Markdown table of parameters.
-pub fn param_page(specs: &'static [ParamSpec]) -> String {
-    if specs.is_empty() {
+fn param_page(params: &[Param]) -> String {
+    if params.is_empty() {
         return "It has no parameters.\n".into();
     }
     let mut page = String::from("| parameter | takes | default | what it does |\n");
     page += "| :-- | :-- | :-- | :-- |\n";
-    for p in params(specs) {
+    for p in params {
         let (takes, help) = (in_cell(&p.takes), in_cell(p.help));
         page += &format!("| `{}` | {takes} | `{}` | {help} |\n", p.key, p.default);
     }

@@ -20,6 +20,7 @@ mod workload_run;
 use crate::Verdict;
 use crate::args::Command;
 use anyhow::Result;
+use seekway_policy::{prefetchers, schedulers, vcpu};
 
 pub fn run(command: Command) -> Result<Verdict> {
     match command {
@@ -31,9 +32,13 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Experiment(command) => experiment::run(&command),
         Command::Arena(args) => arena::run(&args),
         Command::Device(command) => device::run(&command),
-        Command::Policy(command) => listing::policy(&command),
-        Command::Prefetcher(command) => listing::prefetcher(&command),
-        Command::Vcpu(command) => listing::vcpu(&command),
+        Command::Policy(command) => {
+            listing::registry(schedulers::REGISTRY, |entry| entry.source, &command)
+        }
+        Command::Prefetcher(command) => {
+            listing::registry(prefetchers::REGISTRY, |entry| entry.source, &command)
+        }
+        Command::Vcpu(command) => listing::registry(vcpu::REGISTRY, |entry| entry.source, &command),
         Command::Workload(command) => listing::workload(&command),
         Command::Campaign(args) => in_python::become_command("campaign", &args),
         Command::Plan(args) => in_python::become_command("plan", &args),
