@@ -148,16 +148,12 @@ fn spec<E: RegistryEntry + Sync>(
     words: &'static [&'static str],
 ) -> ArgValueCompleter {
     ArgValueCompleter::new(move |typed: &OsStr| {
-        let entries: Vec<(&'static str, &'static str, &'static [ParamSpec])> = registry
-            .into_iter()
-            .map(|entry| (entry.name(), entry.summary(), entry.params()))
-            .collect();
-        of_spec(&entries, words, typed.to_str().unwrap_or_default())
+        of_spec(registry, words, typed.to_str().unwrap_or_default())
     })
 }
 
 fn of_spec(
-    entries: &[(&'static str, &'static str, &'static [ParamSpec])],
+    registry: Registry<impl RegistryEntry>,
     words: &[&str],
     typed: &str,
 ) -> Vec<CompletionCandidate> {
@@ -167,11 +163,12 @@ fn of_spec(
     let starts = |text: &str| text.starts_with(part);
     // The last name with a colon; commas before it end other specifications.
     let name = before.rsplit_once(':').map(|(name, _)| name.rsplit(',').next().unwrap_or(name));
-    let params = name.and_then(|name| entries.iter().find(|e| e.0 == name)).map(|e| e.2);
+    let params = name.and_then(|name| registry.find(name).ok()).map_or(&[][..], |e| e.params());
     let full = |text: &str, help: &str| candidate(&format!("{before}{text}"), help);
-    let keys = params.unwrap_or_default().iter().filter(|spec| starts(spec.key));
+    let keys = params.iter().filter(|spec| starts(spec.key));
     let keys = keys.map(|spec| full(&format!("{}=", spec.key), spec.help));
-    let names = entries.iter().filter(|e| starts(e.0)).map(|e| full(e.0, e.1));
+    let entries = registry.into_iter().filter(|entry| starts(entry.name()));
+    let names = entries.map(|entry| full(entry.name(), entry.summary()));
     match before.chars().next_back() {
         None => {
             let words = words.iter().filter(|word| starts(word)).map(|word| full(word, ""));
@@ -182,7 +179,7 @@ fn of_spec(
         Some(',') => keys.collect(),
         _ => {
             let key = before.trim_end_matches('=').rsplit([',', ':']).next().unwrap_or_default();
-            let spec = params.unwrap_or_default().iter().find(|spec| spec.key == key);
+            let spec = params.iter().find(|spec| spec.key == key);
             let values = spec.map_or(Vec::new(), values);
             values.into_iter().filter(|value| starts(value)).map(|value| full(value, "")).collect()
         }

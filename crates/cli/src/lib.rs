@@ -11,6 +11,8 @@ mod caching;
 mod caller;
 mod commands;
 mod complete;
+#[cfg(feature = "daemon")]
+mod control;
 mod cpu_time;
 mod figures;
 mod host;

@@ -1,9 +1,9 @@
 //! Candidates that a running daemon has.
 
 use super::candidate;
-use clap_complete::engine::ArgValueCandidates;
-use seekway_hostd::config;
-use seekway_hostd::control::{Client, HostReport, Request};
+use crate::control;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use seekway_hostd::control::{Client, HostReport};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,45 +13,37 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// Names of the disks that a daemon serves.
 pub fn disks() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let disks = status().into_iter().flat_map(|s| s.devices).flat_map(|device| device.disks);
+    of_status(|status| {
+        let disks = status.devices.into_iter().flat_map(|device| device.disks);
         disks.map(|disk| candidate(&disk.name, &disk.path)).collect()
     })
 }
 
 /// Names of the disks that a daemon failed to serve: `attach` tries them again.
 pub fn failed_disks() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let failed = status().into_iter().flat_map(|s| s.failed);
-        failed.map(|disk| candidate(&disk.name, &disk.error)).collect()
+    of_status(|status| {
+        status.failed.iter().map(|disk| candidate(&disk.name, &disk.error)).collect()
     })
 }
 
 /// Names of a daemon's devices.
 pub fn devices() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let devices = status().into_iter().flat_map(|s| s.devices);
-        devices.map(|device| candidate(&device.name, &device.policy)).collect()
-    })
+    of_status(|status| status.devices.iter().map(|d| candidate(&d.name, &d.policy)).collect())
 }
 
 /// Names of a daemon's groups.
 pub fn groups() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let groups = status().into_iter().flat_map(|s| s.groups);
-        groups.map(|(name, limits)| candidate(&name, &limits)).collect()
-    })
+    of_status(|status| status.groups.iter().map(|(name, limits)| candidate(name, limits)).collect())
 }
 
-/// The status of the daemon whose socket the command line names, or of the default one.
+/// Candidates of the daemon whose socket the command line names, or of the default one.
+fn of_status(candidates: fn(HostReport) -> Vec<CompletionCandidate>) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || status().map_or_else(Vec::new, candidates))
+}
+
 fn status() -> Option<HostReport> {
-    let socket = socket(std::env::args_os());
-    let socket = match socket {
-        Some(path) => path,
-        None => config::default_folder().ok()?.join(config::CONTROL_NAME),
-    };
-    let mut client = Client::connect_within(&socket, ANSWER_TIME).ok()?;
-    serde_json::from_value(client.ask(&Request::Status {}).ok()?).ok()
+    let socket = control::socket(socket(std::env::args_os())).ok()?;
+    control::status(&mut Client::connect_within(&socket, ANSWER_TIME).ok()?).ok()
 }
 
 /// What `--socket` says among the words that are typed already.

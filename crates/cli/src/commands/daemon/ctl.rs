@@ -5,9 +5,9 @@ mod promised;
 mod slow;
 
 use crate::args::{CtlArgs, CtlCommand, Format};
-use crate::{Verdict, output};
+use crate::{Verdict, control, output};
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_hostd::config::{self, CacheSize, DiskConfig};
+use seekway_hostd::config::{CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskReport, HostReport, LimitRequest, PendingReport, Request,
     SandboxReport, UsageReport,
@@ -18,12 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
-    let socket = match &args.socket {
-        Some(path) => path.clone(),
-        None => config::default_folder()
-            .map(|folder| folder.join(config::CONTROL_NAME))
-            .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
-    };
+    let socket = control::socket(args.socket.clone())?;
     if let (CtlCommand::Metrics, Format::Json | Format::Csv | Format::Markdown) =
         (&args.command, args.format)
     {
@@ -145,8 +140,7 @@ fn size_bytes(text: &str) -> Result<u64> {
 }
 
 fn status(format: Format, answer: Value) -> Result<()> {
-    let report: HostReport = serde_json::from_value(answer.clone())
-        .context("the daemon's answer is of another version of seekway")?;
+    let report: HostReport = control::read(answer.clone())?;
     let mut tables = vec![devices(&report.devices), disks(&report.devices)];
     tables[0].notes.push(sandbox(&report.sandbox));
     let silent = report.silent.iter();

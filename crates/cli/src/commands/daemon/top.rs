@@ -7,14 +7,13 @@ mod model;
 
 use crate::args::TopArgs;
 use crate::signals::{self, SIGHUP, SIGINT, SIGTERM};
-use crate::{Verdict, output};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::{Verdict, control, output};
+use anyhow::{Context, Result, bail};
 use draw::Look;
 use keys::Action;
 use model::View;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::{DefaultTerminal, Terminal, backend::TestBackend};
-use seekway_hostd::config;
 use seekway_hostd::control::{Client, ClientError, HostReport, Request};
 use seekway_policy::params::parse_duration;
 use std::io::IsTerminal;
@@ -32,12 +31,7 @@ pub fn run(args: &TopArgs) -> Result<Verdict> {
     let interval = interval.filter(|t| (100..=3_600_000).contains(&t.as_millis()));
     let interval = interval
         .with_context(|| format!("--interval {}: expected 100ms to 3600s", args.interval))?;
-    let socket = match &args.socket {
-        Some(path) => path.clone(),
-        None => config::default_folder()
-            .map(|folder| folder.join(config::CONTROL_NAME))
-            .map_err(|e| anyhow!("{e}: give --socket PATH"))?,
-    };
+    let socket = control::socket(args.socket.clone())?;
     let look = Look { colour: output::may_colour(), unicode: is_unicode() };
     let mut daemon = Daemon::connect(&socket)?;
     if args.once || !std::io::stdout().is_terminal() {
@@ -86,9 +80,7 @@ impl Daemon {
     }
 
     fn report(&mut self) -> Result<HostReport> {
-        let answer = self.ask(&Request::Status {})?;
-        serde_json::from_value(answer)
-            .context("the daemon's answer is of another version of seekway")
+        control::read(self.ask(&Request::Status {})?)
     }
 }
 

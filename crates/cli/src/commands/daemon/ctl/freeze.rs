@@ -2,7 +2,7 @@
 
 use crate::args::Format;
 use crate::signals::{self, SIGINT, SIGTERM};
-use crate::{Verdict, output};
+use crate::{Verdict, control, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::control::{Client, DiskReport, HostReport, Request};
 use seekway_policy::params::parse_duration;
@@ -25,8 +25,7 @@ pub fn run(
 ) -> Result<Verdict> {
     let time = parse_duration(timeout);
     let time = time.with_context(|| format!("--timeout {timeout}: expected a time such as 30s"))?;
-    let status: HostReport = serde_json::from_value(client.ask(&Request::Status {})?)
-        .context("the daemon's answer is of another version of seekway")?;
+    let status = control::status(client)?;
     let disks = names.iter().map(|name| find(&status, name)).collect::<Result<Vec<_>>>()?;
     // A signal that ended us now would leave disks frozen until their time is over.
     let ended = signals::noted(&[SIGINT, SIGTERM])?;

@@ -1,16 +1,15 @@
 //! `seekway ctl slow`: the last slow requests, and where their time went.
 
 use crate::args::Format;
-use crate::output;
-use anyhow::{Context, Result};
+use crate::{control, output};
+use anyhow::Result;
 use seekway_hostd::control::{SlowReport, SlowRequestReport};
 use seekway_report::table::Table;
 use serde_json::Value;
 
 /// Print them, oldest first.
 pub fn print(format: Format, over: &str, answer: &Value) -> Result<()> {
-    let report: SlowReport = serde_json::from_value(answer.clone())
-        .context("the daemon's answer is of another version of seekway")?;
+    let report: SlowReport = control::read(answer.clone())?;
     let note = match report.requests.len() {
         0 => "none lately",
         _ => {

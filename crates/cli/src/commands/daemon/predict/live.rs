@@ -6,11 +6,9 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
-use crate::{load, progress, signals};
+use crate::{control, load, progress, signals};
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_hostd::control::{
-    Client, DeviceReport, DeviceResponses, HostReport, Request, ResponsesReport,
-};
+use seekway_hostd::control::{Client, DeviceReport, DeviceResponses, Request, ResponsesReport};
 use seekway_policy::units::Nanos;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -160,7 +158,7 @@ struct Snapshot {
 
 impl<'a> Daemon<'a> {
     fn find(socket: &'a Path, device: Option<&str>) -> Result<Daemon<'a>> {
-        let report = status(socket)?;
+        let report = control::status(&mut Client::connect(socket)?)?;
         let names: Vec<String> = report.devices.into_iter().map(|d| d.name).collect();
         let name = match (device, &names[..]) {
             (Some(name), _) if names.iter().any(|n| n == name) => name.to_string(),
@@ -179,14 +177,15 @@ impl<'a> Daemon<'a> {
     }
 
     fn device(&self) -> Result<DeviceReport> {
-        let gone = || format!("the daemon no longer has the device {}", self.name);
-        status(self.socket)?.devices.into_iter().find(|d| d.name == self.name).with_context(gone)
+        let mut devices = control::status(&mut Client::connect(self.socket)?)?.devices.into_iter();
+        let found = devices.find(|d| d.name == self.name);
+        found.with_context(|| format!("the daemon no longer has the device {}", self.name))
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
         let device = self.device()?;
         let answer = Client::connect(self.socket)?.ask(&Request::Responses {})?;
-        let report: ResponsesReport = serde_json::from_value(answer).context(OTHER_VERSION)?;
+        let report: ResponsesReport = control::read(answer)?;
         let responses = report.devices.into_iter().find(|d| d.name == self.name);
         Ok(Snapshot { device, responses: responses.context("the device has gone")? })
     }
@@ -196,13 +195,6 @@ impl<'a> Daemon<'a> {
         Client::connect(self.socket)?.ask(&request)?;
         Ok(())
     }
-}
-
-const OTHER_VERSION: &str = "the daemon's answer is of another version of seekway";
-
-fn status(socket: &Path) -> Result<HostReport> {
-    let answer = Client::connect(socket)?.ask(&Request::Status {})?;
-    serde_json::from_value(answer).context(OTHER_VERSION)
 }
 
 /// What happened in a window, in the model's time where a device is emulated.
