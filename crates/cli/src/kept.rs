@@ -52,23 +52,21 @@ impl Drop for ScannedTrace {
 /// Memory of all [`ScannedTrace`]s, known here or only to those who use them.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Traces in the order of their last use, the latest in front.
-struct Traces {
-    known: VecDeque<(Key, Arc<ScannedTrace>)>,
-}
+/// Known traces in the order of their last use, the latest in front.
+type Traces = VecDeque<(Key, Arc<ScannedTrace>)>;
 
-static TRACES: Mutex<Traces> = Mutex::new(Traces { known: VecDeque::new() });
+static TRACES: Mutex<Traces> = Mutex::new(VecDeque::new());
 
 /// The trace at `path`, read now, or before if the file is still the same.
 pub fn scanned(path: &Path, options: &TraceOptions) -> Result<Arc<ScannedTrace>, TraceError> {
     let key = Key::of(path, options);
     let lock = || TRACES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = key.as_ref().and_then(|key| lock().find(key)) {
+    if let Some(found) = key.as_ref().and_then(|key| find(&mut lock(), key)) {
         return Ok(found);
     }
     let scan = scan(path, options)?;
     let bytes = (scan.stats.requests() as usize).saturating_mul(KEPT_BYTES_EACH);
-    let kept = match key.is_some() && lock().make_room(bytes, BYTES_MAX) {
+    let kept = match key.is_some() && make_room(&mut lock(), bytes, BYTES_MAX) {
         true => keep(path, options, &scan)?.map(Arc::new),
         false => None,
     };
@@ -76,32 +74,27 @@ pub fn scanned(path: &Path, options: &TraceOptions) -> Result<Arc<ScannedTrace>,
     let made = Arc::new(ScannedTrace { scan, kept });
     // A file that changes while it is read is of no use to others.
     if let Some(key) = key.filter(|key| Key::of(path, options).as_ref() == Some(key)) {
-        lock().add(key, made.clone());
+        let mut known = lock();
+        known.push_front((key, made.clone()));
+        known.truncate(TRACES_MAX);
     }
     Ok(made)
 }
 
-impl Traces {
-    fn find(&mut self, key: &Key) -> Option<Arc<ScannedTrace>> {
-        let at = self.known.iter().position(|(known, _)| known == key)?;
-        let found = self.known.remove(at)?;
-        let trace = found.1.clone();
-        self.known.push_front(found);
-        Some(trace)
-    }
+fn find(known: &mut Traces, key: &Key) -> Option<Arc<ScannedTrace>> {
+    let at = known.iter().position(|(known, _)| known == key)?;
+    let found = known.remove(at)?;
+    let trace = found.1.clone();
+    known.push_front(found);
+    Some(trace)
+}
 
-    fn add(&mut self, key: Key, trace: Arc<ScannedTrace>) {
-        self.known.push_front((key, trace));
-        self.known.truncate(TRACES_MAX);
-    }
-
-    /// Forgets what was not used for longest until there is room for `bytes` more. False if there
-    /// is none: those in use stay.
-    fn make_room(&mut self, bytes: usize, bytes_max: usize) -> bool {
-        let full = || BYTES.load(Ordering::Relaxed).saturating_add(bytes) > bytes_max;
-        while full() && self.known.pop_back().is_some() {}
-        !full()
-    }
+/// Forgets what was not used for longest until there is room for `bytes` more. False if there
+/// is none: those in use stay.
+fn make_room(known: &mut Traces, bytes: usize, bytes_max: usize) -> bool {
+    let full = || BYTES.load(Ordering::Relaxed).saturating_add(bytes) > bytes_max;
+    while full() && known.pop_back().is_some() {}
+    !full()
 }
 
 #[cfg(test)]
@@ -130,9 +123,9 @@ mod tests {
 
         let mut traces = TRACES.lock().unwrap();
         assert_eq!(BYTES.load(Ordering::Relaxed), 29 * (10 + 3 + 11));
-        assert!(!traces.make_room(29, 29 * 10), "what is in use has all the room");
+        assert!(!make_room(&mut traces, 29, 29 * 10), "what is in use has all the room");
         assert_eq!(BYTES.load(Ordering::Relaxed), 29 * 10, "all others have left");
         drop(first);
-        assert!(traces.make_room(29, 29));
+        assert!(make_room(&mut traces, 29, 29));
     }
 }

@@ -12,7 +12,7 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, TraceStats, scannable};
+use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceStats, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -76,7 +76,8 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
 
 /// A trace that can be read as often as there are runs.
 pub struct Trace {
-    path: PathBuf,
+    /// Where to read it.
+    pub path: PathBuf,
     /// What it is called in messages.
     pub shown: String,
     /// Keeps the copy of a stream open; it has no name on the disk.
@@ -124,11 +125,6 @@ impl Trace {
         if alone { stem.into() } else { format!("{stem}.{volume}") }
     }
 
-    /// Where to read it.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// An error about it, under the name that the user knows.
     pub fn error(&self, error: TraceError) -> anyhow::Error {
         let shown = self.shown_in(error.path());
@@ -152,7 +148,7 @@ pub struct Load {
     first_disks: Vec<usize>,
     pub placement: Placement,
     /// Weights in the VMs' order.
-    pub weights: Vec<std::num::NonZeroU32>,
+    pub weights: Vec<NonZeroU32>,
     /// Rate limits in the VMs' order; empty where none has any.
     pub limits: Vec<DiskLimits>,
     /// Rate limits of groups of VMs.
@@ -170,48 +166,41 @@ impl Load {
         let options = replay_options(args)?;
         let mut traces = Vec::new();
         for trace in Trace::open_all(&args.traces)? {
-            let scanned = kept::scanned(trace.path(), &options.trace);
+            let scanned = kept::scanned(&trace.path, &options.trace);
             let scanned = scanned.map_err(|e| trace.error(e))?;
-            warn_of_scan(&trace, &scanned.scan);
+            warn_of(&trace, &scanned.scan.stats);
             traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
         let plans = args.vms.iter().map(plan).collect::<Result<Vec<_>>>()?;
         let groups = groups(&args.groups, &plans)?;
         let open_loop = plans.is_empty() && args.outstanding.is_none();
-        let placement = placement(&args.map)?;
-        let weights = args.weights.clone();
-        let (disks, limits) = (Vec::new(), Vec::new());
-        let first_disks = Vec::new();
         let mut load = Load {
             traces,
             plans,
-            disks,
-            first_disks,
-            placement,
-            weights,
-            limits,
+            disks: Vec::new(),
+            first_disks: Vec::new(),
+            placement: placement(&args.map)?,
+            weights: args.weights.clone(),
+            limits: Vec::new(),
             groups,
             open_loop,
         };
-        let sources = load.sources(0)?;
-        let mut disks = Vec::new();
         let mut limits = Vec::new();
-        for (n, source) in sources.iter().enumerate() {
-            let vms = source.vms();
-            let mut named = vms.to_vec();
-            if let Some((trace, ..)) = load.traces.get(n) {
-                named.iter_mut().for_each(|d| d.name = trace.vm_name(&d.name, vms.len() == 1));
+        for (n, source) in load.sources(0)?.iter().enumerate() {
+            let mut disks = source.vms().to_vec();
+            match load.traces.get(n) {
+                Some((trace, ..)) => {
+                    let alone = disks.len() == 1;
+                    disks.iter_mut().for_each(|d| d.name = trace.vm_name(&d.name, alone));
+                    limits.resize(limits.len() + disks.len(), DiskLimits::default());
+                }
+                None => limits.extend(load.plans[n - load.traces.len()].limits_by_disk().cloned()),
             }
-            let plan = n.checked_sub(load.traces.len()).and_then(|n| load.plans.get(n));
-            match plan {
-                Some(plan) => limits.extend(plan.limits_by_disk().cloned()),
-                None => limits.resize(limits.len() + named.len(), DiskLimits::default()),
-            }
-            load.first_disks.push(disks.len());
-            disks.extend(named);
+            load.first_disks.push(load.disks.len());
+            load.disks.extend(disks);
         }
-        load.disks = unique(disks);
+        load.disks = unique(load.disks);
         load.take_weights(&mut limits)?;
         if limits.iter().any(|l| !l.is_none()) {
             load.limits = limits;
@@ -242,7 +231,7 @@ impl Load {
     pub fn source(&self, number: usize, seed: u64) -> Result<Box<dyn Source>> {
         if let Some((trace, scanned, options)) = self.traces.get(number) {
             let ScannedTrace { scan, kept } = &**scanned;
-            let source = TraceSource::with_scan(trace.path(), scan, kept.as_ref(), options);
+            let source = TraceSource::with_scan(&trace.path, scan, kept.as_ref(), options);
             return Ok(Box::new(source.map_err(|e| trace.error(e))?));
         }
         let number = number - self.traces.len();
@@ -391,11 +380,6 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
 }
 
 /// Say what reading had to mend, so that nobody takes it for the trace itself.
-pub fn warn_of_scan(trace: &Trace, scanned: &Scan) {
-    warn_of(trace, &scanned.stats);
-}
-
-/// As [`warn_of_scan`], for a trace that was read to its end.
 pub fn warn_of(trace: &Trace, stats: &TraceStats) {
     for skipped in &stats.skipped {
         let first = trace.shown_in(&skipped.first);

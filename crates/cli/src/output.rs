@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 thread_local! {
@@ -136,6 +136,12 @@ pub fn check_place(path: &Path) -> Result<()> {
         anyhow::bail!("{}: it is a disk, and would be overwritten", what());
     }
     Ok(())
+}
+
+/// Do both paths lead to one file?
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino())).ok();
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 /// Write a file whole or not at all: beside its place first, then renamed.

@@ -11,6 +11,7 @@ use seekway_device::slowed::Slowed;
 use seekway_policy::cache;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::units::{Instant, Nanos};
+use seekway_sim::experiments::{self, Cell};
 use seekway_sim::vcpu::Machine;
 use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
 use seekway_workload::{Recorded, Recording, Source};
@@ -129,6 +130,19 @@ pub fn parallel<T: Sync, R: Send>(
         (0..jobs.min(items.len())).for_each(|_| drop(scope.spawn(worker)));
     });
     results.into_iter().filter_map(|r| r.into_inner().expect("as above")).collect()
+}
+
+/// Runs a cell of an experiment, which `bar` counts: its result, or what could not be built or run.
+///
+/// # Errors
+/// Whoever called asks to stop.
+pub fn run_cell(cell: &Cell, seed: u64, bar: &ProgressBar) -> Result<Result<RunResult, String>> {
+    let made = experiments::run_cell(cell, seed, &mut |_, _| !NOBODY.stops());
+    bar.inc(1);
+    if NOBODY.stops() {
+        bail!("stopped");
+    }
+    Ok(made)
 }
 
 /// Sources that note in `done` what becomes of their requests.

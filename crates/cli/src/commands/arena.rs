@@ -15,10 +15,10 @@ use clap::Parser;
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
 use seekway_report::table::Table;
+use seekway_sim::experiments::Cell;
 use seekway_sim::experiments::arena::{
     self, Alone, Figures, Medium, Scene, SceneResult, Score, Unit, figures,
 };
-use seekway_sim::experiments::{Cell, run_cell};
 use serde::Serialize;
 
 /// By how much `--quick` divides the time.
@@ -261,13 +261,9 @@ fn play(
     let bar = progress::runs(items.len() as u64, NAME);
     let samples: Vec<Sample> = runs::parallel(&items, jobs, |(scene, policy, seed, alone)| {
         let began = cpu.then(crate::cpu_time::of_this_thread).flatten();
-        let made = run_cell(&scene.cell(policy), *seed, &mut |_, _| !NOBODY.stops());
-        if NOBODY.stops() {
-            bail!("stopped");
-        }
+        let made = runs::run_cell(&scene.cell(policy), *seed, &bar)?;
         let result = made.map_err(|e| anyhow!("{e}, seed {seed}"))?;
         let ended = cpu.then(crate::cpu_time::of_this_thread).flatten();
-        bar.inc(1);
         let figures = figures(&scene.judging, &result, Some(alone));
         let took = began.zip(ended).map(|(began, ended)| ended.saturating_sub(began).get() as f64);
         // Like the time, of the whole run.
@@ -329,11 +325,7 @@ fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alo
         cells.iter().flat_map(|cell| seeds.iter().map(move |&seed| (cell, seed))).collect();
     let bar = progress::runs(items.len() as u64, "each VM alone");
     let made = runs::parallel(&items, jobs, |(cell, seed)| {
-        let result = run_cell(cell, *seed, &mut |_, _| !NOBODY.stops());
-        bar.inc(1);
-        if NOBODY.stops() {
-            bail!("stopped");
-        }
+        let result = runs::run_cell(cell, *seed, &bar)?;
         result.map(|run| Alone::of(&run)).map_err(|e| anyhow!("{e}, seed {seed}"))
     })?;
     bar.finish_and_clear();

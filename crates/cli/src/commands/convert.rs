@@ -6,18 +6,18 @@ use crate::{Verdict, output};
 use anyhow::{Result, bail};
 use seekway_workload::traces::TraceReader;
 use seekway_workload::traces::columnar::{self, Batches};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 pub fn run(args: &ConvertArgs) -> Result<Verdict> {
     if args.reading.split.is_some() {
         bail!("--split: a file has all volumes in its column volume; split when you replay it");
     }
     output::check_place(&args.out)?;
-    check_other(&args.trace, &args.out)?;
+    if output::is_same(&args.trace, &args.out) {
+        bail!("{} is the trace itself: give the new file another name", args.out.display());
+    }
     let options = load::trace_options(&args.reading)?;
     let trace = Trace::open_all(std::slice::from_ref(&args.trace))?.remove(0);
-    let reader = TraceReader::open(trace.path(), &options).map_err(|e| trace.error(e))?;
+    let reader = TraceReader::open(&trace.path, &options).map_err(|e| trace.error(e))?;
     let mut batches = Batches::new(reader);
     let mut broken = None;
     let each = std::iter::from_fn(|| match batches.next_batch() {
@@ -43,13 +43,4 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
     load::warn_of(&trace, batches.reader().stats());
     eprintln!("{}: {rows} requests", args.out.display());
     Ok(Verdict::Done)
-}
-
-/// The trace itself is not written over, under whatever name.
-fn check_other(trace: &Path, out: &Path) -> Result<()> {
-    let (Ok(read), Ok(written)) = (trace.metadata(), out.metadata()) else { return Ok(()) };
-    if (read.dev(), read.ino()) == (written.dev(), written.ino()) {
-        bail!("{} is the trace itself: give the new file another name", out.display());
-    }
-    Ok(())
 }

@@ -7,7 +7,6 @@ use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs, PrefetchArgs};
 use crate::caching;
-use crate::caller::NOBODY;
 use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs;
@@ -318,11 +317,7 @@ fn run_cells(
     }
     let bar = progress::runs(items.len() as u64, experiment.name);
     let made = runs::parallel(&items, jobs, |(cell, seed)| {
-        let result = experiments::run_cell(cell, *seed, &mut |_, _| !NOBODY.stops());
-        bar.inc(1);
-        if NOBODY.stops() {
-            bail!("stopped");
-        }
+        let result = runs::run_cell(cell, *seed, &bar)?;
         result.map(Arc::new).map_err(|e| anyhow::anyhow!("{}, seed {seed}: {e}", experiment.name))
     })?;
     bar.finish_and_clear();

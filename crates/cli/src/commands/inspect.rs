@@ -4,7 +4,7 @@
 use crate::args::{Format, InspectArgs};
 use crate::load::{self, Trace};
 use crate::{Verdict, output};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Lba, Nanos};
 use seekway_policy::vnavigator::{ModelParams, VNavigator};
@@ -52,17 +52,14 @@ struct Hot {
     interval_ms: f64,
 }
 
-/// One VM under inspection.
+/// One VM under inspection: its model, and what its figures show.
 struct InspectedVm {
     name: String,
+    /// The volume of the trace that it is; all of them if none.
+    volume: Option<u32>,
     model: VNavigator,
     capacity: u64,
     requests: u64,
-    map: Map,
-}
-
-/// Density over time and place, and how the threshold went.
-struct Map {
     /// Highest density seen in each cell, row by row from the lowest LBA.
     cells: Vec<f64>,
     /// (time in s, threshold) at the end of each column.
@@ -78,8 +75,8 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
     let options = load::trace_options(&args.reading)?;
     let mut traces = Vec::new();
     for trace in Trace::open_all(&args.traces)? {
-        let scanned = scan(trace.path(), &options).map_err(|e| trace.error(e))?;
-        load::warn_of_scan(&trace, &scanned);
+        let scanned = scan(&trace.path, &options).map_err(|e| trace.error(e))?;
+        load::warn_of(&trace, &scanned.stats);
         traces.push((trace, scanned));
     }
     let end = traces.iter().map(|(_, s)| s.stats.duration).max().unwrap_or(Nanos::ZERO);
@@ -93,15 +90,14 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
         times.iter().map(|t| Snapshot { at_s: t.as_secs_f64(), vms: Vec::new() }).collect();
     let mut watched = Vec::new();
     for (trace, scanned) in &traces {
-        let split = args.reading.split;
-        let mut vms = vms_of(trace, scanned, params, split);
+        let mut vms = vms_of(trace, scanned, params, args.reading.split);
         if watched.len() + vms.len() > VMS_MAX {
             bail!("more than {VMS_MAX} VMs: give --split a smaller number");
         }
-        let reader = TraceReader::open(trace.path(), &options).map_err(|e| trace.error(e))?;
-        feed(reader, &mut vms, scanned, split, &times, &mut seen, end)
-            .map_err(|e| trace.error(e))?;
-        watched.extend(vms.into_iter().map(|(_, vm)| vm));
+        let reader = TraceReader::open(&trace.path, &options).map_err(|e| trace.error(e))?;
+        let fed = feed(reader, &mut vms, scanned, &times, &mut seen, end);
+        fed.map_err(|e| trace.error(e))?;
+        watched.extend(vms);
     }
     output::write_report(args.report.as_deref(), || report(&watched, &seen, end, params))?;
     print(&seen, args.format)?;
@@ -115,30 +111,29 @@ fn params(args: &InspectArgs) -> Result<ModelParams> {
         bail!("--zone and --window must be more than nothing");
     }
     if !(args.lambda > 1.0 && args.lambda <= 1e6) {
-        return Err(anyhow!("--lambda {}: expected a factor above 1", args.lambda));
+        bail!("--lambda {}: expected a factor above 1", args.lambda);
     }
     let zones = seekway_policy::vnavigator::ZONES_MAX;
     Ok(ModelParams { zone, window, lambda: args.lambda, zones, ..ModelParams::default() })
 }
 
-/// The VMs of a trace by volume: all volumes one VM, or each its own.
+/// The VMs of a trace: all volumes one VM, or each its own.
 fn vms_of(
     trace: &Trace,
     scanned: &Scan,
     params: ModelParams,
     split: Option<usize>,
-) -> Vec<(Option<u32>, InspectedVm)> {
-    let watch = |name: String, capacity: u64| InspectedVm {
+) -> Vec<InspectedVm> {
+    let watch = |name: String, volume: Option<u32>, capacity: u64| InspectedVm {
         name,
+        volume,
         model: VNavigator::new(params),
         capacity: capacity.max(1),
         requests: 0,
-        map: Map {
-            cells: vec![0.0; COLUMNS * ROWS],
-            thresholds: Vec::new(),
-            hot: Vec::new(),
-            outlines: Vec::new(),
-        },
+        cells: vec![0.0; COLUMNS * ROWS],
+        thresholds: Vec::new(),
+        hot: Vec::new(),
+        outlines: Vec::new(),
     };
     let Some(most) = split else {
         // Volumes one after the other, as `compare` lays them.
@@ -147,7 +142,7 @@ fn vms_of(
             [only] => trace.vm_name(&only.name, true),
             _ => trace.vm_name("", true),
         };
-        return vec![(None, watch(name, total))];
+        return vec![watch(name, None, total)];
     };
     let mut busiest: Vec<usize> = (0..scanned.volumes.len()).collect();
     busiest.sort_by_key(|&n| std::cmp::Reverse(scanned.volumes[n].stats.ops.total()));
@@ -156,7 +151,7 @@ fn vms_of(
     let vm = |n: usize| {
         let volume = &scanned.volumes[n];
         let name = trace.vm_name(&volume.name, scanned.volumes.len() == 1);
-        (Some(n as u32), watch(name, volume.capacity().get()))
+        watch(name, Some(n as u32), volume.capacity().get())
     };
     busiest.into_iter().map(vm).collect()
 }
@@ -165,9 +160,8 @@ fn vms_of(
 /// of each column of the maps.
 fn feed(
     mut reader: TraceReader,
-    vms: &mut [(Option<u32>, InspectedVm)],
+    vms: &mut [InspectedVm],
     scanned: &Scan,
-    split: Option<usize>,
     times: &[Nanos],
     seen: &mut [Snapshot],
     end: Nanos,
@@ -175,7 +169,7 @@ fn feed(
     let mut bases = Vec::new();
     let mut base = 0;
     for volume in &scanned.volumes {
-        bases.push(if split.is_some() { 0 } else { base });
+        bases.push(base);
         base += volume.capacity().get();
     }
     let column_end = |n: usize| Nanos::new(end.get() / COLUMNS as u64 * (n as u64 + 1));
@@ -185,26 +179,25 @@ fn feed(
         let now = record.map_or(Nanos::new(u64::MAX), |r| r.at);
         while next_time < times.len() && times[next_time] < now {
             let at = times[next_time];
-            seen[next_time].vms.extend(vms.iter_mut().map(|(_, vm)| look(vm, at)));
+            seen[next_time].vms.extend(vms.iter_mut().map(|vm| look(vm, at)));
             next_time += 1;
         }
         while column < COLUMNS && column_end(column) < now {
-            vms.iter_mut().for_each(|(_, vm)| snapshot(vm, column_end(column)));
+            vms.iter_mut().for_each(|vm| snapshot(vm, column_end(column)));
             column += 1;
         }
         let Some(record) = record else { return Ok(()) };
-        let place = |(volume, _): &&mut (Option<u32>, InspectedVm)| {
-            volume.is_none_or(|v| v == record.volume)
-        };
-        let Some((_, vm)) = vms.iter_mut().find(place) else { continue };
-        let start = Lba::new(record.start.get() + bases[record.volume as usize]);
+        let is_of = |vm: &&mut InspectedVm| vm.volume.is_none_or(|v| v == record.volume);
+        let Some(vm) = vms.iter_mut().find(is_of) else { continue };
+        let base = if vm.volume.is_none() { bases[record.volume as usize] } else { 0 };
+        let start = Lba::new(record.start.get() + base);
         let Some(extent) = Extent::new(start, record.len).filter(|_| record.op.is_data()) else {
             continue;
         };
         vm.model.observe(record.at, Instant::ZERO + record.at, extent);
         vm.requests += 1;
         let row = (start.get() as u128 * ROWS as u128 / vm.capacity as u128) as usize;
-        let cell = &mut vm.map.cells[row.min(ROWS - 1) * COLUMNS + column.min(COLUMNS - 1)];
+        let cell = &mut vm.cells[row.min(ROWS - 1) * COLUMNS + column.min(COLUMNS - 1)];
         *cell = cell.max(vm.model.density_at(start));
     }
 }
@@ -231,9 +224,9 @@ fn look(vm: &mut InspectedVm, at: Nanos) -> VmSnapshot {
 fn snapshot(vm: &mut InspectedVm, at: Nanos) {
     vm.model.advance(at);
     let x = at.as_secs_f64();
-    vm.map.thresholds.push((x, vm.model.threshold().unwrap_or(f64::NAN)));
+    vm.thresholds.push((x, vm.model.threshold().unwrap_or(f64::NAN)));
     let hot: Vec<_> = vm.model.hot_zones().collect();
-    vm.map.hot.push((x, hot.len() as f64));
+    vm.hot.push((x, hot.len() as f64));
     for zone in hot.iter().take(4) {
         let start = zone.start.get() as f64;
         let label = format!(
@@ -245,7 +238,7 @@ fn snapshot(vm: &mut InspectedVm, at: Nanos) {
         );
         // One row high, however small the zone is.
         let height = (vm.capacity as f64 / ROWS as f64).max(1.0);
-        vm.map.outlines.push(Outline { x: (x, x), y: (start, start + height), label });
+        vm.outlines.push(Outline { x: (x, x), y: (start, start + height), label });
     }
 }
 
@@ -294,10 +287,10 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
             x_range: (0.0, end_s),
             y_range: (0.0, vm.capacity as f64),
             columns: COLUMNS,
-            values: vm.map.cells.clone(),
+            values: vm.cells.clone(),
             value_label: "highest density of a zone".into(),
             log: true,
-            outlines: vm.map.outlines.clone(),
+            outlines: vm.outlines.clone(),
         };
         let line = |title: &str, points: &[(f64, f64)]| Lines {
             x: Axis::time("time", "s"),
@@ -305,8 +298,8 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
             series: vec![Series::new(&vm.name, points.to_vec())],
         };
         let map = map.render();
-        let threshold = line("threshold", &vm.map.thresholds).render();
-        let hot = line("hot zones", &vm.map.hot).render();
+        let threshold = line("threshold", &vm.thresholds).render();
+        let hot = line("hot zones", &vm.hot).render();
         sections.push(Section {
             intro: format!("{} requests.", vm.requests),
             ..Section::new(

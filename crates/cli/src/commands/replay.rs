@@ -38,11 +38,9 @@ pub fn run(args: &ReplayArgs) -> Result<Verdict> {
         };
         match replay.feed(text.trim_end_matches(['\n', '\r'])) {
             Ok(()) => {}
-            Err(e @ ReplayError::Differs { .. }) => {
+            Err(ref e @ ReplayError::Differs { line, ref journal, replay: ref made }) => {
                 let text = format!("{shown}: {e}\n");
-                let ReplayError::Differs { line, journal, replay: made } = e else {
-                    unreachable!("it is matched")
-                };
+                let (journal, made) = (journal.clone(), made.clone());
                 let difference = Some(Difference { line, journal, replay: made });
                 report(args, &text, &ReplayReport::new(args, &replay, false, difference))?;
                 return Ok(Verdict::NotAccepted);

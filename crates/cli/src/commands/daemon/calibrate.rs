@@ -12,7 +12,6 @@ use anyhow::{Context, Result, bail};
 use seekway_device::fit::{self, Fit, Form, Options, Sample};
 use seekway_report::table::{Cell, Column, Table};
 use serde::Serialize;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Fewer fitted requests than this are said to be few.
@@ -72,7 +71,7 @@ pub fn run(args: &CalibrateArgs) -> Result<Verdict> {
     for (flag, path) in [("--profile", &args.profile), ("--report", &args.report)] {
         let Some(path) = path else { continue };
         output::check_place(path)?;
-        if is_same(path, &args.what) {
+        if output::is_same(path, &args.what) {
             bail!("{flag} {}: that is what is to be measured", path.display());
         }
     }
@@ -121,12 +120,6 @@ fn say_profile(args: &CalibrateArgs) {
     if let Some(path) = &args.profile {
         eprintln!("profile: {0}; try `seekway compare --device {0} …`", usable(path));
     }
-}
-
-/// Do both paths lead to one file?
-fn is_same(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino())).ok();
-    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 fn shown(what: &Path) -> String {

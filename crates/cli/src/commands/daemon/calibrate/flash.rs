@@ -4,7 +4,7 @@
 use super::measure::{Signals, is_stopped};
 use super::{Calibrated, say_profile};
 use crate::args::CalibrateArgs;
-use crate::{Verdict, load, output, progress};
+use crate::{Verdict, load, output, progress, runs};
 use anyhow::{Context, Result, bail};
 use seekway_device::flash_fit::{self, Cell, CellLoad, Fit, KEYS, Measured, Observed, Told};
 use seekway_device::profile::Profile;
@@ -18,7 +18,6 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 const CELL_TIME: Duration = Duration::from_millis(37_500);
@@ -292,16 +291,8 @@ impl Source for Driven {
 /// Runs cells on a profile, as many at once as there are processors. Each is a run of its own, so
 /// their number changes nothing.
 fn simulate(profile: &Profile, cells: &[Cell], seed: u64) -> Vec<Observed> {
-    let at_once = thread::available_parallelism().map_or(1, usize::from).min(cells.len().max(1));
-    let part = |first: usize| {
-        let own = cells.iter().skip(first).step_by(at_once);
-        own.map(|&cell| flash_fit::simulate(profile, cell, seed, 1)).collect::<Vec<_>>()
-    };
-    let parts: Vec<Vec<Observed>> = thread::scope(|scope| {
-        let started: Vec<_> = (0..at_once).map(|n| scope.spawn(move || part(n))).collect();
-        started.into_iter().map(|thread| thread.join().expect("a model that ends")).collect()
-    });
-    (0..cells.len()).map(|n| parts[n % at_once][n / at_once]).collect()
+    let simulated = |cell: &Cell| Ok(flash_fit::simulate(profile, *cell, seed, 1));
+    runs::parallel(cells, runs::jobs(None), simulated).expect("no cell fails")
 }
 
 fn half(is_fitted: bool) -> &'static str {

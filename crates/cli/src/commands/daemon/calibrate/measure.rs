@@ -11,6 +11,7 @@ use seekway_hostd::images::{Piece, Surface};
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
 use signal_hook::{SigId, flag};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +58,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let blocks = Blocks::new(&surface, plan.block).with_context(|| what.display().to_string())?;
     let signals = Signals::heard().context("cannot handle signals")?;
     let begun = Instant::now();
-    let mut buffer = AlignedBuffer::new(&surface, plan.block);
-    let mut reader = Reader { surface: &surface, blocks: &blocks, buffer: &mut buffer, from: None };
+    let mut reader = Reader::new(&surface, &blocks);
     let mut places = Places::new(plan.seed, blocks.count);
 
     let bar = progress::requests(Some(plan.reads as u64), "reading at random");
@@ -236,42 +236,31 @@ impl Blocks<'_> {
     }
 }
 
-/// Memory that direct I/O takes, without unsafe code: more than is needed, and
-/// from where it is aligned.
-struct AlignedBuffer {
-    memory: Vec<u8>,
-    from: usize,
-    len: usize,
-}
-
-impl AlignedBuffer {
-    fn new(surface: &Surface, block: Sectors) -> AlignedBuffer {
-        let align = surface.memory_align_bytes().max(surface.block_bytes()) as usize;
-        let len = block.bytes() as usize;
-        let memory = vec![0; len + align];
-        let from = memory.as_ptr().align_offset(align).min(align);
-        AlignedBuffer { memory, from, len }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.from..self.from + self.len]
-    }
-}
-
 struct Reader<'a> {
     surface: &'a Surface,
     blocks: &'a Blocks<'a>,
-    buffer: &'a mut AlignedBuffer,
+    /// Memory that direct I/O takes, without unsafe code: more than is needed,
+    memory: Vec<u8>,
+    /// and the part of it that is aligned.
+    aligned: Range<usize>,
     /// Where the last read ended.
     from: Option<u64>,
 }
 
 impl Reader<'_> {
+    fn new<'a>(surface: &'a Surface, blocks: &'a Blocks<'a>) -> Reader<'a> {
+        let align = surface.memory_align_bytes().max(surface.block_bytes()) as usize;
+        let len = Sectors::new(blocks.block).bytes() as usize;
+        let memory = vec![0; len + align];
+        let begin = memory.as_ptr().align_offset(align).min(align);
+        Reader { surface, blocks, memory, aligned: begin..begin + len, from: None }
+    }
+
     /// Reads block `place` and times it.
     fn read(&mut self, place: u64) -> Result<Sample> {
         let (at, lba) = self.blocks.at(place);
         let begun = Instant::now();
-        self.surface.read(self.buffer.bytes(), at * SECTOR_BYTES)?;
+        self.surface.read(&mut self.memory[self.aligned.clone()], at * SECTOR_BYTES)?;
         let service_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let extent = Extent::new(Lba::new(lba), Sectors::new(self.blocks.block))
             .context("a place beyond what a disk can have")?;

@@ -92,7 +92,6 @@ pub struct DiskRow {
     /// Of the time that all disks had on the device; absent when none had any.
     pub share: Option<f64>,
     pub waiting: u32,
-    pub limited: u64,
     pub errors: u64,
     /// p99 of the last intervals, newest last; 0 where there was no request.
     pub p99s_ms: Vec<f64>,
@@ -209,7 +208,6 @@ impl View {
             p99_ms: quantile_ms(&now.responses, 0.99),
             share: (all_ms > 0.0).then(|| now.device_time_ms / all_ms),
             waiting: disk.outstanding,
-            limited: disk.limited,
             errors: disk.ops.values().map(|op| op.errors).sum(),
             p99s_ms: self.samples.iter().map(|s| p99(s).unwrap_or(0.0)).collect(),
             reasons: reasons::of(disk, &now, &on, seconds),
