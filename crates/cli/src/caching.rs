@@ -34,16 +34,14 @@ pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
     }
     let prefetchers =
         if prefetchers.is_empty() { vec![NO_PREFETCH.to_string()] } else { prefetchers };
-    let mut caches = Vec::new();
-    for size in sizes {
-        match size {
-            None => caches.push(None),
-            Some(bytes) => caches.extend(
-                prefetchers.iter().map(|spec| Some(ChosenCache { bytes, prefetch: spec.clone() })),
-            ),
-        }
-    }
-    Ok(caches)
+    let of_size = |size: Option<u64>| match size {
+        None => vec![None],
+        Some(bytes) => prefetchers
+            .iter()
+            .map(|spec| Some(ChosenCache { bytes, prefetch: spec.clone() }))
+            .collect(),
+    };
+    Ok(sizes.into_iter().flat_map(of_size).collect())
 }
 
 fn prefetchers(lists: &[String]) -> Result<Vec<String>> {

@@ -45,7 +45,7 @@ pub struct CompareReport {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {
-    /// As tables call it.
+    /// As tables call it, with the seed where there are several.
     #[serde(skip)]
     pub label: String,
     #[serde(flatten)]

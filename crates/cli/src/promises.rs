@@ -1,6 +1,7 @@
 //! What an operator promises a VM beside a weight (a reservation, a target of latency, a group's
 //! share), and which policies keep it.
 
+use crate::lists::distinct;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_policy::stack::limit::Limits;
 
@@ -12,13 +13,8 @@ pub fn not_kept<'l>(
 ) -> Vec<&'static str> {
     let name = policy.split(':').next().unwrap_or(policy);
     let Ok(entry) = REGISTRY.find(name) else { return Vec::new() };
-    let mut keys = Vec::new();
-    for (promise, key) in limits.into_iter().flat_map(Limits::promises) {
-        if !entry.keeps.contains(&promise) && !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    keys
+    let promises = limits.into_iter().flat_map(Limits::promises);
+    distinct(promises.filter(|(promise, _)| !entry.keeps.contains(promise)).map(|(_, key)| key))
 }
 
 /// The policies that keep all of these promises, for a message.

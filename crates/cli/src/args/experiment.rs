@@ -3,7 +3,7 @@
 use super::{ListArgs, OutArgs, PrefetchArgs};
 use crate::complete;
 use clap::{Args, Subcommand};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Reproduce the papers' experiments
@@ -95,20 +95,16 @@ pub struct NoisyArgs {
 impl NoisyArgs {
     /// The same as arguments for `seekway-lab`.
     pub fn to_args(&self) -> Vec<OsString> {
-        let mut args = Vec::new();
-        let mut push = |flag: &str, value: &OsStr| args.extend([flag.into(), value.to_owned()]);
-        if !self.servers.is_empty() {
-            push("--servers", self.servers.join(",").as_ref());
-        }
-        if let Some(seconds) = self.seconds {
-            push("--seconds", seconds.to_string().as_ref());
-        }
-        if let Some(rounds) = self.rounds {
-            push("--rounds", rounds.to_string().as_ref());
-        }
-        if let Some(folder) = &self.work_dir {
-            push("--work-dir", folder.as_ref());
-        }
-        args
+        let given: [(&str, Option<OsString>); 4] = [
+            ("--servers", (!self.servers.is_empty()).then(|| self.servers.join(",").into())),
+            ("--seconds", self.seconds.map(|seconds| seconds.to_string().into())),
+            ("--rounds", self.rounds.map(|rounds| rounds.to_string().into())),
+            ("--work-dir", self.work_dir.clone().map(Into::into)),
+        ];
+        given
+            .into_iter()
+            .filter_map(|(flag, value)| Some([flag.into(), value?]))
+            .flatten()
+            .collect()
     }
 }

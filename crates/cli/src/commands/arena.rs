@@ -8,6 +8,7 @@ mod tables;
 use super::compare;
 use crate::args::{ArenaArgs, Drawn, ExperimentArgs, Format};
 use crate::caller::NOBODY;
+use crate::lists::distinct;
 use crate::runs::{self, Running};
 use crate::{Verdict, load, output, progress};
 use anyhow::{Context, Result, anyhow, bail};
@@ -166,13 +167,7 @@ fn policies(args: &ArenaArgs, with_set: bool) -> Result<Vec<String>> {
         schedulers::build(extra).context("--policy")?;
         policies.push(extra.clone());
     }
-    let mut unique: Vec<String> = Vec::new();
-    for policy in policies {
-        if !unique.contains(&policy) {
-            unique.push(policy);
-        }
-    }
-    Ok(unique)
+    Ok(distinct(policies))
 }
 
 /// The scenes of the file that the arguments ask for.
@@ -310,17 +305,7 @@ fn results(
 /// What each VM of each scene has alone, by seed. VMs that are equal on one device for
 /// one time share a run.
 fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alone>>>> {
-    let mut cells: Vec<Cell> = Vec::new();
-    let mut places = Vec::new();
-    for scene in scenes {
-        let place = |cell: Cell| {
-            cells.iter().position(|known| *known == cell).unwrap_or_else(|| {
-                cells.push(cell);
-                cells.len() - 1
-            })
-        };
-        places.push(scene.alone().into_iter().map(place).collect::<Vec<usize>>());
-    }
+    let cells: Vec<Cell> = distinct(scenes.iter().flat_map(Scene::alone));
     let items: Vec<(&Cell, u64)> =
         cells.iter().flat_map(|cell| seeds.iter().map(move |&seed| (cell, seed))).collect();
     let bar = progress::runs(items.len() as u64, "each VM alone");
@@ -329,14 +314,15 @@ fn alone(scenes: &[Scene], seeds: &[u64], jobs: usize) -> Result<Vec<Vec<Vec<Alo
         result.map(|run| Alone::of(&run)).map_err(|e| anyhow!("{e}, seed {seed}"))
     })?;
     bar.finish_and_clear();
-    let of = |scene: &Scene, kinds: &[usize], seed: usize| {
-        let kinds: Vec<Alone> = kinds.iter().map(|kind| made[kind * seeds.len() + seed]).collect();
-        scene.by_vm(&kinds)
-    };
-    let by_seed = scenes
-        .iter()
-        .zip(&places)
-        .map(|(scene, kinds)| (0..seeds.len()).map(|seed| of(scene, kinds, seed)).collect());
+    let place = |cell: Cell| cells.iter().position(|known| *known == cell).expect("all were run");
+    let by_seed = scenes.iter().map(|scene| {
+        let places: Vec<usize> = scene.alone().into_iter().map(place).collect();
+        let of_seed = |seed: usize| {
+            let alone = places.iter().map(|place| made[place * seeds.len() + seed]);
+            scene.by_vm(&alone.collect::<Vec<Alone>>())
+        };
+        (0..seeds.len()).map(of_seed).collect()
+    });
     Ok(by_seed.collect())
 }
 

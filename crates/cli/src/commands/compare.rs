@@ -17,7 +17,7 @@ use crate::args::{Alone, CompareArgs, CompareFormat, FairTo, Format};
 use crate::caller::Caller;
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
-use crate::lists::check_distinct;
+use crate::lists::{check_distinct, distinct};
 use crate::load::{self, Load};
 use crate::runs::{Outcome, Plan, Running, Stage};
 use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
@@ -39,7 +39,6 @@ use std::io::IsTerminal;
 #[cfg(feature = "parquet")]
 use std::io::Write;
 use std::path::Path;
-use tables::label;
 
 /// Of a comparison's page.
 pub const TITLE: &str = "Seekway: one load, several policies";
@@ -206,6 +205,9 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
     let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);
     let mut runs: Vec<Run> = outcomes.iter().map(run).collect();
     for (run, outcome) in runs.iter_mut().zip(&outcomes) {
+        if asked.seeds.len() > 1 {
+            run.label = format!("{} #{}", run.label, run.seed);
+        }
         let demands = of_limits(&demands, outcome.plan.stack.limits);
         private.iter().for_each(|disks| disks.judge(run, outcome, demands, load));
     }
@@ -234,14 +236,11 @@ fn demands(
     asked: &Asked,
     outcomes: &[Outcome],
 ) -> Result<Vec<(LimitsChoice, Demands)>> {
-    let mut found: Vec<(LimitsChoice, Demands)> = Vec::new();
-    for limits in asked.stacks.iter().map(|stack| stack.limits) {
-        if found.iter().all(|(known, _)| *known != limits) {
-            let demands = alone::demands(stage, outcomes, limits, asked.seeds[0], asked.alone)?;
-            found.push((limits, demands));
-        }
-    }
-    Ok(found)
+    let of = |limits| {
+        let demands = alone::demands(stage, outcomes, limits, asked.seeds[0], asked.alone);
+        Ok((limits, demands?))
+    };
+    distinct(asked.stacks.iter().map(|stack| stack.limits)).into_iter().map(of).collect()
 }
 
 fn of_limits(demands: &[(LimitsChoice, Demands)], limits: LimitsChoice) -> &Demands {
@@ -319,19 +318,16 @@ fn best(compared: &CompareReport, figure: impl Fn(&Run) -> f64) -> Option<(&Run,
 fn sentence(compared: &CompareReport) -> String {
     let mut parts = Vec::new();
     if let Some((run, ms)) = best(compared, |r| r.response_ms.mean) {
-        let (policy, worst) = (label(&compared.runs, run), run.response_ms.max / 1e3);
+        let (policy, worst) = (&run.label, run.response_ms.max / 1e3);
         parts.push(format!(
             "{policy} answers fastest in the mean ({ms:.2} ms, at worst {worst:.1} s)"
         ));
     }
     if let Some((run, ms)) = best(compared, |r| r.response_ms.p999) {
-        parts.push(format!(
-            "{} has the shortest tail (p99.9 {ms:.1} ms)",
-            label(&compared.runs, run)
-        ));
+        parts.push(format!("{} has the shortest tail (p99.9 {ms:.1} ms)", run.label));
     }
     if let Some((run, negative)) = best(compared, |r| -r.mib_s) {
-        parts.push(format!("{} moves most ({:.2} MiB/s)", label(&compared.runs, run), -negative));
+        parts.push(format!("{} moves most ({:.2} MiB/s)", run.label, -negative));
     }
     let n = compared.runs.len();
     format!("Of {n} runs on {}: {}.", compared.device, parts.join("; "))

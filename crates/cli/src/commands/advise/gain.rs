@@ -4,6 +4,7 @@ use super::judged::{Judged, figure_name, smaller_is_better};
 use crate::args::{Goal, PrefetchArgs};
 use crate::caching::{self, NO_PREFETCH};
 use crate::json::CacheChoice;
+use crate::lists::distinct;
 use crate::stacks::ChosenCache;
 use anyhow::Result;
 use seekway_report::number::significant;
@@ -19,17 +20,12 @@ pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
     let mut sizes: Vec<u64> = given.iter().map(|cache| cache.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let mut caches = vec![None];
-    for bytes in sizes {
-        caches.push(Some(ChosenCache { bytes, prefetch: NO_PREFETCH.into() }));
-        let of_size = given.iter().filter(|cache| cache.bytes == bytes);
-        for cache in of_size.filter(|cache| cache.prefetch != NO_PREFETCH) {
-            if !caches.contains(&Some(cache.clone())) {
-                caches.push(Some(cache.clone()));
-            }
-        }
-    }
-    Ok(caches)
+    let of_size = |bytes: u64| {
+        let plain = ChosenCache { bytes, prefetch: NO_PREFETCH.into() };
+        let given = given.iter().filter(move |cache| cache.bytes == bytes);
+        std::iter::once(plain).chain(given.cloned()).map(Some)
+    };
+    Ok(distinct(std::iter::once(None).chain(sizes.into_iter().flat_map(of_size))))
 }
 
 /// The goal's figure on the way to the recommended stack, part by part. Scripts read these keys.

@@ -2,6 +2,7 @@
 
 use super::judged::p99_ms;
 use crate::json::CacheChoice;
+use crate::lists::distinct;
 use crate::load::Load;
 use crate::runs::{self, Outcome, Plan, Stage};
 use crate::stacks::StackSpec;
@@ -143,13 +144,7 @@ fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<StackSpec> {
     let best = outcomes.iter().find(|outcome| outcome.label == best.label);
     let best = best.map(|outcome| outcome.plan.stack.clone());
     let general = best.clone().map(|stack| StackSpec { policy: "fairway".into(), ..stack });
-    let mut candidates: Vec<StackSpec> = Vec::new();
-    for stack in best.into_iter().chain(general).chain(fastest) {
-        if !candidates.contains(&stack) {
-            candidates.push(stack);
-        }
-    }
-    candidates
+    distinct(best.into_iter().chain(general).chain(fastest))
 }
 
 /// Runs of the same load at other rates and on other disks.

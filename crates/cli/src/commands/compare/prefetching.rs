@@ -1,7 +1,7 @@
 //! The tables of runs with a host cache: what it and its prefetcher gave, all
 //! together and by process.
 
-use super::tables::{each_vm, label};
+use super::tables::each_vm;
 use crate::json::{CompareReport, Process, Run, Usage, VmCache};
 use seekway_report::table::{Cell, Table};
 
@@ -30,7 +30,7 @@ pub fn totals(compared: &CompareReport) -> Option<Table> {
         false => "Prefetching into host caches".into(),
     };
     let table = Table::of(title, &rows)
-        .text(compared.names.heading(), |(run, _)| label(&compared.runs, run))
+        .text(compared.names.heading(), |(run, _)| &run.label)
         .each(FIGURES, |table, (name, unit, _, figure)| {
             table.number(name, unit, |(_, host)| figure(&host.usage))
         })
@@ -69,7 +69,7 @@ pub fn by_process(compared: &CompareReport) -> Option<Table> {
         .text("process", |(.., process)| {
             process.tag.map_or("untagged".into(), |tag| tag.to_string())
         })
-        .text(compared.names.heading(), |(run, ..)| label(&compared.runs, run))
+        .text(compared.names.heading(), |(run, ..)| &run.label)
         .each(FIGURES, |table, (name, unit, _, figure)| {
             table.number(name, unit, |(.., process)| figure(&process.usage))
         })

@@ -3,10 +3,10 @@
 //! what it has there is its progress.
 
 use super::alone::{DIFFERENT_MAX, first_alike};
-use super::tables::label;
 use crate::args::Alone;
 use crate::host::NO_AGENT;
 use crate::json::{CompareReport, Demands, PrivateRun, PrivateVm, Run, Vm};
+use crate::lists::distinct;
 use crate::load::Load;
 use crate::runs::{Outcome, Plan, PrivateDisk, Stage};
 use crate::stacks::{ChosenCache, StackSpec};
@@ -55,11 +55,9 @@ pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
     }
     let disks = private_disks(load)?;
     let alike = first_alike(stage)?;
-    let mut like: Vec<usize> = Vec::with_capacity(vms);
-    for vm in 0..vms {
-        let same = |other: &usize| alike[*other] == alike[vm] && disks[*other] == disks[vm];
-        like.push((0..vm).find(same).unwrap_or(vm));
-    }
+    let same = |a: usize, b: usize| alike[a] == alike[b] && disks[a] == disks[b];
+    let first = |vm| (0..vm).find(|&other| same(other, vm)).unwrap_or(vm);
+    let like: Vec<usize> = (0..vms).map(first).collect();
     let different = (0..vms).filter(|&vm| like[vm] == vm).count();
     if alone == Alone::Auto && different > DIFFERENT_MAX {
         bail!(
@@ -104,13 +102,8 @@ impl PrivateDisks {
     /// that differs.
     pub fn run(&mut self, stage: &Stage<'_>, plans: &[Plan]) -> Result<()> {
         let PrivateDisks { disks, like, .. } = self;
-        let mut beside: Vec<(StackSpec, u64)> = Vec::new();
-        for plan in plans {
-            let known = (of_part(&plan.stack, disks.len()), plan.seed);
-            if !beside.contains(&known) {
-                beside.push(known);
-            }
-        }
+        let beside = |plan: &Plan| (of_part(&plan.stack, disks.len()), plan.seed);
+        let beside: Vec<(StackSpec, u64)> = distinct(plans.iter().map(beside));
         let different: Vec<usize> = (0..like.len()).filter(|&vm| like[vm] == vm).collect();
         let alone = |(stack, seed): &(StackSpec, u64), vm: usize| Plan {
             only: Some(vm),
@@ -212,7 +205,7 @@ pub fn section(compared: &CompareReport, seed: u64) -> Option<Section> {
     let vms = &runs.first()?.vms;
     let progress = |vm: &Vm| Some(vm.private.as_ref()?.progress?.into());
     let series = |run: &&Run| BarSeries {
-        name: label(&compared.runs, run),
+        name: run.label.clone(),
         bars: run.vms.iter().map(progress).collect(),
         reference: false,
     };

@@ -10,12 +10,6 @@ const PRIVATE_NOTE: &str = "progress: what a VM has over what it has alone on a 
                         processors' time and of the host cache, under noop. At least 1 if the VM \
                         has 0.98 of what it asks for. mean progress: geometric.";
 
-/// The run's name, and the seed where there are several.
-pub fn label(runs: &[Run], run: &Run) -> String {
-    let several = runs.iter().any(|r| r.seed != runs[0].seed);
-    if several { format!("{} #{}", run.label, run.seed) } else { run.label.clone() }
-}
-
 /// Each VM of each run, the runs of a VM together.
 pub fn each_vm(compared: &CompareReport) -> Vec<(&Run, &Vm)> {
     let vms = compared.runs.first().map_or(0, |run| run.vms.len());
@@ -39,7 +33,7 @@ fn served<'a, T>(
 
 pub fn totals(compared: &CompareReport) -> Table {
     let table = Table::of(format!("All VMs together on {}", compared.device), &compared.runs)
-        .text(compared.names.heading(), |run| label(&compared.runs, run));
+        .text(compared.names.heading(), |run| &run.label);
     let private = has_private(compared);
     served(table, |run| (run.mib_s, run.iops, &run.response_ms))
         .number("service", "ms", |run| run.service_ms.mean)
@@ -84,7 +78,7 @@ pub fn by_vm(compared: &CompareReport) -> Table {
     let ended_early = ended_early(compared);
     let table = Table::of("Each VM", &rows)
         .text("VM", |(_, vm)| &vm.name)
-        .text(compared.names.heading(), |(run, _)| label(&compared.runs, run));
+        .text(compared.names.heading(), |(run, _)| &run.label);
     served(table, |(_, vm)| (vm.mib_s, vm.iops, &vm.response_ms))
         .number("disk time", "", |(_, vm)| Cell::Share(vm.device_time_share))
         .when(has_private(compared), |table| {
@@ -115,7 +109,7 @@ pub fn withheld(compared: &CompareReport) -> Option<Table> {
     }
     let waiting = compared.runs.iter().filter(|run| run.waits.tried > 0);
     let table = Table::of("Disk time withheld on purpose, by cause", waiting)
-        .text(compared.names.heading(), |run| label(&compared.runs, run))
+        .text(compared.names.heading(), |run| &run.label)
         .each(causes, |table, why| table.number(why, "ms", |run| held(run, why)))
         .number("of the run", "", |run| {
             let total: f64 = run.held_ms.values().sum();

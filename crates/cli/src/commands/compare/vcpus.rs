@@ -1,6 +1,5 @@
 //! The table of runs in which VMs shared the host's processors.
 
-use super::tables::label;
 use crate::json::{CompareReport, Run, Vcpus};
 use seekway_report::table::{Cell, Table};
 
@@ -16,7 +15,7 @@ pub fn table(compared: &CompareReport) -> Option<Table> {
     };
     let table = Table::of("VMs that share processors", &rows)
         .text("VM", |(_, vm)| &vm.vm)
-        .text(compared.names.heading(), |(run, _)| label(&compared.runs, run))
+        .text(compared.names.heading(), |(run, _)| &run.label)
         .number("applications", "MiB/s", |(_, vm)| vm.app_mib_s)
         .number("wait", "ms", |(_, vm)| vm.wait_ms.mean)
         .number("p99 of waits", "ms", |(_, vm)| vm.wait_ms.p99)

@@ -239,9 +239,10 @@ impl Blocks<'_> {
 struct Reader<'a> {
     surface: &'a Surface,
     blocks: &'a Blocks<'a>,
-    /// Memory that direct I/O takes, without unsafe code: more than is needed,
+    /// More than a read needs: direct I/O takes aligned memory, which has no other way without
+    /// unsafe code.
     memory: Vec<u8>,
-    /// and the part of it that is aligned.
+    /// The part of it that is aligned, of a read's size.
     aligned: Range<usize>,
     /// Where the last read ended.
     from: Option<u64>,

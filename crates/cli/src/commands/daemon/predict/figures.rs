@@ -2,6 +2,7 @@
 //! written as JSON and read back.
 
 use crate::json::CacheChoice;
+use crate::lists::distinct;
 use crate::runs::Outcome;
 use seekway_sim::metrics::ms;
 use seekway_sim::rank::{Better, ranks};
@@ -174,12 +175,12 @@ impl Side {
 
     /// The policies, in their order.
     pub fn policies(&self) -> Vec<String> {
-        distinct(self.runs.iter().map(|run| run.policy.as_str()))
+        distinct(self.runs.iter().map(|run| run.policy.clone()))
     }
 
     /// The names of the stacks, in their order.
     pub fn stacks(&self) -> Vec<String> {
-        distinct(self.runs.iter().map(Figures::name))
+        distinct(self.runs.iter().map(|run| run.name().to_string()))
     }
 
     /// A measure of a stack, run by run; empty where a run has none.
@@ -246,17 +247,6 @@ impl Side {
         };
         stacks.iter().map(of).collect()
     }
-}
-
-/// Each text once, in the order of its first.
-fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
-    for text in texts {
-        if !kept.iter().any(|known| known == text) {
-            kept.push(text.to_string());
-        }
-    }
-    kept
 }
 
 /// A stack's means with their ranks, for JSON.

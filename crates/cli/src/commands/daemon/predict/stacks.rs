@@ -8,6 +8,7 @@ use super::judge::common;
 use crate::args::PrefetchArgs;
 use crate::caching;
 use crate::host::NO_AGENT;
+use crate::lists::distinct;
 use crate::stacks::{ChosenCache, LimitsChoice, StackLists, StackNames, StackSpec};
 use anyhow::{Context, Result, bail};
 use seekway_policy::prefetchers;
@@ -31,20 +32,13 @@ pub fn product(
 
 /// The caches that a file's runs had; none if it does not say.
 fn caches_of(side: &Side) -> Result<Vec<Option<ChosenCache>>> {
-    let mut caches = Vec::new();
-    for stack in side.runs.iter().filter_map(known_stack) {
-        if let Some(cache) = &stack.cache {
-            let what = || format!("--against {}: the run of {}", side.what, stack.policy);
-            prefetchers::build(&cache.prefetch).with_context(what)?;
-        }
-        if !caches.contains(&stack.cache) {
-            caches.push(stack.cache);
-        }
+    let stacks: Vec<StackSpec> = side.runs.iter().filter_map(known_stack).collect();
+    for (stack, prefetch) in stacks.iter().filter_map(|stack| Some((stack, stack.prefetch()?))) {
+        let what = || format!("--against {}: the run of {}", side.what, stack.policy);
+        prefetchers::build(prefetch).with_context(what)?;
     }
-    if caches.is_empty() {
-        caches.push(None);
-    }
-    Ok(caches)
+    let caches = distinct(stacks.into_iter().map(|stack| stack.cache));
+    Ok(if caches.is_empty() { vec![None] } else { caches })
 }
 
 /// The stack of a run, if it says which cache it had.

@@ -10,36 +10,23 @@ pub fn describe(config: &Config) -> String {
     let mut text = String::new();
     for disk in &config.disks {
         let _ = write!(text, "disk {}: {}, weight {}", disk.name, disk.path.display(), disk.weight);
-        for (set, word) in [
-            (disk.read_only, "read-only"),
-            (disk.buffered, "buffered"),
-            (disk.accept_lost_writes, "accepting lost writes"),
-            (disk.incoming, "from another daemon"),
-            (!disk.cache && config.cache_size() != CacheSize::Off, "past the cache"),
-        ] {
-            text += &if set { format!(", {word}") } else { String::new() };
-        }
-        if let Some(on) = &disk.on {
-            let _ = write!(text, ", on the device of {}", on.display());
-        }
-        if let Some(size) = disk.block_size {
-            let _ = write!(text, ", blocks of {size} bytes");
-        }
-        if let Some(bytes) = disk.guest_memory {
-            let _ = write!(text, ", at most {bytes} bytes of its guest's memory");
-        }
-        if !disk.allow.is_empty() {
-            let _ = write!(text, ", over TCP only for {}", disk.allow.join(", "));
-        }
-        if let Some(lba) = disk.lba {
-            let _ = write!(text, ", from sector {lba}");
-        }
-        if !disk.limits.is_none() {
-            let _ = write!(text, ", limits {}", disk.limits);
-        }
-        if let Some(fault) = &disk.fault {
-            let _ = write!(text, ", with faults: {fault}");
-        }
+        let is_past_cache = !disk.cache && config.cache_size() != CacheSize::Off;
+        let options = [
+            disk.read_only.then(|| "read-only".into()),
+            disk.buffered.then(|| "buffered".into()),
+            disk.accept_lost_writes.then(|| "accepting lost writes".into()),
+            disk.incoming.then(|| "from another daemon".into()),
+            is_past_cache.then(|| "past the cache".into()),
+            disk.on.as_ref().map(|on| format!("on the device of {}", on.display())),
+            disk.block_size.map(|size| format!("blocks of {size} bytes")),
+            disk.guest_memory.map(|bytes| format!("at most {bytes} bytes of its guest's memory")),
+            (!disk.allow.is_empty())
+                .then(|| format!("over TCP only for {}", disk.allow.join(", "))),
+            disk.lba.map(|lba| format!("from sector {lba}")),
+            (!disk.limits.is_none()).then(|| format!("limits {}", disk.limits)),
+            disk.fault.as_ref().map(|fault| format!("with faults: {fault}")),
+        ];
+        text.extend(options.into_iter().flatten().map(|option| format!(", {option}")));
         text.push('\n');
         if let Some(folder) = &config.listen {
             let socket = |kind: &str| folder.join(format!("{}.{kind}", disk.name));
