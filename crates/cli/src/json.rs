@@ -263,14 +263,3 @@ impl Run {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_in_share_is_of_what_is_printed() {
-        use seekway_testing::schema;
-        schema::<CompareReport>("compare", "seekway compare --format json");
-    }
-}

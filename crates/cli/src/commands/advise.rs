@@ -26,7 +26,7 @@ use serde::Serialize;
 /// `advise --format json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Advice {
+pub(super) struct Advice {
     recommend: String,
     goal: String,
     /// What the goal's figure is called, with its unit.
@@ -221,15 +221,4 @@ fn losers(runs: &[Run], chosen: &str) -> Vec<Loser> {
     let mut losers: Vec<Loser> = ours.vms.iter().enumerate().filter_map(loser).collect();
     losers.sort_by(|a, b| b.slower.total_cmp(&a.slower));
     losers
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_in_share_is_of_what_is_printed() {
-        use seekway_testing::schema;
-        schema::<Advice>("advise", "seekway advise --format json");
-    }
 }

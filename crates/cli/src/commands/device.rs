@@ -22,7 +22,7 @@ pub fn run(command: &DeviceCommand) -> Result<Verdict> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct DeviceEntry {
+pub(super) struct DeviceEntry {
     name: String,
     summary: String,
     capacity_sectors: u64,
@@ -69,7 +69,7 @@ fn show(name: &str, format: ProfileFormat) -> Result<Verdict> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ValidationReport<'a> {
+pub(super) struct ValidationReport<'a> {
     profile: &'a str,
     trace: String,
     requests: usize,
@@ -102,7 +102,7 @@ struct PublishedFigure {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct PublishedReport<'a> {
+pub(super) struct PublishedReport<'a> {
     profile: &'a str,
     error_max: f64,
     holds: bool,
@@ -214,24 +214,4 @@ fn quantiles(found: &Validation) -> Table {
         .number("measured", "ms", |q| q.1)
         .number("model", "ms", |q| q.2)
         .done()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_in_share_is_of_what_is_printed() {
-        use seekway_testing::schema;
-        /// With a trace, and without one.
-        #[derive(schemars::JsonSchema)]
-        #[schemars(untagged)]
-        #[expect(dead_code)]
-        enum Validated<'a> {
-            Trace(ValidationReport<'a>),
-            Published(PublishedReport<'a>),
-        }
-        schema::<Vec<DeviceEntry>>("device-list", "seekway device list --format json");
-        schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
-    }
 }

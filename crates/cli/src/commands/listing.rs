@@ -13,7 +13,7 @@ use serde::Serialize;
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ListEntry {
+pub(super) struct ListEntry {
     kind: &'static str,
     name: &'static str,
     summary: &'static str,
@@ -95,7 +95,7 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
 /// An entry with all that is known of it.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ShownEntry {
+pub(super) struct ShownEntry {
     #[serde(flatten)]
     entry: ListEntry,
     /// The paper or kernel that it comes from; absent for generators.
@@ -162,19 +162,4 @@ fn param_page(params: &[Param]) -> String {
 /// Words as they stand in a cell of a Markdown table.
 fn in_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schemas_in_share_are_of_what_is_printed() {
-        use seekway_testing::schema;
-        for name in ["policy", "prefetcher", "vcpu", "workload"] {
-            let command = |word| format!("seekway {name} {word} --format json");
-            schema::<Vec<ListEntry>>(&format!("{name}-list"), &command("list"));
-            schema::<ShownEntry>(&format!("{name}-show"), &command("show"));
-        }
-    }
 }

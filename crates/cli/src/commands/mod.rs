@@ -49,3 +49,40 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Man(args) => docs::man(&args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::CompareReport;
+    use seekway_testing::{OneOrMany, schema};
+
+    /// With a trace, and without one.
+    #[derive(schemars::JsonSchema)]
+    #[schemars(untagged)]
+    #[expect(dead_code)]
+    enum Validated<'a> {
+        Trace(device::ValidationReport<'a>),
+        Published(device::PublishedReport<'a>),
+    }
+
+    #[test]
+    fn the_schemas_in_share_are_of_what_is_printed() {
+        schema::<CompareReport>("compare", "seekway compare --format json");
+        schema::<advise::Advice>("advise", "seekway advise --format json");
+        schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
+        schema::<replay::ReplayReport>("replay", "seekway replay --format json");
+        schema::<workload_run::Ran>("workload-run", "seekway workload run --format json");
+        schema::<Vec<arena::Listed<'_>>>("arena-list", "seekway arena --list --format json");
+        schema::<arena::Json<'_>>("arena", "seekway arena --format json");
+        schema::<Vec<live::ListEntry>>("experiment-list", "seekway experiment list --format json");
+        let run = "seekway experiment run --format json";
+        schema::<OneOrMany<experiment::Ran>>("experiment-run", run);
+        schema::<Vec<device::DeviceEntry>>("device-list", "seekway device list --format json");
+        schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
+        for name in ["policy", "prefetcher", "vcpu", "workload"] {
+            let command = |word| format!("seekway {name} {word} --format json");
+            schema::<Vec<listing::ListEntry>>(&format!("{name}-list"), &command("list"));
+            schema::<listing::ShownEntry>(&format!("{name}-show"), &command("show"));
+        }
+    }
+}

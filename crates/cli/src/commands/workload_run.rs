@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The result as JSON. The keys stay.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Ran {
+pub(super) struct Ran {
     seconds: f64,
     requests: u64,
     reads: u64,
@@ -106,15 +106,4 @@ fn table(ran: &Ran, args: &WorkloadRunArgs) -> Table {
         .number("worst", "ms", |_| r.max)
         .note(format!("{:.1} s measured; {ended}.", ran.seconds))
         .done()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_schema_in_share_is_of_what_is_printed() {
-        use seekway_testing::schema;
-        schema::<Ran>("workload-run", "seekway workload run --format json");
-    }
 }

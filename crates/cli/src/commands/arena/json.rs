@@ -75,7 +75,7 @@ struct PolicyJson<'a> {
 }
 
 impl Json<'_> {
-    pub fn new(outcome: &Outcome) -> Json<'_> {
+    pub(super) fn new(outcome: &Outcome) -> Json<'_> {
         let drawn = |board| DrawnJson { scoreboard: scores(board), scenes: scenes(board) };
         Json {
             seeds: &outcome.seeds,
