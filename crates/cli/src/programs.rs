@@ -1,8 +1,8 @@
 //! Finds the programs that belong together: `seekway`, `seekway-lab` and
 //! `seekway-guest`.
 
-use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use anyhow::{Context, Result};
+use std::path::PathBuf;
 
 /// The file of this process's program, with symbolic links resolved.
 ///
@@ -19,17 +19,13 @@ pub fn this() -> Result<PathBuf> {
 pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let this = this()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    match search(name, &this, std::env::split_paths(&path)) {
-        Some(found) => Ok(found),
-        None => bail!(
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let found = std::iter::once(this.with_file_name(name)).chain(in_path).find(|p| p.is_file());
+    found.with_context(|| {
+        format!(
             "no {name} beside {} and none in PATH: build it with \
              `cargo build --release --package {package}`",
             this.display()
-        ),
-    }
-}
-
-fn search(name: &str, this: &Path, path: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
-    let beside = this.with_file_name(name);
-    std::iter::once(beside).chain(path.map(|folder| folder.join(name))).find(|p| p.is_file())
+        )
+    })
 }

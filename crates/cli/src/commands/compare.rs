@@ -147,7 +147,8 @@ pub fn requests(
     };
     let total = asked.load.requests();
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "running"));
-    let recorded = asked.stage(running).recorded(plan, &bar)?;
+    let stage = Stage { journal: false, ..asked.stage(running) };
+    let recorded = stage.recorded(plan, &bar)?;
     bar.finish_and_clear();
     Ok((asked.load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
 }
@@ -199,7 +200,9 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
     let bar = stage.bar(plans.len(), "comparing");
     let outcomes = stage.run_all(&plans, &bar)?;
     let demands = demands(&stage, asked, &outcomes)?;
-    private.as_mut().map(|disks| disks.run(&stage, &plans)).transpose()?;
+    if let Some(disks) = &mut private {
+        disks.run(&stage, &plans)?;
+    }
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
     let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);

@@ -3,7 +3,7 @@
 use crate::args::{DeviceCommand, Format, ListArgs, ProfileFormat, ValidateArgs};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
-use seekway_device::validate::{self, Pace, Validation};
+use seekway_device::validate::{self, Pace};
 use seekway_device::{profile, published};
 use seekway_report::table::{Cell, Table};
 use serde::Serialize;
@@ -178,38 +178,39 @@ fn validate_trace(args: &ValidateArgs, trace: &Path) -> Result<Verdict> {
         demerit_relative: found.demerit_relative,
         mean_measured_ms: found.mean_measured_ms,
         mean_model_ms: found.mean_model_ms,
-        quantiles: found.quantiles.clone(),
+        quantiles: found.quantiles,
     };
     match args.format {
-        Format::Table => output::print(&text_of(&json, &found))?,
-        other => output::print_as(other, &[quantiles(&found)], &json)?,
+        Format::Table => output::print(&text_of(&json))?,
+        other => output::print_as(other, &[quantiles(&json)], &json)?,
     }
-    let missed = args.max_demerit.is_some_and(|max| found.demerit_ms > max);
-    if missed {
-        let max = args.max_demerit.unwrap_or_default();
-        eprintln!("demerit figure {:.3} ms is above {max} ms", found.demerit_ms);
+    match args.max_demerit.filter(|max| json.demerit_ms > *max) {
+        Some(max) => {
+            eprintln!("demerit figure {:.3} ms is above {max} ms", json.demerit_ms);
+            Ok(Verdict::NotAccepted)
+        }
+        None => Ok(Verdict::Done),
     }
-    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
 }
 
-fn text_of(json: &ValidationReport<'_>, found: &Validation) -> String {
+fn text_of(json: &ValidationReport<'_>) -> String {
     let ValidationReport { profile, trace, requests, .. } = json;
-    let error = 100.0 * (found.mean_model_ms / found.mean_measured_ms - 1.0);
+    let error = 100.0 * (json.mean_model_ms / json.mean_measured_ms - 1.0);
     format!(
         "{profile} against {trace}, {requests} requests\n\
          demerit figure  {:.3} ms ({:.1} % of the mean)\n\
          mean measured   {:.3} ms\n\
          mean of model   {:.3} ms ({error:+.1} %)\n\n{}",
-        found.demerit_ms,
-        found.demerit_relative * 100.0,
-        found.mean_measured_ms,
-        found.mean_model_ms,
-        quantiles(found).to_text(output::table_options()),
+        json.demerit_ms,
+        json.demerit_relative * 100.0,
+        json.mean_measured_ms,
+        json.mean_model_ms,
+        quantiles(json).to_text(output::table_options()),
     )
 }
 
-fn quantiles(found: &Validation) -> Table {
-    Table::of("", &found.quantiles)
+fn quantiles(json: &ValidationReport<'_>) -> Table {
+    Table::of("", &json.quantiles)
         .number("quantile", "", |q| Cell::Share(q.0))
         .number("measured", "ms", |q| q.1)
         .number("model", "ms", |q| q.2)

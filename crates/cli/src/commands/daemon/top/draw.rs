@@ -1,7 +1,7 @@
 //! Draws the view: devices above, disks below them, and the selected disk at the bottom. Pure but
 //! for the buffer that it draws into.
 
-use super::model::{Asked, DeviceRow, DiskRow, Input, View};
+use super::model::{Asked, DeviceRow, DiskRow, Input, SORTS, View};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -117,7 +117,7 @@ fn header(view: &View) -> String {
         "seekway top  up {}  devices {}  disks {disks}  sorted by {}{}",
         span(report.uptime_s),
         report.devices.len(),
-        view.sort.name(),
+        SORTS[view.sort].0,
         if view.reversed { ", reversed" } else { "" },
     );
     if view.paused {

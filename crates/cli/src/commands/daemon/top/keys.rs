@@ -1,6 +1,6 @@
 //! What keys do. Pure: what has to be asked of the daemon comes back as a request.
 
-use super::model::{Asked, Input, View};
+use super::model::{Asked, Input, SORTS, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use seekway_hostd::control::{LimitRequest, Request};
 use std::num::NonZeroU32;
@@ -38,7 +38,7 @@ pub fn press(view: &mut View, key: KeyEvent) -> Action {
         KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
         KeyCode::Char('?' | 'h') => view.help = true,
         KeyCode::Char(' ') => view.paused = !view.paused,
-        KeyCode::Char('s') => view.sort = view.sort.next(),
+        KeyCode::Char('s') => view.sort = (view.sort + 1) % SORTS.len(),
         KeyCode::Char('r') => view.reversed = !view.reversed,
         KeyCode::Down | KeyCode::Char('j') => view.move_selection(1),
         KeyCode::Up | KeyCode::Char('k') => view.move_selection(-1),

@@ -10,40 +10,18 @@ use std::collections::VecDeque;
 /// Intervals kept for the sparklines: more than a wide terminal has columns.
 const SAMPLES: usize = 240;
 
-/// What the disks are sorted by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sort {
-    #[default]
-    Name,
-    Iops,
-    Bandwidth,
-    P99,
-    Share,
-    Waiting,
-}
+/// An order of the disks: the word for it, and a figure of which the largest comes first.
+type Sort = (&'static str, fn(&DiskRow) -> f64);
 
-impl Sort {
-    const ALL: [Sort; 6] =
-        [Sort::Name, Sort::Iops, Sort::Bandwidth, Sort::P99, Sort::Share, Sort::Waiting];
-
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Sort::Name => "name",
-            Sort::Iops => "IOPS",
-            Sort::Bandwidth => "bandwidth",
-            Sort::P99 => "p99",
-            Sort::Share => "device time",
-            Sort::Waiting => "waiting",
-        }
-    }
-
-    /// The one that follows.
-    pub fn next(self) -> Sort {
-        let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Sort::ALL[(at + 1) % Sort::ALL.len()]
-    }
-}
+/// What the disks can be sorted by.
+pub const SORTS: [Sort; 6] = [
+    ("name", |_| 0.0),
+    ("IOPS", |row| row.iops),
+    ("bandwidth", |row| row.read_mib_s + row.written_mib_s),
+    ("p99", |row| row.p99_ms.unwrap_or(0.0)),
+    ("device time", |row| row.share.unwrap_or(0.0)),
+    ("waiting", |row| f64::from(row.waiting)),
+];
 
 /// What is being typed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +45,8 @@ pub struct Input {
 pub struct View {
     pub report: Option<HostReport>,
     pub samples: VecDeque<Sample>,
-    pub sort: Sort,
+    /// By which of [`SORTS`] the disks are sorted.
+    pub sort: usize,
     pub reversed: bool,
     /// Name of the disk.
     pub selected: Option<String>,
@@ -144,14 +123,7 @@ impl View {
             device.disks.iter().map(row).collect::<Vec<_>>()
         };
         let mut rows: Vec<DiskRow> = report.devices.iter().flat_map(of).collect();
-        let key = |row: &DiskRow| match self.sort {
-            Sort::Name => 0.0,
-            Sort::Iops => row.iops,
-            Sort::Bandwidth => row.read_mib_s + row.written_mib_s,
-            Sort::P99 => row.p99_ms.unwrap_or(0.0),
-            Sort::Share => row.share.unwrap_or(0.0),
-            Sort::Waiting => f64::from(row.waiting),
-        };
+        let (_, key) = SORTS[self.sort];
         rows.sort_by(|a, b| key(b).total_cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
         if self.reversed {
             rows.reverse();

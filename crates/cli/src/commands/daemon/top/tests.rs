@@ -1,6 +1,6 @@
 use super::draw::{self, Look};
 use super::keys::{self, Action};
-use super::model::{Asked, Sort, View};
+use super::model::{Asked, SORTS, View};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -127,7 +127,7 @@ fn keys_sort_select_and_ask() {
     key(&mut view, KeyCode::End);
     assert_eq!(view.selected.as_deref(), Some("web"));
     key(&mut view, KeyCode::Char('s'));
-    assert_eq!((view.sort, view.disks()[0].name.as_str()), (Sort::Iops, "db"));
+    assert_eq!((SORTS[view.sort].0, view.disks()[0].name.as_str()), ("IOPS", "db"));
     key(&mut view, KeyCode::Char('r'));
     assert_eq!(view.disks()[0].name, "web");
     // The line begins with what it is now.
