@@ -1,32 +1,56 @@
 //! Work on a thread of its own, while Python's signals are heard.
 
 use crate::errors::exception;
+use crate::policy::{self, Fault};
 use anyhow::Result;
 use pyo3::prelude::*;
+use seekway_cli::library::{self, Watch};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// How often signals are heard and progress is told.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How a piece of work is seen and ended.
-pub trait Watched: Sync {
-    /// Requests that are done, and all there are if that is known.
-    fn done(&self) -> (u64, Option<u64>);
-    /// The work ends soon.
-    fn stop(&self);
-    /// An exception that came up inside of the work, once.
-    fn take_error(&self) -> Option<PyErr>;
+/// A policy of the caller's own: its name, and what makes one.
+pub type Own = (String, Py<PyAny>);
+
+/// A comparison under way, with policies of the caller's own.
+pub struct Comparing {
+    pub watch: Watch,
+    /// Is told how many requests are done, and how many there are if that is known.
+    progress: Option<Py<PyAny>>,
+    fault: Arc<Fault>,
 }
 
-/// Does `work` without Python's lock, and tells `progress` how far it is. An exception of
-/// `progress` or of the work's own, or Ctrl-C, ends the work and is raised.
+impl Comparing {
+    pub fn new(
+        py: Python<'_>,
+        policies: Vec<Own>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Comparing> {
+        let fault = Arc::new(Fault::default());
+        let own = |(name, make)| policy::own(name, make, &fault);
+        let watch = Watch::new(policies.into_iter().map(own).collect());
+        Ok(Comparing { watch: watch.map_err(|error| exception(py, &error))?, progress, fault })
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(progress) = &self.progress else { return Ok(()) };
+        progress.call1(py, self.watch.requests()).map(drop)
+    }
+}
+
+/// Does `work`, a comparison or another command, without Python's lock, and tells a comparison's
+/// caller how far it is. An exception of the caller's own code, or Ctrl-C, ends the work and is
+/// raised.
 pub fn watched<T: Send>(
     py: Python<'_>,
-    watch: &impl Watched,
-    progress: Option<&Py<PyAny>>,
+    comparing: Option<&Comparing>,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<T> {
+    let fault = || comparing.and_then(|comparing| comparing.fault.take());
+    let tell = |py: Python<'_>| comparing.map_or(Ok(()), |comparing| comparing.tell(py));
     let (result, raised) = py.detach(|| {
         std::thread::scope(|scope| {
             let (done, finished) = channel();
@@ -34,7 +58,7 @@ pub fn watched<T: Send>(
             let mut raised = None;
             loop {
                 match finished.recv_timeout(EVERY) {
-                    Ok(result) => return (result, raised.or_else(|| watch.take_error())),
+                    Ok(result) => return (result, raised.or_else(fault)),
                     Err(RecvTimeoutError::Disconnected) => {
                         let panic = worker.join().expect_err("it sends unless it panics");
                         std::panic::resume_unwind(panic);
@@ -42,11 +66,11 @@ pub fn watched<T: Send>(
                     Err(RecvTimeoutError::Timeout) => {}
                 }
                 if raised.is_none() {
-                    let told = Python::attach(|py| tell(py, watch, progress)).err();
-                    raised = watch.take_error().or(told);
+                    let told = Python::attach(|py| py.check_signals().and_then(|()| tell(py)));
+                    raised = fault().or(told.err());
                 }
                 if raised.is_some() {
-                    watch.stop();
+                    comparing.map_or_else(library::stop, |comparing| comparing.watch.caller.stop());
                 }
             }
         })
@@ -54,13 +78,8 @@ pub fn watched<T: Send>(
     if let Some(error) = raised {
         return Err(error);
     }
-    if let (Some(progress), Ok(_)) = (progress, &result) {
-        progress.call1(py, watch.done())?;
+    if result.is_ok() {
+        tell(py)?;
     }
     result.map_err(|error| exception(py, &error))
-}
-
-fn tell(py: Python<'_>, watch: &impl Watched, progress: Option<&Py<PyAny>>) -> PyResult<()> {
-    py.check_signals()?;
-    progress.map_or(Ok(()), |progress| progress.call1(py, watch.done()).map(drop))
 }
