@@ -97,17 +97,4 @@ mod tests {
         assert_eq!(made(Some("1MiB"), &[]).unwrap(), [(mib, "none".into())]);
         assert_eq!(made(None, &["vio"]).unwrap(), [(CACHE_BYTES_DEFAULT, "vio".into())]);
     }
-
-    #[test]
-    fn what_cannot_be_is_refused() {
-        for (cache, prefetch, part) in [
-            ("none", "vio", "--prefetch vio: it needs a cache"),
-            ("1MiB,1024KiB", "vio", "--cache: 1048576 bytes is given twice"),
-            ("none,none", "none", "--cache: none is given twice"),
-            ("1MiB,,2MiB", "none", "--cache : expected"),
-        ] {
-            let error = format!("{:#}", made(Some(cache), &[prefetch]).unwrap_err());
-            assert!(error.contains(part), "{error}");
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, fixture, json, policies, seekway, seekway_with, trace};
+use common::{Folder, fixture, json, number, policies, seekway, seekway_with, trace};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -30,10 +30,6 @@ fn advise(args: &[&str]) -> common::Ran {
 
 fn advised(args: &[&str]) -> Value {
     json(&advise(&[args, &["--format", "json"]].concat()).ok())
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 #[test]

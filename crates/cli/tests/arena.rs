@@ -2,21 +2,15 @@
 
 mod common;
 
-use common::{Folder, json, policies, seekway, trace};
+use common::{Folder, json, line, policies, seekway, trace};
 use expect_test::expect_file;
 
 /// A small arena: two scenes, three policies, a tenth of the time.
-const SMALL: &[&str] = &[
-    "arena",
-    "--scenes",
-    "sata/weights,disk/flood",
-    "--policies",
-    "noop,deadline,cscan",
-    "--quick",
-];
+const SMALL: &str = "arena --scenes sata/weights,disk/flood --policies noop,deadline,cscan \
+    --quick";
 
 fn small(more: &[&str]) -> common::Ran {
-    seekway(&[SMALL, more].concat())
+    seekway(&line(SMALL, more))
 }
 
 #[test]
@@ -143,13 +137,8 @@ fn a_load_of_ones_own_is_a_scene() {
     assert_eq!(under.len(), policies().len());
     assert!(under.iter().all(|p| p["requests"] == 500.0 && p["worst_share"].is_number()));
     // Beside scenes of the arena only where they are asked for.
-    let both = [SMALL, &["--trace", &a]].concat();
-    assert_eq!(
-        json(&seekway(&[&both[..], &["--format", "json"]].concat()).ok())["scenes"]
-            .as_array()
-            .map(Vec::len),
-        Some(3)
-    );
+    let both = json(&small(&["--trace", &a, "--format", "json"]).ok());
+    assert_eq!(both["scenes"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]

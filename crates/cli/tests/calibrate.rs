@@ -2,14 +2,15 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+#[path = "common/process.rs"]
+mod process;
 
-use common::{Folder, Ran, command, json, seekway, seekway_with};
+use common::{Folder, Ran, command, json, line, seekway, seekway_with, started};
+use process::wait_until;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 const KEYS: [&str; 11] = [
     "requests",
@@ -167,23 +168,6 @@ fn what_is_measured_is_not_written_over() {
     }
 }
 
-#[test]
-fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
-    let folder = Folder::new();
-    let path = folder.file("a.trace", &trace(100, u64::MAX));
-    let full = Stdio::from(File::options().write(true).open("/dev/full").expect("/dev/full"));
-    let ran = command(&["calibrate", &path]).stdout(full).stderr(Stdio::piped()).output();
-    let ran = ran.expect("it runs");
-    assert_eq!(ran.status.code(), Some(2), "{}", String::from_utf8_lossy(&ran.stderr));
-    let mut child = command(&["calibrate", &path])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    drop(child.stdout.take());
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
-}
-
 /// A file of `mib` MiB that holds data, or `None` where it cannot be measured.
 fn image(folder: &Folder, mib: usize) -> Option<String> {
     let path = folder.path("disk.img");
@@ -218,16 +202,8 @@ fn a_file_is_read_and_never_written() {
     assert!(made["intercept_ms"].is_f64(), "{made}");
     assert!(std::fs::read(&path).expect("ours") == before, "it was written to");
     assert_eq!(std::fs::metadata(&path).expect("ours").modified().expect("known"), changed);
-    seekway(&[
-        "compare",
-        "--vm",
-        "app=sysbench:mode=RR,requests=20",
-        "--policies",
-        "noop",
-        "--device",
-        &profile,
-    ])
-    .ok();
+    let compare = "compare --vm app=sysbench:mode=RR,requests=20 --policies noop --device";
+    seekway(&line(compare, &[&profile])).ok();
     // A size that is no multiple of a block is no hindrance.
     let odd = folder.arg("odd.img");
     std::fs::write(&odd, &before[..before.len() - 777]).expect("room");
@@ -248,17 +224,17 @@ fn holes_are_refused_and_time_ends_it() {
     seekway(&["calibrate", &path, "--time-max", "1ns"]).refused(&["a line needs 10"]);
 }
 
-/// Waits until a process has asked for 4 MiB: `rchar` to read, `wchar` to write.
-fn wait_for_io(child: &std::process::Child, what: &str) {
-    let asked = || {
-        let io = std::fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+/// Sends it a signal when it has asked for 4 MiB: `rchar` to read, `wchar` to write.
+fn interrupted(args: &[&str], what: &str, signal: i32) -> Ran {
+    let child = started(command(args));
+    let path = format!("/proc/{}/io", child.id());
+    wait_until("it reads or writes", || {
+        let io = std::fs::read_to_string(&path).unwrap_or_default();
         let line = io.lines().find_map(|l| l.strip_prefix(what)?.strip_prefix(": "));
-        line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
-    };
-    let begun = Instant::now();
-    while asked() < 4_u64 << 20 && begun.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        line.and_then(|n| n.trim().parse().ok()).unwrap_or(0) >= 4_u64 << 20
+    });
+    seekway_testing::signal(&child, signal);
+    Ran::ended(child)
 }
 
 #[test]
@@ -266,19 +242,11 @@ fn an_interrupt_ends_it_with_what_was_measured() {
     let folder = Folder::new();
     let Some(path) = image(&folder, 16) else { return };
     let reads = ["--reads", "10000000", "--time-max", "10min", "--format", "json"];
-    let child = command(&[&["calibrate", &path][..], &reads].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
     // Some hundred reads, beyond what the program itself and the file's head take.
-    wait_for_io(&child, "rchar");
-    seekway_testing::signal(&child, libc::SIGTERM);
-    let ended = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(0), "{said}");
-    assert!(said.contains("interrupted"), "{said}");
-    let made = json(&String::from_utf8_lossy(&ended.stdout));
+    let args = [&["calibrate", &path][..], &reads].concat();
+    let ended = interrupted(&args, "rchar", libc::SIGTERM);
+    assert!(ended.err.contains("interrupted"), "{}", ended.err);
+    let made = json(&ended.ok());
     assert!(made["requests"].as_u64() > Some(100), "{made}");
 }
 
@@ -317,20 +285,13 @@ fn overwrite_writes_and_an_interrupt_fits_what_was_measured() {
     // Long enough that each load has an answer from a slow disk, and that the signal comes before
     // the last one.
     let args = ["calibrate", &path, "--flash", "--quick", "--cell-time", "1s", "--overwrite"];
-    let child = command(&[&args[..], &["--format", "json"]].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
     // Reads come first.
-    wait_for_io(&child, "wchar");
-    seekway_testing::signal(&child, libc::SIGINT);
-    let ended = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(0), "{said}");
+    let args = [&args[..], &["--format", "json"]].concat();
+    let ended = interrupted(&args, "wchar", libc::SIGINT);
+    let said = &ended.err;
     assert!(said.contains(&format!("--overwrite destroys what {path} holds")), "{said}");
     assert!(said.contains("of 24 loads were measured"), "{said}");
-    let made = json(&String::from_utf8_lossy(&ended.stdout));
+    let made = json(&ended.ok());
     assert!(made["cells"].as_array().is_some_and(|cells| cells.len() >= 6), "{made}");
     assert!(std::fs::read(&path).expect("ours") != before, "it was not written to");
 }
@@ -390,16 +351,7 @@ fn what_is_no_flash_drive_to_measure_is_refused() {
 fn an_interrupt_before_a_fit_can_be_made_says_so() {
     let folder = Folder::new();
     let Some(path) = image(&folder, 96) else { return };
-    let child = command(&["calibrate", &path, "--flash", "--cell-time", "1h"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    wait_for_io(&child, "rchar");
-    seekway_testing::signal(&child, libc::SIGINT);
-    let ended = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(2), "{said}");
-    assert!(said.contains("interrupted: 0 of 12 loads"), "{said}");
-    assert!(said.contains("a fit needs 3"), "{said}");
+    let args = ["calibrate", &path, "--flash", "--cell-time", "1h"];
+    let ended = interrupted(&args, "rchar", libc::SIGINT);
+    ended.refused(&["interrupted: 0 of 12 loads", "a fit needs 3"]);
 }

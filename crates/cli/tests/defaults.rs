@@ -4,14 +4,16 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
+#[path = "common/process.rs"]
+mod process;
 
 use common::{Folder, Ran, command, root, seekway};
-use daemon::{PATIENCE, Served, as_user, image};
+use daemon::{Served, as_user, image};
+use process::{status_kib, wait_until};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
@@ -84,9 +86,7 @@ fn memory_total() -> u64 {
 
 /// The memory that a process has, in bytes.
 fn resident(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is there");
-    line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).expect("a number") << 10
+    status_kib(pid, "VmRSS") << 10
 }
 
 impl Served {
@@ -96,14 +96,8 @@ impl Served {
 
     /// Wait until the cache's memory is as it should be.
     fn memory(&self, is_good: impl Fn(u64) -> bool) {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let cache = self.cache();
-            if is_good(cache["memory_bytes"].as_u64().expect("a number")) {
-                return;
-            }
-            assert!(Instant::now() < until, "the cache stays as it is: {cache}");
-        }
+        let bytes = || self.cache()["memory_bytes"].as_u64().expect("a number");
+        wait_until("the cache's memory is as it should be", || is_good(bytes()));
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{DEMO, json, listed, root, seekway};
+use common::{DEMO, json, line, listed, root, seekway};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -13,15 +13,8 @@ const END: &str = "<!-- end -->\n";
 
 /// A quiet machine beside one that keeps 64 random reads outstanding: longer
 /// than the hard limit, so that whoever starves is seen to.
-const FLOOD: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=quiet,app=uniform:outstanding=1,requests=1000000",
-    "--vm",
-    "name=flood,app=uniform:outstanding=64,requests=1000000",
-    "--until",
-    "90s",
-];
+const FLOOD: &str = "compare --vm name=quiet,app=uniform:outstanding=1,requests=1000000 \
+    --vm name=flood,app=uniform:outstanding=64,requests=1000000 --until 90s";
 
 /// The file's generated part has to be `expected`.
 fn check(file: &str, expected: &str) {
@@ -44,12 +37,8 @@ fn check(file: &str, expected: &str) {
     std::fs::write(&path, format!("{head}{BEGIN}{expected}{END}{tail}")).expect("written");
 }
 
-fn run(args: &[&str]) -> Value {
-    json(&seekway(&[args, &["--format", "json"]].concat()).ok())
-}
-
-fn command_line(args: &[&str]) -> String {
-    format!("seekway {}", args.join(" "))
+fn run(command: &str) -> Value {
+    json(&seekway(&line(command, &["--format", "json"])).ok())
 }
 
 /// One policy's rows of a comparison.
@@ -90,10 +79,9 @@ fn policy_pages_are_current() {
              Two streams (vm1), a stream beside random reads (vm2), random reads (vm3), as in \
              `make demo`:\n\n{}\n\
              A machine with one random read at a time beside one with 64:\n\n{}\n\
-             `{}`\n",
+             `seekway {FLOOD}`\n",
             measured(&demo, &name),
             measured(&flood, &name),
-            command_line(FLOOD),
         );
         check(&format!("docs/policies/{name}.md"), &page);
     }
@@ -139,17 +127,16 @@ fn no_page_is_of_something_that_is_gone() {
 
 #[test]
 fn the_demos_page_shows_what_the_demo_prints() {
-    let ran = seekway(DEMO).ok();
+    let ran = seekway(&line(DEMO, &[])).ok();
     let mut tables = ran.split("\n\n");
     let (title, table) = (tables.next().expect("a title"), tables.next().expect("a table"));
     let rows: Vec<&str> = table.lines().map(str::trim_end).collect();
     check("docs/demo.md", &format!("```text\n{title}\n\n{}\n```\n", rows.join("\n")));
-    let command = DEMO.join(" ");
     for file in ["docs/demo.md", "Makefile"] {
         let text = std::fs::read_to_string(root().join(file)).expect("a file of the root");
         let text = text.replace("\\\n", " ");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains(&command), "{file}: not `{command}`");
+        assert!(words.contains(DEMO), "{file}: not `{DEMO}`");
     }
 }
 

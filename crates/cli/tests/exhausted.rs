@@ -12,13 +12,12 @@ mod nbd;
 #[path = "common/process.rs"]
 mod process;
 
-use common::{Folder, command, json, seekway};
+use common::{Folder, Tmpfs, command, json, seekway};
 use daemon::{PATIENCE, Served};
 use nbd::Client as Nbd;
 use process::{descriptors, limit, limit_new_descriptors, status_kib, threads, wait_until};
 use seekway_client::{Client, Load, Span, Wait, write_image};
 use serde_json::Value;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -320,11 +319,7 @@ fn attach_with_little_memory(cache: &str, step_kib: u64, part: &str) {
 #[test]
 fn a_journal_whose_disk_is_full() {
     let folder = Folder::new();
-    let journals = folder.path("journals");
-    fs::create_dir(&journals).expect("a folder");
-    let Some(_mounted) = Tmpfs::mount(&journals, 256 << 10) else {
-        return seekway_testing::skip("the right to mount a tmpfs (root)");
-    };
+    let Some(_mounted) = Tmpfs::mount(folder.path("journals"), 256 << 10) else { return };
     let journals = folder.arg("journals");
     let mut world = World::start(&["--journal", &journals]);
     let ends = |world: &World| world.log().matches("the journal of device").count();
@@ -350,27 +345,6 @@ fn a_journal_whose_disk_is_full() {
     world.end();
     let ran = seekway(&["replay", &again.path().display().to_string()]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-}
-
-/// A small file system, until it is dropped.
-struct Tmpfs(CString);
-
-impl Tmpfs {
-    fn mount(at: &Path, bytes: u64) -> Option<Tmpfs> {
-        let path = CString::new(at.as_os_str().as_encoded_bytes()).expect("a plain path");
-        let options = CString::new(format!("size={bytes}")).expect("plain");
-        let kind = c"tmpfs".as_ptr();
-        // SAFETY: strings that live until the call returns.
-        let mounted = unsafe { libc::mount(kind, path.as_ptr(), kind, 0, options.as_ptr().cast()) };
-        (mounted == 0).then_some(Tmpfs(path))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
-    }
 }
 
 /// A pipe without room.

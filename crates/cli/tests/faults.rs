@@ -3,32 +3,26 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+#[path = "common/process.rs"]
+mod process;
 
-use common::{Folder, command, seekway, trace};
+use common::{Folder, Ran, Tmpfs, command, seekway, started, trace};
+use process::wait_until;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(200));
-    let mut child = command(&["compare", "--trace", &path, "--format", "json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mut child = started(command(&["compare", "--trace", &path, "--format", "json"]));
     // Closed before a result is there to be written.
     drop(child.stdout.take());
-    let ended = child.wait_with_output().expect("it ends");
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
-    assert_eq!(ended.status.code(), Some(0));
+    let ended = Ran::ended(child);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
 
-    let mut child = command(&["policy", "show", "pregather"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mut child = started(command(&["policy", "show", "pregather"]));
     let mut first = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
     assert_eq!(first, "# pregather\n");
@@ -62,6 +56,11 @@ fn a_named_pipe_is_a_trace_like_any_other() {
 fn a_full_disk_is_an_error() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(200));
+    let request = |n: u64| {
+        let (place, us) = (n * n * 7_919 % 12_500_000 * 8, 4_000 + n * n % 977);
+        format!("R Hit {place} 8 {us} 10\n")
+    };
+    let measured = folder.file("measured.trace", &(0..100).map(request).collect::<String>());
     let full = || Stdio::from(File::options().write(true).open("/dev/full").expect("/dev/full"));
     for args in [
         &["compare", "--trace", &path][..],
@@ -69,11 +68,10 @@ fn a_full_disk_is_an_error() {
         &["inspect", &path],
         &["policy", "list"],
         &["completions", "bash"],
+        &["calibrate", &measured],
     ] {
         let ran = command(args).stdout(full()).stderr(Stdio::piped()).output().expect("it runs");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains("No space left") && said.contains("standard output"), "{said}");
+        Ran::new(ran).refused(&["No space left", "standard output"]);
     }
     seekway(&["compare", "--trace", &path, "--policies", "noop", "--report", "/dev/full"])
         .refused(&["/dev/full", "No space left"]);
@@ -82,33 +80,11 @@ fn a_full_disk_is_an_error() {
         .refused(&["absent/out.html", "folder does not exist"]);
 }
 
-/// A file system of 64 KiB, where we may mount one.
-struct Tiny(std::path::PathBuf);
-
-impl Tiny {
-    fn mount(at: std::path::PathBuf) -> Option<Tiny> {
-        std::fs::create_dir(&at).expect("our folder");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&at).stderr(Stdio::null());
-        let mounted = mount.status().is_ok_and(|s| s.success());
-        if !mounted {
-            seekway_testing::skip("the right to mount a file system");
-        }
-        mounted.then_some(Tiny(at))
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status(); // the folder goes with the test
-    }
-}
-
 #[test]
 fn a_report_that_has_no_room_leaves_the_old_one() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(2_000));
-    let Some(_mounted) = Tiny::mount(folder.path("tiny")) else { return };
+    let Some(_mounted) = Tmpfs::mount(folder.path("tiny"), 64 << 10) else { return };
     let report = folder.file("tiny/out.html", "the old one");
     seekway(&["compare", "--trace", &path, "--report", &report])
         .refused(&["out.html", "No space left"]);
@@ -136,14 +112,6 @@ fn interrupt() -> i32 {
     let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
     let mask = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
     if mask & 0b10 == 0 { libc::SIGINT } else { libc::SIGTERM }
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -6,28 +6,25 @@ mod common;
 mod daemon;
 #[path = "../../hostd/tests/nbd/client.rs"]
 mod nbd;
+#[path = "common/process.rs"]
+mod process;
 
-use common::{Folder, json, seekway, trace};
-use daemon::{PATIENCE, Served};
+use common::{Folder, json, line, number, seekway, trace};
+use daemon::Served;
+use process::wait_until;
 use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-const LOAD: &[&str] = &[
-    "predict",
-    "--vm",
-    "name=a,app=uniform:outstanding=8,requests=300",
-    "--vm",
-    "name=b,app=uniform",
-];
+const LOAD: &str = "predict --vm name=a,app=uniform:outstanding=8,requests=300 \
+    --vm name=b,app=uniform --until 4s";
 const MEASURES: [&str; 4] = ["service_ms", "response_ms", "response_p99_ms", "sectors_per_ms"];
 
 fn predict(args: &[&str]) -> Value {
-    json(&seekway(&[LOAD, &["--until", "4s", "--format", "json"], args].concat()).ok())
+    json(&seekway(&line(LOAD, &[&["--format", "json"], args].concat())).ok())
 }
 
 #[test]
@@ -38,69 +35,40 @@ fn what_cannot_be_predicted_is_refused() {
     let empty = folder.file("empty.json", "{}");
     let drive = folder.file("drive.trace", "R Miss 8 8 5000 100\n");
     let absent = folder.arg("absent.sock");
-    for (args, parts) in [
-        (&["--vm", "app=uniform"][..], &["which disk? give --on PROFILE"][..]),
-        (&["--on", "linear-15k4"], &["nothing to run: give --trace FILE or --vm SPEC"]),
-        (&["--vm", "app=uniform", "--on", "floppy"], &["floppy", "cheetah-15k5"]),
-        (&["--vm", "app=uniform", "--on", "linear-15k4", "--seeds", "0"], &["--seeds 0"]),
-        (
-            &["--vm", "app=uniform", "--on", "linear-15k4", "--policies", "wfq"],
-            &["no policy 'wfq'"],
-        ),
-        (
-            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", "floppy"],
-            &["--against floppy: expected a profile", "measured trace", "cheetah-15k5"],
-        ),
-        (
-            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", &empty],
-            &["empty.json", "expected {\"runs\""],
-        ),
-        (
-            &["--vm", "app=uniform", "--on", "linear-15k4", "--against", &other],
-            &["none of its policies"],
-        ),
-        (
-            &[
-                "--vm",
-                "app=uniform",
-                "--on",
-                "linear-15k4",
-                "--against",
-                &cfq,
-                "--policies",
-                "noop",
-            ],
-            &["--against has none of them, but cfq"],
-        ),
-        (
-            &["--on", "linear-15k4", "--against", &drive, "--vm", "app=uniform"],
-            &["is the load itself"],
-        ),
-        (
-            &["--on", "linear-15k4", "--against", &drive, "--policies", "cfq"],
-            &["all policies give the"],
-        ),
-        (&["--against", &drive], &["which disk?"]),
-        (
-            &["--live", &absent, "--on", "linear-15k4"],
-            &["--on linear-15k4: with --live it is the daemon"],
-        ),
-        (&["--live", &absent, "--vm", "app=uniform"], &["for --against PROFILE only"]),
-        (&["--live", &absent, "--against", "linear-15k4"], &["nothing to run"]),
-        (&["--live", &absent, "--cache", "1MiB"], &["--cache, --prefetch: for simulated disks"]),
-        (
-            &["--on", "linear-15k4", "--against", &drive, "--prefetch", "vio"],
-            &["the trace was measured on the drive itself"],
-        ),
-        (&["--live", &absent], &["is `seekway serve` running"]),
-        (&["--live", &absent, "--window", "1ms"], &["--window 1ms: from 100ms"]),
-        (&["--live", &absent, "--rounds", "0"], &["--rounds 0: from 1"]),
-        (&["--on", "linear-15k4", "--vm", "app=uniform", "--window", "9s"], &["--live"]),
-    ] {
-        let ran = seekway(&[&["predict"], args].concat());
-        assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
+    let refused = |args: &str, parts: &[&str]| {
+        let ran = seekway(&line("predict", &line(args, &[])));
+        assert!(!ran.err.contains("panicked"), "{args}: {}", ran.err);
         ran.refused(parts);
-    }
+    };
+    refused("--vm app=uniform", &["which disk? give --on PROFILE"]);
+    refused("--on linear-15k4", &["nothing to run: give --trace FILE or --vm SPEC"]);
+    refused("--vm app=uniform --on floppy", &["floppy", "cheetah-15k5"]);
+    refused(&format!("--against {drive}"), &["which disk?"]);
+    let load = |more: &str, parts: &[&str]| {
+        refused(&format!("--vm app=uniform --on linear-15k4 {more}"), parts);
+    };
+    load("--seeds 0", &["--seeds 0"]);
+    load("--policies wfq", &["no policy 'wfq'"]);
+    let expected = ["--against floppy: expected a profile", "measured trace", "cheetah-15k5"];
+    load("--against floppy", &expected);
+    load(&format!("--against {empty}"), &["empty.json", "expected {\"runs\""]);
+    load(&format!("--against {other}"), &["none of its policies"]);
+    let none = ["--against has none of them, but cfq"];
+    load(&format!("--against {cfq} --policies noop"), &none);
+    load(&format!("--against {drive}"), &["is the load itself"]);
+    load("--window 9s", &["--live"]);
+    let measured = format!("--on linear-15k4 --against {drive}");
+    refused(&format!("{measured} --policies cfq"), &["all policies give the"]);
+    let on_drive = ["the trace was measured on the drive itself"];
+    refused(&format!("{measured} --prefetch vio"), &on_drive);
+    let live = |more: &str, part: &str| refused(&format!("--live {absent} {more}"), &[part]);
+    live("--on linear-15k4", "--on linear-15k4: with --live it is the daemon");
+    live("--vm app=uniform", "for --against PROFILE only");
+    live("--against linear-15k4", "nothing to run");
+    live("--cache 1MiB", "--cache, --prefetch: for simulated disks");
+    live("", "is `seekway serve` running");
+    live("--window 1ms", "--window 1ms: from 100ms");
+    live("--rounds 0", "--rounds 0: from 1");
     let text = folder.file("text.trace", "time,lba,size\n1,2,3\n");
     seekway(&["predict", "--on", "linear-15k4", "--against", &text])
         .refused(&["neither JSON of a real run nor a measured trace", "line 1"]);
@@ -157,14 +125,14 @@ fn a_simpler_model_against_a_detailed_one() {
         let error = p.as_f64().expect("predicted") / t.as_f64().expect("measured") - 1.0;
         assert!((a["errors"]["noop"].as_f64().expect("an error") - error).abs() < 1e-9);
     }
-    let table = seekway(&[LOAD, &["--until", "4s"], &args].concat()).ok();
+    let table = seekway(&line(LOAD, &args)).ok();
     for part in ["Service on linear-15k4, against cheetah-15k4", "Agreement", "Kendall's τ"] {
         assert!(table.contains(part), "no {part:?} in {table}");
     }
     let folder = Folder::new();
     let page = folder.arg("page.html");
-    let csv =
-        seekway(&[LOAD, &["--until", "4s", "--format", "csv", "--report", &page], &args].concat());
+    let more = ["--format", "csv", "--report", &page];
+    let csv = seekway(&line(LOAD, &[&more[..], &args].concat()));
     let lines: Vec<&str> = csv.out.lines().collect();
     assert!(lines[0].starts_with("side,disk,policy,seed,service_ms,"), "{}", csv.out);
     assert_eq!(lines.len(), 5, "{}", csv.out);
@@ -369,20 +337,18 @@ fn real_requests_through_a_daemon() {
         .map(|r| (r["policy"].as_str().expect("a name"), r["round"].as_u64().expect("a round")))
         .collect();
     assert_eq!(order, [("noop", 1), ("noop", 2), ("sstf", 1), ("sstf", 2)]);
-    let number =
-        |run: &Value, key: &str| run[key].as_f64().unwrap_or_else(|| panic!("{key}: {run}"));
     for run in runs {
-        assert_eq!(number(run, "k"), 2.0);
-        let requests = number(run, "requests");
+        assert_eq!(number(&run["k"]), 2.0);
+        let requests = number(&run["requests"]);
         assert!(requests > 10.0, "{run:#}");
         // In the model's time: a second of the window is half a second there.
-        let rate = requests * 8.0 / (number(run, "window_s") * 1e3) * 2.0;
-        assert!((number(run, "sectors_per_ms") / rate - 1.0).abs() < 1e-6, "{run:#}");
+        let rate = requests * 8.0 / (number(&run["window_s"]) * 1e3) * 2.0;
+        assert!((number(&run["sectors_per_ms"]) / rate - 1.0).abs() < 1e-6, "{run:#}");
         // 4.25 ms and a little seek or a hit; eight outstanding; never slower than
         // the model but by what this machine adds.
-        assert!(number(run, "service_ms") > 0.2, "{run:#}");
-        assert!(number(run, "response_ms") > number(run, "service_ms"), "{run:#}");
-        assert!(number(run, "response_p99_ms") >= number(run, "response_ms"), "{run:#}");
+        assert!(number(&run["service_ms"]) > 0.2, "{run:#}");
+        assert!(number(&run["response_ms"]) > number(&run["service_ms"]), "{run:#}");
+        assert!(number(&run["response_p99_ms"]) >= number(&run["response_ms"]), "{run:#}");
     }
     // Against itself as a run of before.
     let before = folder.file("before.json", &made.to_string());
@@ -394,10 +360,27 @@ fn real_requests_through_a_daemon() {
         .refused(&["no such device", "linear-15k4"]);
     let figures = served.status();
     let device = &figures["devices"][0];
-    assert!(number(&device["served"], "service_ms") > 0.0);
-    assert!(number(&device["disks"][0], "device_time_ms") > 0.0);
+    assert!(number(&device["served"]["service_ms"]) > 0.0);
+    assert!(number(&device["disks"][0]["device_time_ms"]) > 0.0);
     readers.into_iter().for_each(Reader::end);
     assert_eq!(served.end(), Some(0));
+}
+
+/// Starts a prediction with guests, of noop for an hour; it has noop in charge now.
+fn predicting(served: &Served) -> std::process::Child {
+    let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
+    let child = common::command(&args).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_until("noop is in charge", || policy_of(served) == "noop");
+    child
+}
+
+/// Ends it by a signal: what it says.
+fn interrupted(mut child: std::process::Child, signal: i32) -> String {
+    seekway_testing::signal(&child, signal);
+    assert_eq!(child.wait().expect("ours").code(), Some(2));
+    let mut said = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    said
 }
 
 #[test]
@@ -405,18 +388,7 @@ fn a_signal_puts_the_policy_of_before_back() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--policy", "deadline:fifo_batch=3"]);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
-        let mut command = common::command(&args);
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        let until = Instant::now() + PATIENCE;
-        while policy_of(&served) != "noop" {
-            assert!(Instant::now() < until, "it never begins");
-            std::thread::yield_now();
-        }
-        seekway_testing::signal(&child, signal);
-        assert_eq!(child.wait().expect("ours").code(), Some(2));
-        let mut said = String::new();
-        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        let said = interrupted(predicting(&served), signal);
         assert!(said.contains("deadline:fifo_batch=3 is back in charge"), "{said}");
         assert_eq!(policy_of(&served), "deadline:fifo_batch=3");
     }
@@ -427,18 +399,9 @@ fn a_signal_puts_the_policy_of_before_back() {
 fn what_somebody_else_puts_in_charge_stays() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--policy", "deadline"]);
-    let args = ["predict", "--live", &served.control, "--policies", "noop", "--window", "1h"];
-    let mut child = common::command(&args).stderr(Stdio::piped()).spawn().expect("it starts");
-    let until = Instant::now() + PATIENCE;
-    while policy_of(&served) != "noop" {
-        assert!(Instant::now() < until, "it never begins");
-        std::thread::yield_now();
-    }
+    let child = predicting(&served);
     seekway(&["ctl", "--socket", &served.control, "policy", "cfq"]).ok();
-    seekway_testing::signal(&child, libc::SIGTERM);
-    assert_eq!(child.wait().expect("ours").code(), Some(2));
-    let mut said = String::new();
-    child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    let said = interrupted(child, libc::SIGTERM);
     assert!(said.contains("somebody else has put cfq in charge"), "{said}");
     assert_eq!(policy_of(&served), "cfq");
     assert_eq!(served.end(), Some(0));

@@ -2,21 +2,12 @@
 
 mod common;
 
-use common::{Folder, json, listed, seekway};
+use common::{Folder, json, line, listed, seekway, timeless_runs};
 use serde_json::Value;
 
 /// Two guests that read in order, one beside random reads, on a drive with room.
-const LOAD: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=web,app=sysbench:mode=SR",
-    "--vm",
-    "name=db,app=sysbench:mode=RR,requests=100000",
-    "--device",
-    "samsung-970-pro",
-    "--until",
-    "1200ms",
-];
+const LOAD: &str = "compare --vm name=web,app=sysbench:mode=SR \
+    --vm name=db,app=sysbench:mode=RR,requests=100000 --device samsung-970-pro --until 1200ms";
 
 /// Names of all prefetchers, as `seekway prefetcher list` prints them.
 fn prefetchers() -> Vec<String> {
@@ -24,16 +15,11 @@ fn prefetchers() -> Vec<String> {
 }
 
 fn run(more: &[&str]) -> common::Ran {
-    seekway(&[LOAD, more].concat())
+    seekway(&line(LOAD, more))
 }
 
 fn runs(more: &[&str]) -> Vec<Value> {
-    let mut made = json(&run(&[more, &["--format", "json"]].concat()).ok());
-    let mut runs = made["runs"].take();
-    let runs = runs.as_array_mut().expect("a list");
-    // Real time: the one figure that differs from run to run.
-    runs.iter_mut().for_each(|r| drop(r.as_object_mut().expect("a run").remove("wall_s")));
-    std::mem::take(runs)
+    timeless_runs(&run(&[more, &["--format", "json"]].concat()).ok())
 }
 
 #[test]
@@ -152,6 +138,8 @@ fn wrong_flags_are_refused() {
         (&["--cache", "3"], "at least one block of 4KiB"),
         (&["--cache", "2TiB"], "at most 1TiB"),
         (&["--cache", "1MiB,1024KiB"], "--cache: 1048576 bytes is given twice"),
+        (&["--cache", "none,none"], "--cache: none is given twice"),
+        (&["--cache", "1MiB,,2MiB"], "--cache : expected"),
         (&["--cache", "none", "--prefetch", "vio"], "--prefetch vio: it needs a cache"),
     ] {
         run(more).refused(&[part]);

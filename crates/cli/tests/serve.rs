@@ -4,17 +4,19 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
+#[path = "common/process.rs"]
+mod process;
 #[path = "serve/protocol.rs"]
 mod protocol;
 
-use common::{Folder, command, json, root, seekway};
+use common::{Folder, command, json, root, seekway, started};
 use daemon::{PATIENCE, Served, image};
+use process::wait_until;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 #[test]
 fn wrong_arguments_are_refused() {
@@ -386,16 +388,11 @@ fn nobody_reading_its_output_does_not_end_it() {
     let folder = Folder::new();
     let disk = format!("a={}", image(&folder, "a.img"));
     let listen = folder.arg("run");
-    let mut command = command(&["serve", "--disk", &disk, "--listen", &listen]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
+    let mut child = started(command(&["serve", "--disk", &disk, "--listen", &listen]));
     drop((child.stdout.take(), child.stderr.take()));
     let served = Served { child, control: folder.arg("run/control.sock") };
-    let until = Instant::now() + PATIENCE;
-    while UnixStream::connect(folder.path("run/a.vhost")).is_err() {
-        assert!(Instant::now() < until, "it does not listen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let socket = folder.path("run/a.vhost");
+    wait_until("it listens", || UnixStream::connect(&socket).is_ok());
     // A peer that breaks the protocol makes it write to the log.
     let mut peer = UnixStream::connect(folder.path("run/a.vhost")).expect("it listens");
     let _ = peer.write_all(&[0xff; 64]);

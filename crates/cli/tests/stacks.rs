@@ -3,34 +3,20 @@
 
 mod common;
 
-use common::{Folder, json, seekway};
+use common::{Folder, json, line, number, seekway, timeless_runs};
 use serde_json::Value;
 
 /// A VM of 20 IOPS beside one without a limit; both read all over small images, again and
 /// again.
-const LOAD: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=slow,image=8MiB,iops=20,app=uniform:outstanding=2",
-    "--vm",
-    "name=free,image=8MiB,app=uniform:outstanding=2",
-    "--device",
-    "samsung-970-pro",
-    "--until",
-    "1s",
-];
+const LOAD: &str = "compare --vm name=slow,image=8MiB,iops=20,app=uniform:outstanding=2 \
+    --vm name=free,image=8MiB,app=uniform:outstanding=2 --device samsung-970-pro --until 1s";
 
 fn run(more: &[&str]) -> String {
-    seekway(&[LOAD, more].concat()).ok()
+    seekway(&line(LOAD, more)).ok()
 }
 
 fn runs(more: &[&str]) -> Vec<Value> {
-    let mut made = json(&run(&[more, &["--format", "json"]].concat()));
-    made["runs"].as_array_mut().map(std::mem::take).expect("a list")
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    timeless_runs(&run(&[more, &["--format", "json"]].concat()))
 }
 
 #[test]
@@ -70,13 +56,9 @@ fn limits_hold_where_they_are_chosen_and_demands_follow_them() {
     let alone = |run: &Value| number(&run["vms"][1]["demand_mib_s"]);
     assert_eq!(alone(given), alone(none), "no limit, the same demand");
     // Each is what it is by itself.
-    let timeless = |mut run: Value| {
-        run.as_object_mut().expect("a run").remove("wall_s");
-        run
-    };
     for (choice, run) in [("given", given), ("none", none)] {
         let [own] = &runs(&["--policies", "noop", "--limits", choice])[..] else { panic!("one") };
-        assert_eq!(timeless(own.clone()), timeless(run.clone()), "{choice}");
+        assert_eq!(own, run, "{choice}");
     }
 }
 
@@ -131,16 +113,7 @@ fn runs_are_named_by_what_differs_and_the_rest_is_said_once() {
 
 #[test]
 fn csv_has_the_stack_in_each_line() {
-    let csv = run(&[
-        "--policies",
-        "noop",
-        "--cache",
-        "none,1MiB",
-        "--limits",
-        "given,none",
-        "--format",
-        "csv",
-    ]);
+    let csv = run(&line("--policies noop --cache none,1MiB --limits given,none --format csv", &[]));
     let mut lines = csv.lines();
     let columns: Vec<&str> = lines.next().expect("a heading").split(',').collect();
     let at =
@@ -187,27 +160,17 @@ fn each_stack_has_a_journal_of_its_own() {
 }
 
 /// Two VMs that compute and read, on the processors of one.
-const SHARED: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=a,image=6GiB,vcpus=2,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,app=build:jobs=2",
-    "--vm",
-    "name=b,image=6GiB,vcpus=2,app=build:jobs=2",
-    "--device",
-    "samsung-970-pro",
-    "--policies",
-    "noop",
-    "--until",
-    "1s",
-    "--alone",
-    "never",
-];
+const SHARED: &str = "compare \
+    --vm name=a,image=6GiB,vcpus=2,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,app=build:jobs=2 \
+    --vm name=b,image=6GiB,vcpus=2,app=build:jobs=2 --device samsung-970-pro --policies noop \
+    --until 1s --alone never";
 
 /// What VMs lose by sharing processors shows, for each way of sharing and each agent; where
 /// they share none the run is what it was without the option.
 #[test]
 fn vms_share_processors_where_they_are_told_to() {
-    let of = |more: &[&str]| json(&seekway(&[SHARED, more, &["--format", "json"]].concat()).ok());
+    let of =
+        |more: &[&str]| json(&seekway(&line(SHARED, &[more, &["--format", "json"]].concat())).ok());
     let made = of(&["--host", "none", "--host", "cpus=2", "--vcpu", "vanilla,vmigrater"]);
     let runs = made["runs"].as_array().expect("a list");
     assert_eq!(runs.len(), 3, "no agent where nothing is shared");
@@ -227,33 +190,23 @@ fn vms_share_processors_where_they_are_told_to() {
     assert!(moves(1) == 0 && moves(2) > 0, "{} and {} moves", moves(1), moves(2));
     let waits = |n: usize| number(&runs[n]["vcpus"][0]["wait_ms"]["max"]);
     assert!(waits(1) > 5.0, "a reader waits for its vCPU: {} ms", waits(1));
-    let table = seekway(&[SHARED, &["--host", "cpus=2"]].concat()).ok();
+    let table = seekway(&line(SHARED, &["--host", "cpus=2"])).ok();
     assert!(table.contains("VMs that share processors"), "{table}");
 }
 
 /// A guest with two disks, each with limits, a place and a line of its own, and a VM beside it.
-const TWO_DISKS: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=db,image=2GiB,disk=log:1GiB,iops=50,weight=3,\
-     app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,\
-     app=fio:rw=randwrite,size=256MiB,direct=true,io_size=1TiB,disk=log",
-    "--vm",
-    "name=web,image=2GiB,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB",
-    "--device",
-    "samsung-970-pro",
-    "--policies",
-    "noop",
-    "--until",
-    "1s",
-];
+const TWO_DISKS: &str = "compare \
+    --vm name=db,image=2GiB,disk=log:1GiB,iops=50,weight=3,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB,app=fio:rw=randwrite,size=256MiB,direct=true,io_size=1TiB,disk=log \
+    --vm name=web,image=2GiB,app=fio:rw=randread,size=1GiB,direct=true,io_size=1TiB \
+    --device samsung-970-pro --policies noop --until 1s";
 
 /// Each disk is shown, limited, placed and judged by itself; where processors are shared the
 /// guest is one VM with the work of both.
 #[test]
 fn each_disk_of_a_guest_is_one_of_its_own() {
-    let of =
-        |more: &[&str]| json(&seekway(&[TWO_DISKS, more, &["--format", "json"]].concat()).ok());
+    let of = |more: &[&str]| {
+        json(&seekway(&line(TWO_DISKS, &[more, &["--format", "json"]].concat())).ok())
+    };
     let made = of(&["--host", "none", "--host", "cpus=4", "--map", "0,100GiB,10GiB"]);
     for run in made["runs"].as_array().expect("a list") {
         let vms = run["vms"].as_array().expect("a list");

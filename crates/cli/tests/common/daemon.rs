@@ -1,15 +1,13 @@
 //! A daemon that a test runs, as a user would.
 #![allow(dead_code)] // each test file uses its part
 
+pub use super::common::PATIENCE;
 use super::common::{Folder, Ran, command, json, seekway};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Nothing here takes that long, unless it fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An ordinary user, for a test that root runs.
 const NOBODY: u32 = 65534;

@@ -4,23 +4,18 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+/// Nothing here takes that long, unless it fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The three VMs of `make demo`: two streams, a stream beside random reads,
 /// and random reads, as in the Pregather paper's figure 5.
-pub const DEMO: &[&str] = &[
-    "compare",
-    "--vm",
-    "name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR",
-    "--vm",
-    "name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000",
-    "--vm",
-    "name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000",
-    "--map",
-    "packed:1283200000",
-    "--until",
-    "60s",
-];
+pub const DEMO: &str = "compare --vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
+    --vm name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000 \
+    --vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
+    --map packed:1283200000 --until 60s";
 
 /// What a run of the program left.
 pub struct Ran {
@@ -36,6 +31,11 @@ impl Ran {
             out: String::from_utf8(output.stdout).expect("text on standard output"),
             err: String::from_utf8(output.stderr).expect("text on standard error"),
         }
+    }
+
+    /// Waits for the end.
+    pub fn ended(child: Child) -> Ran {
+        Ran::new(child.wait_with_output().expect("the program ends"))
     }
 
     /// The standard output of a run that did what it was asked.
@@ -64,21 +64,31 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
+/// The words of a command line without quotes, and more behind them.
+pub fn line<'a>(line: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    line.split_whitespace().chain(more.iter().copied()).collect()
+}
+
 /// Run it to the end.
 pub fn seekway(args: &[&str]) -> Ran {
     Ran::new(command(args).output().expect("the program starts"))
 }
 
+/// Start `command`, whose outputs are kept for who waits for it.
+pub fn started(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+}
+
 /// Run it with `input` on its standard input.
 pub fn seekway_with(input: &[u8], args: &[&str]) -> Ran {
     let mut command = command(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
+    command.stdin(Stdio::piped());
+    let mut child = started(command);
     let mut stdin = child.stdin.take().expect("piped");
     let input = input.to_vec();
     // It may end before it has read all, as it does after a bad line.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let ran = Ran::new(child.wait_with_output().expect("the program ends"));
+    let ran = Ran::ended(child);
     feeder.join().expect("no panic");
     ran
 }
@@ -91,6 +101,29 @@ pub fn trace(requests: u64) -> String {
         let _ = writeln!(text, "{time} 0 {place} 8 {}", n % 3 / 2);
     }
     text
+}
+
+/// A small file system, until it is dropped.
+pub struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    /// At a folder that it makes. `None`, and the test is skipped, where we may not mount it.
+    pub fn mount(at: PathBuf, bytes: u64) -> Option<Tmpfs> {
+        std::fs::create_dir(&at).expect("our folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(&at);
+        let mounted = mount.stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+        if !mounted {
+            seekway_testing::skip("the right to mount a tmpfs (root)");
+        }
+        mounted.then_some(Tmpfs(at))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy".as_ref(), self.0.as_os_str()]).status();
+    }
 }
 
 /// A folder that goes with the test, and a file in it.
@@ -136,6 +169,20 @@ pub fn fixture(name: &str) -> String {
 #[track_caller]
 pub fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// The number of a key.
+#[track_caller]
+pub fn number(value: &serde_json::Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// The runs of a comparison without the real time that they took, the one figure that differs.
+#[track_caller]
+pub fn timeless_runs(text: &str) -> Vec<serde_json::Value> {
+    let mut runs = json(text)["runs"].as_array_mut().map(std::mem::take).expect("a list");
+    runs.iter_mut().for_each(|run| drop(run.as_object_mut().expect("a run").remove("wall_s")));
+    runs
 }
 
 /// The names of all policies.

@@ -1,14 +1,14 @@
 //! What a process has, and limits of what it may have.
 #![allow(dead_code)] // each test file uses its part
 
-use super::daemon::PATIENCE;
+use super::common::PATIENCE;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Waits until something is so.
 #[track_caller]
-pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "not within {} s: {what}", PATIENCE.as_secs());
