@@ -4,7 +4,9 @@
 mod cache;
 
 use crate::daemon::{Device, Host};
-use crate::reactor::{DiskStatus, Fairness, OpKind, OpStatus, Status};
+use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use crate::throttle::Report;
+use Value::{Count, Gauge, Seconds, Whole};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -30,16 +32,13 @@ pub fn render(host: &Host) -> String {
     let (statuses, silent) = host.ask_statuses();
     let of = |(d, status): (Arc<Device>, Status)| (d.name.clone(), Arc::new(status));
     let devices = statuses.into_iter().map(of).collect();
-    encode(Scrape { devices, silent, failed: failed(host) })
+    let failed = host.failed().into_iter().map(|failed| failed.config.name).collect();
+    encode(Scrape { devices, silent, failed })
 }
 
 /// All metrics of these devices, by name.
 pub fn render_statuses(devices: Vec<(String, Arc<Status>)>) -> String {
     encode(Scrape { devices, silent: Vec::new(), failed: Vec::new() })
-}
-
-fn failed(host: &Host) -> Vec<String> {
-    host.failed().into_iter().map(|failed| failed.config.name).collect()
 }
 
 fn encode(scrape: Scrape) -> String {
@@ -62,6 +61,8 @@ struct Scrape {
 }
 
 type Labels = Vec<(&'static str, String)>;
+/// What a metric has, each with its labels.
+type Samples<'a> = Vec<(Labels, Value<'a>)>;
 
 enum Value<'a> {
     Count(u64),
@@ -126,13 +127,10 @@ impl Scrape {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        samples: impl Fn(&'a Status) -> Vec<(Labels, Value<'a>)>,
+        samples: impl Fn(&'a Status) -> Samples<'a>,
     ) -> fmt::Result {
         let of = |(device, status): &'a (String, Arc<Status>)| {
-            let own = vec![("device", device.clone())];
-            let join =
-                move |(labels, value): (Labels, Value<'a>)| ([own.clone(), labels].concat(), value);
-            samples(status).into_iter().map(join).collect::<Vec<_>>()
+            labelled(vec![("device", device.clone())], samples(status))
         };
         family(encoder, name, help, self.devices.iter().flat_map(of).collect())
     }
@@ -143,16 +141,13 @@ impl Scrape {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        samples: impl Fn(&'a DiskStatus) -> Vec<(Labels, Value<'a>)>,
+        samples: impl Fn(&'a DiskStatus) -> Samples<'a>,
     ) -> fmt::Result {
         self.by_device(encoder, name, help, |status| {
             let policy = status.policy.split(':').next().unwrap_or_default();
             let of = |disk: &'a DiskStatus| {
                 let own = vec![("disk", disk.name.clone()), ("policy", policy.to_string())];
-                let join = move |(labels, value): (Labels, Value<'a>)| {
-                    ([own.clone(), labels].concat(), value)
-                };
-                samples(disk).into_iter().map(join).collect::<Vec<_>>()
+                labelled(own, samples(disk))
             };
             status.disks.iter().flat_map(of).collect()
         })
@@ -175,13 +170,13 @@ impl Scrape {
     }
 
     fn failed(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let of = |name: &String| (vec![("disk", name.clone())], Value::Whole(1));
+        let of = |name: &String| (vec![("disk", name.clone())], Whole(1));
         let help = "1 for a disk of the configuration that is not served";
         family(e, "seekway_disk_failed", help, self.failed.iter().map(of).collect())
     }
 
     fn answers(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let of = |name: &String, value| (vec![("device", name.clone())], Value::Whole(value));
+        let of = |name: &String, value| (vec![("device", name.clone())], Whole(value));
         let answer = self.devices.iter().map(|(name, _)| of(name, 1));
         let silent = self.silent.iter().map(|name| of(name, 0));
         let help = "1 for a device that answers, 0 for one whose other metrics are missing";
@@ -189,138 +184,116 @@ impl Scrape {
     }
 
     fn disks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.by_op(e, "seekway_requests", "Guests' requests done", |op| Value::Count(op.requests))?;
-        self.by_op(e, "seekway_bytes", "Bytes of requests that succeeded", |op| {
-            Value::Count(op.bytes)
-        })?;
-        self.by_op(e, "seekway_errors", "Guests' requests that failed", |op| {
-            Value::Count(op.errors)
-        })?;
+        self.by_op(e, "seekway_requests", "Guests' requests done", |op| Count(op.requests))?;
+        let help = "Bytes of requests that succeeded";
+        self.by_op(e, "seekway_bytes", help, |op| Count(op.bytes))?;
+        let help = "Guests' requests that failed";
+        self.by_op(e, "seekway_errors", help, |op| Count(op.errors))?;
         let help = "Time from a request's arrival to its completion";
         self.by_op(e, "seekway_request_duration_seconds", help, Value::Times)?;
         let help = "Device time withheld while this disk was served last";
         self.by_disk(e, "seekway_held_seconds", help, |disk| held(&disk.held))?;
         let help = "Device time of this disk's commands, flushes and discards included";
-        self.by_disk(e, "seekway_service_seconds", help, |disk| {
-            vec![(Vec::new(), Value::Seconds(disk.device_time))]
-        })?;
-        self.by_disk(e, "seekway_policy_disk", "What the policy alone knows of a disk", |disk| {
-            known(&disk.policy_metrics)
-        })?;
-        let one = |value: u64| vec![(Vec::new(), Value::Whole(value))];
+        self.by_disk(e, "seekway_service_seconds", help, |d| one(Seconds(d.device_time)))?;
+        let help = "What the policy alone knows of a disk";
+        self.by_disk(e, "seekway_policy_disk", help, |disk| known(&disk.policy_metrics))?;
         let help = "Time in which requests of this disk waited for its rate limits or its group's";
-        self.by_disk(e, "seekway_disk_limited_seconds", help, |disk| {
-            vec![(Vec::new(), Value::Seconds(disk.limited_time))]
-        })?;
+        self.by_disk(e, "seekway_disk_limited_seconds", help, |d| one(Seconds(d.limited_time)))?;
         let help = "Time in which reads or writes of this disk waited for their turn at the device";
-        self.by_disk(e, "seekway_disk_queued_seconds", help, |disk| {
-            vec![(Vec::new(), Value::Seconds(disk.queued_time))]
-        })?;
+        self.by_disk(e, "seekway_disk_queued_seconds", help, |d| one(Seconds(d.queued_time)))?;
         let help = "What this disk got of its share of the device in the last whole 10 s";
-        self.by_disk(e, "seekway_share_ratio", help, |disk| {
-            disk.share.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
-        })?;
+        self.by_disk(e, "seekway_share_ratio", help, |d| one(d.share.map(Gauge)))?;
         let help = "Requests that wait for rate limits";
-        self.by_disk(e, "seekway_disk_limited_requests", help, |d| {
-            vec![(Vec::new(), Value::Whole(d.limited as u64))]
-        })?;
+        self.by_disk(e, "seekway_disk_limited_requests", help, |d| one(Whole(d.limited as u64)))?;
         let help = "Requests that have arrived and not completed";
-        self.by_disk(e, "seekway_outstanding_requests", help, |d| one(d.outstanding.into()))?;
-        self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(d.capacity_bytes))?;
-        self.by_disk(e, "seekway_weight", "Share, relative to the others'", |d| {
-            one(d.weight.into())
-        })?;
+        let of = |d: &DiskStatus| one(Whole(d.outstanding.into()));
+        self.by_disk(e, "seekway_outstanding_requests", help, of)?;
+        self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(Whole(d.capacity_bytes)))?;
+        let help = "Share, relative to the others'";
+        self.by_disk(e, "seekway_weight", help, |d| one(Whole(d.weight.into())))?;
         let help = "Time within which 99 of 100 requests of this disk are to be done";
-        self.by_disk(e, "seekway_latency_target_seconds", help, |disk| {
-            let target = disk.limits.limits.latency;
-            target.into_iter().map(|t| (Vec::new(), Value::Gauge(t.as_secs_f64()))).collect()
-        })?;
+        let of = |d: &DiskStatus| one(d.limits.limits.latency.map(|t| Gauge(t.as_secs_f64())));
+        self.by_disk(e, "seekway_latency_target_seconds", help, of)?;
         let help = "Vrings and connections that are open";
-        self.by_disk(e, "seekway_ports", help, |d| one(d.ports.into()))
+        self.by_disk(e, "seekway_ports", help, |d| one(Whole(d.ports.into())))
     }
 
     fn devices(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let count = |n: u64| vec![(Vec::new(), Value::Count(n))];
-        let whole = |n: u64| vec![(Vec::new(), Value::Whole(n))];
         self.by_device(e, "seekway_device", "The policy and what is emulated", |s| {
             let emulated = s.throttle.as_ref().map(|t| t.profile.clone()).unwrap_or_default();
             vec![(vec![("policy", s.policy.clone()), ("emulated", emulated)], Value::Info)]
         })?;
         let help = "Commands that the device takes at once";
-        self.by_device(e, "seekway_device_depth", help, |s| whole(s.depth.into()))?;
+        self.by_device(e, "seekway_device_depth", help, |s| one(Whole(s.depth.into())))?;
         let help = "Commands on the device";
-        self.by_device(e, "seekway_device_in_flight", help, |s| whole(s.in_flight.into()))?;
+        self.by_device(e, "seekway_device_in_flight", help, |s| one(Whole(s.in_flight.into())))?;
         let help = "Requests dispatched";
-        self.by_device(e, "seekway_device_requests", help, |s| count(s.stats.requests))?;
+        self.by_device(e, "seekway_device_requests", help, |s| one(Count(s.stats.requests)))?;
         let help = "Commands that they were coalesced into";
-        self.by_device(e, "seekway_device_commands", help, |s| count(s.stats.commands))?;
+        self.by_device(e, "seekway_device_commands", help, |s| one(Count(s.stats.commands)))?;
         let help = "Requests dispatched against the policy, for the hard limit";
-        self.by_device(e, "seekway_device_forced", help, |s| count(s.stats.forced))?;
+        self.by_device(e, "seekway_device_forced", help, |s| one(Count(s.stats.forced)))?;
         let help = "Device time withheld by the policy";
         self.by_device(e, "seekway_device_held_seconds", help, |s| held(&s.holds.held))?;
         let help = "Times that the policy withheld work";
-        self.by_device(e, "seekway_device_waits", help, |s| count(s.holds.tried))?;
+        self.by_device(e, "seekway_device_waits", help, |s| one(Count(s.holds.tried)))?;
         let help = "Times that this paid";
-        self.by_device(e, "seekway_device_waits_paid", help, |s| count(s.holds.paid))?;
-        self.by_device(e, "seekway_policy", "What the policy alone knows", |s| {
-            known(&s.policy_metrics)
-        })
+        self.by_device(e, "seekway_device_waits_paid", help, |s| one(Count(s.holds.paid)))?;
+        let help = "What the policy alone knows";
+        self.by_device(e, "seekway_policy", help, |s| known(&s.policy_metrics))
     }
 
     /// Over the last whole interval; an index that is not defined has no sample.
     fn fairness(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        fn of(status: &Status, value: fn(Fairness) -> Option<f64>) -> Vec<(Labels, Value<'_>)> {
-            let value = value(status.fairness).filter(|v| v.is_finite());
-            value.into_iter().map(|v| (Vec::new(), Value::Gauge(v))).collect()
-        }
+        let index = |value: Option<f64>| one(value.filter(|v| v.is_finite()).map(Gauge));
         let help = "Disks that had a request outstanding for half of the last whole 10 s";
-        self.by_device(e, "seekway_fairness_busy_disks", help, |s| {
-            vec![(Vec::new(), Value::Whole(s.fairness.busy_disks as u64))]
-        })?;
+        let busy = |s: &Status| one(Whole(s.fairness.busy_disks as u64));
+        self.by_device(e, "seekway_fairness_busy_disks", help, busy)?;
         let help = "Jain's index of what they got of their shares";
-        self.by_device(e, "seekway_fairness_jain", help, |s| of(s, |f| f.jain))?;
+        self.by_device(e, "seekway_fairness_jain", help, |s| index(s.fairness.jain))?;
         let help = "Device time of the worst disk over its max-min share";
-        self.by_device(e, "seekway_fairness_max_min", help, |s| of(s, |f| f.max_min_share))?;
+        self.by_device(e, "seekway_fairness_max_min", help, |s| index(s.fairness.max_min_share))?;
         let help =
             "VMCD's phi of the bandwidths in MiB/s of disks that would take more than their shares";
-        self.by_device(e, "seekway_fairness_phi_mib_s", help, |s| of(s, |f| f.phi_mib_s))
+        self.by_device(e, "seekway_fairness_phi_mib_s", help, |s| index(s.fairness.phi_mib_s))
     }
 
     fn throttles(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        fn of(
-            status: &Status,
-            value: fn(&crate::throttle::Report) -> Value<'static>,
-        ) -> Vec<(Labels, Value<'_>)> {
-            status.throttle.iter().map(|t| (Vec::new(), value(t))).collect()
-        }
+        let of =
+            |s: &Status, value: fn(&Report) -> Value<'static>| one(s.throttle.as_ref().map(value));
         let help = "Factor on all times of the emulated device";
-        self.by_device(e, "seekway_emulation_k", help, |s| of(s, |t| Value::Gauge(t.k)))?;
+        self.by_device(e, "seekway_emulation_k", help, |s| of(s, |t| Gauge(t.k)))?;
         let help = "Commands done on the emulated device";
-        self.by_device(e, "seekway_emulation_commands", help, |s| {
-            of(s, |t| Value::Count(t.commands))
-        })?;
+        self.by_device(e, "seekway_emulation_commands", help, |s| of(s, |t| Count(t.commands)))?;
         let help = "Commands that the real device did too late";
-        self.by_device(e, "seekway_emulation_late", help, |s| of(s, |t| Value::Count(t.late)))
+        self.by_device(e, "seekway_emulation_late", help, |s| of(s, |t| Count(t.late)))
     }
 }
 
+/// A sample without labels of its own, or none.
+fn one<'a>(value: impl Into<Option<Value<'a>>>) -> Samples<'a> {
+    value.into().map(|value| (Labels::new(), value)).into_iter().collect()
+}
+
+/// The same samples with `own` before their labels.
+fn labelled(own: Labels, mut samples: Samples<'_>) -> Samples<'_> {
+    samples.iter_mut().for_each(|(labels, _)| _ = labels.splice(0..0, own.iter().cloned()));
+    samples
+}
+
 /// A policy's own figures.
-fn known(metrics: &[(&'static str, f64)]) -> Vec<(Labels, Value<'static>)> {
-    let of = |(name, value): &(&'static str, f64)| {
-        (vec![("metric", (*name).to_string())], Value::Gauge(*value))
-    };
-    metrics.iter().map(of).collect()
+fn known(metrics: &[(&'static str, f64)]) -> Samples<'static> {
+    let label = |name: &str| vec![("metric", name.to_string())];
+    metrics.iter().map(|(name, value)| (label(name), Gauge(*value))).collect()
 }
 
 /// Time withheld, by cause, also of causes that have not occurred: a series that
 /// begins late has no rate.
-fn held(held: &Withheld) -> Vec<(Labels, Value<'static>)> {
+fn held(held: &Withheld) -> Samples<'static> {
     let mut all = held.clone();
     schedulers::hold_causes().into_iter().for_each(|cause| all.add(cause, Cause::default()));
-    let of = |(why, cause): (&str, Cause)| {
-        (vec![("cause", why.to_string())], Value::Seconds(cause.time))
-    };
-    all.iter().map(of).collect()
+    let label = |why: &str| vec![("cause", why.to_string())];
+    all.iter().map(|(why, cause)| (label(why), Seconds(cause.time))).collect()
 }
 
 /// A metric with all its samples, which have to stand together.
@@ -328,7 +301,7 @@ fn family(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    samples: Vec<(Labels, Value<'_>)>,
+    samples: Samples<'_>,
 ) -> fmt::Result {
     let Some((_, first)) = samples.first() else {
         return Ok(());

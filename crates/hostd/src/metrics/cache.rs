@@ -1,8 +1,9 @@
 //! Metrics of caches: of devices and of disks. Those of the processes inside
 //! guests are in the status only: their number is guests' to choose.
 
-use super::{Labels, Scrape, Value, known};
-use crate::reactor::{DiskCache, Status};
+use super::Value::{Count, Gauge, Whole};
+use super::{Samples, Scrape, Value, known, one};
+use crate::reactor::{CacheStatus, DiskCache, Status};
 use prometheus_client::encoding::DescriptorEncoder;
 use seekway_policy::cache::Usage;
 use seekway_policy::units::SECTOR_BYTES;
@@ -25,34 +26,26 @@ impl Scrape {
     }
 
     fn device_caches(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        fn whole(bytes: Option<u64>) -> Vec<(Labels, Value<'static>)> {
-            bytes.into_iter().map(|n| (Vec::new(), Value::Whole(n))).collect()
-        }
-        fn count(s: &Status, of: u64) -> Vec<(Labels, Value<'static>)> {
-            s.cache.iter().map(|_| (Vec::new(), Value::Count(of))).collect()
-        }
+        let whole = |s: &Status, of: fn(&CacheStatus) -> Option<u64>| {
+            one(s.cache.as_ref().and_then(of).map(Whole))
+        };
+        let count = |s: &Status, of: u64| one(s.cache.as_ref().map(|_| Count(of)));
         self.by_device(e, "seekway_cache", "The prefetcher", |s| {
             let of = |prefetcher: &String| (vec![("prefetcher", prefetcher.clone())], Value::Info);
             s.cache.iter().map(|c| of(&c.prefetcher)).collect()
         })?;
-        self.by_device(
-            e,
-            "seekway_cache_capacity_bytes",
-            "Data that the cache holds at most",
-            |s| whole(s.cache.as_ref().map(|c| c.capacity_bytes)),
-        )?;
+        let help = "Data that the cache holds at most";
+        let of = |s: &Status| whole(s, |c| Some(c.capacity_bytes));
+        self.by_device(e, "seekway_cache_capacity_bytes", help, of)?;
         let help = "Memory that the cache has";
-        self.by_device(e, "seekway_cache_memory_bytes", help, |s| {
-            whole(s.cache.as_ref().map(|c| c.memory_bytes))
-        })?;
+        let of = |s: &Status| whole(s, |c| Some(c.memory_bytes));
+        self.by_device(e, "seekway_cache_memory_bytes", help, of)?;
         let help = "What the device reads a second at best";
-        self.by_device(e, "seekway_cache_bandwidth_bytes", help, |s| {
-            whole(s.cache.as_ref().and_then(|c| c.bandwidth_bytes_per_s))
-        })?;
+        let of = |s: &Status| whole(s, |c| c.bandwidth_bytes_per_s);
+        self.by_device(e, "seekway_cache_bandwidth_bytes", help, of)?;
         let help = "Bytes that the device has read, into the cache and past it";
-        self.by_device(e, "seekway_device_read_bytes", help, |s| {
-            count(s, s.cache.as_ref().map_or(0, |c| c.device_read_bytes))
-        })?;
+        let of = |s: &Status| one(s.cache.as_ref().map(|c| Count(c.device_read_bytes)));
+        self.by_device(e, "seekway_device_read_bytes", help, of)?;
         let help = "Requests of prefetches dispatched";
         self.by_device(e, "seekway_device_background", help, |s| count(s, s.stats.background))?;
         let help = "Requests of prefetches taken back before";
@@ -63,36 +56,25 @@ impl Scrape {
     }
 
     fn disk_caches(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let one = |value| vec![(Vec::new(), value)];
-        self.by_cache(e, "seekway_cache_resident_bytes", "Data in the cache", |c| {
-            one(Value::Whole(c.resident_bytes))
-        })?;
+        let help = "Data in the cache";
+        self.by_cache(e, "seekway_cache_resident_bytes", help, |c| one(Whole(c.resident_bytes)))?;
         let help = "Bytes of reads, by how the cache had them";
         self.by_cache(e, "seekway_cache_read_bytes", help, |c| parts("found", &FOUND, &c.usage))?;
         let help = "Bytes whose prefetch began";
-        self.by_cache(e, "seekway_prefetched_bytes", help, |c| {
-            one(Value::Count(c.usage.prefetched * SECTOR_BYTES))
-        })?;
+        let of = |c: &DiskCache| one(Count(c.usage.prefetched * SECTOR_BYTES));
+        self.by_cache(e, "seekway_prefetched_bytes", help, of)?;
         let help = "Prefetched bytes, by what came of them";
         self.by_cache(e, "seekway_prefetch_fate_bytes", help, |c| parts("fate", &FATES, &c.usage))?;
         let help = "Prefetches that a read took over while they waited";
-        self.by_cache(e, "seekway_prefetch_promoted", help, |c| {
-            one(Value::Count(c.usage.promoted))
-        })?;
+        self.by_cache(e, "seekway_prefetch_promoted", help, |c| one(Count(c.usage.promoted)))?;
         let help = "Prefetched and used, of all that was used";
-        self.by_cache(e, "seekway_prefetch_accuracy", help, |c| {
-            one(Value::Gauge(c.usage.accuracy()))
-        })?;
+        self.by_cache(e, "seekway_prefetch_accuracy", help, |c| one(Gauge(c.usage.accuracy())))?;
         let help = "Prefetched and unused, of all that was used or prefetched";
-        self.by_cache(e, "seekway_prefetch_cost", help, |c| one(Value::Gauge(c.usage.cost())))?;
+        self.by_cache(e, "seekway_prefetch_cost", help, |c| one(Gauge(c.usage.cost())))?;
         let help = "Streams that the prefetcher follows";
-        self.by_cache(e, "seekway_prefetch_streams", help, |c| {
-            one(Value::Whole(c.streams().0.into()))
-        })?;
+        self.by_cache(e, "seekway_prefetch_streams", help, |c| one(Whole(c.streams().0.into())))?;
         let help = "Streams that are prefetched for";
-        self.by_cache(e, "seekway_prefetch_armed", help, |c| {
-            one(Value::Whole(c.streams().1.into()))
-        })
+        self.by_cache(e, "seekway_prefetch_armed", help, |c| one(Whole(c.streams().1.into())))
     }
 
     /// A metric of each disk that has a part of a cache.
@@ -101,16 +83,16 @@ impl Scrape {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        samples: impl Fn(&DiskCache) -> Vec<(Labels, Value<'static>)>,
+        samples: impl Fn(&DiskCache) -> Samples<'static>,
     ) -> fmt::Result {
         self.by_disk(encoder, name, help, |disk| disk.cache.iter().flat_map(&samples).collect())
     }
 }
 
 /// Sectors of several parts as bytes, each with its label.
-fn parts(label: &'static str, parts: &[Part], usage: &Usage) -> Vec<(Labels, Value<'static>)> {
+fn parts(label: &'static str, parts: &[Part], usage: &Usage) -> Samples<'static> {
     let of = |(name, part): &Part| {
-        (vec![(label, (*name).to_string())], Value::Count(part(usage) * SECTOR_BYTES))
+        (vec![(label, (*name).to_string())], Count(part(usage) * SECTOR_BYTES))
     };
     parts.iter().map(of).collect()
 }
