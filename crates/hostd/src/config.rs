@@ -8,9 +8,9 @@
 mod cache;
 mod disk;
 mod file;
+mod keys;
 mod limits;
 mod place;
-mod sandbox;
 mod sockets;
 mod tls;
 
@@ -20,21 +20,17 @@ pub use file::{FILE_BYTES_MAX, read};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
 pub use place::{CONTROL_NAME, default_folder};
-pub use sandbox::Sandbox;
 pub use sockets::SocketConfig;
 pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
 use crate::reactor::{Poll, Submitter};
-use crate::throttle::Throttle;
-use seekway_policy::params::{parse_bytes, parse_duration, parse_size};
 use seekway_policy::stack::limit::GroupName;
 use seekway_policy::units::{Nanos, Sectors};
-use seekway_policy::{prefetchers, schedulers};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Most disks that one daemon serves.
 pub const DISKS_MAX: usize = 1024;
@@ -65,43 +61,12 @@ impl fmt::Display for Origin {
 /// A key with its value as text, and where it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// One of [`KEYS`], which has the spelling of the file.
+    /// Its name in [`keys`], which has the spelling of the file.
     pub key: &'static str,
     /// The value as text, not judged yet; relative paths of a file are resolved.
     pub text: String,
     pub origin: Origin,
 }
-
-/// All keys, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub const KEYS: [&str; 27] = [
-    "policy",
-    "listen",
-    "control",
-    "metrics",
-    "web",
-    "web_control",
-    "nbd",
-    "socket_owner",
-    "socket_group",
-    "socket_mode",
-    "emulate",
-    "depth",
-    "coalesce",
-    "hard_limit",
-    "poll",
-    "threads",
-    "cache",
-    "prefetch",
-    "cache_lock",
-    "bandwidth",
-    "journal",
-    "sandbox",
-    "images",
-    "tls.cert",
-    "tls.key",
-    "tls.client_ca",
-    "tls.required",
-];
 
 /// The flag of a key: `--hard-limit` for `hard_limit`.
 pub fn flag(key: &str) -> String {
@@ -166,7 +131,7 @@ impl Settings {
         let of_tls = self.settings.iter().rfind(|s| s.key.starts_with("tls."));
         let tls_origin = of_tls.map(|s| s.origin.clone());
         for Setting { key, text, origin } in self.settings {
-            if let Err(message) = config.apply(key, &text) {
+            if let Err(message) = keys::apply(&mut config, key, &text) {
                 let message = match origin {
                     Origin::Line(..) => format!("{key}: {message}"),
                     Origin::Flag(_) => message, // it is the key already
@@ -321,8 +286,8 @@ pub struct Config {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,
-    /// Is the daemon confined?
-    pub sandbox: Sandbox,
+    /// The daemon gives up what it does not need; off for debugging.
+    pub sandbox: bool,
     /// Folders whose files a confined daemon may open as images, besides those of its disks.
     pub images: Vec<PathBuf>,
 }
@@ -352,7 +317,7 @@ impl Default for Config {
             cache_lock: false,
             bandwidth_bytes_per_s: None,
             journal: None,
-            sandbox: Sandbox::On,
+            sandbox: true,
             images: Vec::new(),
         }
     }
@@ -363,115 +328,6 @@ impl Config {
     pub fn control_path(&self) -> Option<PathBuf> {
         let beside = || self.listen.as_ref().map(|dir| dir.join(CONTROL_NAME));
         self.control.clone().or_else(beside)
-    }
-
-    fn apply(&mut self, key: &str, text: &str) -> Result<(), String> {
-        match key {
-            "policy" => {
-                schedulers::build(text).map_err(|e| e.to_string())?;
-                self.policy = Some(text.to_string());
-            }
-            "listen" => self.listen = Some(path(text)?),
-            "control" => self.control = Some(path(text)?),
-            "journal" => self.journal = Some(path(text)?),
-            "metrics" => self.metrics = Some(address(text)?),
-            "web" => self.web = Some(address(text)?),
-            "web_control" => self.web_control = Some(path(text)?),
-            "nbd" if text == "off" => (self.nbd, self.sockets.nbd) = (None, Some(false)),
-            "nbd" => {
-                (self.nbd, self.sockets.nbd) = (Some(address(text)?), None);
-            }
-            "socket_owner" | "socket_group" | "socket_mode" => {
-                self.sockets.set(key, text)?;
-            }
-            "emulate" => {
-                Throttle::parse(text)?;
-                self.emulate = Some(text.to_string());
-            }
-            "depth" => self.depth = Some(depth(text)?),
-            "coalesce" => {
-                self.coalesce = parse_size(text).ok_or_else(|| {
-                    format!("{text}: expected sectors, or bytes with a unit such as 512KiB")
-                })?;
-            }
-            "hard_limit" => self.hard_limit = span(text)?,
-            "poll" => self.poll = poll(text)?,
-            "threads" => self.submitter = submitter(text)?,
-            "cache" => self.cache = Some(CacheSize::parse(text)?),
-            "prefetch" => {
-                prefetchers::build(text).map_err(|e| e.to_string())?;
-                self.prefetch = Some(text.to_string());
-            }
-            "cache_lock" => self.cache_lock = truth(text)?,
-            "sandbox" => self.sandbox = Sandbox::parse(text)?,
-            "images" => self.images.push(path(text)?),
-            "bandwidth" => self.bandwidth_bytes_per_s = Some(bandwidth(text)?),
-            "tls.cert" => self.tls.cert = Some(path(text)?),
-            "tls.key" => self.tls.key = Some(path(text)?),
-            "tls.client_ca" => self.tls.client_ca = Some(path(text)?),
-            "tls.required" => self.tls.required = truth(text)?,
-            _ => return Err(unknown(key)),
-        }
-        Ok(())
-    }
-}
-
-/// What to say about a key that does not exist.
-fn unknown(key: &str) -> String {
-    format!("no setting '{key}'; there are disk, group, {}", KEYS.join(", "))
-}
-
-fn path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() || text.contains('\0') {
-        return Err("expected a path".into());
-    }
-    Ok(Path::new(text).to_path_buf())
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!("{text}: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809")
-    })
-}
-
-fn truth(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| format!("{text}: expected true or false"))
-}
-
-fn bandwidth(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| format!("{text}: expected what a device reads a second, such as 550MiB"))
-}
-
-fn depth(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(n) if (1..=DEPTH_MAX).contains(&n) => Ok(n),
-        _ => Err(format!("{text}: expected a number of commands from 1 to {DEPTH_MAX}")),
-    }
-}
-
-fn span(text: &str) -> Result<Nanos, String> {
-    let span = parse_duration(text).filter(|s| *s > Nanos::ZERO);
-    span.filter(|s| *s <= seekway_policy::params::DURATION_MAX).ok_or_else(|| {
-        format!("{text}: expected a time with its unit, such as 500ms or 30s, at most 1000h")
-    })
-}
-
-fn poll(text: &str) -> Result<Poll, String> {
-    if text == "auto" {
-        return Ok(Poll::AUTO);
-    }
-    let time = parse_duration(text).filter(|time| *time <= POLL_MAX);
-    time.map(Poll::fixed).ok_or_else(|| {
-        format!("{text}: expected auto, or a time with its unit, such as 50us, at most 1s")
-    })
-}
-
-fn submitter(text: &str) -> Result<Submitter, String> {
-    match text {
-        "1" => Ok(Submitter::Own),
-        "2" => Ok(Submitter::Kernel),
-        _ => Err(format!("{text}: expected 1, or 2: the kernel's thread beside each device's own")),
     }
 }
 

@@ -4,7 +4,8 @@
 //! wherever the daemon is started.
 
 use super::disk::DiskDraft;
-use super::{ConfigError, GroupConfig, KEYS, Origin, Setting, Settings, unknown};
+use super::keys::{KEYS, Value, unknown};
+use super::{ConfigError, GroupConfig, Origin, Setting, Settings};
 use seekway_policy::stack::limit::{GroupName, KEYS_SHOWN, LimitsDraft};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -13,17 +14,6 @@ use toml::de::{DeTable, DeValue};
 /// Longest file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Keys whose values are paths.
-const PATHS: [&str; 8] = [
-    "listen",
-    "control",
-    "web_control",
-    "journal",
-    "images",
-    "tls.cert",
-    "tls.key",
-    "tls.client_ca",
-];
 /// Keys of the file and of a disk that may have several values, as a list.
 const LISTS: [&str; 2] = ["images", "allow"];
 
@@ -101,16 +91,16 @@ impl Reader<'_> {
     }
 
     fn setting(&mut self, name: &str, at: usize, value: &Entry<'_>) {
-        let Some(&key) = KEYS.iter().find(|key| **key == name) else {
+        let Some((key, kind)) = KEYS.iter().find(|(key, _)| *key == name) else {
             return self.error(at, unknown(name));
         };
-        if let (true, DeValue::Array(values)) = (LISTS.contains(&key), value.get_ref()) {
+        if let (true, DeValue::Array(values)) = (LISTS.contains(key), value.get_ref()) {
             return values.iter().for_each(|value| self.setting(name, at, value));
         }
         let Some(mut text) = scalar(value.get_ref()) else {
             return self.error(at, format!("{name}: expected a text or a number"));
         };
-        if PATHS.contains(&key) && !text.is_empty() {
+        if matches!(kind, Value::Path(_)) && !text.is_empty() {
             text = self.beside(&text).display().to_string();
         }
         let origin = self.origin(at);

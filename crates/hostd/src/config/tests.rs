@@ -2,7 +2,9 @@
 
 use super::*;
 use expect_test::{Expect, expect};
+use seekway_policy::schedulers;
 use std::num::NonZeroU32;
+use std::path::Path;
 
 fn shown(settings: Settings) -> String {
     match settings.resolve() {
@@ -185,7 +187,7 @@ on = "db.qcow2"
                 journal: Some(
                     "/etc/seekway/../journals",
                 ),
-                sandbox: Off,
+                sandbox: false,
                 images: [
                     "/etc/seekway/more",
                     "/images",

@@ -31,7 +31,7 @@ use super::served::{ServedDisk, ServedSocket, Service};
 use super::slots::{ConnectionSlots, lock};
 use super::sockets::{self, Listener, SocketError};
 use super::start::{StartOptions, Stopper, VhostAt};
-use crate::config::{Config, Sandbox};
+use crate::config::Config;
 use crate::log;
 use crate::reactor::Status;
 use crate::sandbox::{self, Kind, Places};
@@ -143,7 +143,7 @@ impl Host {
         // Disks may come later, when no names of users can be looked up.
         config.sockets = config.sockets.numbered();
         config.disks.iter_mut().for_each(|disk| disk.sockets = disk.sockets.numbered());
-        if config.sandbox == Sandbox::Off {
+        if !config.sandbox {
             sandbox::switch_off();
         }
         log::start();

@@ -1,6 +1,6 @@
 //! What is served, in words: where, how, and why so.
 
-use seekway_hostd::config::{CacheSize, Config, Sandbox, TlsConfig};
+use seekway_hostd::config::{CacheSize, Config, TlsConfig};
 use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
 use seekway_hostd::reactor::{Poll, Submitter};
 use std::fmt::{self, Write as _};
@@ -76,9 +76,9 @@ fn policy(config: &Config) -> String {
 fn sandbox(config: &Config) -> String {
     let folders: Vec<String> = config.images.iter().map(|p| p.display().to_string()).collect();
     match config.sandbox {
-        Sandbox::Off => "off".into(),
-        Sandbox::On if folders.is_empty() => "on".into(),
-        Sandbox::On => format!("on, images also in {}", folders.join(", ")),
+        false => "off".into(),
+        true if folders.is_empty() => "on".into(),
+        true => format!("on, images also in {}", folders.join(", ")),
     }
 }
 
