@@ -48,6 +48,8 @@ use crate::config::Config;
 use crate::frontends::vhost_user;
 use crate::log::{self, say};
 use crate::sandbox;
+use rustix::fs::Mode;
+use rustix::process::{self, Resource, Rlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -221,15 +223,9 @@ impl Daemon {
 /// have (each vring is three), and the processes that receive for VMMs. For the program, before it
 /// has threads; a library leaves them alone.
 pub fn prepare_process() {
-    // SAFETY: umask and the limits have no preconditions; the struct is plain.
-    unsafe {
-        libc::umask(0o077);
-        let mut limit = std::mem::zeroed::<libc::rlimit>();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        }
-    }
+    process::umask(Mode::RWXG | Mode::RWXO);
+    let limit = process::getrlimit(Resource::Nofile);
+    let _ = process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     vhost_user::measure_limits(MemorySource::here().host_bytes());
     if let Err(e) = vhost_user::start_gates() {
         say(&format!("descriptors of VMMs are received by the daemon itself: {e}"));

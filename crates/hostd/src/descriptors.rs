@@ -4,9 +4,11 @@
 //! last descriptor of a file is closed there and then: that may free gigabytes, or wait for a file
 //! system of the sender's for ever. A socket that takes none has them refused at the sender.
 
-use std::io;
-use std::mem::{self, MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// `SO_PASSRIGHTS` of Linux 6.16, which `libc` does not have.
 const SO_PASSRIGHTS: libc::c_int = 83;
@@ -41,43 +43,22 @@ fn set_passes(socket: BorrowedFd<'_>, passes: libc::c_int) -> bool {
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
-    flags: libc::c_int,
+    flags: RecvFlags,
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let fd_bytes = size_of::<libc::c_int>();
-    // Aligned as a control message must be.
-    let mut control = [0usize; 2 + FILES_MAX * size_of::<libc::c_int>() / size_of::<usize>()];
-    // SAFETY: all zeroes is a valid header.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = mem::size_of_val(&control);
-    let flags = flags | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to what lives here.
-    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
-    if received < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let (parts, flags) = (&mut [IoSliceMut::new(bytes)], flags | RecvFlags::CMSG_CLOEXEC);
+    let received = recvmsg(socket, parts, &mut control, flags)?;
     let mut files = Vec::new();
-    // SAFETY: the kernel has filled the header and the control messages. Descriptors that came
-    // are ours: all are taken, so that none stays open.
-    unsafe {
-        let message = libc::CMSG_FIRSTHDR(&header);
-        if !message.is_null()
-            && (*message).cmsg_level == libc::SOL_SOCKET
-            && (*message).cmsg_type == libc::SCM_RIGHTS
-        {
-            let data = libc::CMSG_DATA(message);
-            let bytes = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-            files.extend((0..bytes / fd_bytes).map(|i| {
-                OwnedFd::from_raw_fd(data.add(i * fd_bytes).cast::<libc::c_int>().read_unaligned())
-            }));
+    // Descriptors that came are ours: all are taken, so that none stays open.
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            files.extend(came);
         }
     }
-    match header.msg_flags & libc::MSG_CTRUNC {
-        0 => Ok((received as usize, files)),
-        _ => Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
+    match received.flags.contains(ReturnFlags::CTRUNC) {
+        true => Err(Errno::NOBUFS.into()),
+        false => Ok((received.bytes, files)),
     }
 }
 

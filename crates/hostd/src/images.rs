@@ -31,6 +31,7 @@ pub(crate) use place::is_virtual;
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
+use rustix::fs::OFlags;
 use seekway_policy::stack::Map;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
@@ -171,7 +172,7 @@ impl Image {
             // for a page that was swapped out), so that the ring would hand each
             // request to a worker thread. With this it carries them out at once:
             // a third of the CPU time.
-            set_nonblocking(&file).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
+            set_flag(&file, OFlags::NONBLOCK).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
         }
         if !is_block {
             // Also because written-back pages have a place that FIEMAP tells.
@@ -445,15 +446,9 @@ pub fn open_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError>
     })
 }
 
-fn set_nonblocking(file: &File) -> io::Result<()> {
-    let fd = file.as_raw_fd();
-    // SAFETY: plain system calls on a descriptor that is open.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above.
-    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+/// Set one more flag of an open file.
+fn set_flag(file: &File, flag: OFlags) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_setfl(file, rustix::fs::fcntl_getfl(file)? | flag)?)
 }
 
 fn open_error(path: &Path, read_only: bool, source: io::Error) -> ImageError {
@@ -463,8 +458,7 @@ fn open_error(path: &Path, read_only: bool, source: io::Error) -> ImageError {
     match source.raw_os_error() {
         Some(libc::ENOENT) => ImageError::Missing { path },
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-            // SAFETY: always succeeds.
-            let uid = unsafe { libc::geteuid() };
+            let uid = rustix::process::geteuid().as_raw();
             ImageError::Denied { path, uid, right, hint, source }
         }
         _ => ImageError::Io { path, what: "opening it", source },

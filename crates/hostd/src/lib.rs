@@ -39,5 +39,6 @@ pub mod reactor;
 pub mod sandbox;
 mod shortage;
 mod sigbus;
+mod stream;
 pub mod throttle;
 mod toll;

@@ -6,6 +6,7 @@
 //! so its flags are left alone.
 
 use crate::sandbox;
+use crate::stream::{interest, poll};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
@@ -102,10 +103,7 @@ impl Write for StandardError {
             match self.0.write(bytes) {
                 // Somebody with whom it is shared does not wait: then wait here.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let (fd, events) = (libc::STDERR_FILENO, libc::POLLOUT);
-                    let mut poll = libc::pollfd { fd, events, revents: 0 };
-                    // SAFETY: one entry, which lives through the call.
-                    unsafe { libc::poll(&raw mut poll, 1, -1) };
+                    let _ = poll(&mut [interest(&*self.0, libc::POLLOUT)], -1); // or write again
                 }
                 written => return written,
             }

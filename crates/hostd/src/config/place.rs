@@ -12,9 +12,7 @@ pub const CONTROL_NAME: &str = "control.sock";
 /// # Errors
 /// What to do for a user without such a folder.
 pub fn default_folder() -> Result<PathBuf, String> {
-    // SAFETY: no preconditions.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    folder_of(is_root, std::env::var_os("XDG_RUNTIME_DIR"))
+    folder_of(rustix::process::geteuid().is_root(), std::env::var_os("XDG_RUNTIME_DIR"))
 }
 
 fn folder_of(is_root: bool, runtime: Option<OsString>) -> Result<PathBuf, String> {

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fmt;
+use std::fs;
 use std::mem::zeroed;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The mode of a socket when nobody gives one: its owner's alone, and its group's where a group is
@@ -102,12 +103,7 @@ impl SocketConfig {
             })?;
         }
         let mode = self.mode.unwrap_or(if gid.is_some() { MODE_GROUP } else { MODE_OWNER });
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-        // SAFETY: a plain system call; the path ends with a NUL.
-        match unsafe { libc::chmod(path.as_ptr(), mode) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error().to_string()),
-        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| e.to_string())
     }
 }
 
@@ -164,7 +160,7 @@ fn group_id(name: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixListener;
 
     fn config(options: &[(&str, &str)]) -> SocketConfig {

@@ -1,9 +1,10 @@
 //! What is served by HTTP: metrics, and the web page.
 
-use super::http::{self, Body, HttpAnswer, HttpRequest, Method, Stream};
+use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
 use super::web::{self, Page};
 use crate::daemon::Host;
 use crate::metrics;
+use crate::stream::Stream;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -11,10 +12,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub fn serve_metrics<S: Stream>(host: &Host, stream: &S) -> io::Result<()>
-where
-    for<'s> &'s S: Read + Write,
-{
+pub fn serve_metrics(host: &Host, stream: &Stream) -> io::Result<()> {
     http::exchange_by(stream, |request| {
         let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
         answer_metrics(host, request).unwrap_or_else(none)
@@ -25,10 +23,7 @@ where
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub fn serve_web<S: Stream>(host: &Arc<Host>, page: &Page, stream: &S) -> io::Result<()>
-where
-    for<'s> &'s S: Read + Write,
-{
+pub fn serve_web(host: &Arc<Host>, page: &Page, stream: &Stream) -> io::Result<()> {
     http::exchange_by(stream, |request| web::answer(host, page, request))
 }
 

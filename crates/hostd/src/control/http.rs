@@ -2,9 +2,8 @@
 //! request and one answer. Everything has a limit, and a client that is slow wastes its own time.
 //! What is answered is [`by_http`](super::by_http)'s.
 
+use crate::stream::Stream;
 use std::io::{self, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,24 +19,6 @@ pub(super) const REQUEST_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Bytes of an answer that are written at once.
 const CHUNK_BYTES: usize = 256 << 10;
-
-/// What HTTP can come in by.
-pub trait Stream: Sized {
-    /// Let reads and writes fail after this time.
-    fn set_timeouts(&self, time: Duration) -> io::Result<()>;
-}
-
-impl Stream for TcpStream {
-    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
-    }
-}
-
-impl Stream for UnixStream {
-    fn set_timeouts(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
-    }
-}
 
 /// What is asked for, and by what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,14 +85,11 @@ impl HttpAnswer {
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub(super) fn exchange_by<S: Stream>(
-    stream: &S,
+pub(super) fn exchange_by(
+    stream: &Stream,
     answer: impl FnOnce(&HttpRequest) -> HttpAnswer,
-) -> io::Result<()>
-where
-    for<'s> &'s S: Read + Write,
-{
-    stream.set_timeouts(REQUEST_TIME)?;
+) -> io::Result<()> {
+    stream.set_timeouts(Some(REQUEST_TIME), Some(REQUEST_TIME))?;
     exchange(&mut BufReader::new(stream), &mut &*stream, answer)
 }
 

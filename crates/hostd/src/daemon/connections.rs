@@ -5,7 +5,6 @@ use super::handover::Used;
 use super::host::{CLIENTS_MAX, Host};
 use super::served::{ServedDisk, Service};
 use super::slots::{ConnectionSlot, lock};
-use super::sockets::Stream;
 use crate::config::Config;
 pub(super) use crate::control::Page;
 use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
@@ -15,6 +14,7 @@ use crate::images::User;
 use crate::log::say;
 use crate::sandbox::{self, Kind};
 use crate::shortage::told;
+use crate::stream::Stream;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -53,24 +53,14 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
         }
         (Service::Metrics, stream) => {
             if let Some(slot) = host.scrapers.take("metrics", None) {
-                let kind = Kind::FrontEnd;
-                match stream {
-                    Stream::Tcp(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
-                    Stream::Unix(s) => client(host, slot, kind, s, |h, s| serve_metrics(h, &s)),
-                }
+                client(host, slot, Kind::FrontEnd, stream, |h, s| serve_metrics(h, &s));
             }
         }
         (Service::Web, stream) => {
             if let Some(slot) = host.viewers.take("web", None) {
-                let (kind, page) = (Kind::FrontEnd, page.clone());
-                match stream {
-                    Stream::Tcp(stream) => {
-                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
-                    }
-                    Stream::Unix(stream) => {
-                        client(host, slot, kind, stream, move |h, s| serve_web(h, &page, &s));
-                    }
-                }
+                let page = page.clone();
+                let talk = move |host: &Arc<Host>, stream| serve_web(host, &page, &stream);
+                client(host, slot, Kind::FrontEnd, stream, talk);
             }
         }
         (Service::NbdOf(disk), stream) => nbd(host, Some(disk.clone()), stream),
@@ -219,11 +209,7 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     let door = Arc::new(Door { host, only, stream: own, names, negotiating });
     spawn("nbd", move || {
         enter_front_end();
-        let served = match stream {
-            Stream::Unix(stream) => nbd::serve(stream, door.clone(), tls, required),
-            Stream::Tcp(stream) => nbd::serve(stream, door.clone(), tls, required),
-        };
-        match served {
+        match nbd::serve(stream, door.clone(), tls, required) {
             // One that came only to look, as those do who ask whether we live.
             Err(ServeError::Io(e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
             Err(e) => door.say(|| e.to_string()),

@@ -2,7 +2,7 @@
 //! no other disk's clients and no VMM lack.
 
 use super::slots::{ConnectionSlot, ConnectionSlots};
-use super::sockets::Stream;
+use crate::stream::Stream;
 use std::sync::Arc;
 
 /// Most connections of one kind, VMMs or NBD clients, of one disk at once.

@@ -1,7 +1,7 @@
 //! Slots of connections: how many there may be at once, and how to hang up on all of them.
 
-use super::sockets::Stream;
 use crate::log::LineLimit;
+use crate::stream::Stream;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -1,12 +1,12 @@
 //! Listening sockets: made, inherited from whoever started us, and removed.
 
 use crate::descriptors;
+use crate::stream::Stream;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::fs;
 use std::io;
-use std::mem::{size_of, zeroed};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -57,45 +57,6 @@ pub struct Listener {
 enum Socket {
     Unix(UnixListener),
     Tcp(TcpListener),
-}
-
-#[derive(Debug)]
-pub enum Stream {
-    /// Of a unix socket.
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    /// Another descriptor of the same connection.
-    pub fn duplicate(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-        })
-    }
-
-    /// The host that it comes from, over TCP. Of IPv6 the network: a host has as many addresses of
-    /// its network as it likes.
-    pub fn peer(&self) -> Option<IpAddr> {
-        let Stream::Tcp(stream) = self else { return None };
-        match stream.peer_addr().ok()?.ip().to_canonical() {
-            IpAddr::V6(address) => {
-                let network = address.to_bits() & !u128::from(u64::MAX);
-                Some(IpAddr::V6(Ipv6Addr::from_bits(network)))
-            }
-            address => Some(address),
-        }
-    }
-
-    /// End the connection, whoever holds descriptors of it.
-    pub fn hang_up(&self) {
-        // It has ended already when this fails.
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
 }
 
 impl Listener {
@@ -238,28 +199,9 @@ pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: all zeroes is a valid sockaddr_un.
-    let mut address: libc::sockaddr_un = unsafe { zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: a plain system call; the result is checked.
-    let fd = unsafe {
-        libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: the address is valid for `len` bytes, its path ends with a NUL
-    // (at most PATH_BYTES_MAX bytes were copied over zeroes).
-    let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
@@ -298,20 +240,20 @@ pub fn inherit(fd: RawFd) -> Result<Inherited, SocketError> {
     }
     // SAFETY: open, as was just seen, and whoever started us left it to us.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    let option = |name| option(owned.as_fd(), name).map_err(|_| wrong("is not a socket"));
-    let (domain, kind) = (option(libc::SO_DOMAIN)?, option(libc::SO_TYPE)?);
-    if kind != libc::SOCK_STREAM {
+    let not_a_socket = |_| wrong("is not a socket");
+    let domain = sockopt::socket_domain(&owned).map_err(not_a_socket)?;
+    if sockopt::socket_type(&owned).map_err(not_a_socket)? != SocketType::STREAM {
         return Err(wrong("is not a stream socket"));
     }
-    let listens = option(libc::SO_ACCEPTCONN)? != 0;
+    let listens = sockopt::socket_acceptconn(&owned).map_err(not_a_socket)?;
     let socket = match (domain, listens) {
-        (libc::AF_UNIX, false) => {
+        (AddressFamily::UNIX, false) => {
             let stream = UnixStream::from(owned);
             stream.set_nonblocking(false).map_err(|_| wrong("cannot be used"))?;
             return Ok(Inherited::Connected(stream));
         }
-        (libc::AF_UNIX, true) => Socket::Unix(UnixListener::from(owned)),
-        (libc::AF_INET | libc::AF_INET6, true) => Socket::Tcp(TcpListener::from(owned)),
+        (AddressFamily::UNIX, true) => Socket::Unix(UnixListener::from(owned)),
+        (AddressFamily::INET | AddressFamily::INET6, true) => Socket::Tcp(TcpListener::from(owned)),
         _ => return Err(wrong("is neither a unix socket nor a listening TCP socket")),
     };
     let quiet = match &socket {
@@ -322,27 +264,10 @@ pub fn inherit(fd: RawFd) -> Result<Inherited, SocketError> {
     Ok(Inherited::Listener(Listener { socket, made: None }))
 }
 
-fn option(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: value and length are valid for what the option writes, an int.
-    let done = unsafe {
-        let value = (&raw mut value).cast();
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, &raw mut len)
-    };
-    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Let the kernel notice peers that are gone without a word.
 pub fn keep_alive(stream: &TcpStream) {
-    let on: libc::c_int = 1;
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option reads an int, which is valid. Without it a dead peer
-    // keeps its place, no more.
-    let _ = unsafe {
-        let on = (&raw const on).cast();
-        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, on, len)
-    };
+    // Without it a dead peer keeps its place, no more.
+    let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use crate::config::{Config, SocketConfig};
 use crate::control::{Client, HostReport, Request};
 use crate::reactor::ring;
 use crate::sandbox;
+use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::mem::zeroed;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,14 +48,12 @@ impl Facts {
             folder.as_ref().ok().map(|folder| folder.join(crate::config::CONTROL_NAME))
         });
         let status = control.as_deref().and_then(status);
-        // SAFETY: no preconditions.
-        let uid = unsafe { libc::geteuid() };
         Facts {
-            user: user(uid),
+            user: user(geteuid().as_raw()),
             ring: ring::try_out()
                 .map_err(|e| (e.raw_os_error().unwrap_or_default(), e.to_string())),
-            descriptors: limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX),
-            memlock_bytes: limit(libc::RLIMIT_MEMLOCK).filter(|_| !may_lock()),
+            descriptors: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+            memlock_bytes: getrlimit(Resource::Memlock).maximum.filter(|_| !may_lock()),
             landlock_abi: sandbox::abi(),
             folder,
             daemon_runs: status.is_some(),
@@ -81,16 +79,6 @@ fn unknown_owners(config: &Config) -> Vec<String> {
     let all = [&config.sockets].into_iter().chain(disks);
     let found: BTreeSet<String> = all.filter_map(|s| SocketConfig::check_names(s).err()).collect();
     found.into_iter().collect()
-}
-
-/// The hard limit of a resource; `None` for no limit.
-fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
-    // SAFETY: the struct is plain numbers, and lives through the call.
-    let (result, limit) = unsafe {
-        let mut limit = zeroed::<libc::rlimit>();
-        (libc::getrlimit(resource, &raw mut limit), limit)
-    };
-    (result == 0 && limit.rlim_max != libc::RLIM_INFINITY).then_some(limit.rlim_max)
 }
 
 /// May this process lock any amount of memory?

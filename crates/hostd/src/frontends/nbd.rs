@@ -43,9 +43,10 @@ pub mod fuzzed {
     pub use super::wire::*;
 }
 
+pub use crate::stream::Stream;
 pub use buffers::DiskMemory;
 pub use handshake::serve;
-pub use socket::{ServeError, Socket};
+pub use socket::ServeError;
 pub use tls::{TlsError, tls_config};
 #[cfg(test)]
 pub(crate) use {options::Session, port::Connection};

@@ -48,11 +48,12 @@ use crate::images::{ImageUse, Limits};
 use crate::port::DiskId;
 use crate::reactor::Handle;
 use crate::shortage::told;
+use crate::stream::{interest, poll};
 use listeners::{PeerGuard, peek_channel};
 use notes::Notes;
 pub(crate) use session::Session;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -144,17 +145,8 @@ fn talk(
 fn wait(own: &UnixStream, wake: RawFd, notes: &Notes, session: &Mutex<Session>) -> io::Result<()> {
     loop {
         let patience = lock(session).catch_up();
-        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut polls = [poll(own.as_raw_fd()), poll(wake)];
-        let timeout_ms = patience.map_or(-1, |time| time.as_millis() as libc::c_int + 1);
-        // SAFETY: two entries, which live through the call.
-        if unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout_ms) } < 0 {
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => continue,
-                _ => return Err(error),
-            }
-        }
+        let mut polls = [interest(own, libc::POLLIN), interest(&wake, libc::POLLIN)];
+        poll(&mut polls, patience.map_or(-1, |time| time.as_millis() as libc::c_int + 1))?;
         if polls[1].revents != 0 {
             notes.seen();
         }

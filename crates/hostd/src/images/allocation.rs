@@ -1,9 +1,9 @@
 //! Which parts of an image hold data, as its file system says.
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 
 /// Says which parts of an image hold data without holding up who serves it: a slow file system
 /// takes its time to answer.
@@ -59,25 +59,18 @@ pub(super) fn runs(
 /// outwards to the alignment and cut at `end`. At least one of the two lies
 /// behind `at`.
 fn next_run(file: &File, align: u64, at: u64, end: u64) -> (u64, u64) {
-    let data = match seek(file, at, libc::SEEK_DATA) {
+    let data = match seek(file, SeekFrom::Data(at)) {
         Ok(data) => (data / align * align).max(at),
-        Err(Some(libc::ENXIO)) => return (end, end),
+        Err(Errno::NXIO) => return (end, end),
         Err(_) => return (at, end),
     };
     if data >= end {
         return (end, end);
     }
-    let hole = match seek(file, data, libc::SEEK_HOLE) {
+    let hole = match seek(file, SeekFrom::Hole(data)) {
         // `max`: a hole punched meanwhile must not stop the loop.
         Ok(hole) => hole.max(data + 1).div_ceil(align).saturating_mul(align),
         Err(_) => end,
     };
     (data, hole.min(end))
-}
-
-fn seek(file: &File, at: u64, whence: i32) -> Result<u64, Option<i32>> {
-    let at = i64::try_from(at).map_err(|_| None)?;
-    // SAFETY: plain system call on a descriptor that is open.
-    let to = unsafe { libc::lseek64(file.as_raw_fd(), at, whence) };
-    u64::try_from(to).map_err(|_| io::Error::last_os_error().raw_os_error())
 }

@@ -14,11 +14,12 @@
 //! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
 use super::{Image, ImageError};
+use rustix::fs::{self, XattrFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -224,28 +225,18 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
 
 /// Is an image marked?
 pub fn is_marked(file: &File) -> bool {
-    // SAFETY: no room is given, so that the size is all that is asked for.
-    unsafe { libc::fgetxattr(file.as_raw_fd(), MARK.as_ptr(), std::ptr::null_mut(), 0) >= 0 }
+    fs::fgetxattr_query(file, MARK).is_ok()
 }
 
 fn mark(file: &File) -> io::Result<()> {
-    let value = b"1";
-    // SAFETY: the value's bytes live through the call.
-    let done = unsafe {
-        let at = value.as_ptr().cast();
-        libc::fsetxattr(file.as_raw_fd(), MARK.as_ptr(), at, value.len(), 0)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(fs::fsetxattr(file, MARK, b"1", XattrFlags::empty())?)
 }
 
 fn unmark(file: &File) -> io::Result<()> {
-    // SAFETY: plain system call on a descriptor that is open.
-    if unsafe { libc::fremovexattr(file.as_raw_fd(), MARK.as_ptr()) } == 0 {
-        return Ok(());
+    match fs::fremovexattr(file, MARK) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        removed => Ok(removed?),
     }
-    let error = io::Error::last_os_error();
-    let absent = [libc::ENODATA, libc::EOPNOTSUPP].contains(&error.raw_os_error().unwrap_or(0));
-    if absent { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! kernel; and whether its first bytes look like another format's.
 
 use super::place::Place;
+use super::set_flag;
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -39,11 +40,7 @@ pub(super) fn punches_zeroes(file: &File) -> bool {
 
 /// The magic number of the file's file system.
 fn file_system(file: &File) -> Option<i64> {
-    // SAFETY: plain numbers, for which zero is a value.
-    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` lives through the call.
-    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) } == 0;
-    known.then_some(stat.f_type as i64)
+    rustix::fs::fstatfs(file).ok().map(|stat| stat.f_type)
 }
 
 /// Ask for what was wanted, take what there is, warn when that is less.
@@ -61,7 +58,7 @@ pub(super) fn choose(
         return buffered;
     }
     let (memory, blocks) = dio_alignment(file).unwrap_or((place.logical, place.logical));
-    if blocks == 0 || blocks > BLOCK_MAX || set_direct(file).is_err() {
+    if blocks == 0 || blocks > BLOCK_MAX || set_flag(file, OFlags::DIRECT).is_err() {
         let why =
             if blocks > BLOCK_MAX { "wants blocks over 4096 bytes" } else { "is not possible" };
         warnings.push(format!(
@@ -92,17 +89,6 @@ fn dio_alignment(file: &File) -> Option<(u32, u32)> {
     };
     let known = result == 0 && out.stx_mask & libc::STATX_DIOALIGN != 0;
     known.then_some((out.stx_dio_mem_align, out.stx_dio_offset_align))
-}
-
-fn set_direct(file: &File) -> io::Result<()> {
-    let fd = file.as_raw_fd();
-    // SAFETY: plain system calls on a descriptor that is open.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above.
-    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_DIRECT) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// First bytes of formats that people mistake for raw, and qemu-img's names.

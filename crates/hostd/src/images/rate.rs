@@ -3,7 +3,8 @@
 //! leaves of it (BW_T in the VIO paper).
 
 use super::Image;
-use std::os::fd::AsRawFd;
+use rustix::fs::{Advice, fadvise};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -36,16 +37,8 @@ impl Image {
             return None;
         }
         if !self.is_direct() && !self.is_in_memory() {
-            // SAFETY: plain system call on a descriptor that is open. Advice: what
-            // is not taken makes the figure too high, which prefetching survives.
-            unsafe {
-                libc::posix_fadvise(
-                    self.file.as_raw_fd(),
-                    0,
-                    SAMPLE_BYTES as i64,
-                    libc::POSIX_FADV_DONTNEED,
-                );
-            }
+            // Advice: what is not taken makes the figure too high, which prefetching survives.
+            let _ = fadvise(&self.file, 0, NonZeroU64::new(SAMPLE_BYTES), Advice::DontNeed);
         }
         let (next, begin) = (AtomicUsize::new(0), Instant::now());
         let read = std::thread::scope(|scope| {

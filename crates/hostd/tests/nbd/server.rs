@@ -2,7 +2,7 @@
 //! daemon's control thread does, in small.
 
 use crate::common::{PATIENCE, Rig, RigSetup};
-use seekway_hostd::frontends::nbd::{Export, Exports, Only, ServeError, Socket, serve};
+use seekway_hostd::frontends::nbd::{Export, Exports, Only, ServeError, Stream, serve};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
@@ -68,7 +68,7 @@ impl Server {
         let export = server.add("disk", &setup);
         let path = server.dir.path().join("disk.nbd");
         let listener = UnixListener::bind(&path).unwrap();
-        let accept = move || listener.accept().map(|(stream, _)| Socket::from(stream));
+        let accept = move || listener.accept().map(|(stream, _)| Stream::from(stream));
         let poke = move || drop(UnixStream::connect(&path));
         server.accept(Arc::new(Only(export)), accept, Box::new(poke));
         server
@@ -80,7 +80,7 @@ impl Server {
         let all = All(vec![server.add("web", &setup), server.add("db", &setup)]);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let accept = move || listener.accept().map(|(stream, _)| Socket::from(stream));
+        let accept = move || listener.accept().map(|(stream, _)| Stream::from(stream));
         let poke = move || drop(TcpStream::connect(address));
         server.accept(Arc::new(all), accept, Box::new(poke));
         (server, address.port())
@@ -125,7 +125,7 @@ impl Server {
     fn accept(
         &mut self,
         exports: Arc<dyn Exports>,
-        accept: impl Fn() -> std::io::Result<Socket> + Send + 'static,
+        accept: impl Fn() -> std::io::Result<Stream> + Send + 'static,
         poke: Box<dyn Fn() + Send>,
     ) {
         let stop = Arc::new(AtomicBool::new(false));

@@ -5,6 +5,7 @@ use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
 use crate::sandbox;
 use crate::toll::Toll;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,22 +153,13 @@ impl Buffer {
         if !memory.take(len) {
             return None;
         }
+        let (access, any) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
         // SAFETY: an anonymous mapping at an address that the kernel chooses
         // touches no memory that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
+        let Ok(start) = (unsafe { mmap_anonymous(any, len, access, MapFlags::PRIVATE) }) else {
             memory.give(len);
             return None;
-        }
+        };
         sandbox::leave_out(start.cast(), len);
         Some(Buffer { start: NonNull::new(start.cast())?, class, memory: memory.clone() })
     }

@@ -4,9 +4,10 @@
 
 use super::options::{self, Negotiation, Security, Session, Step};
 use super::port::{Connection, Remains};
-use super::socket::{NEGOTIATION_TIME, ServeError, Socket, Timed};
+use super::socket::{NEGOTIATION_TIME, ServeError, Timed};
 use super::{Exports, certificate, proxy};
 use crate::reactor::{self, Message};
+use crate::stream::Stream;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -30,7 +31,7 @@ enum Ended {
 ///
 /// `tls` offers STARTTLS; with `tls_required` nothing else is served.
 pub fn serve(
-    stream: impl Into<Socket>,
+    stream: impl Into<Stream>,
     exports: Arc<dyn Exports>,
     tls: Option<Arc<ServerConfig>>,
     tls_required: bool,
@@ -38,7 +39,7 @@ pub fn serve(
     let socket = stream.into();
     let takes_no_descriptors = socket.refuse_descriptors();
     socket.set_nonblocking(false)?;
-    if let Socket::Tcp(stream) = &socket {
+    if let Stream::Tcp(stream) = &socket {
         stream.set_nodelay(true)?;
     }
     let security = match (&tls, tls_required) {
@@ -53,46 +54,31 @@ pub fn serve(
         return Ok(());
     }
     let mut negotiation = Negotiation::new(&*exports, security, u32::from_be_bytes(flags))?;
-    match (converse(&mut timed, &mut negotiation)?, tls) {
-        (Ended::Transmit(session), _) => {
-            socket.set_timeouts(None, None)?;
-            exports.negotiated();
-            if takes_no_descriptors {
-                let closed = open_port(socket.into(), *session)?;
-                reactor::wait(&closed);
-                return Ok(());
-            }
-            let (inner, outer) = UnixStream::pair()?;
-            let closed = open_port(inner.into(), *session)?;
-            let relayed = proxy::relay(&socket, &outer);
-            drop(outer);
-            reactor::wait(&closed);
-            Ok(relayed?)
+    let (mut ended, mut secured) = (converse(&mut timed, &mut negotiation)?, None);
+    if let (Ended::StartTls, Some(config)) = (&ended, tls) {
+        negotiation.secured();
+        let tls = secured.insert(ServerConnection::new(config)?);
+        if !shake_hands(tls, &mut timed)? {
+            return Ok(());
         }
-        (Ended::StartTls, Some(config)) => {
-            negotiation.secured();
-            let mut tls = ServerConnection::new(config)?;
-            if !shake_hands(&mut tls, &mut timed)? {
-                return Ok(());
-            }
-            if let Some([certificate, ..]) = tls.peer_certificates() {
-                exports.identified(certificate::names(certificate));
-            }
-            let mut stream = rustls::Stream::new(&mut tls, &mut timed);
-            if let Ended::Transmit(session) = converse(&mut stream, &mut negotiation)? {
-                socket.set_timeouts(None, None)?;
-                exports.negotiated();
-                let (inner, outer) = UnixStream::pair()?;
-                let closed = open_port(inner.into(), *session)?;
-                let served = proxy::run(&socket, tls, &outer);
-                drop((outer, socket));
-                reactor::wait(&closed);
-                return served;
-            }
-            Ok(())
+        if let Some([certificate, ..]) = tls.peer_certificates() {
+            exports.identified(certificate::names(certificate));
         }
-        (Ended::Gone | Ended::StartTls, _) => Ok(()),
+        ended = converse(&mut rustls::Stream::new(tls, &mut timed), &mut negotiation)?;
     }
+    let Ended::Transmit(session) = ended else { return Ok(()) };
+    socket.set_timeouts(None, None)?;
+    exports.negotiated();
+    if secured.is_none() && takes_no_descriptors {
+        reactor::wait(&open_port(socket.into(), *session)?);
+        return Ok(());
+    }
+    let (inner, outer) = UnixStream::pair()?;
+    let closed = open_port(inner.into(), *session)?;
+    let relayed = proxy::relay(&socket, secured, &outer);
+    drop((outer, socket));
+    reactor::wait(&closed);
+    relayed
 }
 
 /// TLS's own handshake; false when the client goes meanwhile.

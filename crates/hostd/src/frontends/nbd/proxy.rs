@@ -3,11 +3,11 @@
 //! is read only when the last one has gone, so that a slow side stops the
 //! other one of the same direction and no more.
 
-use super::socket::{ServeError, Socket};
+use super::socket::ServeError;
+use crate::stream::{Stream, interest, poll};
 use rustls::ServerConnection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 /// What is moved at once, in bytes.
@@ -17,58 +17,46 @@ const PIECE: usize = 64 << 10;
 const LINGER_MS: libc::c_int = 5_000;
 
 /// Move bytes until both sides are done, or one fails. `plain` is the other
-/// end of the reactor's socket.
-pub fn run(socket: &Socket, tls: ServerConnection, plain: &UnixStream) -> Result<(), ServeError> {
+/// end of the reactor's socket. Without TLS too the kernel drops descriptors that the client sends
+/// where its bytes are received, and that may take as long as the client likes: here, and not in the
+/// reactor.
+pub fn relay(
+    socket: &Stream,
+    tls: Option<ServerConnection>,
+    plain: &UnixStream,
+) -> Result<(), ServeError> {
     socket.set_nonblocking(true)?;
     plain.set_nonblocking(true)?;
-    let mut proxy = Proxy {
-        socket,
-        plain,
-        tls,
-        inward: vec![0; PIECE],
-        inward_at: 0..0,
-        outward: vec![0; PIECE],
-        client_done: false,
-        inward_closed: false,
-        server_done: false,
-    };
-    // Each direction has its own buffer of 64 KiB and no more in rustls.
-    proxy.tls.set_buffer_limit(Some(2 * PIECE));
-    loop {
-        proxy.move_inward()?;
-        if proxy.move_outward()? {
-            return Ok(());
-        }
-        if !proxy.wait()? {
-            return Ok(());
-        }
+    let mut client = Client { socket, tls };
+    if let Some(tls) = &mut client.tls {
+        // Each direction has its own buffer of 64 KiB and no more in rustls.
+        tls.set_buffer_limit(Some(2 * PIECE));
     }
-}
-
-/// The same without TLS. The kernel drops descriptors that the client sends where its bytes are
-/// received, and that may take as long as the client likes: here, and not in the reactor.
-pub fn relay(socket: &Socket, plain: &UnixStream) -> io::Result<()> {
-    socket.set_nonblocking(true)?;
-    plain.set_nonblocking(true)?;
     let (mut inward, mut outward) = (Pipe::new(), Pipe::new());
     loop {
-        // Who has closed a connection wants nothing more of it.
-        if inward.go(socket, plain).is_err() {
-            inward.state = PipeState::Closed;
-        }
+        inward.go(&mut client, &mut &*plain)?;
         if inward.ends() {
             // An error means that it is closed already.
             let _ = plain.shutdown(Shutdown::Write);
         }
-        if outward.go(plain, socket).is_err() || outward.ends() {
-            return Ok(());
+        if outward.go(&mut &*plain, &mut client).is_err() {
+            outward.state = PipeState::Closed;
+        } else if outward.ends() {
+            client.end();
         }
+        match client.flush() {
+            Ok(()) if outward.state == PipeState::Closed => return Ok(()),
+            // The client is gone; so is the session.
+            Err(e) if !is_blocked(&e) => return Ok(()),
+            _ => {}
+        }
+        let flushes = if client.wants_flush() { libc::POLLOUT } else { 0 };
         let mut polls = [
-            interest(socket.raw_fd(), inward.wants_input() | outward.wants_output()),
-            interest(plain.as_raw_fd(), outward.wants_input() | inward.wants_output()),
+            interest(socket, inward.wants_input() | outward.wants_output() | flushes),
+            interest(plain, outward.wants_input() | inward.wants_output()),
         ];
-        let timeout = if outward.state == PipeState::Open { -1 } else { LINGER_MS };
-        if !poll(&mut polls, timeout)? {
+        let timeout_ms = if outward.state == PipeState::Open { -1 } else { LINGER_MS };
+        if !poll(&mut polls, timeout_ms)? {
             return Ok(());
         }
     }
@@ -95,25 +83,23 @@ impl Pipe {
         Pipe { buffer: vec![0; PIECE], at: 0..0, state: PipeState::Open }
     }
 
-    /// Move bytes as far as it goes now.
-    fn go<R, W>(&mut self, mut from: &R, mut to: &W) -> io::Result<()>
-    where
-        for<'r> &'r R: Read,
-        for<'w> &'w W: Write,
-    {
+    /// Move bytes as far as it goes now. Fails when nothing more can be read; who has closed a
+    /// connection wants nothing more of it, and that is no error.
+    fn go(&mut self, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
         while self.state != PipeState::Closed {
-            let moved = match (self.at.is_empty(), self.state) {
-                (false, _) => to.write(&self.buffer[self.at.clone()]),
-                (true, PipeState::Open) => from.read(&mut self.buffer),
+            let (is_reading, moved) = match (self.at.is_empty(), self.state) {
+                (false, _) => (false, to.write(&self.buffer[self.at.clone()])),
+                (true, PipeState::Open) => (true, from.read(&mut self.buffer)),
                 _ => return Ok(()),
             };
             match moved {
-                Ok(n) if !self.at.is_empty() => self.at.start += n,
+                Ok(n) if !is_reading => self.at.start += n,
                 Ok(0) => self.state = PipeState::Ending,
                 Ok(n) => self.at = 0..n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
+                Err(e) if is_reading => return Err(e),
+                Err(_) => self.state = PipeState::Closed,
             }
         }
         Ok(())
@@ -137,152 +123,72 @@ impl Pipe {
     }
 }
 
-struct Proxy<'s> {
-    socket: &'s Socket,
-    plain: &'s UnixStream,
-    tls: ServerConnection,
-    /// Decrypted and not yet given to the reactor: the part `inward_at`.
-    inward: Vec<u8>,
-    inward_at: std::ops::Range<usize>,
-    outward: Vec<u8>,
-    /// The client sends no more.
-    client_done: bool,
-    /// The reactor has been told so.
-    inward_closed: bool,
-    /// The reactor sends no more; the client is told with close_notify.
-    server_done: bool,
+/// The client's end: its socket, and what encrypts.
+struct Client<'s> {
+    socket: &'s Stream,
+    tls: Option<ServerConnection>,
 }
 
-impl Proxy<'_> {
-    /// From the client to the reactor, as far as it goes now.
-    fn move_inward(&mut self) -> Result<(), ServeError> {
-        while !self.inward_closed {
-            if !self.inward_at.is_empty() {
-                match (&mut &*self.plain).write(&self.inward[self.inward_at.clone()]) {
-                    Ok(n) => self.inward_at.start += n,
-                    Err(e) if blocked(&e) => return Ok(()),
-                    // The reactor has closed the connection: what the client
-                    // still says is of no interest.
-                    Err(_) => self.inward_closed = true,
-                }
-                continue;
+impl Client<'_> {
+    /// Nothing more is sent: the client is told with close_notify.
+    fn end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+    }
+
+    /// Has rustls something that the socket has not taken?
+    fn wants_flush(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+}
+
+impl Read for Client<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut socket = self.socket;
+        let Some(tls) = &mut self.tls else {
+            // One that has gone sends no more.
+            return socket.read(buffer).or_else(|e| if is_blocked(&e) { Err(e) } else { Ok(0) });
+        };
+        loop {
+            match tls.reader().read(buffer) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
             }
-            if self.client_done {
-                // An error means that it is closed already.
-                let _ = self.plain.shutdown(Shutdown::Write);
-                self.inward_closed = true;
-                continue;
+            match tls.read_tls(&mut socket) {
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(0),
+                came => _ = came?,
             }
-            match self.tls.reader().read(&mut self.inward) {
-                Ok(0) => self.client_done = true,
-                Ok(n) => self.inward_at = 0..n,
-                Err(e) if blocked(&e) => {
-                    if !self.read_records()? {
-                        return Ok(());
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => self.client_done = true,
-                Err(e) => return Err(e.into()),
+            if let Err(error) = tls.process_new_packets() {
+                // The alert is a courtesy.
+                let _ = tls.write_tls(&mut socket);
+                return Err(io::Error::other(error));
             }
+        }
+    }
+}
+
+impl Write for Client<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        let mut socket = self.socket;
+        match &mut self.tls {
+            Some(tls) => tls.writer().write(bytes),
+            None => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut socket = self.socket;
+        while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {
+            tls.write_tls(&mut socket)?;
         }
         Ok(())
     }
-
-    /// Read and decrypt what has come. False when nothing has.
-    fn read_records(&mut self) -> Result<bool, ServeError> {
-        match self.tls.read_tls(&mut &*self.socket) {
-            Ok(_) => {}
-            Err(e) if blocked(&e) => return Ok(false),
-            Err(e) if e.kind() == ErrorKind::ConnectionReset => {
-                self.client_done = true;
-                return Ok(true);
-            }
-            Err(e) => return Err(e.into()),
-        }
-        if let Err(error) = self.tls.process_new_packets() {
-            // The alert is a courtesy.
-            let _ = self.tls.write_tls(&mut &*self.socket);
-            return Err(error.into());
-        }
-        Ok(true)
-    }
-
-    /// From the reactor to the client, as far as it goes now. True when the
-    /// session is over and all has been sent.
-    fn move_outward(&mut self) -> Result<bool, ServeError> {
-        loop {
-            while self.tls.wants_write() {
-                match self.tls.write_tls(&mut &*self.socket) {
-                    Ok(_) => {}
-                    Err(e) if blocked(&e) => return Ok(false),
-                    // The client is gone; so is the session.
-                    Err(_) => return Ok(true),
-                }
-            }
-            if self.server_done {
-                return Ok(true);
-            }
-            match (&mut &*self.plain).read(&mut self.outward) {
-                Ok(0) => {
-                    self.server_done = true;
-                    self.tls.send_close_notify();
-                }
-                Ok(n) => self.tls.writer().write_all(&self.outward[..n])?,
-                Err(e) if blocked(&e) => return Ok(false),
-                Err(_) => self.server_done = true,
-            }
-        }
-    }
-
-    /// Wait until one of the sockets can do what is needed of it. False when
-    /// the session is over and the client does not read its end.
-    fn wait(&self) -> io::Result<bool> {
-        let sending = self.tls.wants_write();
-        let mut socket_events = 0;
-        if sending {
-            socket_events |= libc::POLLOUT;
-        }
-        if self.inward_at.is_empty() && !self.client_done && !self.inward_closed {
-            socket_events |= libc::POLLIN;
-        }
-        let mut plain_events = 0;
-        if !sending && !self.server_done {
-            plain_events |= libc::POLLIN;
-        }
-        if !self.inward_at.is_empty() && !self.inward_closed {
-            plain_events |= libc::POLLOUT;
-        }
-        let mut polls = [
-            interest(self.socket.raw_fd(), socket_events),
-            interest(self.plain.as_raw_fd(), plain_events),
-        ];
-        let timeout = if self.server_done { LINGER_MS } else { -1 };
-        poll(&mut polls, timeout)
-    }
 }
 
-/// Wait for one of the sockets. False when the time is over.
-fn poll(polls: &mut [libc::pollfd], timeout_ms: libc::c_int) -> io::Result<bool> {
-    loop {
-        // SAFETY: the array lives for the call and its length is given.
-        let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, timeout_ms) };
-        if ready >= 0 {
-            return Ok(ready > 0);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-}
-
-/// A socket of which nothing is wanted is left out: a hang-up would be
-/// reported over and over.
-fn interest(fd: RawFd, events: libc::c_short) -> libc::pollfd {
-    libc::pollfd { fd: if events == 0 { -1 } else { fd }, events, revents: 0 }
-}
-
-fn blocked(error: &io::Error) -> bool {
+fn is_blocked(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
@@ -295,7 +201,7 @@ mod tests {
     fn a_relay_moves_bytes_both_ways_and_ends_with_either_side() {
         let (mut client, ours) = UnixStream::pair().unwrap();
         let (plain, mut reactor) = UnixStream::pair().unwrap();
-        let relay = thread::spawn(move || relay(&Socket::from(ours), &plain).unwrap());
+        let relay = thread::spawn(move || relay(&ours.into(), None, &plain).unwrap());
         let sent: Vec<u8> = (0..1 << 20).map(|n: u32| n as u8).collect();
         let bytes = sent.clone();
         let writer = thread::spawn(move || {
@@ -319,7 +225,7 @@ mod tests {
     fn a_relay_ends_when_the_client_has_gone() {
         let (client, ours) = UnixStream::pair().unwrap();
         let (plain, mut reactor) = UnixStream::pair().unwrap();
-        let relay = thread::spawn(move || relay(&Socket::from(ours), &plain).unwrap());
+        let relay = thread::spawn(move || relay(&ours.into(), None, &plain).unwrap());
         drop(client);
         assert_eq!(reactor.read(&mut [0]).unwrap(), 0);
         drop(reactor);

@@ -1,11 +1,8 @@
-//! A client's socket, the same with a deadline, and what can go wrong with a session.
+//! A client's socket with a deadline, and what can go wrong with a session.
 
 use super::options::ProtocolError;
-use crate::descriptors;
+use crate::stream::Stream;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Time for the whole negotiation, TLS included.
@@ -46,101 +43,9 @@ impl From<io::Error> for ServeError {
     }
 }
 
-pub enum Socket {
-    /// Over a unix socket.
-    Unix(UnixStream),
-    /// Over TCP, by which no descriptors can come.
-    Tcp(TcpStream),
-}
-
-impl From<UnixStream> for Socket {
-    fn from(stream: UnixStream) -> Self {
-        Socket::Unix(stream)
-    }
-}
-
-impl From<TcpStream> for Socket {
-    fn from(stream: TcpStream) -> Self {
-        Socket::Tcp(stream)
-    }
-}
-
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        match socket {
-            Socket::Unix(stream) => stream.into(),
-            Socket::Tcp(stream) => stream.into(),
-        }
-    }
-}
-
-impl Socket {
-    /// Time that a read and a write may take; `None` for any.
-    pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Unix(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
-            Socket::Tcp(s) => s.set_read_timeout(read).and_then(|()| s.set_write_timeout(write)),
-        }
-    }
-
-    /// Let the client send no descriptors. True if none has come, and none will.
-    pub fn refuse_descriptors(&self) -> bool {
-        match self {
-            Socket::Tcp(_) => true,
-            Socket::Unix(stream) => descriptors::refuse_on(stream.as_fd()) && is_empty(stream),
-        }
-    }
-
-    /// The descriptor, for poll.
-    pub fn raw_fd(&self) -> RawFd {
-        match self {
-            Socket::Unix(stream) => stream.as_raw_fd(),
-            Socket::Tcp(stream) => stream.as_raw_fd(),
-        }
-    }
-
-    /// Whether calls return instead of waiting.
-    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        match self {
-            Socket::Unix(stream) => stream.set_nonblocking(on),
-            Socket::Tcp(stream) => stream.set_nonblocking(on),
-        }
-    }
-}
-
-/// Has nothing been sent yet?
-fn is_empty(stream: &UnixStream) -> bool {
-    let (mut byte, flags) = (0u8, libc::MSG_PEEK | libc::MSG_DONTWAIT);
-    // SAFETY: one byte to write to.
-    let n = unsafe { libc::recv(stream.as_raw_fd(), (&raw mut byte).cast(), 1, flags) };
-    // Something, or the end.
-    n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
-}
-
-impl Read for &Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).read(buffer),
-            Socket::Tcp(stream) => (&*stream).read(buffer),
-        }
-    }
-}
-
-impl Write for &Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).write(bytes),
-            Socket::Tcp(stream) => (&*stream).write(bytes),
-        }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// A socket whose reads and writes end at the deadline.
 pub struct Timed<'s> {
-    pub socket: &'s Socket,
+    pub socket: &'s Stream,
     /// When it fails with `TimedOut`.
     pub deadline: Instant,
 }

@@ -10,9 +10,9 @@
 //! the daemon's control group, and nobody can tell beforehand which these are: a VMM can punch a hole
 //! where there was a page. So all counts that a VMM has the daemon map, touched or not.
 
+use rustix::process::{self, getrlimit};
 use std::collections::BTreeMap;
 use std::fs;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -82,15 +82,10 @@ impl Resource {
 pub fn measure(host_bytes: Option<u64>) {
     host_bytes.map(|bytes| HOST_BYTES.get_or_init(|| bytes));
     PROCESS.get_or_init(|| {
-        let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
-        // SAFETY: the struct is plain, and filled by the call.
-        let limit = unsafe {
-            let done = libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
-            (done == 0).then(|| limit.assume_init().rlim_cur as usize)
-        };
+        let limit = getrlimit(process::Resource::Nofile).current.map_or(usize::MAX, |n| n as usize);
         let maps = fs::read_to_string("/proc/sys/vm/max_map_count");
         let maps = maps.ok().and_then(|text| text.trim().parse().ok());
-        [limit.unwrap_or(PROCESS_MAX[0]), maps.unwrap_or(PROCESS_MAX[1])]
+        [limit, maps.unwrap_or(PROCESS_MAX[1])]
     });
 }
 

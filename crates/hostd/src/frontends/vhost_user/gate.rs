@@ -19,6 +19,7 @@ mod carry;
 
 use crate::descriptors;
 use crate::log::say;
+use rustix::net::RecvFlags;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -153,7 +154,7 @@ fn let_in(daemon: &UnixStream) -> bool {
         -1 => false,
         0 => {
             drop(taken);
-            let received = descriptors::receive(daemon.as_fd(), &mut [0], 0);
+            let received = descriptors::receive(daemon.as_fd(), &mut [0], RecvFlags::empty());
             // SAFETY: the keeper's end, which is the daemon's: not used here any more.
             unsafe { libc::close(daemon.as_raw_fd()) };
             drop(takes);

@@ -12,9 +12,9 @@ use super::account::Account;
 use super::mapping::{MapError, Mapping};
 use crate::death;
 use crate::sigbus;
+use rustix::fs::{self, MemfdFlags, SealFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -92,20 +92,12 @@ impl Inflight {
 
     /// New, empty records in a memory file that nobody can resize.
     pub fn create(queues: u16, size: u16) -> Result<File, InflightError> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"seekway-inflight".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file =
+            File::from(fs::memfd_create(c"seekway-inflight", flags).map_err(io::Error::from)?);
         file.set_len(Self::bytes(queues, size))?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: takes a number.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fs::fcntl_add_seals(&file, seals).map_err(io::Error::from)?;
         Ok(file)
     }
 
@@ -125,9 +117,7 @@ impl Inflight {
         if have < need {
             return Err(InflightError::Size { have, need, queues, size });
         }
-        // SAFETY: no arguments.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+        if !fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err(InflightError::Unsealed);
         }
         // A sealed file cannot shrink, but its pages may be huge and not there.

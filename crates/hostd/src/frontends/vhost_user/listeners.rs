@@ -5,11 +5,13 @@ use super::gate;
 use crate::descriptors;
 use crate::log::LineLimit;
 use crate::toll::Toll;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{self, RecvFlags, SendFlags};
 use std::io;
-use std::mem;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// VHOST_USER_SET_BACKEND_REQ_FD: the VMM hands over a channel for our messages.
 pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
@@ -18,7 +20,7 @@ const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 
 /// A VMM may hang up and come again before its gate has told of the end. The new connection waits up
 /// to so long for that.
-const HANG_UP_MS: libc::c_int = 1000;
+const HANG_UP: Duration = Duration::from_secs(1);
 
 /// The connection to one disk's socket, if there is one.
 #[derive(Default)]
@@ -49,12 +51,9 @@ impl ConfigListeners {
     /// its VMM wants to know. Does not wait.
     pub fn notify(&self) {
         let Connection::Serving { channel: Some(channel), .. } = &*self.lock() else { return };
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the array's bytes. A VMM that has stopped listening is not told.
-        unsafe {
-            let bytes = mem::size_of_val(&CONFIG_CHANGE);
-            libc::send(channel.as_raw_fd(), CONFIG_CHANGE.as_ptr().cast(), bytes, flags)
-        };
+        let message = CONFIG_CHANGE.map(u32::to_ne_bytes).concat();
+        // A VMM that has stopped listening is not told.
+        let _ = net::send(channel, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// Say something that a VMM or its guest can have said as often as they like.
@@ -71,17 +70,19 @@ impl ConfigListeners {
     }
 
     /// Serve this peer, unless another is being served. Waits for one that is leaving, and up to
-    /// [`HANG_UP_MS`] for another to hang up.
+    /// [`HANG_UP`] for another to hang up.
     pub(super) fn attach(self: Arc<Self>, stream: &UnixStream) -> io::Result<Option<PeerGuard>> {
         let stream = stream.try_clone()?;
         let mut connection = self.lock();
         loop {
             match &*connection {
                 Connection::None => break,
-                Connection::Serving { stream: other, .. } if !has_hung_up(other, 0) => {
+                Connection::Serving { stream: other, .. }
+                    if !has_hung_up(other, Duration::ZERO) =>
+                {
                     let other = other.try_clone()?;
                     drop(connection);
-                    if !has_hung_up(&other, HANG_UP_MS) {
+                    if !has_hung_up(&other, HANG_UP) {
                         return Ok(None);
                     }
                     connection = self.lock();
@@ -125,12 +126,10 @@ impl Drop for PeerGuard {
     }
 }
 
-/// Has the peer hung up, or does it within so many milliseconds?
-fn has_hung_up(stream: &UnixStream, within_ms: libc::c_int) -> bool {
-    let events = libc::POLLRDHUP;
-    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events, revents: 0 };
-    // SAFETY: one entry.
-    unsafe { libc::poll(&mut poll, 1, within_ms) == 1 }
+/// Has the peer hung up, or does it within this time?
+fn has_hung_up(stream: &UnixStream, within: Duration) -> bool {
+    let within = Timespec::try_from(within).ok();
+    poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], within.as_ref()) == Ok(1)
 }
 
 /// Wait for the next message. When it is the one that names the channel on which
@@ -139,12 +138,8 @@ fn has_hung_up(stream: &UnixStream, within_ms: libc::c_int) -> bool {
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG.
 pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>> {
     let mut request = [0; 4];
-    let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
-    // SAFETY: four bytes to write to.
-    let n = unsafe { libc::recv(stream.as_raw_fd(), request.as_mut_ptr().cast(), 4, flags) };
-    if n < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let flags = RecvFlags::PEEK | RecvFlags::WAITALL;
+    let (n, _) = net::recv(stream, &mut request, flags)?;
     if n < 4 {
         return Ok(None); // the VMM has hung up
     }
@@ -154,7 +149,7 @@ pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>
     }
     // Crate `vhost` would drop a message without room for all its descriptors, and wait for its rest
     // for ever: this fails.
-    let (_, files) = descriptors::receive(stream.as_fd(), &mut [0], libc::MSG_PEEK)?;
+    let (_, files) = descriptors::receive(stream.as_fd(), &mut [0], RecvFlags::PEEK)?;
     let is_channel = request == SET_BACKEND_REQ_FD;
     Ok(files.into_iter().next().filter(|_| is_channel).map(UnixStream::from))
 }
@@ -164,7 +159,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Read;
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
     use std::thread;
     use vmm_sys_util::sock_ctrl_msg::ScmSocket;

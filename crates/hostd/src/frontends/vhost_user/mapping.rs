@@ -155,14 +155,7 @@ impl Drop for Pages {
 /// Bytes of a page of a mapping of this file. Fails for a file whose pages may keep the daemon
 /// waiting.
 pub(super) fn page_bytes(file: &File) -> Result<u64, MapError> {
-    // SAFETY: the struct is plain, and filled by the call.
-    let stat = unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
-        match libc::fstatfs(file.as_raw_fd(), &mut stat) {
-            0 => stat,
-            _ => return Err(io::Error::last_os_error().into()),
-        }
-    };
+    let stat = rustix::fs::fstatfs(file).map_err(io::Error::from)?;
     match stat.f_type as u32 {
         // A huge page is there, or missing, as a whole.
         HUGETLBFS_MAGIC => Ok(stat.f_bsize as u64),

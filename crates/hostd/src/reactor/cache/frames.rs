@@ -3,6 +3,7 @@
 //! hold the data of all guests.
 
 use crate::sandbox;
+use rustix::process::{Resource, getrlimit};
 use seekway_policy::cache::{BLOCK_BYTES, Frame};
 use std::io;
 use std::ptr::NonNull;
@@ -154,14 +155,8 @@ impl Drop for Frames {
 
 /// What RLIMIT_MEMLOCK allows, in words for an error message.
 fn memlock_limit() -> String {
-    // SAFETY: the struct is plain, and the call fills it.
-    let mut limit = unsafe { std::mem::zeroed::<libc::rlimit>() };
-    // SAFETY: as above.
-    match unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } {
-        0 if limit.rlim_cur != libc::RLIM_INFINITY => format!("{} bytes", limit.rlim_cur),
-        0 => "everything".into(),
-        _ => "what nobody knows".into(),
-    }
+    let limit = getrlimit(Resource::Memlock).current;
+    limit.map_or("everything".into(), |bytes| format!("{bytes} bytes"))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::super::mapping;
 use super::{REFUSED, end};
 use crate::descriptors;
 use crate::sandbox::{self, Kind};
+use rustix::net::RecvFlags;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -61,13 +62,7 @@ fn serve(vmm: &UnixStream, daemon: &UnixStream) -> io::Result<()> {
 /// any: one VMM would stop the others.
 fn hold_little(daemon: &UnixStream) -> io::Result<()> {
     // The kernel raises it to the smallest size that it allows.
-    let (least, len) = (1i32, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the option reads an int, which is valid.
-    let done = unsafe {
-        let (fd, least) = (daemon.as_raw_fd(), (&raw const least).cast());
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, least, len)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(daemon, 1)?)
 }
 
 /// Hand on what the VMM says until it hangs up, or sends what must not reach the daemon.
@@ -208,7 +203,7 @@ fn target(file: &OwnedFd) -> io::Result<String> {
 
 fn receive(from: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     loop {
-        match descriptors::receive(from.as_fd(), bytes, 0) {
+        match descriptors::receive(from.as_fd(), bytes, RecvFlags::empty()) {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             received => return received,
         }
