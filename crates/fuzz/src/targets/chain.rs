@@ -8,6 +8,7 @@ use seekway_hostd::frontends::vhost_user::request::{
     Ask, CHAIN_MAX, DISCARD_SECTORS_MAX, STATUS_IOERR, STATUS_UNSUPP, WRITE_ZEROES_SECTORS_MAX,
     parse,
 };
+use seekway_policy::request::Op;
 use vm_memory::{Bytes, GuestAddress};
 
 pub const TARGET: Target =
@@ -158,19 +159,12 @@ impl Chain {
             return refused;
         }
         let (sector, len) = (number(&header, 8..16), [writable - 1, readable - 16]);
-        let offset = sector.checked_mul(512);
-        let is_range = |len: u64| {
-            len > 0
-                && len.is_multiple_of(512)
-                && offset.is_some_and(|o| o.checked_add(len).is_some())
-        };
         let data_in = || bytes(&self.writable).take(len[0] as usize).collect();
         let data_out = || bytes(&self.readable).skip(16).collect::<Vec<_>>();
         match number(&header, 0..4) {
-            0 if is_range(len[0]) => (Ask::Read { offset: sector * 512, len: len[0] }, data_in()),
-            1 if is_range(len[1]) => (Ask::Write { offset: sector * 512, len: len[1] }, data_out()),
-            0 | 1 => refused,
-            4 => (Ask::Flush, Vec::new()),
+            0 => (carry(Op::Read, sector, len[0], false), data_in()),
+            1 => (carry(Op::Write, sector, len[1], false), data_out()),
+            4 => (Ask::Carry { op: Op::Flush, offset: 0, len: 0, unmap: false }, Vec::new()),
             8 => (Ask::Identify, data_in()),
             kind @ (11 | 13) if len[1] == 16 => {
                 let raw: Vec<u8> = data_out().iter().map(|&at| memory[at as usize]).collect();
@@ -193,13 +187,18 @@ fn segment(is_write_zeroes: bool, raw: &[u8]) -> Ask {
         return Ask::Refuse(STATUS_UNSUPP);
     }
     let max = if is_write_zeroes { WRITE_ZEROES_SECTORS_MAX } else { DISCARD_SECTORS_MAX };
-    let (offset, len) = (number(raw, 0..8).checked_mul(512), sectors * 512);
-    match offset {
-        Some(offset) if offset.checked_add(len).is_some() && 0 < len && sectors <= max.into() => {
-            match is_write_zeroes {
-                true => Ask::WriteZeroes { offset, len, unmap: flags == 1 },
-                false => Ask::Discard { offset, len },
-            }
+    if sectors > max.into() {
+        return Ask::Refuse(STATUS_IOERR);
+    }
+    let op = if is_write_zeroes { Op::WriteZeroes } else { Op::Discard };
+    carry(op, number(raw, 0..8), sectors * 512, flags == 1)
+}
+
+/// The operation, when its range makes sense.
+fn carry(op: Op, sector: u64, len: u64, unmap: bool) -> Ask {
+    match sector.checked_mul(512) {
+        Some(offset) if 0 < len && len.is_multiple_of(512) && offset.checked_add(len).is_some() => {
+            Ask::Carry { op, offset, len, unmap }
         }
         _ => Ask::Refuse(STATUS_IOERR),
     }

@@ -122,7 +122,7 @@ impl VringPort {
         let write_through = self.wiring.write_through.load(Ordering::Relaxed);
         while !budget.is_spent() && context.has_room(disk) {
             let taken = self.vring.take(|head, request, pieces| {
-                if matches!(request.ask, Ask::Discard { .. } | Ask::WriteZeroes { .. }) {
+                if matches!(request.ask, Ask::Carry { op: Op::Discard | Op::WriteZeroes, .. }) {
                     budget.spend(DISCARD_WORK);
                 }
                 submit(context, disk, id, head, request, write_through, pieces)
@@ -199,13 +199,8 @@ fn submit(
     write_through: bool,
     pieces: &[iovec],
 ) -> Taken {
-    let (op, offset, len) = match request.ask {
-        Ask::Read { offset, len } => (Op::Read, offset, len),
-        Ask::Write { offset, len } => (Op::Write, offset, len),
-        Ask::Flush => (Op::Flush, 0, 0),
-        Ask::Discard { offset, len } => (Op::Discard, offset, len),
-        Ask::WriteZeroes { offset, len, .. } => (Op::WriteZeroes, offset, len),
-        Ask::Identify | Ask::Refuse(_) => return Taken::Refused(STATUS_UNSUPP),
+    let Ask::Carry { op, offset, len, unmap } = request.ask else {
+        return Taken::Refused(STATUS_UNSUPP);
     };
     let job = Job {
         disk,
@@ -216,7 +211,7 @@ fn submit(
         len,
         priority: request.priority,
         fua: write_through && matches!(op, Op::Write | Op::WriteZeroes),
-        unmap: matches!(request.ask, Ask::WriteZeroes { unmap: true, .. }),
+        unmap,
     };
     match context.submit(&job, pieces) {
         Ok(()) => Taken::Submitted,

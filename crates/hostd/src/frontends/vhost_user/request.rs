@@ -9,6 +9,7 @@
 //! a [`Request`] with [`Ask::Refuse`].
 
 use libc::iovec;
+use seekway_policy::request::Op;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use virtio_bindings::virtio_blk as blk;
@@ -68,40 +69,19 @@ pub enum BrokenChain {
 /// What is asked for. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// Fill the data from `offset`.
-    Read {
-        /// Where in the image.
+    /// What the engine does.
+    Carry {
+        /// Which operation.
+        op: Op,
+        /// Where in the image; 0 for a flush.
         offset: u64,
-        /// How much, a positive multiple of 512.
+        /// How much, a positive multiple of 512; 0 for a flush.
         len: u64,
-    },
-    /// Write the data to `offset`.
-    Write {
-        /// Where in the image.
-        offset: u64,
-        /// How much, a positive multiple of 512.
-        len: u64,
-    },
-    /// Make completed writes durable.
-    Flush,
-    /// Write the disk's serial number into the data, at most 20 bytes.
-    Identify,
-    /// The range is no longer needed.
-    Discard {
-        /// Where in the image.
-        offset: u64,
-        /// How much, a positive multiple of 512.
-        len: u64,
-    },
-    /// The range reads as zeroes afterwards.
-    WriteZeroes {
-        /// Where in the image.
-        offset: u64,
-        /// How much, a positive multiple of 512.
-        len: u64,
-        /// It may be deallocated.
+        /// A write-zeroes may deallocate.
         unmap: bool,
     },
+    /// Write the disk's serial number into the data, at most 20 bytes.
+    Identify,
     /// Answer with this status and do nothing.
     Refuse(u8),
 }
@@ -356,31 +336,29 @@ impl Walk<'_> {
         match le32(&self.header[0..4]) {
             blk::VIRTIO_BLK_T_IN => {
                 self.pieces.drain(..split);
-                range(sector, u64::from(self.writable - 1))
-                    .map_or(Ask::Refuse(STATUS_IOERR), |(offset, len)| Ask::Read { offset, len })
+                carry(Op::Read, sector, u64::from(self.writable - 1), false)
             }
             blk::VIRTIO_BLK_T_OUT => {
                 self.pieces.truncate(split);
-                range(sector, u64::from(self.readable_data))
-                    .map_or(Ask::Refuse(STATUS_IOERR), |(offset, len)| Ask::Write { offset, len })
+                carry(Op::Write, sector, u64::from(self.readable_data), false)
             }
             blk::VIRTIO_BLK_T_FLUSH => {
                 self.pieces.clear();
-                Ask::Flush
+                Ask::Carry { op: Op::Flush, offset: 0, len: 0, unmap: false }
             }
             blk::VIRTIO_BLK_T_GET_ID => {
                 self.pieces.drain(..split);
                 Ask::Identify
             }
-            blk::VIRTIO_BLK_T_DISCARD => self.segment(false, split),
-            blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segment(true, split),
+            blk::VIRTIO_BLK_T_DISCARD => self.segment(Op::Discard, split),
+            blk::VIRTIO_BLK_T_WRITE_ZEROES => self.segment(Op::WriteZeroes, split),
             _ => Ask::Refuse(STATUS_UNSUPP),
         }
     }
 
     /// The one segment of a discard or write-zeroes (VIRTIO 1.2, 5.2.6.2: flags
     /// that are not understood are VIRTIO_BLK_S_UNSUPP).
-    fn segment(&mut self, write_zeroes: bool, split: usize) -> Ask {
+    fn segment(&mut self, op: Op, split: usize) -> Ask {
         self.pieces.truncate(split);
         let mut raw = [0; SEGMENT_BYTES];
         gather(self.pieces, &mut raw);
@@ -389,29 +367,30 @@ impl Walk<'_> {
             return Ask::Refuse(STATUS_IOERR);
         }
         let (sector, sectors, flags) = (le64(&raw[0..8]), le32(&raw[8..12]), le32(&raw[12..16]));
-        let (max, known) = match write_zeroes {
-            true => (WRITE_ZEROES_SECTORS_MAX, blk::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP),
-            false => (DISCARD_SECTORS_MAX, 0),
+        let (max, known) = match op {
+            Op::WriteZeroes => (WRITE_ZEROES_SECTORS_MAX, blk::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP),
+            _ => (DISCARD_SECTORS_MAX, 0),
         };
         if flags & !known != 0 {
             return Ask::Refuse(STATUS_UNSUPP);
         }
-        match range(sector, u64::from(sectors) * SECTOR_BYTES) {
-            Some((offset, len)) if sectors <= max => match write_zeroes {
-                true => Ask::WriteZeroes { offset, len, unmap: flags != 0 },
-                false => Ask::Discard { offset, len },
-            },
-            _ => Ask::Refuse(STATUS_IOERR),
+        if sectors > max {
+            return Ask::Refuse(STATUS_IOERR);
         }
+        carry(op, sector, u64::from(sectors) * SECTOR_BYTES, flags != 0)
     }
 }
 
-/// Byte offset and length, when both make sense. Whether the image has them is
-/// the reactor's to say.
-fn range(sector: u64, len: u64) -> Option<(u64, u64)> {
-    let offset = sector.checked_mul(SECTOR_BYTES)?;
-    offset.checked_add(len)?;
-    (len > 0 && len.is_multiple_of(SECTOR_BYTES)).then_some((offset, len))
+/// The operation, when its range makes sense. Whether the image has it is the reactor's to say.
+fn carry(op: Op, sector: u64, len: u64, unmap: bool) -> Ask {
+    match sector.checked_mul(SECTOR_BYTES) {
+        Some(offset)
+            if offset.checked_add(len).is_some() && len > 0 && len.is_multiple_of(SECTOR_BYTES) =>
+        {
+            Ask::Carry { op, offset, len, unmap }
+        }
+        _ => Ask::Refuse(STATUS_IOERR),
+    }
 }
 
 /// Where a guest address is in host memory, and how many bytes follow in its region.

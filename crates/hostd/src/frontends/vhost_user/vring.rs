@@ -8,6 +8,7 @@ use super::memory::GuestMemory;
 use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
 use super::ring::{BrokenRing, Parts, Ring};
 use libc::iovec;
+use seekway_policy::request::Op;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
@@ -382,7 +383,7 @@ fn data_len(request: &Request) -> u32 {
     // The last writable byte is the status.
     let room = request.writable_len.saturating_sub(1);
     match request.ask {
-        Ask::Read { .. } => room,
+        Ask::Carry { op: Op::Read, .. } => room,
         Ask::Identify => room.min(VIRTIO_BLK_ID_BYTES),
         _ => 0,
     }

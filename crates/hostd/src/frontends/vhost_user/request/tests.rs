@@ -65,6 +65,10 @@ fn ask(memory: &GuestMemoryMmap, parts: &[(u64, u32, u16)]) -> Ask {
     parsed(memory).unwrap().0.ask
 }
 
+fn carried(op: Op, offset: u64, len: u64) -> Ask {
+    Ask::Carry { op, offset, len, unmap: false }
+}
+
 #[test]
 fn a_read_as_linux_makes_it() {
     let memory = memory();
@@ -73,7 +77,7 @@ fn a_read_as_linux_makes_it() {
     let status = DATA + 0x3000;
     chain(&memory, TABLE, &[(HEADER, 16, 0), (DATA, 4096, WRITE), (status, 1, WRITE)]);
     let (request, pieces) = parsed(&memory).unwrap();
-    assert_eq!(request.ask, Ask::Read { offset: 4096, len: 4096 });
+    assert_eq!(request.ask, carried(Op::Read, 4096, 4096));
     assert_eq!(request.status, Some(host(&memory, status)));
     assert_eq!((request.writable_len, request.priority), (4097, 0x4044));
     assert_eq!(pieces, [4096]);
@@ -88,14 +92,14 @@ fn the_framing_is_free() {
         [(HEADER, 3, 0), (HEADER + 3, 0, 0), (HEADER + 3, 10, 0), (HEADER + 13, 3 + 512, 0)];
     chain(&memory, TABLE, &[&parts[..], &[(DATA, 512, 0), (DATA + 600, 7, WRITE)]].concat());
     let (request, pieces) = parsed(&memory).unwrap();
-    assert_eq!(request.ask, Ask::Write { offset: 512, len: 1024 });
+    assert_eq!(request.ask, carried(Op::Write, 512, 1024));
     assert_eq!(request.status, Some(host(&memory, DATA + 606)));
     assert_eq!(pieces, [512, 512]);
     // Data and status in one, and an empty descriptor at the end.
     header(&memory, 0, 0, 1);
     chain(&memory, TABLE, &[(HEADER, 16, 0), (DATA, 1025, WRITE), (0, 0, WRITE)]);
     let (request, pieces) = parsed(&memory).unwrap();
-    assert_eq!(request.ask, Ask::Read { offset: 512, len: 1024 });
+    assert_eq!(request.ask, carried(Op::Read, 512, 1024));
     assert_eq!(request.status, Some(host(&memory, DATA + 1024)));
     assert_eq!(pieces, [1024]);
 }
@@ -106,13 +110,13 @@ fn data_across_regions_is_split() {
     header(&memory, 0, 0, 0);
     chain(&memory, TABLE, &[(HEADER, 16, 0), (SPLIT - 512, 1024, WRITE), (DATA, 1, WRITE)]);
     let (request, pieces) = parsed(&memory).unwrap();
-    assert_eq!(request.ask, Ask::Read { offset: 0, len: 1024 });
+    assert_eq!(request.ask, carried(Op::Read, 0, 1024));
     assert_eq!(pieces, [512, 512]);
     // A header across regions.
     memory.write_slice(&[1, 0, 0, 0], GuestAddress(SPLIT - 4)).unwrap();
     memory.write_slice(&[0; 12], GuestAddress(SPLIT)).unwrap();
     let ask = ask(&memory, &[(SPLIT - 4, 16, 0), (DATA, 512, 0), (DATA, 1, WRITE)]);
-    assert_eq!(ask, Ask::Write { offset: 0, len: 512 });
+    assert_eq!(ask, carried(Op::Write, 0, 512));
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn indirect_tables() {
     put(&memory, TABLE, (inner, 48, INDIRECT, 0));
     chain(&memory, inner, &[(HEADER, 16, 0), (DATA, 512, WRITE), (DATA + 512, 1, WRITE)]);
     let (request, pieces) = parsed(&memory).unwrap();
-    assert_eq!(request.ask, Ask::Read { offset: 1024, len: 512 });
+    assert_eq!(request.ask, carried(Op::Read, 1024, 512));
     assert_eq!(pieces, [512]);
     for (wrong, error) in [
         ((inner, 47, INDIRECT, 0), BrokenChain::Indirect),
@@ -188,7 +192,7 @@ fn flush_and_identify() {
     let memory = memory();
     let status = (DATA + 0x4000, 1, WRITE);
     header(&memory, 4, 0, 7);
-    assert_eq!(ask(&memory, &[(HEADER, 16, 0), status]), Ask::Flush);
+    assert_eq!(ask(&memory, &[(HEADER, 16, 0), status]), carried(Op::Flush, 0, 0));
     header(&memory, 8, 0, 0);
     chain(&memory, TABLE, &[(HEADER, 16, 0), (DATA, 20, WRITE), status]);
     let (request, pieces) = parsed(&memory).unwrap();
@@ -210,8 +214,8 @@ fn discard_and_write_zeroes() {
         request.ask
     };
     let (discard, zeroes) = (11, 13);
-    assert_eq!(segment(discard, 8, 16, 0, 16), Ask::Discard { offset: 4096, len: 8192 });
-    let zeroed = |unmap| Ask::WriteZeroes { offset: 4096, len: 8192, unmap };
+    assert_eq!(segment(discard, 8, 16, 0, 16), carried(Op::Discard, 4096, 8192));
+    let zeroed = |unmap| Ask::Carry { op: Op::WriteZeroes, offset: 4096, len: 8192, unmap };
     assert_eq!(segment(zeroes, 8, 16, 0, 16), zeroed(false));
     assert_eq!(segment(zeroes, 8, 16, 1, 16), zeroed(true));
     assert_eq!(segment(discard, 8, 16, 1, 16), Ask::Refuse(STATUS_UNSUPP));
@@ -291,13 +295,11 @@ proptest! {
             }
             let bytes: usize = pieces.iter().map(|p| p.iov_len).sum();
             match request.ask {
-                Ask::Read { offset, len } | Ask::Write { offset, len } => {
+                Ask::Carry { op: Op::Read | Op::Write, offset, len, .. } => {
                     prop_assert_eq!(bytes as u64, len);
                     prop_assert!(len > 0 && len % 512 == 0 && offset % 512 == 0);
                 }
-                Ask::Flush | Ask::Discard { .. } | Ask::WriteZeroes { .. } => {
-                    prop_assert_eq!(bytes, 0);
-                }
+                Ask::Carry { .. } => prop_assert_eq!(bytes, 0),
                 Ask::Identify | Ask::Refuse(_) => {}
             }
         }
@@ -323,7 +325,7 @@ proptest! {
         }
         chain(&memory, TABLE, parts.make_contiguous());
         let (request, pieces) = parsed(&memory).unwrap();
-        prop_assert_eq!(request.ask, Ask::Write { offset: 1536, len: 1024 });
+        prop_assert_eq!(request.ask, carried(Op::Write, 1536, 1024));
         prop_assert_eq!(request.status, Some(host(&memory, DATA + 0x4007)));
         prop_assert_eq!(pieces.iter().sum::<usize>(), 1024);
     }
