@@ -49,7 +49,7 @@ use seekway_policy::params::SPEC_BYTES_MAX;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 
@@ -69,8 +69,6 @@ pub enum Scaling {
 
 /// The device that guests see: the model's times, the real device's data.
 pub struct Throttle {
-    /// The specification, without k.
-    profile: String,
     model: Box<dyn DeviceModel>,
     clock: Clock,
     /// `None` when k is fixed.
@@ -83,8 +81,8 @@ pub struct Throttle {
     readied: u64,
     /// When the last command of the model was handed up, in both times.
     last: Moment,
-    changes: VecDeque<(Instant, f64, &'static str)>,
-    counts: Counts,
+    /// But for what the clock and the model say when they are asked.
+    report: Report,
 }
 
 /// A moment in both times.
@@ -105,23 +103,11 @@ struct Command {
     arrived: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    commands: u64,
-    barriers: u64,
-    late: u64,
-    late_by: Nanos,
-    overslept: Nanos,
-    service_from_dispatch: Nanos,
-    service: Nanos,
-    model_service_from_dispatch: Nanos,
-    model_service: Nanos,
-}
-
 /// What a throttle tells of itself. Barriers are in [`Report::barriers`] and
 /// nowhere else.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Report {
+    /// The specification, without k.
     pub profile: String,
     /// The factor on all times now.
     pub k: f64,
@@ -194,7 +180,6 @@ impl Throttle {
             Scaling::Fixed(k) => (Factor::nearest(k), None),
         };
         Throttle {
-            profile,
             model,
             clock: Clock::new(factor),
             auto,
@@ -202,8 +187,7 @@ impl Throttle {
             ready: BTreeSet::new(),
             readied: 0,
             last: Moment::default(),
-            changes: VecDeque::new(),
-            counts: Counts::default(),
+            report: Report { profile, ..Report::default() },
         }
     }
 
@@ -270,11 +254,11 @@ impl Throttle {
         let (since, _, id) = self.ready.pop_first()?;
         let command = self.commands[id.slot()].take().expect("what is ready is on the way");
         if command.barrier {
-            self.counts.barriers += 1;
+            self.report.barriers += 1;
             return Some(id);
         }
         let (end, last, begin) = (self.moment(now), self.last, command.dispatched);
-        let counts = &mut self.counts;
+        let counts = &mut self.report;
         counts.commands += 1;
         counts.overslept += now.since(since);
         counts.service_from_dispatch += now.since(begin.real);
@@ -294,22 +278,7 @@ impl Throttle {
     pub fn report(&self) -> Report {
         let mut model_metrics = Vec::new();
         self.model.metrics(&mut |name, value| model_metrics.push((name, value)));
-        let counts = self.counts;
-        Report {
-            profile: self.profile.clone(),
-            k: self.clock.factor().as_f64(),
-            changes: self.changes.iter().copied().collect(),
-            commands: counts.commands,
-            barriers: counts.barriers,
-            late: counts.late,
-            late_by: counts.late_by,
-            overslept: counts.overslept,
-            service_from_dispatch: counts.service_from_dispatch,
-            service: counts.service,
-            model_service_from_dispatch: counts.model_service_from_dispatch,
-            model_service: counts.model_service,
-            model_metrics,
-        }
+        Report { k: self.clock.factor().as_f64(), model_metrics, ..self.report.clone() }
     }
 
     fn moment(&self, real: Instant) -> Moment {
@@ -346,8 +315,8 @@ impl Throttle {
         if barrier {
             return;
         }
-        self.counts.late += u64::from(arrived > target.real);
-        self.counts.late_by += arrived.since(target.real);
+        self.report.late += u64::from(arrived > target.real);
+        self.report.late_by += arrived.since(target.real);
         let sample = Sample {
             real: arrived.since(dispatched.real),
             model: target.model.since(dispatched.model),
@@ -355,10 +324,11 @@ impl Throttle {
         let Some(auto) = &mut self.auto else { return };
         if let Some((factor, why)) = auto.observe(self.clock.factor(), sample) {
             self.clock.rescale(now, factor);
-            if self.changes.len() == CHANGES_MAX {
-                self.changes.pop_front();
+            let changes = &mut self.report.changes;
+            if changes.len() == CHANGES_MAX {
+                changes.remove(0);
             }
-            self.changes.push_back((now, factor.as_f64(), why));
+            changes.push((now, factor.as_f64(), why));
         }
     }
 }

@@ -238,7 +238,8 @@ fn a_profile_file_is_a_profile() {
 
 #[test]
 fn specifications() {
-    let parse = |text: &str| Throttle::parse(text).map(|t| (t.profile.clone(), t.auto.is_some()));
+    let parse =
+        |text: &str| Throttle::parse(text).map(|t| (t.report.profile.clone(), t.auto.is_some()));
     let is = |profile: &str, auto| Ok((profile.to_owned(), auto));
     assert_eq!(parse("linear-15k4"), is("linear-15k4", true));
     assert_eq!(parse("linear-15k4:k=auto"), is("linear-15k4", true));
