@@ -34,6 +34,7 @@ pub mod images;
 mod limits_table;
 pub mod log;
 pub mod metrics;
+mod op_kind;
 pub mod port;
 pub mod reactor;
 pub mod sandbox;

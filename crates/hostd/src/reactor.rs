@@ -37,7 +37,6 @@ mod io;
 mod jobs;
 mod journal;
 mod message;
-mod op_kind;
 mod poll;
 mod ports;
 pub(crate) mod ring;
@@ -49,6 +48,7 @@ mod syncs;
 pub(crate) mod tests;
 mod turns;
 
+pub use crate::op_kind::OpKind;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use message::{
@@ -57,7 +57,6 @@ pub use message::{
 };
 #[cfg(test)]
 pub(crate) use message::{judge, while_waiting};
-pub use op_kind::OpKind;
 pub use poll::Poll;
 pub use ring::Submitter;
 pub use slow::SlowRequest;

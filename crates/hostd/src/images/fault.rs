@@ -7,6 +7,7 @@
 //! short                               every transfer stops half-way
 //! ```
 
+use crate::op_kind::OpKind;
 use seekway_policy::params::{self, Kind, ParamError, ParamSpec, Params, param};
 use seekway_policy::request::Op;
 
@@ -32,7 +33,7 @@ const SPECS: &[ParamSpec] = &[
 pub struct Fault {
     what: FaultKind,
     /// `None` for any operation.
-    op: Option<Kinds>,
+    op: Option<OpKind>,
     /// The range that fails begins at this byte, and ends before `to`.
     from: u64,
     to: u64,
@@ -46,14 +47,6 @@ pub struct Fault {
 enum FaultKind {
     Errno(i32),
     Short,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kinds {
-    Read,
-    Write,
-    Flush,
-    Discard,
 }
 
 /// What to do to one I/O instead of, or to, the real one.
@@ -93,13 +86,8 @@ impl Fault {
             }
         };
         let values = Params::with(SPECS, spec.name, &spec.given)?;
-        let op = match values.choice("op") {
-            "read" => Some(Kinds::Read),
-            "write" => Some(Kinds::Write),
-            "flush" => Some(Kinds::Flush),
-            "discard" => Some(Kinds::Discard),
-            _ => None,
-        };
+        let word = values.choice("op");
+        let op = OpKind::ALL.into_iter().find(|kind| kind.name() == word);
         // A bare size is sectors elsewhere and bytes here, as in the protocols.
         let bytes = |key: &str, otherwise: u64| {
             let Some(&(_, text)) = spec.given.iter().find(|(k, _)| *k == key) else {
@@ -137,13 +125,7 @@ impl Fault {
     }
 
     fn matches(&self, op: Op, offset: u64, len: u64) -> bool {
-        let kind = match op {
-            Op::Read => Kinds::Read,
-            Op::Write => Kinds::Write,
-            Op::Flush => Kinds::Flush,
-            Op::Discard | Op::WriteZeroes => Kinds::Discard,
-        };
-        if self.op.is_some_and(|wanted| wanted != kind) {
+        if self.op.is_some_and(|wanted| wanted != OpKind::of(op)) {
             return false;
         }
         if op == Op::Flush {

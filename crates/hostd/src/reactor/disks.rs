@@ -3,14 +3,13 @@
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
 use super::message::{DiskStatus, OpStatus};
-use super::op_kind::OpKind;
 use super::status::StatusThread;
 use super::syncs::Syncs;
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
+use crate::op_kind::OpKind;
 use crate::port::DiskId;
 use seekway_policy::dispatcher::Withheld;
-use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -93,12 +92,7 @@ impl DiskState {
     pub fn count(&mut self, now: Instant, slot: &JobSlot, ok: bool) -> (OpKind, Nanos) {
         let (job, response) = (&slot.job, now.since(slot.arrived));
         self.pieces -= slot.buffers.len();
-        let kind = match job.op {
-            Op::Read => OpKind::Read,
-            Op::Write => OpKind::Write,
-            Op::Flush => OpKind::Flush,
-            Op::Discard | Op::WriteZeroes => OpKind::Discard,
-        };
+        let kind = OpKind::of(job.op);
         let status = &mut self.ops[kind as usize];
         status.requests += 1;
         match ok {

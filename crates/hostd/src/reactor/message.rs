@@ -1,9 +1,9 @@
 //! How other threads reach a reactor, and what it answers.
 
 use super::intervals::{DiskUse, Fairness, Share, fairness};
-use super::op_kind::OpKind;
 use super::slow::SlowRequest;
 use crate::images::{Image, fault::Fault};
+use crate::op_kind::OpKind;
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
 use seekway_policy::cache::Usage;

@@ -1,7 +1,7 @@
 //! The last slow requests of a device, with where their time went. How slow is slow is said by
 //! whoever asks: the last ones are kept for each of a row of times.
 
-use super::op_kind::OpKind;
+use crate::op_kind::OpKind;
 use crate::port::DiskId;
 use seekway_policy::stack::Stages;
 use seekway_policy::units::{Instant, Nanos};

@@ -1,5 +1,7 @@
 //! The kinds of requests that are counted apart.
 
+use seekway_policy::request::Op;
+
 /// Operations as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
@@ -13,10 +15,20 @@ pub enum OpKind {
 impl OpKind {
     /// How many there are.
     pub const COUNT: usize = 4;
-    /// All of them, in the order of [`DiskStatus::ops`](super::DiskStatus::ops).
+    /// All of them, in the order of [`DiskStatus::ops`](crate::reactor::DiskStatus::ops).
     pub const ALL: [OpKind; Self::COUNT] =
         [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Discard];
-    /// The word in metrics.
+    /// What an operation is counted as.
+    pub const fn of(op: Op) -> OpKind {
+        match op {
+            Op::Read => OpKind::Read,
+            Op::Write => OpKind::Write,
+            Op::Flush => OpKind::Flush,
+            Op::Discard | Op::WriteZeroes => OpKind::Discard,
+        }
+    }
+
+    /// The word in metrics, and in faults.
     pub const fn name(self) -> &'static str {
         match self {
             OpKind::Read => "read",
