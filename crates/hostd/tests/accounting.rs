@@ -3,22 +3,10 @@
 
 mod common;
 
-use common::{Ask, Rig, RigSetup};
+use common::{Ask, Rig, RigSetup, dir, image};
 use seekway_policy::units::Nanos;
-use std::fs::File;
-use std::path::PathBuf;
-use tempfile::TempDir;
 
-fn image(dir: &TempDir, name: &str) -> PathBuf {
-    let path = dir.path().join(name);
-    File::create(&path).unwrap().set_len(16 << 20).unwrap();
-    path
-}
-
-/// A folder in cargo's target directory, where O_DIRECT works.
-fn dir() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
+const LEN: u64 = 16 << 20;
 
 #[test]
 fn device_time_is_the_commands_and_each_disks() {
@@ -26,7 +14,7 @@ fn device_time_is_the_commands_and_each_disks() {
     // 4 ms a miss of the model, of which nothing coalesces.
     let emulate = Some("linear-15k4:k=1");
     let rig = Rig::start(RigSetup { emulate, ..RigSetup::default() });
-    let disks = ["a", "b"].map(|name| rig.attach(&image(&dir, name), None).unwrap());
+    let disks = ["a", "b"].map(|name| rig.attach(&image(&dir, name, LEN), None).unwrap());
     let clients = disks.map(|disk| rig.open(disk));
     let asks = |n: u64| (0..n).map(|i| Ask::read((i * 7 % 16) << 20, 4096)).collect::<Vec<_>>();
     let (few, many) = (clients[0].do_all(asks(5)), clients[1].do_all(asks(15)));
@@ -55,7 +43,7 @@ fn device_time_is_the_commands_and_each_disks() {
 fn the_device_time_of_a_flush_is_its_disks() {
     let dir = dir();
     let rig = Rig::start(RigSetup::default());
-    let client = rig.open(rig.attach(&image(&dir, "a"), None).unwrap());
+    let client = rig.open(rig.attach(&image(&dir, "a", LEN), None).unwrap());
     assert!(client.do_one(Ask::write(0, vec![1; 4096])).result.is_ok());
     let before = rig.status();
     assert!(client.do_one(Ask::flush()).result.is_ok());
@@ -80,7 +68,7 @@ fn the_models_clock_goes_k_times_slower() {
 fn a_policy_tells_of_each_disk() {
     let dir = dir();
     let rig = Rig::start(RigSetup { policy: "vmcd", ..RigSetup::default() });
-    let disks = ["a", "b"].map(|name| rig.attach(&image(&dir, name), None).unwrap());
+    let disks = ["a", "b"].map(|name| rig.attach(&image(&dir, name, LEN), None).unwrap());
     let client = rig.open(disks[1]);
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     let known = |name: &str| {
@@ -95,7 +83,7 @@ fn a_policy_tells_of_each_disk() {
     client.close();
     rig.stop();
     let rig = Rig::start(RigSetup::default());
-    rig.attach(&image(&dir, "c"), None).unwrap();
+    rig.attach(&image(&dir, "c", LEN), None).unwrap();
     assert!(rig.status().disks[0].policy_metrics.is_empty(), "noop knows nothing");
     rig.stop();
 }

@@ -1,94 +1,28 @@
 //! The daemon as its clients find it: who holds up whom, and what is left
 //! after its end.
 
+mod common;
 #[path = "nbd/client.rs"]
 mod nbd;
 
+use common::daemon::{Running, loopback};
+use common::{PATIENCE, dir, image};
 use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, SocketConfig};
-use seekway_hostd::control::{Client, ClientError, Request};
-use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
+use seekway_hostd::control::{ClientError, Request};
+use seekway_hostd::daemon::{Daemon, StartOptions};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
-use tempfile::TempDir;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-/// A failing test says so after this long.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Most clients of the control socket, and of metrics.
 const CLIENTS_MAX: usize = 64;
 
-/// A daemon on a thread, with its sockets in a folder of its own.
-struct Running {
-    folder: TempDir,
-    host: Arc<Host>,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(config: Config) -> Running {
-        Running::start_in(tempfile::tempdir().unwrap(), config)
-    }
-
-    fn start_in(folder: TempDir, config: Config) -> Running {
-        let config = Config { listen: Some(folder.path().into()), ..config };
-        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
-        let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
-        let thread = Some(std::thread::spawn(move || {
-            daemon.confine();
-            daemon.run().unwrap()
-        }));
-        Running { folder, host, stopper, thread }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn disk(&self, name: &str) -> DiskConfig {
-        let path = self.path(&format!("{name}.img"));
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        DiskConfig::new(name, path)
-    }
-
-    fn tcp(&self, kind: &str) -> SocketAddr {
-        let addresses = self.host.addresses(None);
-        addresses.iter().find(|(k, _)| *k == kind).unwrap().1.parse().unwrap()
-    }
-
-    fn ask(&self, request: &Request) -> Result<serde_json::Value, ClientError> {
-        Client::connect(&self.path("control.sock")).unwrap().ask(request)
-    }
-
-    fn end(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let _ = self.thread.take().map(JoinHandle::join); // it has said why it failed
-    }
-}
-
 fn with_cache(size: CacheSize) -> Config {
     Config { cache: Some(size), ..Config::default() }
-}
-
-fn loopback() -> Option<SocketAddr> {
-    Some("127.0.0.1:0".parse().unwrap())
 }
 
 #[test]
@@ -244,11 +178,7 @@ fn a_file_is_not_grown_where_its_disk_may_not_grow() {
 #[test]
 fn one_bad_image_keeps_no_other_from_being_served() {
     let images = tempfile::tempdir().unwrap();
-    let image = |name: &str| {
-        let path = images.path().join(name);
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        path
-    };
+    let image = |name: &str| image(&images, name, 1 << 20);
     let good = DiskConfig::new("good", image("good.img"));
     let bad = DiskConfig::new("bad", images.path().join("bad.img"));
     let disks = vec![bad.clone(), good];
@@ -290,7 +220,7 @@ fn flush(daemon: &Running, disk: &str) -> u32 {
 
 #[test]
 fn a_flush_that_failed_is_remembered_until_somebody_accepts_it() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = dir();
     let disk = |name: &str, fault: Option<&str>| {
         let path = folder.path().join(format!("{name}.img"));
         File::options().create(true).append(true).open(&path).unwrap().set_len(1 << 20).unwrap();

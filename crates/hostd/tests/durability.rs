@@ -6,7 +6,7 @@ mod common;
 #[path = "common/loops.rs"]
 mod loops;
 
-use common::{Ask, Rig, RigSetup, open_image, pattern};
+use common::{Ask, Rig, RigSetup, dir, image, open_image, pattern};
 use loops::{Loop, output};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions, Warnings};
@@ -29,12 +29,6 @@ fn attach(rig: &Rig, path: &Path, options: &OpenOptions, fault: &str) -> (DiskId
     let fault = (!fault.is_empty()).then(|| Fault::parse(fault).unwrap());
     let disk = Disk { fault, ..Disk::new("disk", image) };
     (rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap(), warnings)
-}
-
-fn image(folder: &Path) -> PathBuf {
-    let path = folder.join("a.img");
-    File::create(&path).unwrap().set_len(MIB).unwrap();
-    path
 }
 
 /// What each of these comes to, one after another: a flush, a durable write,
@@ -68,8 +62,8 @@ fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
         (direct, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
     ] {
         let failed = Err(Errno(errno));
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let path = image(folder.path());
+        let folder = dir();
+        let path = image(folder.path(), "a.img", MIB);
         let rig = Rig::start(RigSetup::default());
         let (disk, warnings) = attach(&rig, &path, &options, fault);
         let before = warnings.all().len();
@@ -91,8 +85,8 @@ fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
 
 #[test]
 fn what_fails_before_it_is_written_loses_nothing() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = image(folder.path());
+    let folder = dir();
+    let path = image(folder.path(), "a.img", MIB);
     let rig = Rig::start(RigSetup::default());
     // A write that need not be durable, through the page cache.
     let (disk, warnings) = attach(&rig, &path, &BUFFERED, "eio:op=write,count=1");
@@ -119,7 +113,7 @@ fn what_fails_before_it_is_written_loses_nothing() {
 #[test]
 fn no_errno_of_a_sync_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
-    let path = image(folder.path());
+    let path = image(folder.path(), "a.img", MIB);
     let errnos =
         [libc::EINVAL, libc::EOPNOTSUPP, libc::EFAULT, libc::ENOMEM, libc::EAGAIN, libc::EINTR];
     for errno in errnos {
@@ -164,8 +158,7 @@ fn fill(path: &Path) {
 /// A folder of 16 MiB of memory, and in it the file of a disk that is to have 64.
 fn small(folder: &Path) -> Option<(Mount, PathBuf)> {
     let mount = Mount::new(&["-t", "tmpfs", "-o", "size=16m", "none"], folder.join("small"))?;
-    let path = mount.0.join("disk");
-    File::create(&path).unwrap().set_len(64 * MIB).unwrap();
+    let path = image(&mount.0, "disk", 64 * MIB);
     Some((mount, path))
 }
 
@@ -226,7 +219,7 @@ fn a_file_system_without_direct_io_is_served_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("ramfs");
     let Some(mount) = Mount::new(&["-t", "ramfs", "none"], at) else { return };
-    let path = image(&mount.0);
+    let path = image(&mount.0, "a.img", MIB);
     let opened = open_image(&path, &OpenOptions::writing()).unwrap();
     let told = opened.warnings().all();
     assert!(!opened.is_direct() && told.len() == 1 && told[0].contains("O_DIRECT"), "{told:?}");

@@ -1,6 +1,8 @@
 //! Images against the real kernel: files of this directory's file system, of
 //! tmpfs, and loop devices (as root).
 
+#[path = "images/locks.rs"]
+mod locks;
 #[path = "common/loops.rs"]
 mod loops;
 

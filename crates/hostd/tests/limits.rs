@@ -11,68 +11,27 @@ mod client;
 mod common;
 
 use client::{READ, request};
-use common::{Ask, Client, Rig, RigSetup};
+use common::bench::{Bench, take};
+use common::daemon::Running;
+use common::{Ask, dir, image};
 use seekway_hostd::config::{Config, DiskConfig, GroupConfig};
-use seekway_hostd::control::{self, LimitRequest, Request};
-use seekway_hostd::daemon::{Daemon, Host, StartOptions, Stopper};
-use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{DiskStatus, Message};
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
+use seekway_hostd::control::{LimitRequest, Request};
+use seekway_hostd::reactor::Message;
+use seekway_policy::stack::limit::{GroupName, Limits};
 use seekway_policy::units::Nanos;
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 use tempfile::TempDir;
 
 /// What a request of these tests reads, in bytes.
 const LEN: u64 = 4096;
 
-/// A reactor with disks on images in a folder.
-struct Bench {
-    folder: TempDir,
-    rig: Rig,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap(), rig: Rig::start(RigSetup::default()) }
-    }
-
-    fn disk(&self, name: &str, limits: &str) -> DiskId {
-        let path = self.folder.path().join(name);
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let id = self.rig.attach(&path, None).unwrap();
-        self.limit(id, limits);
-        id
-    }
-
-    fn limit(&self, disk: DiskId, limits: &str) {
-        let limits = DiskLimits::parse(limits).unwrap();
-        self.rig.handle.ask(|reply| Message::SetLimits(disk, limits, reply)).unwrap().unwrap();
-    }
-
-    fn group(&self, name: &str, limits: &str) {
-        let (name, limits) = (GroupName::new(name).unwrap(), Limits::parse(limits).unwrap());
-        self.rig.handle.ask(|reply| Message::SetGroup(name, limits, reply)).unwrap();
-    }
-
-    fn status(&self, disk: DiskId) -> DiskStatus {
-        self.rig.status().disks.into_iter().find(|d| d.id == disk).unwrap()
-    }
-
-    fn limited(&self, disk: DiskId) -> usize {
-        self.status(disk).limited
-    }
+fn set_group(bench: &Bench, name: &str, limits: &str) {
+    let (name, limits) = (GroupName::new(name).unwrap(), Limits::parse(limits).unwrap());
+    bench.rig.handle.ask(|reply| Message::SetGroup(name, limits, reply)).unwrap();
 }
 
 fn reads(count: u64) -> Vec<Ask> {
     (0..count).map(|n| Ask::read(n * LEN, LEN)).collect()
-}
-
-fn take(client: &Client, count: u64) {
-    (0..count).for_each(|_| assert!(client.answer().result.is_ok()));
 }
 
 #[test]
@@ -80,7 +39,7 @@ fn a_rate_holds_over_all_ports_of_a_disk() {
     let bench = Bench::new();
     // Before the reactor reads the clock with which it counts the first request.
     let began = Instant::now();
-    let disk = bench.disk("a", "iops=100");
+    let disk = bench.limited_disk("a", "iops=100");
     let ports = [bench.rig.open(disk), bench.rig.open(disk)];
     ports.iter().for_each(|port| port.ask(reads(30)));
     ports.iter().for_each(|port| take(port, 30));
@@ -95,7 +54,7 @@ fn a_reconnect_brings_no_new_burst() {
     let bench = Bench::new();
     // Before the reactor reads the clock with which it counts the first request.
     let began = Instant::now();
-    let disk = bench.disk("a", "iops=100");
+    let disk = bench.limited_disk("a", "iops=100");
     for _ in 0..10 {
         let port = bench.rig.open(disk);
         port.ask(reads(5));
@@ -110,11 +69,11 @@ fn a_reconnect_brings_no_new_burst() {
 #[test]
 fn limits_change_while_requests_wait_and_flushes_never_do() {
     let bench = Bench::new();
-    let disk = bench.disk("a", "bandwidth=1");
+    let disk = bench.limited_disk("a", "bandwidth=1");
     let port = bench.rig.open(disk);
     port.ask(reads(20));
     take(&port, 1);
-    assert_eq!(bench.limited(disk), 19);
+    assert_eq!(bench.status(disk).limited, 19);
     port.ask(vec![Ask::flush()]);
     take(&port, 1);
     // Another limit lets one pass, since what was owed under the old one is not.
@@ -133,9 +92,9 @@ fn limits_change_while_requests_wait_and_flushes_never_do() {
 #[test]
 fn a_group_holds_over_its_disks_and_changes() {
     let bench = Bench::new();
-    bench.group("t", "bandwidth=1");
-    let disks = ["a", "b"].map(|name| bench.disk(name, "group=t"));
-    let other = bench.disk("c", "none");
+    set_group(&bench, "t", "bandwidth=1");
+    let disks = ["a", "b"].map(|name| bench.limited_disk(name, "group=t"));
+    let other = bench.limited_disk("c", "none");
     let ports = disks.map(|disk| bench.rig.open(disk));
     ports[0].ask(reads(3));
     take(&ports[0], 1);
@@ -143,12 +102,12 @@ fn a_group_holds_over_its_disks_and_changes() {
     let free = bench.rig.open(other);
     free.ask(reads(3));
     take(&free, 3);
-    assert_eq!(disks.map(|disk| bench.limited(disk)), [2, 3]);
+    assert_eq!(disks.map(|disk| bench.status(disk).limited), [2, 3]);
     // One disk leaves, the other stays.
     bench.limit(disks[1], "none");
     take(&ports[1], 3);
-    assert_eq!(disks.map(|disk| bench.limited(disk)), [2, 0]);
-    bench.group("t", "none");
+    assert_eq!(disks.map(|disk| bench.status(disk).limited), [2, 0]);
+    set_group(&bench, "t", "none");
     take(&ports[0], 2);
     bench.rig.stop();
 }
@@ -156,84 +115,56 @@ fn a_group_holds_over_its_disks_and_changes() {
 #[test]
 fn a_disk_whose_requests_wait_for_hours_can_be_detached() {
     let bench = Bench::new();
-    let disk = bench.disk("a", "bandwidth=1");
+    let disk = bench.limited_disk("a", "bandwidth=1");
     let port = bench.rig.open(disk);
     port.ask(reads(20));
     take(&port, 1);
-    assert_eq!(bench.limited(disk), 19);
+    assert_eq!(bench.status(disk).limited, 19);
     bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply)).unwrap().unwrap();
     assert!(bench.rig.status().disks.is_empty());
     bench.rig.stop();
 }
 
-/// A daemon on a thread.
-struct Running {
-    folder: TempDir,
-    host: Arc<Host>,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
+/// A daemon with groups.
+fn with_groups(groups: &[&str]) -> Running {
+    let groups = groups.iter().map(|g| GroupConfig::parse(g).unwrap()).collect();
+    Running::start(Config { groups, ..Config::default() })
 }
 
-impl Running {
-    fn start(groups: &[&str]) -> Running {
-        let folder = tempfile::tempdir().unwrap();
-        let listen = Some(folder.path().into());
-        let groups = groups.iter().map(|g| GroupConfig::parse(g).unwrap()).collect();
-        let config = Config { listen, groups, ..Config::default() };
-        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
-        let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
-        let thread = Some(std::thread::spawn(move || daemon.run().unwrap()));
-        Running { folder, host, stopper, thread }
-    }
-
-    /// A disk with these options, its image in `folder`.
-    fn disk(&self, folder: &Path, name: &str, options: &str) -> DiskConfig {
-        let path = folder.join(format!("{name}.img"));
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        DiskConfig::parse(&format!("{name}={}{options}", path.display())).unwrap()
-    }
-
-    fn ask(&self, request: &Request) -> Result<serde_json::Value, String> {
-        let mut client = control::Client::connect(&self.folder.path().join("control.sock"));
-        client.as_mut().unwrap().ask(request).map_err(|e| e.to_string())
-    }
-
-    fn limit(&self, disk: &str, limits: &str) -> Result<(), String> {
-        let request = LimitRequest::disk(disk, limits).unwrap();
-        self.ask(&Request::Limit(Box::new(request))).map(drop)
-    }
-
-    /// What the status says of a disk.
-    fn status(&self, disk: &str) -> serde_json::Value {
-        let status = self.ask(&Request::Status {}).unwrap();
-        let devices = status["devices"].as_array().unwrap().iter();
-        let mut disks = devices.flat_map(|d| d["disks"].as_array().unwrap());
-        disks.find(|d| d["name"] == disk).unwrap().clone()
-    }
-
-    /// Wait until so many requests of a disk wait for its limits.
-    fn wait_limited(&self, disk: &str, count: u32) {
-        let until = Instant::now() + common::PATIENCE;
-        while self.status(disk)["limited"] != count {
-            assert!(Instant::now() < until, "{}", self.status(disk));
-            std::thread::yield_now();
-        }
-    }
+/// A disk with these options, its image in `folder`.
+fn disk(folder: &TempDir, name: &str, options: &str) -> DiskConfig {
+    let path = image(folder, &format!("{name}.img"), 1 << 20);
+    DiskConfig::parse(&format!("{name}={}{options}", path.display())).unwrap()
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let _ = self.thread.take().map(JoinHandle::join); // it has said why it failed
+fn limit(daemon: &Running, disk: &str, limits: &str) -> Result<(), String> {
+    let request = LimitRequest::disk(disk, limits).unwrap();
+    daemon.ask(&Request::Limit(Box::new(request))).map(drop).map_err(|e| e.to_string())
+}
+
+/// What the status says of a disk.
+fn status(daemon: &Running, disk: &str) -> serde_json::Value {
+    let status = daemon.ask(&Request::Status {}).unwrap();
+    let devices = status["devices"].as_array().unwrap().iter();
+    let mut disks = devices.flat_map(|d| d["disks"].as_array().unwrap());
+    disks.find(|d| d["name"] == disk).unwrap().clone()
+}
+
+/// Wait until so many requests of a disk wait for its limits.
+fn wait_limited(daemon: &Running, disk: &str, count: u32) {
+    let until = Instant::now() + common::PATIENCE;
+    while status(daemon, disk)["limited"] != count {
+        assert!(Instant::now() < until, "{}", status(daemon, disk));
+        std::thread::yield_now();
     }
 }
 
 #[test]
 fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
-    let daemon = Running::start(&[]);
-    let disk = daemon.disk(daemon.folder.path(), "web", ",bandwidth=1");
+    let daemon = with_groups(&[]);
+    let disk = disk(&daemon.folder, "web", ",bandwidth=1");
     daemon.ask(&Request::Attach(Box::new(disk))).unwrap();
-    let socket = daemon.folder.path().join("web.nbd");
+    let socket = daemon.path("web.nbd");
     let read = |cookie| request(READ, cookie, 0, LEN as u32);
     let mut first = client::Client::open(&socket);
     first.send(&read(1));
@@ -245,14 +176,14 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
     for connection in &mut both {
         connection.send(&read(2));
     }
-    daemon.wait_limited("web", 2);
-    assert_eq!(daemon.status("web")["limits"], "bandwidth=1");
-    assert_eq!(daemon.status("web")["ops"]["read"]["requests"], 1);
-    daemon.limit("web", "iops=100000").unwrap();
+    wait_limited(&daemon, "web", 2);
+    assert_eq!(status(&daemon, "web")["limits"], "bandwidth=1");
+    assert_eq!(status(&daemon, "web")["ops"]["read"]["requests"], 1);
+    limit(&daemon, "web", "iops=100000").unwrap();
     for connection in &mut both {
         assert_eq!(connection.reply(), (0, 2));
     }
-    let status = daemon.status("web");
+    let status = status(&daemon, "web");
     assert_eq!((&status["limits"], &status["limited"]), (&"iops=100000".into(), &0.into()));
     assert!(status["limited_ms"].as_f64().unwrap() > 0.0);
     let now = daemon.host.disk("web").unwrap().rate_limits();
@@ -264,13 +195,13 @@ fn a_limit_holds_over_nbd_connections_and_is_seen_and_lifted_by_control() {
 /// `detach` hangs up on the clients first, and each of their threads waits for its requests.
 #[test]
 fn clients_whose_requests_wait_for_hours_do_not_keep_their_disk() {
-    let daemon = Running::start(&["t:bandwidth=1"]);
+    let daemon = with_groups(&["t:bandwidth=1"]);
     for limits in ["bandwidth=1", "group=t"] {
-        let disk = daemon.disk(daemon.folder.path(), "web", &format!(",{limits}"));
+        let disk = disk(&daemon.folder, "web", &format!(",{limits}"));
         daemon.host.attach(&disk).unwrap();
-        let mut client = client::Client::open(&daemon.folder.path().join("web.nbd"));
+        let mut client = client::Client::open(&daemon.path("web.nbd"));
         (0..3).for_each(|cookie| client.send(&request(READ, cookie, 0, LEN as u32)));
-        daemon.wait_limited("web", 2);
+        wait_limited(&daemon, "web", 2);
         daemon.host.detach("web").unwrap();
     }
 }
@@ -278,14 +209,17 @@ fn clients_whose_requests_wait_for_hours_do_not_keep_their_disk() {
 #[test]
 fn a_group_is_there_and_lies_on_one_device() {
     use std::os::unix::fs::MetadataExt;
-    let daemon = Running::start(&["t:iops=5"]);
-    let here = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let attach = |disk| daemon.ask(&Request::Attach(Box::new(disk))).map(drop);
-    attach(daemon.disk(here.path(), "a", ",group=t")).unwrap();
-    let error = attach(daemon.disk(here.path(), "b", ",group=u")).unwrap_err();
+    let daemon = with_groups(&["t:iops=5"]);
+    let here = dir();
+    let attach = |disk| {
+        let attached = daemon.ask(&Request::Attach(Box::new(disk)));
+        attached.map(drop).map_err(|e| e.to_string())
+    };
+    attach(disk(&here, "a", ",group=t")).unwrap();
+    let error = attach(disk(&here, "b", ",group=u")).unwrap_err();
     assert!(error.contains("no group 'u'; there are t"), "{error}");
-    attach(daemon.disk(here.path(), "b", "")).unwrap();
-    daemon.limit("b", "group=t").unwrap();
+    attach(disk(&here, "b", "")).unwrap();
+    limit(&daemon, "b", "group=t").unwrap();
     let Ok(there) = tempfile::tempdir_in("/dev/shm") else {
         eprintln!("skipped: no /dev/shm");
         return;
@@ -296,15 +230,15 @@ fn a_group_is_there_and_lies_on_one_device() {
         return;
     }
     let devices = daemon.host.devices().len();
-    let error = attach(daemon.disk(there.path(), "c", ",group=t")).unwrap_err();
+    let error = attach(disk(&there, "c", ",group=t")).unwrap_err();
     assert!(error.contains("disk c: group 't' has disk a on"), "{error}");
     assert_eq!(daemon.host.devices().len(), devices, "no reactor is left of it");
-    attach(daemon.disk(there.path(), "c", "")).unwrap();
-    let error = daemon.limit("c", "group=t").unwrap_err();
+    attach(disk(&there, "c", "")).unwrap();
+    let error = limit(&daemon, "c", "group=t").unwrap_err();
     assert!(error.contains("make a group for each device"), "{error}");
-    assert_eq!(daemon.status("c")["limits"], "none");
+    assert_eq!(status(&daemon, "c")["limits"], "none");
     // The group is free for another device once it has no disk.
-    daemon.limit("a", "none").unwrap();
-    daemon.limit("b", "iops=5").unwrap();
-    daemon.limit("c", "group=t").unwrap();
+    limit(&daemon, "a", "none").unwrap();
+    limit(&daemon, "b", "iops=5").unwrap();
+    limit(&daemon, "c", "group=t").unwrap();
 }

@@ -5,7 +5,7 @@
 mod changes;
 mod common;
 
-use common::{Ask, PATIENCE, Rig, RigSetup, pattern};
+use common::{Ask, PATIENCE, Rig, RigSetup, dir, image, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message, OpKind, Poll, Status, Submitter};
@@ -18,24 +18,10 @@ use std::fs::{self, File};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
-
-/// A directory on the disk of the build, where O_DIRECT works, not in /tmp,
-/// which may be a tmpfs.
-fn dir() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn image(dir: &TempDir, name: &str, len: u64) -> PathBuf {
-    let path = dir.path().join(name);
-    File::create(&path).unwrap().set_len(len).unwrap();
-    path
-}
 
 #[test]
 fn an_image_in_memory_is_read_and_written_in_short_and_long_pieces() {
@@ -207,8 +193,7 @@ fn a_full_file_system_says_so_and_the_rest_goes_on() {
         seekway_testing::skip("the right to mount a tmpfs (root)");
         return;
     }
-    let path = mount.join("a.img");
-    File::create(&path).unwrap().set_len(MIB).unwrap();
+    let path = image(&mount, "a.img", MIB);
     let rig = Rig::start(RigSetup::default());
     let client = rig.open(rig.attach(&path, None).unwrap());
     let answers = client.do_all((0..256).map(|i| Ask::write(i * 4096, pattern(i, 4096))).collect());

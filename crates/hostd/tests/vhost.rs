@@ -18,7 +18,7 @@ mod restart;
 #[path = "vhost/server.rs"]
 mod server;
 
-use common::{PATIENCE, RigSetup, cache, pattern};
+use common::{PATIENCE, RigSetup, cache, dir, pattern};
 use driver::{Driver, all_features};
 use raw::{Guest, Vmm};
 use server::{Server, Shape};
@@ -45,7 +45,7 @@ fn what_is_written_is_read() {
 
 #[test]
 fn queues_read_through_the_cache_what_others_wrote() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir();
     let setup = RigSetup { cache: cache(MIB), ..RigSetup::default() };
     let shape = Shape { bytes: MIB, queues: 2, read_only: false };
     let server = Server::on(setup, dir.path(), shape);

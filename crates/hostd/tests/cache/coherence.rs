@@ -2,12 +2,11 @@
 //! and zero at random, among resizes and wild guesses, and every read shows
 //! what was written.
 
-use crate::common::{Ask, Client, pattern};
+use crate::common::{Ask, Client, dir, image, pattern};
 use crate::guesses::{MIB, Random, Wild, prefetch, quiet, rig};
-use crate::reads::dir;
 use seekway_hostd::reactor::Message;
 use seekway_policy::request::Op;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -146,8 +145,7 @@ fn owners(seed: u64) -> Vec<u64> {
 fn blocks_of_both_sizes_are_read_and_written() {
     let dir = dir();
     for sector_bytes in [512, 4096] {
-        let path = dir.path().join(format!("{sector_bytes}.img"));
-        File::create(&path).unwrap().set_len(MIB).unwrap();
+        let path = image(&dir, &format!("{sector_bytes}.img"), MIB);
         let Some(device) = crate::loops::Loop::new(&path, sector_bytes as u32) else { return };
         let rig = rig(256 << 10);
         prefetch(&rig, Wild::new(sector_bytes));
@@ -178,8 +176,7 @@ fn blocks_of_both_sizes_are_read_and_written() {
 fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {
     eprintln!("seed {seed}, cache of {cache_bytes} bytes, fault {fault:?}");
     let dir = dir();
-    let path = dir.path().join("a.img");
-    File::create(&path).unwrap().set_len(SECTORS * 512).unwrap();
+    let path = image(&dir, "a.img", SECTORS * 512);
     let rig = rig(cache_bytes);
     prefetch(&rig, Wild::new(seed));
     let disk = rig.attach(&path, fault).unwrap();

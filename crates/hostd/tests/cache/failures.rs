@@ -1,8 +1,8 @@
 //! What goes wrong below stays there, or reaches the one whom it concerns.
 
-use crate::common::{Ask, pattern};
+use crate::common::{Ask, dir, pattern};
 use crate::guesses::{MIB, Random, ReadOn, Wild, of_disk, prefetch, quiet, rig};
-use crate::reads::{at, dir, full_image};
+use crate::reads::{at, full_image};
 use seekway_hostd::port::Errno;
 use seekway_hostd::reactor::Message;
 use std::fs::{self, OpenOptions};

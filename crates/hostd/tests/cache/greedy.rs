@@ -1,9 +1,9 @@
 //! Guests that want more of the cache than their turn: one whose reads are all
 //! hits and who always has another, one that asks for more at once than is copied.
 
-use crate::common::{Ask, Rig, RigSetup, cache, open_image};
+use crate::common::{Ask, Rig, RigSetup, cache, dir, image, open_image};
 use crate::guesses::{MIB, device_read, quiet, rig};
-use crate::reads::{at, dir, full_image};
+use crate::reads::{at, full_image};
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message};
@@ -106,8 +106,7 @@ fn what_is_copied_at_once_is_bounded() {
 #[test]
 fn discards_beyond_what_a_turn_takes_go_in_the_next() {
     let dir = dir();
-    let path = dir.path().join("a.img");
-    std::fs::File::create(&path).unwrap().set_len(64 * GIB).unwrap();
+    let path = image(&dir, "a.img", 64 * GIB);
     let rig = rig(32 * MIB);
     let client = rig.open(rig.attach(&path, None).unwrap());
     client.do_one(Ask::read(0, 4096));

@@ -1,6 +1,6 @@
 //! Reads through the cache: what needs the device, and what does not.
 
-use crate::common::{Ask, Client, Rig, RigSetup, cache, open_image, pattern};
+use crate::common::{Ask, Client, Rig, RigSetup, cache, dir, open_image, pattern};
 use crate::guesses::{
     MIB, Random, ReadOn, Wants, Wild, build, device_read, of_disk, prefetch, prefetch_named, quiet,
     rig,
@@ -14,11 +14,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use tempfile::TempDir;
-
-/// A folder on the disk of the build, where O_DIRECT works.
-pub fn dir() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
 
 /// An image full of bytes that tell where they belong.
 pub fn full_image(dir: &TempDir, name: &str, seed: u64, len: u64) -> (PathBuf, Vec<u8>) {

@@ -1,6 +1,9 @@
 //! A port that does what a test tells it, and a reactor to try it on.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod bench;
+pub mod daemon;
+
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
@@ -14,13 +17,26 @@ use seekway_policy::units::{Nanos, Sectors};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A failing test says so after this long. A cloud volume without credit may take minutes to answer.
 pub const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A folder on the disk of the build, where O_DIRECT works, not in /tmp, which may be a tmpfs.
+pub fn dir() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A sparse file of this size.
+pub fn image(folder: impl AsRef<Path>, name: &str, len: u64) -> PathBuf {
+    let path = folder.as_ref().join(name);
+    File::create(&path).unwrap().set_len(len).unwrap();
+    path
+}
 
 /// A request of a test: the buffer comes back with the answer.
 pub struct Ask {

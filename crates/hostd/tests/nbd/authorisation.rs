@@ -1,37 +1,33 @@
 //! Which client may open which disk, by the names in its certificate: libnbd's and QEMU's clients at
 //! the address of all disks of a real daemon.
 
+use crate::common::daemon::{Running, loopback};
+use crate::common::image;
 use crate::server::{run, run_failing};
 use crate::tls::{certificate, certificates};
 use seekway_hostd::config::{Config, DiskConfig, TlsConfig};
-use seekway_hostd::daemon::{Daemon, StartOptions, Stopper};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// A daemon with the disk `alice`, `both` and `all`, for clients of those certificates.
-struct Running {
-    folder: TempDir,
+struct World {
+    daemon: Running,
     certificates: TempDir,
     port: u16,
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
-    fn start() -> Running {
+impl World {
+    fn start() -> World {
         let (folder, certificates) = (tempfile::tempdir().unwrap(), certificates());
         let disk = |name: &str, allow: &[&str]| {
-            let path = folder.path().join(format!("{name}.img"));
-            File::create(&path).unwrap().set_len(1 << 20).unwrap();
+            let path = image(&folder, &format!("{name}.img"), 1 << 20);
             let allow = allow.iter().map(|name| name.to_string()).collect();
             DiskConfig { allow, ..DiskConfig::new(name, path) }
         };
         let file = |name: &str| Some(certificates.path().join(name));
         let config = Config {
-            listen: Some(folder.path().into()),
-            nbd: Some("127.0.0.1:0".parse().unwrap()),
+            nbd: loopback(),
             disks: vec![
                 disk("alice", &["Alice"]),
                 disk("both", &["Alice", "bob.example.org"]),
@@ -45,16 +41,9 @@ impl Running {
             },
             ..Config::default()
         };
-        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
-        let stopper = daemon.stopper().unwrap();
-        let addresses = daemon.host().addresses(None);
-        let (_, address) = addresses.iter().find(|(kind, _)| *kind == "nbd").unwrap();
-        let port = address.rsplit(':').next().unwrap().parse().unwrap();
-        let thread = Some(std::thread::spawn(move || {
-            daemon.confine();
-            daemon.run().unwrap()
-        }));
-        Running { folder, certificates, port, stopper, thread }
+        let daemon = Running::start_in(folder, config);
+        let port = daemon.tcp("nbd").port();
+        World { daemon, certificates, port }
     }
 
     /// What a client with this subject, and this other name, is started with.
@@ -95,54 +84,43 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        let _ = self.thread.take().map(JoinHandle::join); // it has said why it failed
-    }
-}
-
 #[test]
 fn a_disk_is_for_the_clients_that_it_names() {
-    let daemon = Running::start();
-    let alice = daemon.client("Alice", None);
-    let bob = daemon.client("Robert", Some("subjectAltName=DNS:bob.example.org"));
-    let eve = daemon.client("alice", Some("subjectAltName=DNS:Alice.example.org"));
+    let world = World::start();
+    let alice = world.client("Alice", None);
+    let bob = world.client("Robert", Some("subjectAltName=DNS:bob.example.org"));
+    let eve = world.client("alice", Some("subjectAltName=DNS:Alice.example.org"));
     let size =
-        |client: &Path, export: &str| run("nbdinfo", &["--size", &daemon.uri(client, export)]);
+        |client: &Path, export: &str| run("nbdinfo", &["--size", &world.uri(client, export)]);
     for (client, exports) in
         [(&alice, &["alice", "all", "both"][..]), (&bob, &["all", "both"]), (&eve, &["all"])]
     {
-        assert_eq!(daemon.listed(client), exports);
+        assert_eq!(world.listed(client), exports);
         exports.iter().for_each(|export| assert_eq!(size(client, export), "1048576\n"));
     }
     // What a client may not have is told from what there is not by nothing.
     let refusal = |client: &Path, export: &str| {
-        let text = run_failing("nbdinfo", &["--size", &daemon.uri(client, export)]);
+        let text = run_failing("nbdinfo", &["--size", &world.uri(client, export)]);
         text.replace(export, "EXPORT")
     };
     assert_eq!(refusal(&bob, "alice"), refusal(&bob, "there-is-none"));
     assert_eq!(refusal(&eve, "both"), refusal(&eve, "there-is-none"));
     // The default export is the only one that this client can see.
     assert_eq!(size(&eve, ""), "1048576\n");
-    run_failing("nbdinfo", &["--size", &daemon.uri(&bob, "")]);
+    run_failing("nbdinfo", &["--size", &world.uri(&bob, "")]);
     // Without TLS a client shows no certificate. At a disk's own socket, its owner and mode decide.
-    let plain = format!("nbd://localhost:{}", daemon.port);
+    let plain = format!("nbd://localhost:{}", world.port);
     run_failing("nbdinfo", &["--size", &format!("{plain}/all")]);
     run_failing("nbdinfo", &["--size", &format!("{plain}/both")]);
     run_failing("qemu-img", &["info", &format!("{plain}/alice")]);
-    let socket = daemon.folder.path().join("alice.nbd");
+    let socket = world.daemon.path("alice.nbd");
     run("nbdinfo", &["--size", &format!("nbd+unix:///?socket={}", socket.display())]);
 }
 
 #[test]
 fn names_need_an_authority() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.img");
-    File::create(&path).unwrap().set_len(1 << 20).unwrap();
-    let disk = DiskConfig { allow: vec!["Alice".into()], ..DiskConfig::new("a", path) };
-    let config = Config { listen: Some(folder.path().into()), ..Config::default() };
-    let daemon = Daemon::start(config, StartOptions::default()).unwrap();
-    let refused = daemon.host().attach(&disk).map(drop).unwrap_err().to_string();
+    let daemon = Running::start(Config::default());
+    let disk = DiskConfig { allow: vec!["Alice".into()], ..daemon.disk("a") };
+    let refused = daemon.host.attach(&disk).map(drop).unwrap_err().to_string();
     assert!(refused.contains("--tls-client-ca"), "{refused}");
 }

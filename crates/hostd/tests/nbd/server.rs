@@ -1,14 +1,13 @@
 //! A reactor with disks, and sockets on which they are served: what the
 //! daemon's control thread does, in small.
 
-use crate::common::{PATIENCE, Rig, RigSetup};
+use crate::common::{PATIENCE, Rig, RigSetup, dir, image};
 use seekway_hostd::frontends::nbd::{Export, Exports, Only, ServeError, Stream, serve};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{CacheSetup, Disk, DiskStatus, Message};
 use seekway_hostd::sandbox::{Kind, enter};
-use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -88,8 +87,7 @@ impl Server {
 
     fn empty(setup: &Setup<'_>) -> Server {
         Server {
-            // On the disk of the build, where O_DIRECT works.
-            dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+            dir: dir(),
             rig: Some(Rig::start(RigSetup { cache: setup.cache.clone(), ..RigSetup::default() })),
             disks: Vec::new(),
             errors: Arc::default(),
@@ -100,9 +98,7 @@ impl Server {
     }
 
     fn add(&mut self, name: &str, setup: &Setup<'_>) -> Export {
-        let path = self.dir.path().join(name);
-        let len = if setup.len == 0 { 64 * MIB } else { setup.len };
-        File::create(&path).unwrap().set_len(len).unwrap();
+        let path = image(&self.dir, name, if setup.len == 0 { 64 * MIB } else { setup.len });
         let options = OpenOptions { read_only: setup.read_only, ..OpenOptions::writing() };
         let image = Image::open(&path, &options).unwrap();
         let limits = *image.limits();

@@ -1,5 +1,6 @@
 //! Sessions over TLS: libnbd's GnuTLS against our rustls.
 
+use crate::common::dir;
 use crate::server::{Server, Setup, run, run_failing};
 use seekway_hostd::frontends::nbd::{TlsError, tls_config};
 use std::fs;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 /// A directory as libnbd wants it: an authority, and certificates of it for
 /// "localhost" as server and for a client.
 pub fn certificates() -> TempDir {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir();
     let authority = "-keyout ca-key.pem -out ca-cert.pem -subj /CN=authority";
     openssl(dir.path(), &format!("req -x509 {KEY} {authority}"));
     let of_server = "subjectAltName=DNS:localhost,IP:127.0.0.1";
@@ -102,7 +103,7 @@ fn required_tls_is_required() {
     run_failing("nbdinfo", &["--size", &server.uri()]);
     run_failing("qemu-img", &["info", &server.uri()]);
     // A client without a certificate.
-    let bare = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let bare = dir();
     fs::copy(certificates.path().join("ca-cert.pem"), bare.path().join("ca-cert.pem")).unwrap();
     run_failing("nbdinfo", &["--size", &tls_uri(&server, bare.path())]);
     run("nbdinfo", &["--size", &tls_uri(&server, certificates.path())]);

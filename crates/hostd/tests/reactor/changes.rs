@@ -1,7 +1,7 @@
 //! Policies and disks change while requests are under way.
 
-use crate::common::{Ask, Client, Rig, RigSetup, pattern};
-use crate::{MIB, dir, image};
+use crate::MIB;
+use crate::common::{Ask, Client, Rig, RigSetup, dir, image, pattern};
 use seekway_hostd::reactor::Message;
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::schedulers;

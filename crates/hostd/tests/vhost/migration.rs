@@ -1,7 +1,7 @@
 //! What a VMM asks of the device when its guest migrates or is reset: the log of written memory,
 //! RESET_DEVICE.
 
-use crate::common::pattern;
+use crate::common::{dir, pattern};
 use crate::raw::{self, Guest, Vmm};
 use crate::restart::Daemon;
 use crate::server::Server;
@@ -94,7 +94,7 @@ fn serve_without_log(socket: &Path, guest: &Guest) -> Vmm {
 /// The daemon is another process, whose standard error is read.
 #[test]
 fn a_log_that_never_comes_is_missed_in_the_daemons_own_log() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = dir();
     let mut daemon = Daemon::with_stderr(directory.path(), Stdio::piped());
     let _vmm = serve_without_log(&directory.path().join("disk.vhost"), &Guest::new(16));
     let line = daemon.line("seekway: disk: its queues do not start");

@@ -2,9 +2,10 @@
 //! each request is done once. The daemon is a process: this test's own program,
 //! started again with the name of a directory.
 
-use crate::common::pattern;
+use crate::common::{dir, pattern};
 use crate::raw::{self, Guest, Vmm};
 use crate::server::{Server, Shape};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,9 @@ const BYTES: u64 = 1 << 20;
 const SIZE: u16 = 64;
 /// Chains of three descriptors.
 const CHAINS: u16 = SIZE / 3;
+
+/// The shape of the record of what is in flight, and its file.
+type Record = (Vec<u8>, File);
 
 /// Not a test: the daemon of the test below.
 #[test]
@@ -74,18 +78,24 @@ impl Daemon {
     }
 }
 
+/// A daemon, and a VMM with the record of what is in flight, which the first daemon makes.
+fn begin(directory: &Path, guest: &Guest, record: &mut Option<Record>) -> (Daemon, Vmm) {
+    let daemon = Daemon::start(directory);
+    let vmm = Vmm::connect(&directory.join("disk.vhost"));
+    vmm.negotiate(raw::FEATURES);
+    vmm.set_memory(guest).unwrap();
+    let (shape, file) = record.get_or_insert_with(|| vmm.get_inflight(1, SIZE));
+    vmm.set_inflight(shape, file).unwrap();
+    (daemon, vmm)
+}
+
 #[test]
 fn a_killed_daemon_leaves_the_write_cache_off() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = dir();
     let guest = Guest::new(SIZE);
     let mut record = None;
     for round in 0..2 {
-        let daemon = Daemon::start(directory.path());
-        let vmm = Vmm::connect(&directory.path().join("disk.vhost"));
-        vmm.negotiate(raw::FEATURES);
-        vmm.set_memory(&guest).unwrap();
-        let (shape, file) = record.get_or_insert_with(|| vmm.get_inflight(1, SIZE));
-        vmm.set_inflight(shape, file).unwrap();
+        let (daemon, vmm) = begin(directory.path(), &guest, &mut record);
         // The index of the rings has come round: it does not tell that the guest ran.
         vmm.start(&guest, 0, 0).unwrap();
         if round == 0 {
@@ -99,18 +109,13 @@ fn a_killed_daemon_leaves_the_write_cache_off() {
 
 #[test]
 fn a_killed_daemon_leaves_nothing_undone() {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = dir();
     let mut guest = Guest::new(SIZE);
     let mut record = None;
     let mut expected = vec![0; BYTES as usize];
     let mut left = 0;
     for round in 0..12u64 {
-        let daemon = Daemon::start(directory.path());
-        let vmm = Vmm::connect(&directory.path().join("disk.vhost"));
-        vmm.negotiate(raw::FEATURES);
-        vmm.set_memory(&guest).unwrap();
-        let (shape, file) = record.get_or_insert_with(|| vmm.get_inflight(1, SIZE));
-        vmm.set_inflight(shape, file).unwrap();
+        let (daemon, vmm) = begin(directory.path(), &guest, &mut record);
         // QEMU says where the used ring is; what was in flight makes up the rest.
         vmm.start(&guest, 0, guest.used).unwrap();
         guest.kick.write(1).unwrap();
@@ -129,12 +134,7 @@ fn a_killed_daemon_leaves_nothing_undone() {
         left = usize::from(CHAINS) - done;
         left -= guest.used().len();
     }
-    let daemon = Daemon::start(directory.path());
-    let vmm = Vmm::connect(&directory.path().join("disk.vhost"));
-    vmm.negotiate(raw::FEATURES);
-    vmm.set_memory(&guest).unwrap();
-    let (shape, file) = record.as_ref().unwrap();
-    vmm.set_inflight(shape, file).unwrap();
+    let (daemon, vmm) = begin(directory.path(), &guest, &mut record);
     vmm.start(&guest, 0, guest.used).unwrap();
     assert_eq!(guest.wait_used(left).len(), left);
     assert_eq!(vmm.stop(0).unwrap(), u32::from(guest.available));

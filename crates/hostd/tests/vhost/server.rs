@@ -1,9 +1,9 @@
 //! A reactor with one disk, and a socket on which it is served.
 
-use crate::common::{Rig, RigSetup};
+use crate::common::{Rig, RigSetup, dir, image, open_image};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve, start_rings};
 use seekway_hostd::images::fault::Fault;
-use seekway_hostd::images::{Image, ImageError, Kept, Limits, OpenOptions};
+use seekway_hostd::images::{Kept, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
 use seekway_hostd::sandbox::{Kind, enter};
 use std::os::unix::net::UnixListener;
@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 use tempfile::TempDir;
 
 /// How many connections have ended.
@@ -40,13 +39,14 @@ impl Served {
         shape: Shape,
         fault: Option<&str>,
     ) -> Served {
-        let (image, socket) = (dir.join(format!("{name}.img")), dir.join(format!("{name}.vhost")));
-        if !image.exists() {
-            std::fs::File::create(&image).unwrap().set_len(shape.bytes).unwrap();
-        }
+        let (file, socket) = (format!("{name}.img"), dir.join(format!("{name}.vhost")));
+        let image = match dir.join(&file) {
+            there if there.exists() => there,
+            _ => image(dir, &file, shape.bytes),
+        };
         let (read_only, direct) = (shape.read_only, fault.is_none());
         let options = OpenOptions { read_only, direct, ..OpenOptions::writing() };
-        let opened = open(&image, &options);
+        let opened = open_image(&image, &options).unwrap();
         let limits = Arc::new(Mutex::new(*opened.limits()));
         let fault = fault.map(|f| Fault::parse(f).unwrap());
         let disk = Disk { fault, ..Disk::new(name, opened) };
@@ -131,18 +131,6 @@ impl Drop for Served {
     }
 }
 
-/// Open an image, when its last daemon has let go of it: the kernel closes the
-/// files of a ring some time after the process has ended.
-fn open(path: &Path, options: &OpenOptions) -> Image {
-    let end = Instant::now() + crate::common::PATIENCE;
-    loop {
-        match Image::open(path, options) {
-            Err(ImageError::Locked { .. }) if Instant::now() < end => thread::yield_now(),
-            opened => return opened.unwrap(),
-        }
-    }
-}
-
 /// Size, virtqueues and access of a disk to serve.
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -165,16 +153,14 @@ impl Server {
     }
 
     pub fn with(shape: Shape) -> Server {
-        // Direct I/O, as far as the file system of the build directory has it.
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut server = Server::at(dir.path(), shape);
-        server._temporary = Some(dir);
-        server
+        let dir = dir();
+        let server = Server::at(dir.path(), shape);
+        Server { _temporary: Some(dir), ..server }
     }
 
     /// Through the host's page cache, with this fault.
     pub fn through_page_cache(shape: Shape, fault: &str) -> Server {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = dir();
         let rig = Rig::start(RigSetup::default());
         let served = Served::start(&rig.handle, dir.path(), "disk", shape, Some(fault));
         let path = dir.path().into();

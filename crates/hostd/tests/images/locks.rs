@@ -1,34 +1,17 @@
 //! Locks on images: between two of ours, and between ours and QEMU's (where
 //! qemu-io is installed).
 
-use seekway_hostd::images::{Image, ImageError, OpenOptions};
-use std::fs::File;
+use crate::{RO, RW, alone, sparse};
+use seekway_hostd::images::{Image, ImageError};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-const RW: OpenOptions = OpenOptions { direct: false, ..OpenOptions::writing() };
-const RO: OpenOptions = OpenOptions { direct: false, ..OpenOptions::reading() };
-
-/// One test at a time: between fork and exec, a child that another test starts
-/// has this process's images open too, and so their locks.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn image(folder: &Path) -> PathBuf {
-    let path = folder.join("a.img");
-    File::create(&path).unwrap().set_len(1 << 20).unwrap();
-    path
-}
 
 #[test]
 fn one_writer_or_many_readers() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = image(folder.path());
+    let path = sparse(folder.path(), "a.img", 1 << 20);
     let error = |options| Image::open(&path, options).map(|_| ()).unwrap_err().to_string();
     let writer = Image::open(&path, &RW).unwrap();
     for options in [&RW, &RO] {
@@ -87,7 +70,7 @@ fn qemu_and_we_keep_each_other_out() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = image(folder.path());
+    let path = sparse(folder.path(), "a.img", 1 << 20);
     let ours = |read_only| Image::open(&path, if read_only { &RO } else { &RW });
     // Does the first only read, and the second?
     for (first, second) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -117,7 +100,7 @@ fn qemu_img_is_kept_out_while_we_write() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = image(folder.path());
+    let path = sparse(folder.path(), "a.img", 1 << 20);
     let (file, copy) = (path.to_str().unwrap(), folder.path().join("b.img"));
     let run = |args: &[&str]| -> Output { Command::new("qemu-img").args(args).output().unwrap() };
     // (`qemu-img info` reads no data and takes no lock.)
