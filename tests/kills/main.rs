@@ -28,6 +28,7 @@ use client::Client;
 use guests::Shape;
 use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
+use seekway_testing::setting;
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::File;
 use std::path::Path;
@@ -41,12 +42,6 @@ const SECTORS: usize = 2048;
 /// The program under test.
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_seekway"))
-}
-
-/// A number from the environment.
-fn setting(name: &str, default: u64) -> u64 {
-    let Ok(text) = std::env::var(name) else { return default };
-    text.parse().unwrap_or_else(|e| panic!("{name}={text}: expected a number: {e}"))
 }
 
 /// How a daemon is set up: what a seed chooses.

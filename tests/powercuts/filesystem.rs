@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::layer::{Event, Log};
 use crate::mounted::{Loop, Mount, run};
 use crate::promises::{Mark, Marker, Promises};
-use crate::{Bench, CUTS_PER_ROUND, SECTORS, setting};
+use crate::{Bench, CUTS_PER_ROUND, SECTORS, setting, survives};
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +17,6 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Instant;
 
 /// Enough for each file system's journal and the image.
 const DISK_BYTES: usize = 32 << 20;
@@ -183,7 +182,7 @@ fn check(
 
 /// One run of the daemon, and `cuts` crash points of it: the number of events, flushes among
 /// them. `None`: skipped.
-fn round(system: System, seed: u64, cuts: u64) -> Result<Option<(usize, usize)>, String> {
+fn round(system: System, seed: u64, cuts: u64) -> Result<Option<[usize; 2]>, String> {
     let Some(bench) = Bench::<Mark>::new(DISK_BYTES, false, seed) else { return Ok(None) };
     let start = load(system, seed, &bench).inspect_err(|_| bench.layer.abort())?;
     let log = bench.layer.disk.take_log();
@@ -192,7 +191,7 @@ fn round(system: System, seed: u64, cuts: u64) -> Result<Option<(usize, usize)>,
         check(system, seed, cut, start, &log, &crashed)?;
     }
     let flushes = log.events[start..].iter().filter(|e| matches!(e, Event::Flushed(_))).count();
-    Ok(Some((log.events.len() - start, flushes)))
+    Ok(Some([log.events.len() - start, flushes]))
 }
 
 /// What a file system needs of the computer; says what is missing.
@@ -210,43 +209,23 @@ fn possible(system: System) -> bool {
     tried.inspect_err(missing).is_ok()
 }
 
-fn survives(system: System) {
-    let (cuts, first) = (setting("SEEKWAY_FS_CUTS", 20), setting("SEEKWAY_SEED", 1));
+fn survives_on(system: System) {
     if !possible(system) {
         return;
     }
-    let (started, mut events, mut flushes) = (Instant::now(), 0, 0);
+    let cuts = setting("SEEKWAY_FS_CUTS", 20);
     // Two rounds at least: one with the write cache on, one with it off.
-    let cuts_per_round = CUTS_PER_ROUND.min(cuts.div_ceil(2)).max(1);
-    let rounds = cuts.div_ceil(cuts_per_round);
-    for n in 0..rounds {
-        let seed = first + n;
-        let cuts = cuts_per_round.min(cuts - n * cuts_per_round);
-        let name = system.name();
-        match round(system, seed, cuts)
-            .unwrap_or_else(|e| panic!("{name}, SEEKWAY_SEED={seed}: {e}"))
-        {
-            Some((more_events, more_flushes)) => {
-                events += more_events;
-                flushes += more_flushes;
-            }
-            None => return,
-        }
-    }
-    let (last, seconds) = (first + rounds - 1, started.elapsed().as_secs());
-    eprintln!(
-        "{}: {cuts} crash points, seeds {first} to {last}, {events} events, {flushes} flushes, \
-         {seconds} s: 0 lost",
-        system.name()
-    );
+    let per_round = CUTS_PER_ROUND.min(cuts.div_ceil(2)).max(1);
+    let round = |seed, cuts| round(system, seed, cuts);
+    survives(system.name(), cuts, per_round, ["events", "flushes"], round);
 }
 
 #[test]
 fn what_was_flushed_survives_on_ext4() {
-    survives(System::Ext4);
+    survives_on(System::Ext4);
 }
 
 #[test]
 fn what_was_flushed_survives_on_xfs() {
-    survives(System::Xfs);
+    survives_on(System::Xfs);
 }

@@ -5,11 +5,10 @@ use crate::client::Kind;
 use crate::layer::Disk;
 use crate::nbd::{self, Client};
 use crate::promises::{Ask, Mark};
-use crate::{Bench, CUTS_PER_ROUND, SECTORS, check_cuts, setting};
+use crate::{Bench, CUTS_PER_ROUND, SECTORS, check_cuts, setting, survives};
 use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
 use seekway_workload::generators::rng::{Rng, split};
 use std::sync::Arc;
-use std::time::Instant;
 
 const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
@@ -82,7 +81,7 @@ fn load(
 }
 
 /// One run of the daemon, and `cuts` crash points of it. `None`: skipped.
-fn round(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
+fn round(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     let mut rng = Rng::new(split(seed, 2));
     let (cache, buffered) = (rng.percent(50), rng.percent(30));
     eprintln!("FUA seed {seed}: host cache {cache}, page cache {buffered}");
@@ -96,24 +95,11 @@ fn round(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
     load(&mut client, &bench.layer.disk, 1500, &mut Rng::new(split(seed, 3)))?;
     drop(client);
     daemon.stop().map_err(|e| e.to_string())?;
-    check_cuts(&bench.layer.disk.log(), seed, cuts).map(Some)
+    check_cuts(&bench.layer.disk.log(), seed, cuts)
 }
 
 #[test]
 fn writes_with_fua_survive_a_power_failure() {
-    let (cuts, first) = (setting("SEEKWAY_CUTS", 100), setting("SEEKWAY_SEED", 1));
-    let (started, mut events) = (Instant::now(), 0);
-    let rounds = cuts.div_ceil(CUTS_PER_ROUND);
-    for n in 0..rounds {
-        let (seed, cuts) = (first + n, CUTS_PER_ROUND.min(cuts - n * CUTS_PER_ROUND));
-        match round(seed, cuts).unwrap_or_else(|e| panic!("FUA, SEEKWAY_SEED={seed}: {e}")) {
-            Some(count) => events += count,
-            None => return,
-        }
-    }
-    let (last, seconds) = (first + rounds - 1, started.elapsed().as_secs());
-    eprintln!(
-        "NBD with FUA: {cuts} crash points, seeds {first} to {last}, {events} events, {seconds} s: \
-         0 lost"
-    );
+    let cuts = setting("SEEKWAY_CUTS", 100);
+    survives("NBD with FUA", cuts, CUTS_PER_ROUND, ["events"], round);
 }

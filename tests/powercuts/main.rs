@@ -35,6 +35,7 @@ use layer::{Event, Layer, Log};
 use promises::{Mark, Marker, Promises};
 use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
+use seekway_testing::setting;
 use seekway_workload::generators::rng::{Rng, split};
 use std::collections::BTreeSet;
 use std::io;
@@ -48,12 +49,6 @@ const CUTS_PER_ROUND: u64 = 50;
 /// The program under test.
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_seekway"))
-}
-
-/// A number from the environment.
-fn setting(name: &str, default: u64) -> u64 {
-    let Ok(text) = std::env::var(name) else { return default };
-    text.parse().unwrap_or_else(|e| panic!("{name}={text}: expected a number: {e}"))
 }
 
 /// A folder with a mounted disk, a daemon's sockets and its log.
@@ -86,7 +81,7 @@ impl<M: Send + 'static> Bench<M> {
 }
 
 /// One run of the daemon, and `cuts` crash points of it. `None`: skipped.
-fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
+fn block_device(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     let mut rng = Rng::new(split(seed, 2));
     let (queues, event_index) = (1 + rng.below(8) as usize, rng.percent(50));
     let (write_cache, cache, buffered) = (rng.percent(50), rng.percent(50), rng.percent(30));
@@ -109,11 +104,11 @@ fn block_device(seed: u64, cuts: u64) -> Result<Option<usize>, String> {
     client.drain(&mut marker)?;
     drop(client);
     daemon.stop().map_err(|e| e.to_string())?;
-    check_cuts(&bench.layer.disk.log(), seed, cuts).map(Some)
+    check_cuts(&bench.layer.disk.log(), seed, cuts)
 }
 
 /// Check `cuts` crash points of a log. How many events it has.
-fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<usize, String> {
+fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     for cut in 0..cuts {
         let mut rng = Rng::new(split(seed, 100 + cut));
         let count = rng.below(log.events.len() as u64 + 1) as usize;
@@ -122,26 +117,41 @@ fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<usize, String> {
         let at = |e| format!("cut {cut}, after {count} of {} events: {e}", log.events.len());
         promises.model.check_survivors(&image).map_err(at)?;
     }
-    Ok(log.events.len())
+    Ok(Some([log.events.len()]))
 }
 
-#[test]
-fn what_was_flushed_survives_a_power_failure() {
-    let (cuts, first) = (setting("SEEKWAY_CUTS", 100), setting("SEEKWAY_SEED", 1));
-    let (started, mut events) = (Instant::now(), 0);
-    let rounds = cuts.div_ceil(CUTS_PER_ROUND);
+/// Check so many crash points under a client, in runs of the daemon with at most `per_round`.
+/// A run tells how many it had of what `counted` names; `None`: skipped.
+fn survives<const N: usize>(
+    client: &str,
+    cuts: u64,
+    per_round: u64,
+    counted: [&str; N],
+    round: impl Fn(u64, u64) -> Result<Option<[usize; N]>, String>,
+) {
+    let (started, first, mut counts) = (Instant::now(), setting("SEEKWAY_SEED", 1), [0; N]);
+    let rounds = cuts.div_ceil(per_round);
     for n in 0..rounds {
         let seed = first + n;
-        let cuts = CUTS_PER_ROUND.min(cuts - n * CUTS_PER_ROUND);
-        match block_device(seed, cuts).unwrap_or_else(|e| panic!("SEEKWAY_SEED={seed}: {e}")) {
-            Some(count) => events += count,
+        let had = round(seed, per_round.min(cuts - n * per_round));
+        match had.unwrap_or_else(|e| panic!("{client}, SEEKWAY_SEED={seed}: {e}")) {
+            Some(more) => counts.iter_mut().zip(more).for_each(|(count, more)| *count += more),
             None => return,
         }
     }
     let (last, seconds) = (first + rounds - 1, started.elapsed().as_secs());
+    let counts: Vec<_> =
+        counts.iter().zip(counted).map(|(n, name)| format!("{n} {name}")).collect();
     eprintln!(
-        "block device: {cuts} crash points, seeds {first} to {last}, {events} events, {seconds} s: 0 lost"
+        "{client}: {cuts} crash points, seeds {first} to {last}, {}, {seconds} s: 0 lost",
+        counts.join(", ")
     );
+}
+
+#[test]
+fn what_was_flushed_survives_a_power_failure() {
+    let cuts = setting("SEEKWAY_CUTS", 100);
+    survives("block device", cuts, CUTS_PER_ROUND, ["events"], block_device);
 }
 
 /// A log without a daemon: what flushes make durable, and what cuts leave.

@@ -447,7 +447,7 @@ fn garbage(socket: &std::path::Path, seed: u64, rounds: u32) {
 
 #[test]
 fn garbage_in_one_guest_does_not_touch_another() {
-    let seed = std::env::var("SEED").map_or(20_26, |s| s.parse().expect("SEED is a number"));
+    let seed = seekway_testing::setting("SEED", 20_26);
     println!("SEED={seed}");
     let shape = Shape { bytes: MIB, queues: 1, read_only: false };
     let server = Server::start(8 * MIB, 1);

@@ -36,6 +36,15 @@ pub fn skip(missing: impl Display) {
     append(Path::new(&file), &line).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
 }
 
+/// A number from the environment, of those who run a test for longer or once more.
+///
+/// # Panics
+/// It is no number.
+pub fn setting(name: &str, default: u64) -> u64 {
+    let Ok(text) = env::var(name) else { return default };
+    text.parse().unwrap_or_else(|e| panic!("{name}={text}: expected a number: {e}"))
+}
+
 /// Test programs run side by side: one write appends one line.
 fn append(file: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())

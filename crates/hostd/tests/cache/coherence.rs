@@ -226,7 +226,7 @@ fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {
 
 #[test]
 fn guests_read_what_they_wrote() {
-    let seed = std::env::var("SEED").map_or(1, |s| s.parse().unwrap());
+    let seed = seekway_testing::setting("SEED", 1);
     for (n, bytes) in [(0, 64 << 10), (1, 512 << 10), (2, 4 * MIB)] {
         check(seed + n, bytes, None);
     }
@@ -234,6 +234,6 @@ fn guests_read_what_they_wrote() {
 
 #[test]
 fn guests_read_what_they_wrote_when_transfers_stop_short() {
-    let seed = std::env::var("SEED").map_or(100, |s| s.parse().unwrap());
+    let seed = seekway_testing::setting("SEED", 100);
     check(seed, 512 << 10, Some("short"));
 }

@@ -58,7 +58,7 @@ fn what_was_read_once_needs_no_device() {
 
 #[test]
 fn nothing_is_read_twice() {
-    let seed = std::env::var("SEED").map_or(11, |s| s.parse().unwrap());
+    let seed = seekway_testing::setting("SEED", 11);
     eprintln!("seed {seed}");
     let dir = dir();
     let len = 8 * MIB;
