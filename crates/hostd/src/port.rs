@@ -175,7 +175,7 @@ pub trait Port: Send {
 
     /// A CQE of an SQE that this port pushed under `tag`. `more`: a multishot
     /// SQE that stays armed.
-    fn event(&mut self, tag: u32, result: i32, more: bool, context: &mut dyn PortContext);
+    fn event(&mut self, _tag: u32, _result: i32, _more: bool, _context: &mut dyn PortContext) {}
 
     /// It is the port's turn: take requests. True when there may be more, for which it gets another
     /// turn.
@@ -191,16 +191,16 @@ pub trait Port: Send {
     fn runs(&mut self, _token: u64, _runs: Vec<(u64, bool)>, _context: &mut dyn PortContext) {}
 
     /// A batch of events and completions is over: notify the peer.
-    fn flush(&mut self, context: &mut dyn PortContext);
+    fn flush(&mut self, _context: &mut dyn PortContext) {}
 
     /// Something from the front end's own thread.
-    fn message(&mut self, message: Box<dyn Any + Send>, context: &mut dyn PortContext);
+    fn message(&mut self, _message: Box<dyn Any + Send>, _context: &mut dyn PortContext) {}
 
     /// Take no more requests, end what is armed.
-    fn closing(&mut self, context: &mut dyn PortContext);
+    fn closing(&mut self, _context: &mut dyn PortContext) {}
 
     /// Nothing of the port is left in the reactor.
-    fn closed(self: Box<Self>);
+    fn closed(self: Box<Self>) {}
 
     /// For adaptive polling: look for requests without an event, and ask for a turn. True when
     /// there were some.

@@ -268,18 +268,14 @@ impl Port for Flusher {
         self.1 = Some(id);
         (0..4).for_each(|_| self.flush_once(context));
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn done(&mut self, _: u64, _: Result<(), Errno>, context: &mut dyn PortContext) {
         if self.1.is_some() {
             self.flush_once(context);
         }
     }
-    fn flush(&mut self, _: &mut dyn PortContext) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
     fn closing(&mut self, _: &mut dyn PortContext) {
         self.1 = None;
     }
-    fn closed(self: Box<Self>) {}
 }
 
 #[test]
@@ -331,14 +327,10 @@ impl Port for Panics {
         self.0
     }
     fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
-    fn flush(&mut self, _: &mut dyn PortContext) {}
     fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {
         panic!("as the test wants it");
     }
-    fn closing(&mut self, _: &mut dyn PortContext) {}
-    fn closed(self: Box<Self>) {}
 }
 
 impl Drop for Panics {

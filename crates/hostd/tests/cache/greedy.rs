@@ -9,7 +9,6 @@ use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::request::Op;
 use seekway_policy::units::Lba;
-use std::any::Any;
 
 const GIB: u64 = 1024 * MIB;
 
@@ -42,14 +41,11 @@ impl Port for Greedy {
         self.id = Some(id);
         self.read(context);
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn done(&mut self, _: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {
         assert_eq!(result, Ok(()));
         self.outstanding -= 1;
         self.read(context);
     }
-    fn flush(&mut self, _: &mut dyn PortContext) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
     fn closing(&mut self, _: &mut dyn PortContext) {
         self.id = None;
     }

@@ -95,7 +95,6 @@ impl Port for TestPort {
         let buffer = self.asked[token as usize].take().expect("done once");
         let _ = self.answers.send(Answer { token, result, buffer });
     }
-    fn flush(&mut self, _context: &mut dyn PortContext) {}
     fn message(&mut self, message: Box<dyn Any + Send>, context: &mut dyn PortContext) {
         let asks = message.downcast::<Vec<Ask>>().expect("a list of requests");
         if !self.waits_for_turns {
@@ -116,7 +115,6 @@ impl Port for TestPort {
         }
         !self.waiting.is_empty()
     }
-    fn closing(&mut self, _context: &mut dyn PortContext) {}
     fn closed(self: Box<Self>) {
         assert!(self.asked.iter().all(Option::is_none), "closed with requests under way");
     }

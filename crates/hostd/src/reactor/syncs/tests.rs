@@ -4,11 +4,10 @@ use super::super::tests::taking::reactor_on;
 use super::super::{Disk, Reactor};
 use super::*;
 use crate::images::{Image, OpenOptions};
-use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::squeue;
 use seekway_policy::request::Op;
 use seekway_policy::units::Instant;
-use std::any::Any;
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::RawFd;
@@ -102,17 +101,9 @@ impl Port for Guest {
         self.disk
     }
     fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
-    fn take(&mut self, _: &mut Budget, _: &mut dyn PortContext) -> bool {
-        false
-    }
     fn done(&mut self, token: u64, result: Result<(), Errno>, _: &mut dyn PortContext) {
         self.answers.lock().unwrap().push((token, result));
     }
-    fn flush(&mut self, _: &mut dyn PortContext) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
-    fn closing(&mut self, _: &mut dyn PortContext) {}
-    fn closed(self: Box<Self>) {}
 }
 
 const FLUSH: u64 = 1;

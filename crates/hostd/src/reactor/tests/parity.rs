@@ -30,7 +30,6 @@ use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits}
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement};
 use seekway_workload::{Issue, Source, VmDisk};
-use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
@@ -114,12 +113,7 @@ impl Port for Silent {
         self.0
     }
     fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
-    fn flush(&mut self, _: &mut dyn PortContext) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
-    fn closing(&mut self, _: &mut dyn PortContext) {}
-    fn closed(self: Box<Self>) {}
 }
 
 /// A device with bad sectors.

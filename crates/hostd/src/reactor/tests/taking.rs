@@ -12,7 +12,6 @@ use crate::reactor::message::{Disk, Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
 use seekway_policy::units::Instant;
-use std::any::Any;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
@@ -62,7 +61,6 @@ impl Port for Endless {
         self.id = Some(id);
         context.wait_turn(id);
     }
-    fn event(&mut self, _: u32, _: i32, _: bool, _: &mut dyn PortContext) {}
     fn take(&mut self, budget: &mut Budget, _: &mut dyn PortContext) -> bool {
         while !budget.is_spent() {
             self.log.lock().unwrap().push(self.id.unwrap());
@@ -71,10 +69,6 @@ impl Port for Endless {
         true
     }
     fn done(&mut self, _: u64, _: Result<(), Errno>, _: &mut dyn PortContext) {}
-    fn flush(&mut self, _: &mut dyn PortContext) {}
-    fn message(&mut self, _: Box<dyn Any + Send>, _: &mut dyn PortContext) {}
-    fn closing(&mut self, _: &mut dyn PortContext) {}
-    fn closed(self: Box<Self>) {}
 }
 
 fn reactor() -> Reactor {
