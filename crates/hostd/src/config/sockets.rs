@@ -1,10 +1,10 @@
 //! Who may connect to the sockets of a disk.
 
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
+use std::ffi::{CString, c_char, c_int};
 use std::fmt;
 use std::fs;
-use std::mem::zeroed;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -121,40 +121,41 @@ fn name(key: &str, value: &str) -> Result<String, String> {
     }
 }
 
-fn unknown(kind: &str, name: &str) -> String {
-    format!("there is no {kind} '{name}'; to a daemon that is confined already, give the number")
-}
-
 fn user_id(name: &str) -> Result<u32, String> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let asked = CString::new(name).map_err(|e| e.to_string())?;
-    let (mut buffer, mut found) = (vec![0; ENTRY_BYTES_MAX], std::ptr::null_mut());
-    // SAFETY: zeroes are an entry without texts; the call fills it, and `found` tells whether.
-    let (error, uid) = unsafe {
-        let mut entry = zeroed::<libc::passwd>();
-        let (start, len) = (buffer.as_mut_ptr(), buffer.len());
-        let error = libc::getpwnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
-        (error, entry.pw_uid)
-    };
-    if error == 0 && !found.is_null() { Ok(uid) } else { Err(unknown("user", name)) }
+    number_of("user", name, libc::getpwnam_r, |entry| entry.pw_uid)
 }
 
 fn group_id(name: &str) -> Result<u32, String> {
+    number_of("group", name, libc::getgrnam_r, |entry| entry.gr_gid)
+}
+
+/// getpwnam(3), getgrnam(3).
+type LookUp<E> =
+    unsafe extern "C" fn(*const c_char, *mut E, *mut c_char, usize, *mut *mut E) -> c_int;
+
+/// The number of a user or group, as the system's lists have it. A number is its own.
+fn number_of<E>(
+    kind: &str,
+    name: &str,
+    look_up: LookUp<E>,
+    number: fn(&E) -> u32,
+) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
     let asked = CString::new(name).map_err(|e| e.to_string())?;
     let (mut buffer, mut found) = (vec![0; ENTRY_BYTES_MAX], std::ptr::null_mut());
-    // SAFETY: as in `user_id`.
-    let (error, gid) = unsafe {
-        let mut entry = zeroed::<libc::group>();
-        let (start, len) = (buffer.as_mut_ptr(), buffer.len());
-        let error = libc::getgrnam_r(asked.as_ptr(), &raw mut entry, start, len, &raw mut found);
-        (error, entry.gr_gid)
-    };
-    if error == 0 && !found.is_null() { Ok(gid) } else { Err(unknown("group", name)) }
+    let mut entry = MaybeUninit::<E>::uninit();
+    let (start, len) = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: all point to what outlives the call, which fills the entry when it finds one.
+    let error = unsafe { look_up(asked.as_ptr(), entry.as_mut_ptr(), start, len, &raw mut found) };
+    if error == 0 && !found.is_null() {
+        // SAFETY: it points to the entry, which is filled.
+        return Ok(number(unsafe { &*found }));
+    }
+    Err(format!(
+        "there is no {kind} '{name}'; to a daemon that is confined already, give the number"
+    ))
 }
 
 #[cfg(test)]

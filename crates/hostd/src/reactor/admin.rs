@@ -256,8 +256,7 @@ impl Core {
     }
 
     fn resize(&mut self, id: DiskId) -> Result<u64, String> {
-        let none = format!("there is no disk number {}", id.0);
-        let disk = self.disks.get_mut(id).ok_or(none)?;
+        let disk = self.disks.find(id)?;
         let capacity_bytes = disk.image.refresh().map_err(|e| e.to_string())?;
         let (name, placed) = (disk.name.clone(), disk.placed);
         if let Some(start) = placed {
@@ -285,17 +284,14 @@ impl Core {
     }
 
     fn set_weight(&mut self, id: DiskId, weight: NonZeroU32) -> Result<(), String> {
-        let none = format!("there is no disk number {}", id.0);
-        let disk = self.disks.get_mut(id).ok_or(none)?;
-        disk.weight = weight;
+        self.disks.find(id)?.weight = weight;
         self.stack.set_weight(self.now, VmId::new(id.0), weight);
         Ok(())
     }
 
     /// A disk's rate limits from now on.
     pub(super) fn set_limits(&mut self, id: DiskId, limits: &DiskLimits) -> Result<(), String> {
-        let none = format!("there is no disk number {}", id.0);
-        self.disks.get_mut(id).ok_or(none)?.limits_per_s = limits.clone();
+        self.disks.find(id)?.limits_per_s = limits.clone();
         self.stack.set_limits(self.now, VmId::new(id.0), limits);
         Ok(())
     }

@@ -157,6 +157,10 @@ impl Disks {
     pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
         self.0.get_mut(usize::from(id.0))?.as_mut()
     }
+    /// The same, for who asked by a number.
+    pub fn find(&mut self, id: DiskId) -> Result<&mut DiskState, String> {
+        self.get_mut(id).ok_or_else(|| format!("there is no disk number {}", id.0))
+    }
     /// The disk of a job, which stays as long as the job.
     pub fn of_job(&mut self, id: DiskId) -> &mut DiskState {
         self.get_mut(id).expect("a disk stays while it has jobs")
