@@ -221,14 +221,17 @@ mod tests {
         Instant::ZERO + Nanos::from_millis(ms)
     }
 
+    /// A disk whose requests have been queued since 1.5 s, for half a minute at most.
+    fn tick(intervals: &mut IntervalClock, ms: u64, disk: &mut UseMeter) {
+        intervals.tick(at(ms), std::iter::once((DiskId(0), disk)), |_, now| {
+            now.since(at(1_500)).min(Nanos::from_secs(30))
+        });
+    }
+
     #[test]
     fn an_interval_is_what_happened_in_it() {
         let (mut intervals, mut disk) = (IntervalClock::new(), UseMeter::default());
-        let mut tick = |ms, disk: &mut UseMeter| {
-            intervals.tick(at(ms), std::iter::once((DiskId(0), disk)), |_, at| {
-                at.since(Instant::ZERO + Nanos::from_millis(1_500)).min(Nanos::from_secs(30))
-            });
-        };
+        let mut tick = |ms, disk: &mut UseMeter| tick(&mut intervals, ms, disk);
         tick(0, &mut disk);
         disk.begin_busy(at(1_000));
         disk.add(Nanos::from_millis(500), 4096);
@@ -252,11 +255,7 @@ mod tests {
     #[test]
     fn intervals_that_nobody_was_awake_for_count() {
         let (mut intervals, mut disk) = (IntervalClock::new(), UseMeter::default());
-        let mut tick = |ms, disk: &mut UseMeter| {
-            intervals.tick(at(ms), std::iter::once((DiskId(0), disk)), |_, at| {
-                at.since(Instant::ZERO + Nanos::from_millis(1_500)).min(Nanos::from_secs(30))
-            });
-        };
+        let mut tick = |ms, disk: &mut UseMeter| tick(&mut intervals, ms, disk);
         disk.begin_busy(at(2_000));
         disk.add(Nanos::from_millis(7), 512);
         // A request that takes half a minute, and the reactor sleeps.

@@ -251,12 +251,7 @@ impl Kernel {
             Kind::Sync => file.content.sync(),
         }
         if !fails {
-            // All of a range is deallocated, or it fails.
-            return if matches!(kind, Kind::Allocate { .. } | Kind::Sync) {
-                0
-            } else {
-                done as i32
-            };
+            return if whole { 0 } else { done as i32 };
         }
         file.has_failed_sync |= is_durable;
         if is_durable && file.buffered {
