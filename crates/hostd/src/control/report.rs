@@ -419,20 +419,22 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
         policy_metrics: finite(&status.policy_metrics),
         cache: status.cache.as_ref().map(cache::disk_report),
         ops: OpKind::ALL.into_iter().map(op).collect(),
-        responses: response_counts(status),
+        responses: sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count))),
     })
 }
 
-/// How long a disk's reads and writes took, by class.
-fn response_counts(disk: &DiskStatus) -> Counts {
-    let mut counts = BTreeMap::new();
-    for kind in [OpKind::Read, OpKind::Write] {
-        for step in disk.ops[kind as usize].latency_ns.iter_recorded() {
-            *counts.entry(class_of_ns(step.value_iterated_to())).or_insert(0) +=
-                step.count_since_last_iteration();
-        }
-    }
-    counts.into_iter().collect()
+/// How long a disk's reads and writes took: nanoseconds, and how many took that.
+fn recorded(disk: &DiskStatus) -> impl Iterator<Item = (u64, u64)> {
+    let of = |kind: OpKind| disk.ops[kind as usize].latency_ns.iter_recorded();
+    let steps = [OpKind::Read, OpKind::Write].into_iter().flat_map(of);
+    steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+}
+
+/// What is counted under the same key, together.
+fn sums<K: Ord>(counted: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+    let mut sums = BTreeMap::new();
+    counted.for_each(|(key, count)| *sums.entry(key).or_insert(0) += count);
+    sums.into_iter().collect()
 }
 
 /// How long requests took, so far that differences of two such lists are the
@@ -456,18 +458,7 @@ pub struct DeviceResponses {
 
 /// How long requests took.
 pub fn responses(host: &Host) -> ResponsesReport {
-    let of = |status: &Status| {
-        let mut counts = BTreeMap::new();
-        for disk in &status.disks {
-            for kind in [OpKind::Read, OpKind::Write] {
-                for step in disk.ops[kind as usize].latency_ns.iter_recorded() {
-                    let count = counts.entry(step.value_iterated_to()).or_insert(0);
-                    *count += step.count_since_last_iteration();
-                }
-            }
-        }
-        counts.into_iter().collect()
-    };
+    let of = |status: &Status| sums(status.disks.iter().flat_map(recorded));
     let statuses = host.statuses();
     let device =
         statuses.iter().map(|(d, s)| DeviceResponses { name: d.name.clone(), counts: of(s) });
