@@ -172,7 +172,8 @@ impl Image {
             // for a page that was swapped out), so that the ring would hand each
             // request to a worker thread. With this it carries them out at once:
             // a third of the CPU time.
-            set_flag(&file, OFlags::NONBLOCK).map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
+            set_flag(&file, OFlags::NONBLOCK)
+                .map_err(|e| io_error(path, "setting O_NONBLOCK", e))?;
         }
         if !is_block {
             // Also because written-back pages have a place that FIEMAP tells.
@@ -311,17 +312,6 @@ impl Image {
         let capacity_bytes = self.limits.capacity_bytes;
         let (is_block, has_place) = (self.is_block, self.has_place);
         Ok(Mapper { file, place, is_block, has_place, capacity_bytes })
-    }
-
-    /// As [`Allocation::runs`], for the `len` bytes from `offset` on.
-    pub fn runs(&self, offset: u64, len: u64, max: usize) -> Vec<(u64, bool)> {
-        allocation::runs(
-            &self.file,
-            self.is_block,
-            self.limits.align_bytes,
-            offset..offset.saturating_add(len),
-            max,
-        )
     }
 
     /// What says which parts hold data, for another thread.

@@ -226,7 +226,11 @@ fn runs_of_a_sparse_file() {
     let image = Image::open(&path, &RW).unwrap();
     let all = [(2 * M, true), (2 * M, false), (4 * M, true), (M, false), (7 * M, true)];
     let check = |offset: u64, len: u64, max: usize, expected: &[(u64, bool)]| {
-        assert_eq!(image.runs(offset, len, max), expected, "{offset}+{len}, {max}");
+        assert_eq!(
+            image.allocation().unwrap().runs(offset..offset + len, max),
+            expected,
+            "{offset}+{len}, {max}"
+        );
     };
     check(0, 16 * M, 100, &all);
     check(0, 16 * M, 3, &all[..3]);
@@ -311,7 +315,7 @@ fn tmpfs_has_no_place() {
         assert_eq!((image.device().0, image.device_capacity()), (0, None));
         assert!(image.map().is_none());
         assert!(image.is_direct() || !options.direct || image.warnings().all().len() == 1);
-        assert_eq!(image.runs(0, 1 << 20, 9), [(1 << 20, true)]);
+        assert_eq!(image.allocation().unwrap().runs(0..1 << 20, 9), [(1 << 20, true)]);
     }
 }
 
@@ -357,7 +361,7 @@ fn block_devices() {
         assert_eq!(image.device_capacity().map(|s| s.bytes()), Some(8 << 20));
         assert_eq!(image.map().unwrap().region().len(), 1);
         assert_eq!(image.map().unwrap().piece(Lba::new(16), Sectors::new(8)).to_string(), "16+8");
-        assert_eq!(image.runs(4096, 8192, 9), [(8192, false)]);
+        assert_eq!(image.allocation().unwrap().runs(4096..12_288, 9), [(8192, false)]);
         // One writer, nobody beside.
         let second = Image::open(node, &RW).map(|_| ());
         assert!(matches!(second, Err(ImageError::Busy { .. } | ImageError::Locked { .. })));

@@ -24,35 +24,24 @@ impl Allocation {
     /// the range is. Data when in doubt: a block device, a file
     /// system that does not say, an error.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
-        runs(&self.file, self.is_block, self.align_bytes, range, max)
-    }
-}
-
-/// As [`Allocation::runs`], of a file that the caller has open.
-pub(super) fn runs(
-    file: &File,
-    is_block: bool,
-    align_bytes: u32,
-    range: Range<u64>,
-    max: usize,
-) -> Vec<(u64, bool)> {
-    let Range { start: mut at, end } = range;
-    let mut runs: Vec<(u64, bool)> = Vec::new();
-    while at < end && runs.len() < max {
-        let (data, hole) = match is_block {
-            true => (at, end),
-            false => next_run(file, align_bytes.into(), at, end),
-        };
-        if at < data {
-            runs.push((data - at, true));
+        let Range { start: mut at, end } = range;
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        while at < end && runs.len() < max {
+            let (data, hole) = match self.is_block {
+                true => (at, end),
+                false => next_run(&self.file, self.align_bytes.into(), at, end),
+            };
+            if at < data {
+                runs.push((data - at, true));
+            }
+            // No data before the end, or no room to say so.
+            if data < end && runs.len() < max {
+                runs.push((hole - data, false));
+            }
+            at = hole;
         }
-        // No data before the end, or no room to say so.
-        if data < end && runs.len() < max {
-            runs.push((hole - data, false));
-        }
-        at = hole;
+        runs
     }
-    runs
 }
 
 /// The next data at or behind `at`: where it begins and ends, both rounded

@@ -68,7 +68,8 @@ impl Image {
     fn sample(&self) -> Vec<u64> {
         let mut places = Vec::new();
         let mut at = 0;
-        for (len, hole) in self.runs(0, self.limits.capacity_bytes, RUNS_MAX) {
+        let Ok(allocation) = self.allocation() else { return places };
+        for (len, hole) in allocation.runs(0..self.limits.capacity_bytes, RUNS_MAX) {
             let first = at / READ_BYTES + u64::from(!at.is_multiple_of(READ_BYTES));
             let end = (at + len) / READ_BYTES;
             let room = SAMPLE_BYTES / READ_BYTES - places.len() as u64;

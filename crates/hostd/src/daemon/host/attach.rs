@@ -174,9 +174,6 @@ impl Host {
         let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
         let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
         let disk = Box::new(Disk {
-            name: name.clone(),
-            map: image.map(),
-            image,
             weight: asked.weight,
             limits: asked.limits.clone(),
             lba: asked.lba.map(Lba::new),
@@ -184,6 +181,7 @@ impl Host {
             // What is in the host's memory already it need not have again, unless asked for.
             cached: asked.cache && (reads_device || !self.is_cache_auto()),
             bandwidth_bytes_per_s,
+            ..Disk::new(name.clone(), image)
         });
         let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
         let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
