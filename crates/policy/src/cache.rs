@@ -157,7 +157,7 @@ impl HostCache {
             blocks: Blocks::new(frames, config.seed),
             prefetcher,
             vms: Vec::new(),
-            fetches: Fetches::new(),
+            fetches: Fetches::default(),
             accounts: Accounts::default(),
             bandwidth: None,
             rest: None,

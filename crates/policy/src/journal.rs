@@ -114,6 +114,7 @@ pub fn entry(line: &str) -> Option<Entry<'_>> {
 }
 
 /// A replay under way, fed line by line.
+#[derive(Default)]
 pub struct Replay<'a> {
     build: Build<'a>,
     stack: Option<Stack>,
@@ -126,13 +127,7 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// A replay that builds policies and prefetchers with `build`.
     pub fn new(build: Build<'a>) -> Self {
-        Replay {
-            build,
-            stack: None,
-            line: 0,
-            now: Instant::ZERO,
-            replayed: ReplaySummary::default(),
-        }
+        Replay { build, ..Replay::default() }
     }
 
     /// What has been replayed so far.

@@ -9,7 +9,7 @@
 //! sequential reading two windows are in flight.
 
 /// Read-ahead state of an open file (`struct file_ra_state`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ReadAhead {
     start: u64,
     size: u64,
@@ -118,12 +118,6 @@ impl ReadAhead {
         let marked = self.start + self.size - self.async_size;
         let marked = (self.async_size > 0).then_some(marked);
         Window { start: self.start, pages: self.size, marked }
-    }
-}
-
-impl Default for ReadAhead {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

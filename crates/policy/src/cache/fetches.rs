@@ -42,6 +42,7 @@ pub struct Fetch {
 }
 
 /// The fetches that have begun and not ended, by number.
+#[derive(Default)]
 pub(super) struct Fetches {
     slots: Vec<Fetch>,
     free: Vec<u32>,
@@ -59,10 +60,6 @@ impl Fetch {
 }
 
 impl Fetches {
-    pub(super) fn new() -> Self {
-        Fetches { slots: Vec::new(), free: Vec::new(), open: None, round: 0 }
-    }
-
     /// A new round begins: the next block begins a fetch.
     pub(super) fn open(&mut self) {
         self.open = None;

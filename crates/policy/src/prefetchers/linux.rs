@@ -61,6 +61,7 @@ struct Pages {
 }
 
 /// What the host's kernel knows of an image.
+#[derive(Default)]
 struct Disk {
     capacity: Sectors,
     state: ReadAhead,
@@ -132,13 +133,7 @@ impl Prefetcher for Linux {
 
 impl Disk {
     fn new(capacity: Sectors) -> Disk {
-        Disk {
-            capacity,
-            state: ReadAhead::new(),
-            cached: VecDeque::new(),
-            marked: VecDeque::new(),
-            windows: VecDeque::new(),
-        }
+        Disk { capacity, ..Disk::default() }
     }
 
     /// A guest reads: the windows that the host's kernel would ask for.

@@ -75,6 +75,7 @@ const ANTICIPATION: &str = "anticipation";
 const DRAIN: &str = "async";
 
 /// The requests of one direction.
+#[derive(Default)]
 struct Direction {
     sorted: LbaQueue,
     fifo: ExpiryQueue,
@@ -85,15 +86,17 @@ struct Direction {
     place: Lba,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Wait {
     /// Nobody has been waited for since the last dispatch.
+    #[default]
     Off,
     On,
     /// The wait is over; the next request goes.
     Finished,
 }
 
+#[derive(Default)]
 struct Anticipatory {
     batch: [Nanos; 2],
     antic_expire: Nanos,
@@ -136,13 +139,8 @@ struct Anticipatory {
 
 impl Anticipatory {
     fn new(params: &Params) -> Result<Self, ParamError> {
-        let direction = |expire| Direction {
-            sorted: LbaQueue::new(),
-            fifo: ExpiryQueue::new(),
-            expire: params.duration(expire),
-            looked: Instant::ZERO,
-            place: Lba::ZERO,
-        };
+        let direction =
+            |expire| Direction { expire: params.duration(expire), ..Direction::default() };
         let write_batch = params.duration("write_batch");
         // One request for each 10 ms, as Linux begins.
         let write_batch_max = (write_batch.get() / 10_000_000).max(2);
@@ -151,27 +149,13 @@ impl Anticipatory {
             antic_expire: params.duration_within("antic_expire", Nanos::ZERO, HOLD_MAX)?,
             think_max: params.duration("think_max"),
             back_seek_max: params.size("back_seek_max"),
-            queued: Pool::new(),
-            links: Links::new(),
             directions: [direction("write_expire"), direction("read_expire")],
             issuers: Issuers::new(params.choice("issuer") == "process"),
-            issuer_of: Slots::new(),
-            in_flight: 0,
             direction: SYNC,
             batch_ends: Instant::ZERO + params.duration("read_batch"),
-            draining: None,
-            new_batch: false,
-            write_batch_began: Instant::ZERO,
             write_batch_max,
             write_batch_left: write_batch_max,
-            write_batch_idled: false,
-            run: Run::default(),
-            anticipated: None,
-            wait_began: None,
-            wait: Wait::Off,
-            newcomers: Newcomers::default(),
-            waits_met: 0,
-            waits_in_vain: 0,
+            ..Anticipatory::default()
         })
     }
 

@@ -117,6 +117,7 @@ enum Reason {
     Preempted,
 }
 
+#[derive(Default)]
 struct Config {
     slice_idle: Nanos,
     timeout: Nanos,
@@ -128,9 +129,9 @@ struct Config {
     back_seek_penalty: u64,
 }
 
+#[derive(Default)]
 struct Bfq {
     config: Config,
-    slice_idle: Nanos,
     queued: Pool,
     links: Links,
     /// Of each request from arrival to completion: in flight, and the first of its command?
@@ -189,40 +190,11 @@ impl Bfq {
             back_seek_penalty: params.count("back_seek_penalty"),
         };
         Ok(Bfq {
-            slice_idle: config.slice_idle,
             config,
-            queued: Pool::new(),
-            links: Links::new(),
-            known: Slots::new(),
-            queues: Vec::new(),
-            tree: Tree::default(),
             rate: Rate::new(false),
-            begun: false,
             max_budget: if given > 0 { given } else { DEFAULT_BUDGET },
             budget_given: given > 0,
-            budgets_assigned: 0,
-            serving: None,
-            turn_began: Instant::ZERO,
-            idle_until: None,
-            idling_since: None,
-            busy: 0,
-            raised_busy: 0,
-            in_driver: 0,
-            in_driver_max: 0,
-            hw_tag: None,
-            hw_tag_samples: 0,
-            vms_pending: 0,
-            lightest: KeyedHeap::default(),
-            heaviest: KeyedHeap::default(),
-            injected: false,
-            sampling: false,
-            sample: None,
-            sample_began: Instant::ZERO,
-            run: Run::default(),
-            turns: 0,
-            idles: 0,
-            idles_in_vain: 0,
-            injections: 0,
+            ..Bfq::default()
         })
     }
 
@@ -351,7 +323,7 @@ impl Scheduler for Bfq {
         self.tick(now);
         self.run.end();
         let id = queue_of(&request);
-        let (rotational, idle) = (self.rate.rotational(), self.slice_idle);
+        let (rotational, idle) = (self.rate.rotational(), self.config.slice_idle);
         let queue = &mut self.queues[id as usize];
         let first = queue.sync && queue.sorted.is_empty() && queue.in_flight == 0;
         let changed = queue.learn(now, &request, rotational, idle);
@@ -401,7 +373,7 @@ impl Scheduler for Bfq {
         self.learn_queueing();
         self.in_driver -= 1;
         self.change(id, |queue| queue.in_flight -= 1);
-        let slice_idle = self.slice_idle;
+        let slice_idle = self.config.slice_idle;
         let queue = &mut self.queues[id as usize];
         if queue.in_flight == 0 && !queue.busy {
             queue.timeout = Some(now);

@@ -192,6 +192,7 @@ struct Counts {
     both: u64,
 }
 
+#[derive(Default)]
 struct Cats {
     hit: Nanos,
     pool: Pool,
@@ -229,21 +230,12 @@ impl Cats {
         let (segment, ahead) = (params.size("segment_sectors"), params.size("prefetch_sectors"));
         Ok(Cats {
             hit: params.duration("hit"),
-            pool: Pool::new(),
             reads: Direction::new(params.duration("read_delay")),
             writes: Direction::new(params.duration("write_delay")),
-            links: Links::new(),
             shadow: Shadow::new(segments, segment, ahead),
             busdriver: Busdriver::new(fixed, ahead),
-            head: Lba::ZERO,
-            sent_end: None,
-            run: Run::default(),
-            current: None,
-            in_flight: Slots::new(),
             plan: Plan::new(params.count("plan_max") as usize),
-            hits_in_a_row: 0,
-            read_went: false,
-            counts: Counts::default(),
+            ..Cats::default()
         })
     }
 

@@ -111,6 +111,7 @@ const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 /// How long to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
 
+#[derive(Default)]
 struct Config {
     slice: [Nanos; 2],
     async_commands_max: u64,
@@ -139,6 +140,7 @@ struct RequestRecord {
     leads: bool,
 }
 
+#[derive(Default)]
 struct Cfq {
     config: Config,
     /// `slice_idle`, or zero while the device is known not to rotate.
@@ -200,24 +202,8 @@ impl Cfq {
         Ok(Cfq {
             idle: config.slice_idle,
             config,
-            weights: Vec::new(),
-            queued: Pool::new(),
-            links: Links::new(),
-            known: Slots::new(),
             queues: [Issuers::new(false), Issuers::new(by_process)],
-            trees: Trees::new(),
-            serving: Workload::Sync,
-            workload_ends: Instant::ZERO,
-            active: None,
-            idle_until: None,
-            stall_until: None,
-            in_flight: [0; 2],
-            run: Run::default(),
-            last_delayed_sync: Instant::ZERO,
-            slices: 0,
-            idles: 0,
-            idles_in_vain: 0,
-            preemptions: 0,
+            ..Cfq::default()
         })
     }
 

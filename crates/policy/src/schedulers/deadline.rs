@@ -48,12 +48,14 @@ const READ: usize = 0;
 const WRITE: usize = 1;
 
 /// The requests of one direction.
+#[derive(Default)]
 struct Direction {
     sorted: LbaQueue,
     fifo: ExpiryQueue,
     expire: Nanos,
 }
 
+#[derive(Default)]
 struct Deadline {
     writes_starved: u64,
     fifo_batch: u64,
@@ -76,21 +78,13 @@ fn direction(request: &Request) -> usize {
 
 impl Deadline {
     fn new(params: &Params) -> Self {
-        let direction = |expire| Direction {
-            sorted: LbaQueue::new(),
-            fifo: ExpiryQueue::new(),
-            expire: params.duration(expire),
-        };
+        let direction =
+            |expire| Direction { expire: params.duration(expire), ..Direction::default() };
         Deadline {
             writes_starved: params.count("writes_starved"),
             fifo_batch: params.count("fifo_batch"),
-            queued: Pool::new(),
-            links: Links::new(),
             directions: [direction("read_expire"), direction("write_expire")],
-            next: None,
-            batched: 0,
-            starved: 0,
-            expired_batches: 0,
+            ..Deadline::default()
         }
     }
 

@@ -123,7 +123,7 @@ const DEPTH_MIN: u32 = 32;
 const DEPTH_MAX: u32 = 128;
 
 /// The latency that a percentile of the requests has to keep.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Qos {
     /// The percentile in millionths; zero: none.
     ppm: u64,
@@ -142,6 +142,7 @@ struct Known {
     tagged: Option<Instant>,
 }
 
+#[derive(Default)]
 struct IoCost {
     /// The class is fixed, or fixed by figures that were given.
     class_given: Option<usize>,
@@ -198,22 +199,7 @@ impl IoCost {
                 .any(|key| params.is_given(key)),
             rates: ((min * 10_000.0) as u64, (max * 10_000.0) as u64),
             class: SSD,
-            steps: false,
-            too_fast_since: None,
-            too_slow_since: None,
-            model: None,
-            clock: Clock::new(),
-            counted: Counted::default(),
-            groups: Groups::default(),
-            kicks: KeyedHeap::default(),
-            tags: 0,
-            tags_taken: 0,
-            blocked: VecDeque::new(),
-            tagged: VecDeque::new(),
-            queued: Pool::new(),
-            links: Links::new(),
-            known: Slots::new(),
-            donors: Vec::new(),
+            ..IoCost::default()
         })
     }
 

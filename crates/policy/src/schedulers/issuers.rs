@@ -69,6 +69,12 @@ pub struct Issuers<T> {
     vms: Vec<Members>,
 }
 
+impl<T> Default for Issuers<T> {
+    fn default() -> Self {
+        Issuers::new(false)
+    }
+}
+
 impl<T> Issuers<T> {
     pub fn new(by_process: bool) -> Self {
         Issuers { by_process, entries: Vec::new(), free: Vec::new(), vms: Vec::new() }

@@ -122,6 +122,7 @@ impl Histogram {
 }
 
 /// What kyber keeps of reads, and of writes: tokens and latencies.
+#[derive(Default)]
 struct Domain {
     target: Nanos,
     /// Those that have a tag, oldest first.
@@ -141,17 +142,7 @@ struct Domain {
 impl Domain {
     fn new(target: Nanos, tokens: u64) -> Self {
         let tokens = tokens as u32;
-        Domain {
-            target,
-            fifo: ExpiryQueue::new(),
-            tokens_max: tokens,
-            tokens,
-            taken: 0,
-            device_time: Histogram::default(),
-            total_time: Histogram::default(),
-            enough_at: None,
-            p99: None,
-        }
+        Domain { target, tokens_max: tokens, tokens, ..Domain::default() }
     }
 
     /// `calculate_percentile`: `None` until there are enough samples.
@@ -196,6 +187,7 @@ struct Known {
     leads: bool,
 }
 
+#[derive(Default)]
 struct Kyber {
     queued: Pool,
     links: Links,
@@ -225,22 +217,12 @@ fn domain(request: &Request) -> usize {
 impl Kyber {
     fn new(params: &Params) -> Self {
         Kyber {
-            queued: Pool::new(),
-            links: Links::new(),
-            known: Slots::new(),
             domains: [
                 Domain::new(params.duration("read_target"), params.count("read_tokens")),
                 Domain::new(params.duration("write_target"), params.count("write_tokens")),
             ],
             current: READ,
-            batched: 0,
-            outside: Default::default(),
-            tags: 0,
-            tags_taken: [0; 2],
-            arrivals: 0,
-            timer: None,
-            run: Run::default(),
-            throttled: 0,
+            ..Kyber::default()
         }
     }
 

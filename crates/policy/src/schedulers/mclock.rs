@@ -127,6 +127,7 @@ struct Client {
     reserved: u64,
 }
 
+#[derive(Default)]
 struct MClock {
     reserve_iops: f64,
     limit_iops: f64,
@@ -165,16 +166,7 @@ impl MClock {
             allow: params.choice("at_limit") == "allow",
             io_unit: params.size("io_unit"),
             idle: params.duration("idle"),
-            queued: Pool::new(),
-            links: Links::new(),
-            clients: Vec::new(),
-            reservations: KeyedHeap::default(),
-            ready: KeyedHeap::default(),
-            limited: KeyedHeap::default(),
-            beyond: KeyedHeap::default(),
-            by_reservation: 0,
-            by_weight: 0,
-            over_limit: 0,
+            ..MClock::default()
         })
     }
 

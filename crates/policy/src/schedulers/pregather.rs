@@ -165,6 +165,7 @@ struct Waits {
     paid: u64,
 }
 
+#[derive(Default)]
 struct Pregather {
     config: Config,
     /// Queued requests with the number of their arrival.
@@ -191,25 +192,7 @@ struct Pregather {
 
 impl Pregather {
     fn new(config: Config) -> Self {
-        Pregather {
-            config,
-            queued: Slots::new(),
-            arrivals: 0,
-            links: Links::new(),
-            vms: Vec::new(),
-            turn: None,
-            timer: None,
-            fresh: Vec::new(),
-            holding: None,
-            lr: Lba::ZERO,
-            building: None,
-            in_flight: 0,
-            seek: Seek::new(),
-            dispatched: [0; 5],
-            coarse: Waits::default(),
-            fine: Waits::default(),
-            turns: 0,
-        }
+        Pregather { config, ..Pregather::default() }
     }
 
     fn vm(&self, index: usize) -> Option<&Vm> {

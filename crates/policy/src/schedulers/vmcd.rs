@@ -98,9 +98,10 @@ const ANTICIPATION: &str = "anticipation";
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// What is left of a round.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Round {
     /// Nothing: a new one begins.
+    #[default]
     Over,
     /// The winner may send so many more; then the pass.
     Batch { winner: usize, left: u64 },
@@ -116,6 +117,7 @@ struct Causes {
     exhausted: u64,
 }
 
+#[derive(Default)]
 struct Vmcd {
     expire: [Nanos; 2],
     batch: u64,
@@ -160,24 +162,9 @@ impl Vmcd {
             idle: params.duration_within("idle", Nanos::ZERO, HOLD_MAX)?,
             by_period: params.choice("credits") == "period",
             late_is_free,
-            wait: None,
-            queued: Pool::new(),
             channels: Channels::new(expire, late_is_free),
-            links: Links::new(),
-            ages: Default::default(),
-            age_links: Links::new(),
             generator: Generator::new(params.count("seed")),
-            round: Round::Over,
-            period_ends: None,
-            last_period: None,
-            arrivals: 0,
-            service: Mean::default(),
-            round_time: Mean::default(),
-            round_began: None,
-            now: Instant::ZERO,
-            rounds: 0,
-            late: 0,
-            causes: Causes::default(),
+            ..Vmcd::default()
         })
     }
 

@@ -116,6 +116,7 @@ struct Turn {
     looked: bool,
 }
 
+#[derive(Default)]
 struct VmcdTime {
     turn_length: Nanos,
     hold: Nanos,
@@ -138,7 +139,7 @@ struct VmcdTime {
     clock: Clock,
     run: Run,
     /// The first request of the run, while there is one.
-    lead: RequestId,
+    lead: Option<RequestId>,
     /// No channel with work has been without service since before this;
     /// `None` when none has work.
     unserved_since: Option<Instant>,
@@ -170,23 +171,8 @@ impl VmcdTime {
             oldest: params.number("oldest"),
             bound: params.duration("bound"),
             expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
-            queued: Pool::new(),
-            links: Links::new(),
-            channels: Vec::new(),
-            waiting: BTreeSet::new(),
             by_turns: true,
-            turn: None,
-            reached: 0,
-            flying: Slots::new(),
-            clock: Clock::new(),
-            run: Run::default(),
-            lead: RequestId::new(0),
-            unserved_since: None,
-            attached: 0,
-            turns: 0,
-            holds: 0,
-            holds_in_vain: 0,
-            late: 0,
+            ..VmcdTime::default()
         })
     }
 
@@ -312,9 +298,11 @@ impl VmcdTime {
         let (serial, cost) = taken.expect("a queued request has a channel");
         let mut command = None;
         if leads {
-            self.lead = id;
+            self.lead = Some(id);
             command = Some(Command { entered: self.clock.enter(now, more), size: more, cost });
-        } else if let Some(Flight { command: Some(lead), .. }) = self.flying.get_mut(self.lead) {
+        } else if let Some(lead) = self.lead.and_then(|lead| self.flying.get_mut(lead))
+            && let Some(lead) = &mut lead.command
+        {
             self.clock.grow(more);
             lead.size += more;
             lead.cost += cost;

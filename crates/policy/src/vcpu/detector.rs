@@ -25,7 +25,7 @@ const HEARD_AFTER: Nanos = Nanos::from_millis(1);
 const LONG: u64 = 2;
 
 /// What makes a task I/O-bound.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     pub window: Nanos,
     /// Share of the window in thousandths.
@@ -92,7 +92,7 @@ impl Task {
 }
 
 /// The tasks that matter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Detector {
     settings: Settings,
     /// The tasks in ascending order of their ids, for binary search.
@@ -106,7 +106,7 @@ pub(super) struct Detector {
 
 impl Detector {
     pub fn new(settings: Settings) -> Detector {
-        Detector { settings, tasks: Vec::new(), last: None, away: Vec::new(), any_bound: false }
+        Detector { settings, ..Detector::default() }
     }
 
     pub fn get(&mut self, id: TaskId) -> Option<&mut Task> {

@@ -33,7 +33,7 @@ pub const VCPUS_MAX: usize = 1024;
 const WORDS: usize = VCPUS_MAX / 64;
 
 /// A set of vCPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct VcpuSet([u64; WORDS]);
 
 impl VcpuSet {

@@ -34,16 +34,17 @@ pub(super) use slices::Recent;
 pub(super) use watch::{News, State, Watch};
 
 /// How the next slice follows from those seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Predict {
     /// It is as the last.
     Last,
     /// As the least of the last eight.
+    #[default]
     Min8,
 }
 
 /// What is the same for all vCPUs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     /// From beat to beat, at the densest.
     pub period: Nanos,
@@ -67,7 +68,7 @@ impl Settings {
 }
 
 /// What is known of each vCPU that is on line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Monitor {
     pub settings: Settings,
     watches: Vec<Option<Watch>>,
@@ -76,7 +77,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     pub fn new(settings: Settings) -> Monitor {
-        Monitor { settings, watches: Vec::new(), online: VcpuSet::EMPTY }
+        Monitor { settings, ..Monitor::default() }
     }
 
     /// These are on line. What is known of those that stay is kept.

@@ -73,7 +73,7 @@ const PARAMS: &[ParamSpec] = &[
 ];
 
 /// Values of the parameters; `literal` has replaced the defaults of some.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     period: Nanos,
     window: Nanos,
@@ -131,6 +131,7 @@ impl Settings {
     }
 }
 
+#[derive(Default)]
 struct VMigrater {
     settings: Settings,
     monitor: Monitor,
@@ -166,17 +167,8 @@ impl VMigrater {
             settings,
             monitor: Monitor::new(monitor::Settings { period, predict, absence, literal }),
             detector: Detector::new(detector),
-            sharing: SharingEstimate::default(),
             budget: Budget::new(settings.budget_permille),
-            away: Nanos::ZERO,
-            actions: VecDeque::new(),
-            dirty: false,
-            decide_at: None,
-            decide_on: None,
-            seeks: false,
-            expected: Vec::new(),
-            missing_at: None,
-            moves: 0,
+            ..VMigrater::default()
         }
     }
 }

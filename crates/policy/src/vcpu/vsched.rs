@@ -61,6 +61,7 @@ impl Task {
     }
 }
 
+#[derive(Default)]
 struct VSched {
     probe: Nanos,
     monitor: Monitor,
@@ -76,14 +77,7 @@ impl VSched {
     fn new(probe: Nanos) -> VSched {
         let absence = probe.scaled(2, 1);
         let settings = Settings { period: probe, predict: Predict::Min8, absence, literal: false };
-        VSched {
-            probe,
-            monitor: Monitor::new(settings),
-            tasks: BTreeMap::new(),
-            exact: false,
-            dirty: false,
-            moves: 0,
-        }
+        VSched { probe, monitor: Monitor::new(settings), ..VSched::default() }
     }
 
     fn missing_at(&self) -> Option<Instant> {

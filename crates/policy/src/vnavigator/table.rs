@@ -45,7 +45,7 @@ const PAGE: usize = 256;
 const HEADS: usize = 512;
 
 /// The zones by number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     pages: Vec<Box<[Zone]>>,
     heads: Vec<Box<[u32]>>,
@@ -67,16 +67,7 @@ impl Table {
         let mut heads = Vec::with_capacity(zones / HEADS + 1);
         heads.push(vec![NIL; HEADS].into_boxed_slice());
         let pages = Vec::with_capacity(zones.div_ceil(PAGE));
-        Table {
-            pages,
-            heads,
-            buckets: 16,
-            used: 0,
-            free: NIL,
-            len: 0,
-            #[cfg(test)]
-            looked_at: Default::default(),
-        }
+        Table { pages, heads, buckets: 16, free: NIL, ..Table::default() }
     }
     /// Zones held, faded ones that the sweep has not met yet included.
     pub fn len(&self) -> usize {

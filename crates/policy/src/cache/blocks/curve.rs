@@ -73,7 +73,7 @@ fn mixed(name: u64) -> u64 {
 }
 
 /// A VM's. It takes 0.25 MB at most, when a large set is read a block at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Curve {
     /// By node of the sample: in which bucket it is, and its blocks that were read.
     last: BTreeMap<u64, (u32, Mask)>,
@@ -92,16 +92,6 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    pub(super) const NEW: Curve = Curve {
-        last: BTreeMap::new(),
-        buckets: VecDeque::new(),
-        first: 0,
-        reads: 0,
-        hits: [0; STEPS],
-        blocks: 0,
-        sampled: 0,
-    };
-
     /// Blocks of a node are read.
     #[inline]
     pub(super) fn read(&mut self, sample: &Sample, name: Name, blocks: Mask) {
@@ -276,7 +266,7 @@ mod tests {
 
     /// Round and round over so many whole nodes.
     fn round(nodes: u64, sample: &Sample) -> Curve {
-        let mut curve = Curve::NEW;
+        let mut curve = Curve::default();
         (0..4).flat_map(|_| 0..nodes).for_each(|n| curve.read(sample, name(n), !0));
         curve
     }
@@ -302,7 +292,7 @@ mod tests {
     #[test]
     fn pieces_of_a_node_are_found_at_once() {
         let sample = Sample::new(1 << 16, 7);
-        let mut curve = Curve::NEW;
+        let mut curve = Curve::default();
         let nodes = (1 << 16) / NODE_BLOCKS / 2;
         let pieces = [0xf, 0xf0, 0xf00, 0xf000];
         (0..3).flat_map(|_| 0..nodes).for_each(|n| {
@@ -315,7 +305,7 @@ mod tests {
     #[test]
     fn what_is_read_once_is_never_found_and_what_is_followed_is_bounded() {
         let sample = Sample::new(1 << 16, 7);
-        let mut curve = Curve::NEW;
+        let mut curve = Curve::default();
         (0..100_000).for_each(|n| curve.read(&sample, name(n), 1));
         assert_eq!(curve.hits, [0; STEPS]);
         assert!(curve.buckets.len() <= BUCKETS_MAX);
@@ -325,7 +315,7 @@ mod tests {
     #[test]
     fn numbers_of_buckets_come_round() {
         let sample = Sample::new(256, 7);
-        let mut curve = Curve { first: u32::MAX - 100, ..Curve::NEW };
+        let mut curve = Curve { first: u32::MAX - 100, ..Curve::default() };
         (0..100).flat_map(|_| 0..8).for_each(|n| curve.read(&sample, name(n), !0));
         assert!(curve.begun() < u32::MAX / 2, "they have come round");
         let found: u64 = curve.hits[..20].iter().sum();
@@ -341,7 +331,7 @@ mod tests {
         let sample = Sample::new(frames, 7);
         let nodes = frames / NODE_BLOCKS;
         let (mut large, mut small) = (round(nodes * 6 / 10, &sample), round(nodes / 10, &sample));
-        let (mut once, mut new) = (Curve::NEW, Curve::NEW);
+        let (mut once, mut new) = (Curve::default(), Curve::default());
         (0..4 * nodes).for_each(|n| once.read(&sample, name(n), !0));
         let share = frames / 5;
         let curves = [&mut large, &mut small, &mut once, &mut new];
@@ -375,7 +365,7 @@ mod tests {
         let nodes = frames / NODE_BLOCKS * 4 / 10;
         let (mut slow, mut fast) = (round(nodes, &sample), round(nodes, &sample));
         (0..36).flat_map(|_| 0..nodes).for_each(|n| fast.read(&sample, name(n), !0));
-        let (mut none, mut none_too) = (Curve::NEW, Curve::NEW);
+        let (mut none, mut none_too) = (Curve::default(), Curve::default());
         let curves = [&mut slow, &mut fast, &mut none, &mut none_too];
         let claims = curves.into_iter().map(|curve| claim(frames / 4, 0, curve));
         let parts = divide(frames, &sample, claims.collect());
@@ -384,7 +374,7 @@ mod tests {
 
     #[test]
     fn who_has_not_read_his_share_has_twice_what_he_has() {
-        let mut curves = [Curve::NEW, Curve::NEW, Curve::NEW];
+        let mut curves = [Curve::default(), Curve::default(), Curve::default()];
         let claims =
             curves.iter_mut().zip([0, 300, 900]).map(|(curve, held)| claim(1024, held, curve));
         assert_eq!(divide(3072, &Sample::new(3072, 7), claims.collect()), [64, 600, 1024]);

@@ -385,9 +385,13 @@ pub(super) struct List {
     pub oldest: u32,
 }
 
-impl List {
-    pub(super) const EMPTY: List = List { newest: NONE, oldest: NONE };
+impl Default for List {
+    fn default() -> List {
+        List { newest: NONE, oldest: NONE }
+    }
+}
 
+impl List {
     pub(super) fn push(&mut self, nodes: &mut Nodes, n: u32) {
         let node = &mut nodes[n];
         (node.older, node.newer) = (self.newest, NONE);

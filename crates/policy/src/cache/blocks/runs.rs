@@ -63,7 +63,7 @@ impl Runs {
 }
 
 /// A queue of runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Fifo {
     /// The chunk of the oldest run, and where that is in it.
     first: u32,
@@ -78,9 +78,6 @@ pub(super) struct Fifo {
 }
 
 impl Fifo {
-    pub(super) const EMPTY: Fifo =
-        Fifo { first: NONE, from: 0, last: NONE, to: 0, len: 0, read: 0 };
-
     /// Runs that a VM's queues may have when it has so many frames: not many more
     /// than blocks, though those that were forgotten are not taken out at once.
     pub(super) fn most(held: u64) -> u64 {
@@ -148,7 +145,7 @@ mod tests {
 
     #[test]
     fn two_queues_in_one_memory() {
-        let (mut runs, mut fifos) = (Runs::new(1000), [Fifo::EMPTY; 2]);
+        let (mut runs, mut fifos) = (Runs::new(1000), [Fifo::default(); 2]);
         let mut expected = [VecDeque::new(), VecDeque::new()];
         for n in 0..10_000u32 {
             let which = (n / 7 % 2) as usize;

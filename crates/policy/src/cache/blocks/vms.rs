@@ -16,7 +16,7 @@ const LEAST_PART: u64 = 16;
 
 /// A VM's part of the cache. It stays when the VM leaves: frames may still be
 /// read into for it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Vm {
     pub weight: u64,
     /// Frames that are its own when all are wanted.
@@ -46,22 +46,6 @@ pub(super) struct Vm {
 }
 
 impl Vm {
-    pub(super) const NEW: Vm = Vm {
-        weight: 0,
-        share: 0,
-        part: 0,
-        lists: [List::EMPTY; 2],
-        small: Fifo::EMPTY,
-        main: Fifo::EMPTY,
-        held: 0,
-        filling: 0,
-        orphans: 0,
-        unused: 0,
-        clock: 0,
-        let_go: 0,
-        curve: Curve::NEW,
-    };
-
     pub(super) fn queue(&mut self, is_main: bool) -> &mut Fifo {
         if is_main { &mut self.main } else { &mut self.small }
     }
@@ -98,7 +82,7 @@ impl Blocks {
     /// the frames is its weight's share of the weights of all.
     pub fn attach(&mut self, vm: VmId, weight: NonZeroU32) {
         if self.vms.len() <= vm.index() {
-            self.vms.resize(vm.index() + 1, Vm::NEW);
+            self.vms.resize_with(vm.index() + 1, Vm::default);
         }
         self.vms[vm.index()].weight = u64::from(weight.get());
         self.divide();
@@ -108,7 +92,7 @@ impl Blocks {
     pub fn detach(&mut self, vm: VmId, gone: &mut Vec<Gone>) {
         self.forget(vm, 0, u64::MAX, gone);
         if let Some(known) = self.vms.get_mut(vm.index()) {
-            (known.weight, known.curve) = (0, Curve::NEW);
+            (known.weight, known.curve) = (0, Curve::default());
             self.divide();
         }
     }

@@ -58,6 +58,7 @@ const PATIENCE_MIN: u64 = 512;
 const THRESHOLD: f64 = 0.60;
 const THRESHOLD_MIN: f64 = 0.5;
 /// The rules and the interval that runs.
+#[derive(Default)]
 pub(super) struct Rate {
     /// T, how often the pace is set; `None` in the continuous form.
     interval: Option<Nanos>,
@@ -94,10 +95,7 @@ impl Rate {
                 sectors if sectors > 0 && !literal => sectors,
                 _ => u64::MAX,
             },
-            bandwidth: None,
-            started: None,
-            budget: None,
-            random: 0,
+            ..Rate::default()
         })
     }
 

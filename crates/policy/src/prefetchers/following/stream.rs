@@ -21,7 +21,7 @@
 pub(super) const REACH: u64 = 4096;
 
 /// A stretch of the disk, in sectors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Run {
     /// The first sector of the stretch.
     pub start: u64,
@@ -86,7 +86,7 @@ impl Counts {
 }
 
 /// The runs of a stream and its counts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Stream {
     run: Run,
     before: Option<Run>,
@@ -116,13 +116,9 @@ impl Stream {
             run: read,
             before: stride_from,
             jump,
-            jump_before: 0,
             strides: u32::from(stride_from.is_some()),
-            pending: 0,
             now: Counts { read: read.len(), ..Counts::default() },
-            last: Counts::default(),
-            streak: 0,
-            streak_reads: 0,
+            ..Stream::default()
         }
     }
 

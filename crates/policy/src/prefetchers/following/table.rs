@@ -105,6 +105,7 @@ struct Hint {
 }
 
 /// Streams among which a read is sought.
+#[derive(Default)]
 pub(super) struct Set {
     streams: Vec<FollowedStream>,
     /// One for each of them, in their order.
@@ -125,6 +126,7 @@ pub(super) struct Set {
 }
 
 /// A VM's streams, and what is counted for all of them.
+#[derive(Default)]
 pub(super) struct Vm {
     pub capacity: u64,
     sets: Vec<Option<Set>>,
@@ -146,9 +148,7 @@ pub(super) struct Vm {
 
 impl Vm {
     pub fn new(capacity: u64, lead: u64) -> Vm {
-        let (sets, record) = (Vec::new(), Record::default());
-        let (read, held) = ([0; 2], [0; 2]);
-        Vm { capacity, sets, lead, patience: 0, record, proposed: 0, lost: 0, read, held }
+        Vm { capacity, lead, ..Vm::default() }
     }
 
     /// Did most of what it read wait at its own limit?
@@ -279,16 +279,7 @@ impl Hint {
 
 impl Set {
     fn new(threshold: f64) -> Set {
-        Set {
-            streams: Vec::new(),
-            hints: Vec::new(),
-            reads: [None; 2],
-            record: Record::default(),
-            threshold,
-            runs: Runs::default(),
-            read_sectors: 0,
-            away_max: 0,
-        }
+        Set { threshold, ..Set::default() }
     }
 
     pub fn stream(&mut self, way: usize) -> &mut FollowedStream {

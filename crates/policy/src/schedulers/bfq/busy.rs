@@ -36,7 +36,7 @@ impl Bfq {
     /// interactive?
     pub(super) fn returns(&mut self, now: Instant, id: u32) -> bool {
         let queue = &mut self.queues[id as usize];
-        let in_time = now <= queue.last_completion + self.slice_idle.scaled(3, 1);
+        let in_time = now <= queue.last_completion + self.config.slice_idle.scaled(3, 1);
         let in_time = std::mem::take(&mut queue.may_return) && in_time;
         let max_budget = queue.max_budget;
         let charge = self.charge_next(id).expect("a request has arrived");

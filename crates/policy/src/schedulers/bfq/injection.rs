@@ -33,7 +33,7 @@ impl Bfq {
         if self.idling_boosts(id) || !always && self.raised_busy <= 1 {
             return None;
         }
-        let overdue = self.idling_since.is_some_and(|since| now >= since + self.slice_idle);
+        let overdue = self.idling_since.is_some_and(|since| now >= since + self.config.slice_idle);
         let mut limit = queue.injection.limit;
         if limit == 0 && queue.injection.base.is_none() && self.idle_until.is_some() && overdue {
             limit = 1;

@@ -24,6 +24,7 @@ pub(super) fn seeky(rotational: bool, last: Option<Lba>, request: &Request) -> b
 }
 
 /// Raised weight (`wr_coeff` and what belongs to it).
+#[derive(Default)]
 pub(super) struct Raising {
     /// What the weight is multiplied by; 1: not raised.
     pub factor: u64,
@@ -46,6 +47,7 @@ pub(super) struct Raising {
 }
 
 /// How many requests of others may be in flight while it is waited for.
+#[derive(Default)]
 pub(super) struct Injection {
     pub limit: u32,
     /// Time to serve its first request without others.
@@ -53,6 +55,7 @@ pub(super) struct Injection {
     pub decreased_at: Instant,
 }
 
+#[derive(Default)]
 pub(super) struct Queue {
     pub sync: bool,
     pub weight: u64,
@@ -90,38 +93,22 @@ impl Queue {
         Queue {
             sync,
             weight,
-            sorted: LbaQueue::new(),
-            fifo: ExpiryQueue::new(),
-            position: None,
-            in_flight: 0,
-            busy: false,
             max_budget: 2 * max_budget / 3,
-            fifo_looked: false,
-            may_return: false,
-            timeout: None,
             raising: Raising {
                 factor: 1,
-                soft: false,
-                span: Nanos::ZERO,
                 since: now,
-                interactive_since: None,
-                service: 0,
                 soft_from: now,
-                soft_due: false,
                 backlogged_at: now,
-                backlogged_service: 0,
+                ..Raising::default()
             },
-            injection: Injection { limit: 0, base: None, decreased_at: now },
+            injection: Injection { decreased_at: now, ..Injection::default() },
             seeks: 1,
-            last_end: None,
             last_completion: now,
-            think_samples: 0,
-            think_total: 0,
             thinks_short: sync,
             io_bound: true,
             io_since: now,
-            idle_total: Nanos::ZERO,
             just_created: true,
+            ..Queue::default()
         }
     }
 

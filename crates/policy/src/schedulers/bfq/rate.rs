@@ -24,6 +24,7 @@ const REFERENCE: [(u64, Nanos); 2] =
 const RAISE_MIN: Nanos = Nanos::from_millis(3_000);
 const RAISE_MAX: Nanos = Nanos::from_millis(25_000);
 
+#[derive(Default)]
 pub(super) struct Rate {
     rotational: bool,
     peak: u64,
@@ -40,19 +41,7 @@ pub(super) struct Rate {
 
 impl Rate {
     pub fn new(rotational: bool) -> Self {
-        Rate {
-            rotational,
-            peak: REFERENCE[usize::from(!rotational)].0 * 2 / 3,
-            samples: 0,
-            sequential: 0,
-            sectors: 0,
-            largest: 0,
-            first_dispatch: Instant::ZERO,
-            last_dispatch: Instant::ZERO,
-            span: Nanos::ZERO,
-            last_completion: Instant::ZERO,
-            last_position: None,
-        }
+        Rate { rotational, peak: REFERENCE[usize::from(!rotational)].0 * 2 / 3, ..Rate::default() }
     }
 
     pub fn rotational(&self) -> bool {

@@ -96,7 +96,7 @@ impl Bfq {
 
     /// `bfq_better_to_idle`: is the queue worth waiting for?
     pub(super) fn better_to_idle(&self, id: u32) -> bool {
-        self.slice_idle > Nanos::ZERO
+        self.config.slice_idle > Nanos::ZERO
             && self.queues[id as usize].sync
             && (self.idling_boosts(id) || self.idling_needed(id))
     }
@@ -172,7 +172,7 @@ impl Bfq {
     /// The queue that is served has run empty: wait (`bfq_arm_slice_timer`).
     pub(super) fn arm_idle(&mut self, now: Instant, id: u32) {
         let queue = &self.queues[id as usize];
-        let mut span = self.slice_idle;
+        let mut span = self.config.slice_idle;
         if queue.is_seeky() && !queue.is_raised() && !self.is_asymmetric(id) {
             span = span.min(IDLE_SEEKY);
         } else if queue.is_raised() {
@@ -195,7 +195,7 @@ impl Bfq {
             }
             if queue.sorted.is_empty() {
                 match queue.in_flight {
-                    0 => queue.raising.soft_from = queue.soft_from(now, self.slice_idle),
+                    0 => queue.raising.soft_from = queue.soft_from(now, self.config.slice_idle),
                     _ => queue.raising.soft_due = true,
                 }
             }
@@ -232,7 +232,7 @@ impl Bfq {
             span = Nanos::ZERO;
         } else if span < Nanos::from_millis(1) {
             let rotational = self.rate.rotational();
-            span = if rotational { self.slice_idle } else { IDLE_SEEKY };
+            span = if rotational { self.config.slice_idle } else { IDLE_SEEKY };
         } else if span > SLOW_SPAN {
             slow = entity.service < self.max_budget / 2;
         }

@@ -135,6 +135,7 @@ impl Default for Class {
 }
 
 /// When to wait, and for how long.
+#[derive(Default)]
 pub struct Busdriver {
     /// The paper's form: always as long; `None` decides by what it is worth.
     fixed: Option<Nanos>,
@@ -162,21 +163,7 @@ pub struct Busdriver {
 impl Busdriver {
     /// `fixed` of `None` decides by worth; the drive reads `prefetch` ahead.
     pub fn new(fixed: Option<Nanos>, prefetch: Sectors) -> Self {
-        Busdriver {
-            fixed,
-            prefetch,
-            last: None,
-            decided: None,
-            watches: [None; WATCHES],
-            next_watch: 0,
-            classes: Vec::new(),
-            sent: 0,
-            successors: Slots::new(),
-            at_once: Mean::default(),
-            late: Mean::default(),
-            waits: 0,
-            trials: 0,
-        }
+        Busdriver { fixed, prefetch, ..Busdriver::default() }
     }
 
     /// Does it decide by worth?

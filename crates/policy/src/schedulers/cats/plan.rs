@@ -19,6 +19,7 @@ use crate::request::{Op, Request, RequestId};
 use crate::units::Lba;
 
 /// The order that the last table gave, and how far it was followed.
+#[derive(Default)]
 pub struct Plan {
     /// Most reads in it.
     max: usize,
@@ -42,17 +43,7 @@ pub struct Plan {
 impl Plan {
     /// No plan; one will take the `max` reads nearest to the head.
     pub fn new(max: usize) -> Self {
-        Plan {
-            max,
-            table: Table::default(),
-            sides: [Vec::new(), Vec::new()],
-            order: Vec::new(),
-            next: 0,
-            stale: true,
-            joined: false,
-            rest: 0,
-            made: 0,
-        }
+        Plan { max, stale: true, ..Plan::default() }
     }
 
     /// A read has joined the others.

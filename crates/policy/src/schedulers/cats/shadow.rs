@@ -34,6 +34,7 @@ struct Candidate {
 }
 
 /// The spans that the drive's segments are believed to hold.
+#[derive(Default)]
 pub struct Shadow {
     segment: Sectors,
     prefetch: Sectors,
@@ -59,11 +60,7 @@ impl Shadow {
             prefetch,
             spans: vec![(Lba::ZERO, Lba::ZERO); segments],
             candidates: vec![None; segments],
-            holding: 0,
-            next: 0,
-            last: None,
-            #[cfg(test)]
-            looked: 0,
+            ..Shadow::default()
         }
     }
 

@@ -14,11 +14,12 @@ pub(super) struct QueueId {
 }
 
 /// What a queue is doing, by which it is served: the service trees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Workload {
     Async = 0,
     /// Synchronous, and not worth idling for by itself.
     SyncNoIdle = 1,
+    #[default]
     Sync = 2,
 }
 
@@ -30,7 +31,7 @@ const SEEKS_LONG_MAX: u32 = 4;
 const SAMPLES_VALID: u64 = 80;
 
 /// A moving mean of the time from a completion to the next arrival.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Think {
     pub last_completion: Instant,
     /// Weight and weighted sum of the samples, 256 for each.
@@ -39,9 +40,6 @@ pub(super) struct Think {
 }
 
 impl Think {
-    pub fn new(now: Instant) -> Self {
-        Think { last_completion: now, samples: 0, total: 0 }
-    }
     /// A request arrives; a gap longer than twice the idle time counts as that.
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
         let longest = slice_idle.get().min(1 << 50) * 2;
@@ -103,7 +101,7 @@ impl Queue {
             fifo: ExpiryQueue::new(),
             position: None,
             in_flight: 0,
-            think: Think::new(now),
+            think: Think { last_completion: now, ..Think::default() },
             idle_window: sync,
             place: None,
             waits: None,

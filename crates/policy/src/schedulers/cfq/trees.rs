@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 /// A queue that is put in front goes this far before the first.
 const FRONT_NS: i64 = 1_000_000_000;
 
+#[derive(Default)]
 pub(super) struct Trees {
     /// By key, then by order of entry.
     trees: [BTreeSet<(i64, u64, QueueId)>; 3],
@@ -36,17 +37,6 @@ struct VmQueues {
 const ALL: [Workload; 3] = [Workload::Sync, Workload::SyncNoIdle, Workload::Async];
 
 impl Trees {
-    pub fn new() -> Self {
-        Trees {
-            trees: Default::default(),
-            think: [Think::new(Instant::ZERO); 3],
-            entered: 0,
-            weight: 0,
-            vms: Vec::new(),
-            waiting: 0,
-        }
-    }
-
     /// Queues in one tree.
     pub fn count(&self, workload: Workload) -> usize {
         self.trees[workload as usize].len()

@@ -60,8 +60,8 @@ pub(super) struct Clock {
     pub busy_level: i32,
 }
 
-impl Clock {
-    pub fn new() -> Self {
+impl Default for Clock {
+    fn default() -> Self {
         Clock {
             running: false,
             number: 0,
@@ -74,7 +74,9 @@ impl Clock {
             busy_level: 0,
         }
     }
+}
 
+impl Clock {
     /// `ioc_refresh_period_us`: by the latency target and its percentile in millionths.
     pub fn set_period(&mut self, latency: Nanos, ppm: u64) {
         let times = if ppm > 0 { ((MILLION - ppm) / 50_000).max(2) } else { 2 };

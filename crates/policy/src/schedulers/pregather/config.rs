@@ -51,7 +51,7 @@ pub(super) static PARAMS: &[ParamSpec] = &[
 
 /// The parameters as the scheduler uses them. A flag named after a correction
 /// is true for our form.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Config {
     pub model: ModelParams,
     pub slice: Nanos,

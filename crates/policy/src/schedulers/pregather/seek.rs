@@ -17,11 +17,13 @@ pub(super) struct Seek {
     stood: Option<Lba>,
 }
 
-impl Seek {
-    pub fn new() -> Self {
+impl Default for Seek {
+    fn default() -> Self {
         Seek { learnt: [None; BUCKETS], stood: None }
     }
+}
 
+impl Seek {
     /// A request that starts at `start` and ends at `end` took `service`.
     /// Requests that rode along in a command take none and teach none.
     pub fn learn(&mut self, start: Lba, end: Lba, service: Nanos) {
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn learns_a_curve_that_never_falls() {
-        let mut seek = Seek::new();
+        let mut seek = Seek::default();
         let unknown = DeviceProfile::unknown(Sectors::new(1 << 40), true);
         let time = |s: &Seek, d| s.time(&unknown, Sectors::new(d), true);
         assert_eq!((time(&seek, 0), time(&seek, 9)), (Some(Nanos::ZERO), None));

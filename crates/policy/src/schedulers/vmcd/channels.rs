@@ -14,6 +14,7 @@ use crate::request::{RequestId, VmId};
 use crate::units::{Instant, Nanos};
 
 /// What one VM has pending, and its credits.
+#[derive(Default)]
 pub struct Channel {
     weight: u64,
     pub pending: Pending,
@@ -35,18 +36,7 @@ pub struct Channel {
 
 impl Channel {
     fn new(weight: u64) -> Self {
-        Channel {
-            weight,
-            pending: Pending::default(),
-            credits: 0,
-            allotted: 0,
-            dispatched: 0,
-            allotted_before: 0,
-            dispatched_before: 0,
-            is_touched: false,
-            is_active: false,
-            is_moved: false,
-        }
+        Channel { weight, ..Channel::default() }
     }
     fn tickets(&self) -> u64 {
         if self.pending.is_empty() { 0 } else { self.credits }
@@ -69,8 +59,9 @@ impl Channel {
 }
 
 /// How many credits each channel with work was given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Rule {
+    #[default]
     Share,
     /// One: there are no more credits than channels with work.
     One,
@@ -86,6 +77,7 @@ pub struct LastPeriod {
 }
 
 /// The channels of all VMs.
+#[derive(Default)]
 pub struct Channels {
     /// Original deadlines of reads and writes.
     expire: [Nanos; 2],
@@ -118,22 +110,7 @@ pub struct Channels {
 
 impl Channels {
     pub fn new(expire: [Nanos; 2], late_is_free: bool) -> Self {
-        Channels {
-            expire,
-            late_is_free,
-            channels: Vec::new(),
-            rule: Rule::Share,
-            active: Vec::new(),
-            working: 0,
-            singles: 0,
-            are_alike: true,
-            tickets: Tickets::default(),
-            deadlines: Deadlines::default(),
-            moved: Vec::new(),
-            unused: 0,
-            wanting: 0,
-            claims: Vec::new(),
-        }
+        Channels { expire, late_is_free, are_alike: true, ..Channels::default() }
     }
 
     /// One more than the highest number of a VM.

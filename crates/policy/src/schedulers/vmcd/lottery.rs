@@ -3,6 +3,7 @@
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 /// generators", OOPSLA 2014): the same seed, the same draws.
+#[derive(Default)]
 pub struct Generator {
     state: u64,
 }

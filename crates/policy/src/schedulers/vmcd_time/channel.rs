@@ -19,6 +19,7 @@ pub type Standing = (Virtual, u64);
 pub type Place = (Virtual, u64, u16);
 
 /// What one VM has pending, and the device time that it has used.
+#[derive(Default)]
 pub struct Channel {
     pub weight: u64,
     pub pending: Pending,
@@ -63,27 +64,7 @@ pub struct Channel {
 
 impl Channel {
     pub fn new(now: Instant, weight: u64, serial: u64, used: Virtual) -> Self {
-        Channel {
-            weight,
-            pending: Pending::default(),
-            serial,
-            used,
-            granted: used,
-            chosen: 0,
-            commands: 0,
-            in_flight: 0,
-            expected: Nanos::ZERO,
-            cost: Mean::default(),
-            think: Mean::default(),
-            streams: false,
-            stream_since: None,
-            stream_think: Mean::default(),
-            wait: Mean::default(),
-            last_service: now,
-            idle_since: None,
-            device_time: Nanos::ZERO,
-            turns: 0,
-        }
+        Channel { weight, serial, used, granted: used, last_service: now, ..Channel::default() }
     }
 
     /// Where it stands among the others when the device serves one channel at

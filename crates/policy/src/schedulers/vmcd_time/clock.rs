@@ -14,6 +14,7 @@ const FRACTION: u32 = 24;
 
 /// A clock that shows the device time of a command of size 1. It runs at the
 /// speed of time over the sum of the sizes of all commands on the device.
+#[derive(Default)]
 pub struct Clock {
     reading: Reading,
     read: Instant,
@@ -44,12 +45,12 @@ pub fn fraction(time: Nanos, parts: u64) -> u128 {
 }
 
 /// A reading of the clock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Reading(u128);
 
 impl Clock {
     pub fn new() -> Self {
-        Clock { reading: Reading(0), read: Instant::ZERO, commands: 0, sizes: 0 }
+        Clock::default()
     }
 
     /// Commands on the device.

@@ -14,9 +14,10 @@ const OWN: u64 = 4;
 const LEARNING: Nanos = Nanos::from_millis(100);
 
 /// What a vCPU is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::vcpu) enum State {
     /// It runs, as far as is known.
+    #[default]
     Runs,
     /// The host has taken it away.
     Away,
@@ -25,7 +26,7 @@ pub(in crate::vcpu) enum State {
 }
 
 /// What the signs of one vCPU have told so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::vcpu) struct Watch {
     pub state: State,
     /// When it was given back, if that was seen.
@@ -75,25 +76,7 @@ pub(in crate::vcpu) enum News {
 
 impl Watch {
     pub(super) fn new(now: Instant) -> Watch {
-        Watch {
-            state: State::Runs,
-            since: None,
-            runs_from: now,
-            seen: now,
-            left: now,
-            gone: now,
-            exact: false,
-            slices: Recent::default(),
-            absences: Recent::default(),
-            usual: Usual::default(),
-            cut: 0,
-            learned: None,
-            lent: None,
-            unseen_ends: 0,
-            unwatched: 0,
-            beats: 0,
-            away: Nanos::ZERO,
-        }
+        Watch { runs_from: now, seen: now, left: now, gone: now, ..Watch::default() }
     }
 
     /// A sign made at `at`.

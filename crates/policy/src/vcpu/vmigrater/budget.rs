@@ -14,7 +14,7 @@ pub(super) const LONGER: u64 = 4;
 const SAVED: Nanos = Nanos::from_secs(1);
 
 /// The agent's share, and what it has left of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     /// In thousandths of the time for which vCPUs run.
     permille: u64,
@@ -26,7 +26,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub fn new(permille: u64) -> Budget {
-        Budget { permille, left: 0, last: None }
+        Budget { permille, ..Budget::default() }
     }
 
     /// The agent has used `used` by now. Since it was told before, `vcpus` of them were away
