@@ -357,8 +357,8 @@ impl HostCache {
             let Some(part) = self.vms[gone.vm.index()].part(&gone.blocks) else { continue };
             match (gone.unused, dropped) {
                 (None, _) => {}
-                (Some(account), true) => self.accounts.dropped(account, part.len().get()),
-                (Some(account), false) => self.accounts.wasted(account, part.len().get()),
+                (Some(account), true) => self.accounts.usage(account).dropped += part.len().get(),
+                (Some(account), false) => self.accounts.usage(account).wasted += part.len().get(),
             }
             let (vm, used) = (gone.vm, gone.unused.is_none());
             run = match run {

@@ -83,17 +83,10 @@ impl std::ops::AddAssign<&Usage> for Usage {
     }
 }
 
-struct Entry {
-    vm: VmId,
-    tag: Option<ProcessTag>,
-    usage: Usage,
-    live: bool,
-}
-
 /// The accounts of all VMs.
 #[derive(Default)]
 pub(super) struct Accounts {
-    entries: Vec<Entry>,
+    usages: Vec<Usage>,
     free: Vec<Account>,
     /// By VM: the account without a tag first, then those with, by tag.
     by_vm: Vec<Vec<(Option<ProcessTag>, Account)>>,
@@ -118,17 +111,11 @@ impl Accounts {
             }
             self.tagged += 1;
         }
-        let entry = Entry { vm, tag, usage: Usage::default(), live: true };
-        let account = match self.free.pop() {
-            Some(account) => {
-                self.entries[usize::from(account)] = entry;
-                account
-            }
-            None => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as Account
-            }
-        };
+        let account = self.free.pop().unwrap_or_else(|| {
+            self.usages.push(Usage::default());
+            (self.usages.len() - 1) as Account
+        });
+        *self.usage(account) = Usage::default();
         self.by_vm[vm.index()].insert(at, (tag, account));
         account
     }
@@ -138,51 +125,20 @@ impl Accounts {
         let Some(known) = self.by_vm.get_mut(vm.index()) else { return };
         for (tag, account) in known.drain(..) {
             self.tagged -= usize::from(tag.is_some());
-            self.entries[usize::from(account)].live = false;
             self.free.push(account);
         }
     }
 
-    fn usage(&mut self, account: Account) -> &mut Usage {
-        &mut self.entries[usize::from(account)].usage
-    }
-
-    pub(super) fn read(
-        &mut self,
-        account: Account,
-        read: u64,
-        cached: u64,
-        late: u64,
-        missed: u64,
-    ) {
-        let usage = self.usage(account);
-        usage.reads += 1;
-        usage.read += read;
-        usage.cached += cached;
-        usage.late += late;
-        usage.missed += missed;
-    }
-    pub(super) fn prefetched(&mut self, account: Account, sectors: u64) {
-        self.usage(account).prefetched += sectors;
-    }
-    pub(super) fn used(&mut self, account: Account, sectors: u64) {
-        self.usage(account).used += sectors;
-    }
-    pub(super) fn wasted(&mut self, account: Account, sectors: u64) {
-        self.usage(account).wasted += sectors;
-    }
-    pub(super) fn dropped(&mut self, account: Account, sectors: u64) {
-        self.usage(account).dropped += sectors;
-    }
-    pub(super) fn promoted(&mut self, account: Account) {
-        self.usage(account).promoted += 1;
+    /// What is counted for an account, to count more.
+    pub(super) fn usage(&mut self, account: Account) -> &mut Usage {
+        &mut self.usages[usize::from(account)]
     }
 
     pub(super) fn each(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
-        for (tag, account) in self.by_vm.iter().flatten() {
-            let entry = &self.entries[usize::from(*account)];
-            debug_assert!(entry.live && entry.tag == *tag);
-            sink(entry.vm, *tag, &entry.usage);
+        for (vm, known) in self.by_vm.iter().enumerate() {
+            for &(tag, account) in known {
+                sink(VmId::new(vm as u16), tag, &self.usages[usize::from(account)]);
+            }
         }
     }
 }
@@ -205,10 +161,13 @@ mod tests {
             }
         }
         (0..vms).for_each(|vm| _ = accounts.of(VmId::new(vm), None));
-        assert!(accounts.entries.len() <= usize::from(Account::MAX));
-        accounts.each(&mut |vm, tag, _| {
-            let entry = accounts.by_vm[vm.index()].iter().find(|(t, _)| *t == tag);
-            assert!(entry.is_some(), "{vm:?} {tag:?} is counted with another");
-        });
+        assert!(accounts.usages.len() <= usize::from(Account::MAX));
+        assert!(
+            accounts.by_vm.iter().all(|known| known[0].0.is_none()),
+            "untagged ones come first"
+        );
+        let all: Vec<Account> = accounts.by_vm.iter().flatten().map(|known| known.1).collect();
+        let apart: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(apart.len(), all.len(), "two are counted together");
     }
 }

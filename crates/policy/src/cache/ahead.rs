@@ -102,7 +102,7 @@ impl HostCache {
         if let Some(id) = id {
             self.close(id, vm, tag, account, true);
             let len = self.fetch(id).extent.len().get();
-            self.accounts.prefetched(account, len);
+            self.accounts.usage(account).prefetched += len;
         }
         self.bury(now);
         match left {
@@ -133,7 +133,7 @@ impl HostCache {
     /// A prefetch that still waited has become demand.
     pub fn promoted(&mut self, id: FetchId) {
         if let Some(account) = self.fetch(id).account {
-            self.accounts.promoted(account);
+            self.accounts.usage(account).promoted += 1;
         }
     }
 

@@ -57,7 +57,12 @@ impl HostCache {
             }
             self.bury(now);
         }
-        self.accounts.read(account, extent.len().get(), cached, late, missed);
+        let usage = self.accounts.usage(account);
+        usage.reads += 1;
+        usage.read += extent.len().get();
+        usage.cached += cached;
+        usage.late += late;
+        usage.missed += missed;
         let (missed, late) = (Sectors::new(missed), Sectors::new(late));
         self.prefetcher.accessed(now, &Access { vm, tag, extent, missed, late });
         while let Some(left) = self.prefetcher.left(now) {
@@ -79,7 +84,7 @@ impl HostCache {
     fn account_uses(&mut self, vm: VmId) {
         for FirstUse { blocks, account } in self.first_uses.drain(..) {
             let part = self.vms[vm.index()].part(&blocks);
-            self.accounts.used(account, part.map_or(0, |part| part.len().get()));
+            self.accounts.usage(account).used += part.map_or(0, |part| part.len().get());
         }
         self.first_uses.shrink_to(KEPT_MAX);
     }
