@@ -39,8 +39,6 @@ const LEAD: u64 = 64;
 struct Ahead(Option<Proposal>);
 
 impl Prefetcher for Ahead {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _capacity: Sectors) {}
-    fn detach(&mut self, _vm: VmId) {}
     fn accessed(&mut self, _now: Instant, access: &Access) {
         let Access { vm, tag, extent, .. } = *access;
         if extent.start().get() >= STREAMS * BLOCK_SECTORS {

@@ -56,10 +56,10 @@ pub struct Stream {
 pub trait Prefetcher: Send {
     /// A VM joins, with a disk of this size; for one that is known: its disk has
     /// this size now.
-    fn attach(&mut self, now: Instant, vm: VmId, capacity: Sectors);
+    fn attach(&mut self, _now: Instant, _vm: VmId, _capacity: Sectors) {}
 
     /// A VM leaves: forget it.
-    fn detach(&mut self, vm: VmId);
+    fn detach(&mut self, _vm: VmId) {}
 
     /// The device reads so many bytes a second at best (the paper's BW_T). Until
     /// it is told a prefetcher takes no bound from it.
@@ -70,7 +70,7 @@ pub trait Prefetcher: Send {
     fn held(&mut self, _vm: VmId, _sectors: Sectors) {}
 
     /// Tells of a guest's read and how much of it the cache did not have.
-    fn accessed(&mut self, now: Instant, access: &Access);
+    fn accessed(&mut self, _now: Instant, _access: &Access) {}
 
     /// Prefetched blocks leave the cache, or were never fetched: `used` says
     /// whether a guest read them meanwhile.
@@ -79,7 +79,9 @@ pub trait Prefetcher: Send {
     /// What to fetch now, at most `room` sectors; asked until it says `None`.
     /// A proposal counts as fetched: it is not made again unless the pattern
     /// comes back to it.
-    fn propose(&mut self, now: Instant, room: Sectors) -> Option<Proposal>;
+    fn propose(&mut self, _now: Instant, _room: Sectors) -> Option<Proposal> {
+        None
+    }
 
     /// The read that it was told of last goes to a head, and demand leaves no time for
     /// proposals: what to fetch right behind it, at most `most` sectors, while the head is

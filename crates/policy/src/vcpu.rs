@@ -200,12 +200,12 @@ impl Urgent {
 pub trait VcpuPolicy: Send {
     /// The guest has these vCPUs from now on. Called first of all, and when one goes
     /// on or off line: then what is known of the others stays.
-    fn attach(&mut self, now: Instant, online: &VcpuSet);
+    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
 
     /// A sign of a vCPU, made at `at`. Those of one vCPU come in order; those of
     /// several may come late by some microseconds, and `at` then lies before the time of
     /// an earlier call.
-    fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign);
+    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
 
     /// What the agent has used of the guest's vCPUs since it began; told before a window, where
     /// it is known.
@@ -213,13 +213,15 @@ pub trait VcpuPolicy: Send {
 
     /// The tasks that did I/O in the window that ends at `now`, in ascending order, each
     /// once. Those that are not there did none.
-    fn window(&mut self, now: Instant, loads: &[TaskLoad]);
+    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
 
     /// The action on this task has come to its end.
-    fn moved(&mut self, now: Instant, task: TaskId, outcome: Outcome);
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
 
     /// What to do next, until `None`. No task has two actions under way.
-    fn next(&mut self, now: Instant) -> Option<Action>;
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        None
+    }
 
     /// When to ask again if nothing is heard before.
     fn next_wake(&self) -> Option<Instant> {

@@ -1,7 +1,6 @@
 //! The cache's answers, case by case.
 
 use super::*;
-use crate::prefetcher::Access;
 use crate::units::Nanos;
 
 fn extent(start: u64, len: u64) -> Extent {
@@ -67,9 +66,6 @@ fn the_disks_end_is_not_passed() {
 struct Proposes(Vec<Proposal>, bool);
 
 impl Prefetcher for Proposes {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _capacity: Sectors) {}
-    fn detach(&mut self, _vm: VmId) {}
-    fn accessed(&mut self, _now: Instant, _access: &Access) {}
     fn propose(&mut self, _now: Instant, _room: Sectors) -> Option<Proposal> {
         match self.0.len() {
             1 if self.1 => self.0.first().copied(),

@@ -2,9 +2,7 @@
 //! guests have read.
 
 use super::Entry;
-use crate::prefetcher::{Access, Prefetcher, Proposal};
-use crate::request::VmId;
-use crate::units::{Instant, Sectors};
+use crate::prefetcher::Prefetcher;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "none",
@@ -16,11 +14,4 @@ pub(super) const ENTRY: Entry = Entry {
 
 struct Nothing;
 
-impl Prefetcher for Nothing {
-    fn attach(&mut self, _now: Instant, _vm: VmId, _capacity: Sectors) {}
-    fn detach(&mut self, _vm: VmId) {}
-    fn accessed(&mut self, _now: Instant, _access: &Access) {}
-    fn propose(&mut self, _now: Instant, _room: Sectors) -> Option<Proposal> {
-        None
-    }
-}
+impl Prefetcher for Nothing {}

@@ -1,7 +1,6 @@
 //! Nothing is done: host and guest schedule as they do.
 
-use super::{Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
-use crate::units::Instant;
+use super::{Entry, VcpuPolicy};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vanilla",
@@ -13,12 +12,4 @@ pub(super) const ENTRY: Entry = Entry {
 
 struct Vanilla;
 
-impl VcpuPolicy for Vanilla {
-    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
-    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
-    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
-    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
-    fn next(&mut self, _now: Instant) -> Option<Action> {
-        None
-    }
-}
+impl VcpuPolicy for Vanilla {}

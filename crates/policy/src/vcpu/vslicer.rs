@@ -7,9 +7,9 @@
 //! a micro-slice come nearest to `delta`. It is the host's policy: spreading them, and the
 //! context switch that each costs, are the host's scheduler's part.
 
-use super::{Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use super::{Entry, VcpuPolicy};
 use crate::params::{Kind, ParamSpec};
-use crate::units::{Instant, Nanos};
+use crate::units::Nanos;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vslicer",
@@ -33,14 +33,6 @@ struct VSlicer {
 }
 
 impl VcpuPolicy for VSlicer {
-    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
-    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
-    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
-    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
-    fn next(&mut self, _now: Instant) -> Option<Action> {
-        None
-    }
-
     fn slice(&self, whole: Nanos) -> Nanos {
         let (whole_ns, delta_ns) = (whole.get(), self.delta.get());
         let k = (whole_ns / delta_ns).max(1);

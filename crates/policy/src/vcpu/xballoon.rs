@@ -18,7 +18,7 @@
 //! Idling that I/O ends early counts until the vCPU is next asked: that takes the I/O
 //! task's own running in, which is short.
 
-use super::{Action, Entry, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
+use super::{Entry, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
 use crate::params::{Kind, param};
 use crate::units::{Instant, Nanos};
 
@@ -86,20 +86,12 @@ impl VcpuPolicy for XBalloon {
         self.vcpus.resize(len, Balloon::default());
     }
 
-    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
-
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
         for load in loads.iter().filter(|load| load.waited >= WINDOW.scaled(1, 2)) {
             if let Some(vcpu) = self.vcpus.get_mut(load.vcpu.index()) {
                 vcpu.hosts_until = now + HOSTS_FOR;
             }
         }
-    }
-
-    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
-
-    fn next(&mut self, _now: Instant) -> Option<Action> {
-        None
     }
 
     fn windows(&self) -> Option<Nanos> {
@@ -135,7 +127,7 @@ impl VcpuPolicy for XBalloon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vcpu::build;
+    use crate::vcpu::{TaskId, build};
 
     fn at(us: u64) -> Instant {
         Instant::ZERO + Nanos::from_micros(us)

@@ -134,15 +134,7 @@ impl VcpuPolicy for Noting {
 /// A policy that wants nothing.
 struct Quiet;
 
-impl VcpuPolicy for Quiet {
-    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
-    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
-    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
-    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
-    fn next(&mut self, _now: Instant) -> Option<Action> {
-        None
-    }
-}
+impl VcpuPolicy for Quiet {}
 
 #[test]
 fn news_are_told_in_one_order_and_are_gone_then() {
@@ -177,14 +169,8 @@ fn news_are_told_in_one_order_and_are_gone_then() {
 struct Hearing(Arc<Mutex<Vec<Sign>>>);
 
 impl VcpuPolicy for Hearing {
-    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
     fn heard(&mut self, _at: Instant, _vcpu: VcpuId, sign: Sign) {
         self.0.lock().unwrap().push(sign);
-    }
-    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
-    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
-    fn next(&mut self, _now: Instant) -> Option<Action> {
-        None
     }
 }
 
