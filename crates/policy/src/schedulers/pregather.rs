@@ -68,7 +68,7 @@ mod spla;
 mod vm;
 
 use super::Entry;
-use crate::queues::{Links, Slots};
+use crate::queues::{Links, Pool};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Lba, Nanos};
@@ -168,9 +168,7 @@ struct Waits {
 #[derive(Default)]
 struct Pregather {
     config: Config,
-    /// Queued requests with the number of their arrival.
-    queued: Slots<(Request, u64)>,
-    arrivals: u64,
+    queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
     turn: Option<Turn>,
@@ -200,10 +198,7 @@ impl Pregather {
     }
 
     fn request(&self, id: RequestId) -> &Request {
-        match self.queued.get(id) {
-            Some((request, _)) => request,
-            None => panic!("request slot {} is not queued", id.slot()),
-        }
+        self.queued.get(id).unwrap_or_else(|| panic!("request slot {} is not queued", id.slot()))
     }
 
     fn deadline(&self, request: &Request) -> Instant {
@@ -260,9 +255,7 @@ impl Pregather {
 
     /// Send a request; all timers are off.
     fn dispatch(&mut self, id: RequestId, rule: Rule, paid: bool) -> Decision {
-        let Some((request, _)) = self.queued.remove(id) else {
-            panic!("request slot {} is not queued", id.slot())
-        };
+        let request = self.queued.take(id);
         let end = request.extent.end();
         if let Some(Some(vm)) = self.vms.get_mut(request.vm.index()) {
             vm.remove(&request, &mut self.links);
@@ -280,9 +273,8 @@ impl Pregather {
         Decision::Dispatch(id)
     }
 
-    /// A queued request leaves unserved.
+    /// A request has left the pool unserved.
     fn leaves(&mut self, request: &Request) {
-        self.queued.remove(request.id);
         self.fresh.retain(|&id| id != request.id);
         if let Some(Some(vm)) = self.vms.get_mut(request.vm.index()) {
             vm.remove(request, &mut self.links);
@@ -301,7 +293,8 @@ impl Pregather {
     /// The memory of the scheduler's own state.
     fn state_bytes(&self) -> usize {
         let vms: usize = self.vms.iter().flatten().map(Vm::state_bytes).sum();
-        let places = self.queued.iter().map(|(id, _)| id.slot() + 1).max().unwrap_or(0);
+        let queued = self.vms.iter().flatten().flat_map(|vm| vm.sorted.iter());
+        let places = queued.map(|(_, id)| id.slot() + 1).max().unwrap_or(0);
         size_of::<Self>()
             + vms
             + self.vms.capacity() * size_of::<Option<Vm>>()
@@ -330,10 +323,7 @@ impl Scheduler for Pregather {
         if self.turn.is_some_and(|turn| turn.vm == vm.index()) {
             self.end_turn(now);
         }
-        let of_vm = self.queued.iter().filter(|(_, (request, _))| request.vm == vm);
-        let mut leaving: Vec<(Request, u64)> = of_vm.map(|(_, entry)| *entry).collect();
-        leaving.sort_unstable_by_key(|&(_, arrival)| arrival);
-        let leaving: Vec<Request> = leaving.into_iter().map(|(request, _)| request).collect();
+        let leaving = self.queued.take_vm(vm);
         leaving.iter().for_each(|request| self.leaves(request));
         if let Some(place) = self.vms.get_mut(vm.index()) {
             *place = None;
@@ -342,7 +332,7 @@ impl Scheduler for Pregather {
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
-        let request = *self.request(id);
+        let request = self.queued.take(id);
         self.leaves(&request);
     }
 
@@ -355,8 +345,7 @@ impl Scheduler for Pregather {
             panic!("request of {:?}, which is not attached", request.vm)
         };
         vm.arrive(&request, clock, &self.config, &mut self.links);
-        self.queued.insert(request.id, (request, self.arrivals));
-        self.arrivals += 1;
+        self.queued.insert(request);
         if self.timer.is_some() {
             self.fresh.push(request.id);
         }
