@@ -6,7 +6,8 @@
 //! is forgotten; when none is idle, the request counts as the VM's own.
 
 use crate::params::{Kind, ParamSpec};
-use crate::request::{ProcessTag, Request, VmId};
+use crate::queues::{ExpiryQueue, Links};
+use crate::request::{ProcessTag, Request, RequestId, VmId};
 use std::collections::BTreeMap;
 
 /// Issuers that are remembered of one VM.
@@ -30,8 +31,6 @@ impl IssuerId {
     }
 }
 
-const NIL: u32 = u32::MAX;
-
 struct Entry<T> {
     vm: VmId,
     tag: Option<ProcessTag>,
@@ -39,26 +38,18 @@ struct Entry<T> {
     busy: u32,
     /// Its VM has left; it goes when its last request completes.
     gone: bool,
-    /// Neighbours in its VM's list of idle issuers with a tag.
-    previous: u32,
-    next: u32,
     state: Option<T>,
 }
 
 /// A VM's issuers: itself, and its tagged processes.
+#[derive(Default)]
 struct Members {
-    /// The entry of the VM itself as an issuer, or [`NIL`].
-    own: u32,
+    /// The entry of the VM itself as an issuer.
+    own: Option<u32>,
     tagged: BTreeMap<ProcessTag, u32>,
-    /// Idle issuers with a tag, the longest idle first.
-    idle_head: u32,
-    idle_tail: u32,
-}
-
-impl Default for Members {
-    fn default() -> Self {
-        Members { own: NIL, tagged: BTreeMap::new(), idle_head: NIL, idle_tail: NIL }
-    }
+    /// Idle issuers with a tag, the longest idle first. An issuer has the place that a request
+    /// of its number would have.
+    idle: ExpiryQueue,
 }
 
 /// A table of issuers, each with a policy's state `T`.
@@ -67,6 +58,8 @@ pub struct Issuers<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
     vms: Vec<Members>,
+    /// Of all VMs' idle issuers.
+    links: Links,
 }
 
 impl<T> Default for Issuers<T> {
@@ -77,7 +70,8 @@ impl<T> Default for Issuers<T> {
 
 impl<T> Issuers<T> {
     pub fn new(by_process: bool) -> Self {
-        Issuers { by_process, entries: Vec::new(), free: Vec::new(), vms: Vec::new() }
+        let (entries, free, vms) = (Vec::new(), Vec::new(), Vec::new());
+        Issuers { by_process, entries, free, vms, links: Links::new() }
     }
 
     /// A request arrives: its issuer, made with `make` when it is new. It
@@ -95,18 +89,18 @@ impl<T> Issuers<T> {
         if known.is_none() && tag.is_some() {
             let members = &self.vms[vm.index()];
             if members.tagged.len() + 1 >= ISSUERS_PER_VM_MAX {
-                match members.idle_head {
-                    NIL => {
+                match members.idle.head() {
+                    None => {
                         tag = None;
                         known = self.find(vm, None);
                     }
-                    longest_idle => forgotten = self.forget(longest_idle),
+                    Some(longest_idle) => forgotten = self.forget(longest_idle.slot() as u32),
                 }
             }
         }
         let at = known.unwrap_or_else(|| self.add(vm, tag, make()));
         if self.entries[at as usize].busy == 0 && known.is_some() && tag.is_some() {
-            self.unlink(at);
+            self.vms[vm.index()].idle.remove(&mut self.links, RequestId::new(at));
         }
         self.entries[at as usize].busy += 1;
         (IssuerId(at), forgotten)
@@ -125,7 +119,7 @@ impl<T> Issuers<T> {
             return entry.state.take();
         }
         if entry.tag.is_some() {
-            self.link(id.0);
+            self.vms[entry.vm.index()].idle.push(&mut self.links, RequestId::new(id.0));
         }
         None
     }
@@ -135,7 +129,6 @@ impl<T> Issuers<T> {
     pub fn detach(&mut self, vm: VmId) -> Vec<T> {
         let Some(members) = self.vms.get_mut(vm.index()) else { return Vec::new() };
         let Members { own, tagged, .. } = std::mem::take(members);
-        let own = Some(own).filter(|&at| at != NIL);
         let mut states = Vec::new();
         for at in own.into_iter().chain(tagged.into_values()) {
             let entry = &mut self.entries[at as usize];
@@ -163,14 +156,13 @@ impl<T> Issuers<T> {
     fn find(&self, vm: VmId, tag: Option<ProcessTag>) -> Option<u32> {
         let members = &self.vms[vm.index()];
         match tag {
-            None => Some(members.own).filter(|&at| at != NIL),
+            None => members.own,
             Some(tag) => members.tagged.get(&tag).copied(),
         }
     }
 
     fn add(&mut self, vm: VmId, tag: Option<ProcessTag>, state: T) -> u32 {
-        let entry =
-            Entry { vm, tag, busy: 0, gone: false, previous: NIL, next: NIL, state: Some(state) };
+        let entry = Entry { vm, tag, busy: 0, gone: false, state: Some(state) };
         let at = match self.free.pop() {
             Some(at) => {
                 self.entries[at as usize] = entry;
@@ -183,7 +175,7 @@ impl<T> Issuers<T> {
         };
         let members = &mut self.vms[vm.index()];
         match tag {
-            None => members.own = at,
+            None => members.own = Some(at),
             Some(tag) => drop(members.tagged.insert(tag, at)),
         }
         at
@@ -191,38 +183,14 @@ impl<T> Issuers<T> {
 
     /// Forget an idle issuer that has a tag.
     fn forget(&mut self, at: u32) -> Option<T> {
-        self.unlink(at);
         let entry = &mut self.entries[at as usize];
+        let members = &mut self.vms[entry.vm.index()];
+        members.idle.remove(&mut self.links, RequestId::new(at));
         if let Some(tag) = entry.tag {
-            self.vms[entry.vm.index()].tagged.remove(&tag);
+            members.tagged.remove(&tag);
         }
         self.free.push(at);
         entry.state.take()
-    }
-
-    fn link(&mut self, at: u32) {
-        let members = &mut self.vms[self.entries[at as usize].vm.index()];
-        let last = std::mem::replace(&mut members.idle_tail, at);
-        match last {
-            NIL => members.idle_head = at,
-            last => self.entries[last as usize].next = at,
-        }
-        self.entries[at as usize].previous = last;
-        self.entries[at as usize].next = NIL;
-    }
-
-    fn unlink(&mut self, at: u32) {
-        let Entry { previous, next, vm, .. } = self.entries[at as usize];
-        let members = &mut self.vms[vm.index()];
-        match previous {
-            NIL => members.idle_head = next,
-            p => self.entries[p as usize].next = next,
-        }
-        let members = &mut self.vms[vm.index()];
-        match next {
-            NIL => members.idle_tail = previous,
-            n => self.entries[n as usize].previous = previous,
-        }
     }
 }
 

@@ -2,90 +2,53 @@
 //! disks of a group take turns. Both are plain tables by number, which grow
 //! with the highest number and allocate nothing after that.
 
-use crate::queues::KeyedHeap;
+use crate::queues::{ExpiryQueue, KeyedHeap, Links};
+use crate::request::RequestId;
 use crate::units::Instant;
 
 /// Times by number, the earliest first; the lower number first among equal times.
 pub(super) type Alarms = KeyedHeap<Instant>;
 
-/// A ring of lanes, the one whose turn is next in front.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Ring {
-    front: Option<u32>,
-    back: Option<u32>,
-}
+/// A ring of lanes, the one whose turn is next in front. A lane has the place in it that a
+/// request of its number would have.
+pub(super) type Ring = ExpiryQueue;
 
-/// Where a lane is in its ring.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    before: Option<u32>,
-    behind: Option<u32>,
-    /// When it joined, among all.
-    turn: u64,
-}
-
-/// The links of all rings; a lane is in one ring at most.
+/// What all rings share; a lane is in one ring at most.
 #[derive(Default, Debug)]
 pub(super) struct Rings {
-    links: Vec<Option<Link>>,
+    links: Links,
+    /// By lane: when it joined its ring, among all; `None` while it is in none.
+    turns: Vec<Option<u64>>,
 }
 
 impl Rings {
     /// Is the lane in a ring?
     pub(super) fn holds(&self, lane: u32) -> bool {
-        self.link(lane).is_some()
+        self.turns.get(lane as usize).is_some_and(Option::is_some)
     }
 
     /// The lane whose turn it is, with when it joined.
     pub(super) fn front(&self, ring: &Ring) -> Option<(u64, u32)> {
-        let lane = ring.front?;
-        Some((self.link(lane)?.turn, lane))
+        let lane = ring.head()?.slot();
+        Some((self.turns[lane]?, lane as u32))
     }
 
     /// Let a lane join at the back; it is in no ring.
     pub(super) fn push(&mut self, ring: &mut Ring, lane: u32, turn: u64) {
         let index = lane as usize;
-        if index >= self.links.len() {
-            self.links.resize(index + 1, None);
+        if index >= self.turns.len() {
+            self.turns.resize(index + 1, None);
         }
-        debug_assert!(self.links[index].is_none(), "lane {lane} is in a ring");
-        self.links[index] = Some(Link { before: ring.back, behind: None, turn });
-        match ring.back {
-            Some(back) => self.edit(back, |link| link.behind = Some(lane)),
-            None => ring.front = Some(lane),
-        }
-        ring.back = Some(lane);
+        debug_assert!(self.turns[index].is_none(), "lane {lane} is in a ring");
+        self.turns[index] = Some(turn);
+        ring.push(&mut self.links, RequestId::new(lane));
     }
 
     /// Take a lane out of its ring, if it is in one.
     pub(super) fn remove(&mut self, ring: &mut Ring, lane: u32) {
-        let Some(Link { before, behind, .. }) = self.link(lane) else { return };
-        self.links[lane as usize] = None;
-        match before {
-            Some(before) => self.edit(before, |link| link.behind = behind),
-            None => ring.front = behind,
+        if self.turns.get_mut(lane as usize).is_some_and(|turn| turn.take().is_some()) {
+            ring.remove(&mut self.links, RequestId::new(lane));
         }
-        match behind {
-            Some(behind) => self.edit(behind, |link| link.before = before),
-            None => ring.back = before,
-        }
-    }
-
-    fn link(&self, lane: u32) -> Option<Link> {
-        self.links.get(lane as usize).copied().flatten()
-    }
-
-    fn edit(&mut self, lane: u32, change: impl FnOnce(&mut Link)) {
-        if let Some(link) = &mut self.links[lane as usize] {
-            change(link);
-        }
-    }
-}
-
-impl Ring {
-    /// Nobody is in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.front.is_none()
     }
 }
 
