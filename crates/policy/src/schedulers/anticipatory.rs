@@ -29,13 +29,13 @@ mod history;
 use self::history::{Issuer, Newcomers};
 use super::Entry;
 use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
-use super::merge::Run;
+use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -49,10 +49,6 @@ static PARAMS: &[ParamSpec] = &[
         help: "how long asynchronous requests go on while synchronous ones wait" },
     ParamSpec { key: "antic_expire", kind: Kind::Duration, default: "6700us",
         help: "longest wait for the issuer that was just served; 0 never waits" },
-    ParamSpec { key: "think_max", kind: Kind::Duration, default: "20ms",
-        help: "a longer think time counts as this" },
-    ParamSpec { key: "back_seek_max", kind: Kind::Size, default: "16MiB",
-        help: "furthest backward seek that the choose rule considers" },
     ISSUER_PARAM,
 ];
 
@@ -100,8 +96,6 @@ enum Wait {
 struct Anticipatory {
     batch: [Nanos; 2],
     antic_expire: Nanos,
-    think_max: Nanos,
-    back_seek_max: Sectors,
 
     queued: Pool,
     links: Links,
@@ -147,8 +141,6 @@ impl Anticipatory {
         Ok(Anticipatory {
             batch: [write_batch, params.duration("read_batch")],
             antic_expire: params.duration_within("antic_expire", Nanos::ZERO, HOLD_MAX)?,
-            think_max: params.duration("think_max"),
-            back_seek_max: params.size("back_seek_max"),
             directions: [direction("write_expire"), direction("read_expire")],
             issuers: Issuers::new(params.choice("issuer") == "process"),
             direction: SYNC,
@@ -169,7 +161,7 @@ impl Anticipatory {
 
     fn learn(&mut self, now: Instant, id: IssuerId, request: &Request) {
         let issuer = self.issuers.get_mut(id);
-        issuer.learn(now, request, self.think_max, &mut self.newcomers);
+        issuer.learn(now, request, &mut self.newcomers);
     }
 
     /// `as_can_break_anticipation`: should `candidate` go rather than wait for
@@ -299,7 +291,8 @@ impl Anticipatory {
         let mut pick = None;
         if !(sync && writes && self.batch_expired(now)) {
             let d = &self.directions[self.direction];
-            let next = choose(&d.sorted, d.place, self.back_seek_max, 2).map(|(_, id)| id);
+            let next =
+                choose(&d.sorted, d.place, BACK_SEEK_MAX, BACK_SEEK_PENALTY).map(|(_, id)| id);
             if self.direction == SYNC && self.antic_expire > Nanos::ZERO {
                 if let Some(expired) = self.fifo_expired(now, SYNC) {
                     return Ok(expired);

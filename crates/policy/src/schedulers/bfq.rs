@@ -64,7 +64,7 @@ use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{KeyedHeap, Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos, Sectors};
+use crate::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
 #[rustfmt::skip]
@@ -83,10 +83,6 @@ static PARAMS: &[ParamSpec] = &[
         help: "age at which a synchronous request goes first in its queue" },
     ParamSpec { key: "fifo_expire_async", kind: Kind::Duration, default: "250ms",
         help: "the same for an asynchronous one" },
-    ParamSpec { key: "back_seek_max", kind: Kind::Size, default: "16MiB",
-        help: "furthest backward seek that the choose rule considers" },
-    ParamSpec { key: "back_seek_penalty", kind: Kind::Count(1, 1_000_000), default: "2",
-        help: "cost of a backward seek over a forward one" },
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -125,8 +121,6 @@ struct Config {
     groups: bool,
     /// Of asynchronous, of synchronous requests.
     fifo_expire: [Nanos; 2],
-    back_seek_max: Sectors,
-    back_seek_penalty: u64,
 }
 
 #[derive(Default)]
@@ -186,8 +180,6 @@ impl Bfq {
                 params.duration("fifo_expire_async"),
                 params.duration("fifo_expire_sync"),
             ],
-            back_seek_max: params.size("back_seek_max"),
-            back_seek_penalty: params.count("back_seek_penalty"),
         };
         Ok(Bfq {
             config,

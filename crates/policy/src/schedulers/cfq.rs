@@ -46,13 +46,13 @@ use self::queue::{Queue, QueueId, Workload};
 use self::trees::Trees;
 use super::Entry;
 use super::issuers::{ISSUER_PARAM, Issuers};
-use super::merge::Run;
+use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::queues::{Links, Pool, Slots, choose};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -60,8 +60,6 @@ static PARAMS: &[ParamSpec] = &[
         help: "slice of a synchronous queue" },
     ParamSpec { key: "slice_async", kind: Kind::Duration, default: "40ms",
         help: "slice of an asynchronous queue" },
-    ParamSpec { key: "slice_async_rq", kind: Kind::Count(1, 1_000), default: "2",
-        help: "an asynchronous slice is over after eight times as many commands" },
     ParamSpec { key: "slice_idle", kind: Kind::Duration, default: "8ms",
         help: "how long to wait for the issuer that is served; 0 never waits" },
     ParamSpec { key: "quantum", kind: Kind::Count(1, 1_000_000), default: "8",
@@ -70,10 +68,6 @@ static PARAMS: &[ParamSpec] = &[
         help: "age at which a synchronous request goes first in its queue" },
     ParamSpec { key: "fifo_expire_async", kind: Kind::Duration, default: "250ms",
         help: "the same for an asynchronous one" },
-    ParamSpec { key: "back_seek_max", kind: Kind::Size, default: "16MiB",
-        help: "furthest backward seek that the choose rule considers" },
-    ParamSpec { key: "back_seek_penalty", kind: Kind::Count(1, 1_000_000), default: "2",
-        help: "cost of a backward seek over a forward one" },
     ParamSpec { key: "low_latency", kind: Kind::Flag, default: "true",
         help: "shrink slices so that a round of all busy queues takes target_latency" },
     ParamSpec { key: "target_latency", kind: Kind::Duration, default: "300ms",
@@ -108,18 +102,19 @@ const ASYNC: &str = "async";
 /// How long Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
 const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 
+/// An asynchronous slice is over after so many commands: `cfq_prio_to_maxrq` at the default
+/// priority, 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
+const ASYNC_COMMANDS_MAX: u64 = 16;
+
 /// How long to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
 
 #[derive(Default)]
 struct Config {
     slice: [Nanos; 2],
-    async_commands_max: u64,
     slice_idle: Nanos,
     quantum: u64,
     fifo_expire: [Nanos; 2],
-    back_seek_max: Sectors,
-    back_seek_penalty: u64,
     low_latency: bool,
     target_latency: Nanos,
     /// Without it all writes are asynchronous.
@@ -178,16 +173,12 @@ impl Cfq {
         let by_process = params.choice("issuer") == "process";
         let config = Config {
             slice: [params.duration("slice_async"), params.duration("slice_sync")],
-            // cfq_prio_to_maxrq at the default priority: 2 · rq · (8 - 4).
-            async_commands_max: 8 * params.count("slice_async_rq"),
             slice_idle,
             quantum: params.count("quantum"),
             fifo_expire: [
                 params.duration("fifo_expire_async"),
                 params.duration("fifo_expire_sync"),
             ],
-            back_seek_max: params.size("back_seek_max"),
-            back_seek_penalty: params.count("back_seek_penalty"),
             low_latency: params.flag("low_latency") && !old,
             target_latency: params.duration("target_latency"),
             sync_writes: params.flag("sync_writes"),
@@ -275,8 +266,8 @@ impl Cfq {
     /// The request that the choose rule gives for a queue.
     fn chosen(&self, queue: &Queue, head: Lba) -> RequestId {
         let from = queue.position.unwrap_or(head);
-        let (back, penalty) = (self.config.back_seek_max, self.config.back_seek_penalty);
-        choose(&queue.sorted, from, back, penalty).expect("queue has requests").1
+        let chosen = choose(&queue.sorted, from, BACK_SEEK_MAX, BACK_SEEK_PENALTY);
+        chosen.expect("queue has requests").1
     }
 
     /// The request of the active queue that goes next: its oldest if expired,
@@ -327,9 +318,7 @@ impl Cfq {
 
     /// Has an asynchronous queue had its commands for this slice, while others wait?
     fn async_quota_used(&self, queue: &Queue) -> bool {
-        !queue.sync
-            && queue.slice_commands >= self.config.async_commands_max
-            && self.trees.busy() > 1
+        !queue.sync && queue.slice_commands >= ASYNC_COMMANDS_MAX && self.trees.busy() > 1
     }
 
     /// Would the queue only prolong the command that is being made?

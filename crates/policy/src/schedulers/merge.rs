@@ -5,6 +5,11 @@
 use crate::request::{Op, Request, VmId};
 use crate::units::{Lba, Sectors};
 
+/// How far back the choose rule lets the head go: 16 MiB, as in Linux (`back_seek_max`).
+pub const BACK_SEEK_MAX: Sectors = Sectors::new(32_768);
+/// What a way back costs against the same way forward, as in Linux (`back_seek_penalty`).
+pub const BACK_SEEK_PENALTY: u64 = 2;
+
 /// The longest run that counts as one: Linux's usual `max_sectors_kb`, 512 KiB.
 const RUN_MAX: Sectors = Sectors::new(1024);
 

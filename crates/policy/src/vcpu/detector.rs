@@ -4,7 +4,7 @@
 //! than a share of a window (5 ms, half of it). Where this differs from the paper
 //! (`literal` switches both off):
 //!
-//! - `corrected`: time for which its vCPU was away is left out of the window: a completion that came
+//! - Time for which its vCPU was away is left out of the window: a completion that came
 //!   meanwhile is heard late, and a task that computes would be taken for one that waits.
 //!   A window of which little is left says nothing. A long window, of an agent for which
 //!   wake-ups are dear, tells if as much is left of it as of a short one: then all the time

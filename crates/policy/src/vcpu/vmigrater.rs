@@ -62,12 +62,8 @@ const PARAMS: &[ParamSpec] = &[
         "with so much left of the slice; auto (ours): two periods and an I/O, half at most"),
     param("beats", Kind::Choice(&["sparse", "dense"]), "sparse",
         "beat only where it tells something (ours), or every period on each vCPU"),
-    param("absence", Kind::DurationOr("auto"), "auto",
-        "one that is shorter ends no slice; auto (ours): two periods, literal: any ends one"),
     param("budget", Kind::Number(0.0, 1.0), "0.03",
         "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
-    param("corrected", Kind::Flag, "true",
-        "leave out of a window the time for which the task's vCPU was away (ours)"),
     param("literal", Kind::Flag, "false",
         "the paper's letter: other defaults, and its ranking; keys given beside it count"),
 ];
@@ -75,20 +71,14 @@ const PARAMS: &[ParamSpec] = &[
 /// Values of the parameters; `literal` has replaced the defaults of some.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
-    period: Nanos,
-    window: Nanos,
-    threshold_permille: u64,
-    keep: Nanos,
-    predict: Predict,
+    monitor: monitor::Settings,
+    detector: detector::Settings,
     park: bool,
     fresh: bool,
     /// `None`: by the task's I/Os.
     leave: Option<Nanos>,
     sparse: bool,
-    absence: Nanos,
     budget_permille: u64,
-    corrected: bool,
-    literal: bool,
 }
 
 impl Settings {
@@ -98,35 +88,31 @@ impl Settings {
         let literal = params.flag("literal");
         // The paper's form has another default; what is given counts.
         let ours = |key| !literal || params.is_given(key);
+        let permille = |key| (params.number(key) * 1000.0).round() as u64;
         let leave = match params.duration_or_word("leave") {
             None if !ours("leave") => Some(period.scaled(2, 1)),
             leave => leave,
         };
-        let absence = match params.duration_or_word("absence") {
-            None if !ours("absence") => Nanos::ZERO,
-            absence => absence.unwrap_or(period.scaled(2, 1)),
-        };
         let keep = params.duration_within("keep", Nanos::ZERO, Nanos::from_secs(10))?;
+        let predict = match params.choice("predict") {
+            "min8" if ours("predict") => Predict::Min8,
+            _ => Predict::Last,
+        };
+        // In the paper's form any absence ends a slice.
+        let absence = if literal { Nanos::ZERO } else { period.scaled(2, 1) };
         Ok(Settings {
-            period,
-            window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
-            threshold_permille: (params.number("threshold") * 1000.0).round() as u64,
-            keep: if ours("keep") { keep } else { Nanos::ZERO },
-            predict: match params.choice("predict") {
-                "min8" if ours("predict") => Predict::Min8,
-                _ => Predict::Last,
+            monitor: monitor::Settings { period, predict, absence, literal },
+            detector: detector::Settings {
+                window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
+                threshold_permille: permille("threshold"),
+                keep: if ours("keep") { keep } else { Nanos::ZERO },
+                corrected: !literal,
             },
             park: params.flag("park") && ours("park"),
             fresh: params.flag("fresh") && ours("fresh"),
             leave,
             sparse: params.choice("beats") == "sparse" && ours("beats"),
-            absence,
-            budget_permille: match ours("budget") {
-                true => (params.number("budget") * 1000.0).round() as u64,
-                false => 1000,
-            },
-            corrected: params.flag("corrected") && ours("corrected"),
-            literal,
+            budget_permille: if ours("budget") { permille("budget") } else { 1000 },
         })
     }
 }
@@ -160,13 +146,10 @@ struct VMigrater {
 
 impl VMigrater {
     fn new(settings: Settings) -> VMigrater {
-        let Settings { period, predict, literal, absence, .. } = settings;
-        let Settings { window, threshold_permille, keep, corrected, .. } = settings;
-        let detector = detector::Settings { window, threshold_permille, keep, corrected };
         VMigrater {
             settings,
-            monitor: Monitor::new(monitor::Settings { period, predict, absence, literal }),
-            detector: Detector::new(detector),
+            monitor: Monitor::new(settings.monitor),
+            detector: Detector::new(settings.detector),
             budget: Budget::new(settings.budget_permille),
             ..VMigrater::default()
         }
@@ -212,7 +195,7 @@ impl VcpuPolicy for VMigrater {
         self.detector.forget();
         if outcome == Outcome::Dropped {
             // Whoever is busy will be for a while.
-            let retry = now + self.settings.period;
+            let retry = now + self.settings.monitor.period;
             self.decide_at = Some(self.decide_at.map_or(retry, |at| at.min(retry)));
         } else {
             self.dirty = true;
@@ -251,7 +234,7 @@ impl VcpuPolicy for VMigrater {
     /// Losses of vCPUs that have a task to be moved; returns of these, and any return if a
     /// task seeks a place. The other edges only tell how long slices are, which can wait.
     fn urgent(&self, vcpu: VcpuId) -> Urgent {
-        if self.settings.literal || !self.sharing.is_shared() {
+        if self.settings.monitor.literal || !self.sharing.is_shared() {
             return Urgent::ALL;
         }
         let moves = self.budget.allows();
@@ -265,10 +248,10 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn windows(&self) -> Option<Nanos> {
-        let works = self.settings.literal || self.sharing.is_shared();
+        let works = self.settings.monitor.literal || self.sharing.is_shared();
         // Windows too are what it can afford.
         let longer = if self.budget.allows() { 1 } else { budget::LONGER };
-        works.then_some(self.settings.window.scaled(longer, 1))
+        works.then_some(self.settings.detector.window.scaled(longer, 1))
     }
 
     fn vcpus(&self, now: Instant) -> Vec<VcpuView> {
@@ -279,7 +262,10 @@ impl VcpuPolicy for VMigrater {
         sink("io_bound", self.detector.tasks.iter().filter(|task| task.is_bound()).count() as f64);
         sink("followed", self.detector.tasks.len() as f64);
         sink("moves", self.moves as f64);
-        sink("shared", f64::from(u8::from(self.settings.literal || self.sharing.is_shared())));
+        sink(
+            "shared",
+            f64::from(u8::from(self.settings.monitor.literal || self.sharing.is_shared())),
+        );
     }
 }
 

@@ -4,6 +4,9 @@
 use crate::request::Request;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
+/// A longer think time counts as this (`MAX_THINKTIME`).
+const THINK_MAX: Nanos = Nanos::from_millis(20);
+
 /// A moving mean with weight 7/8 on the past, in fixed point (1.0 = 256
 /// samples), as `as_update_thinktime` keeps it.
 #[derive(Clone, Copy, Default)]
@@ -49,17 +52,11 @@ pub(super) struct Newcomers {
 
 impl Issuer {
     /// `as_update_iohist`: `request` is what the issuer asks for next.
-    pub fn learn(
-        &mut self,
-        now: Instant,
-        request: &Request,
-        think_max: Nanos,
-        all: &mut Newcomers,
-    ) {
+    pub fn learn(&mut self, now: Instant, request: &Request, all: &mut Newcomers) {
         if let Some(place) = self.place {
             let outstanding = self.queued + self.in_flight > 0;
             let think = match self.last_completion {
-                Some(at) if !outstanding => now.since(at).get().min(think_max.get()),
+                Some(at) if !outstanding => now.since(at).min(THINK_MAX).get(),
                 _ => 0,
             };
             if self.think.samples == 0 {

@@ -4,6 +4,7 @@
 use super::{Bfq, DEFAULT_BUDGET, Reason};
 use crate::queues::choose;
 use crate::request::RequestId;
+use crate::schedulers::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
 use crate::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
@@ -40,8 +41,7 @@ impl Bfq {
     pub(super) fn next_request(&self, id: u32) -> Option<RequestId> {
         let queue = &self.queues[id as usize];
         let from = queue.position.or(self.rate.last_position).unwrap_or_default();
-        let (back, penalty) = (self.config.back_seek_max, self.config.back_seek_penalty);
-        Some(choose(&queue.sorted, from, back, penalty)?.1)
+        Some(choose(&queue.sorted, from, BACK_SEEK_MAX, BACK_SEEK_PENALTY)?.1)
     }
 
     /// `bfq_serv_to_charge` for the next request of a queue; `None` without one.

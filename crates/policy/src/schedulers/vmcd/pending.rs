@@ -3,12 +3,9 @@
 
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, choose};
 use crate::request::{Op, Request, RequestId};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use crate::schedulers::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
+use crate::units::{Instant, Lba, Nanos};
 
-/// CFQ's limits of the choose rule: how far back the head may go (16 MiB), and
-/// what a way back costs against the same way forward.
-const BACK_SEEK_MAX: Sectors = Sectors::new(32_768);
-const BACK_SEEK_PENALTY: u64 = 2;
 /// A longer way is a seek to CFQ (`CFQQ_SEEK_THR`), in sectors.
 const SEEK_MIN: u64 = 800;
 

@@ -84,11 +84,11 @@ impl VMigrater {
         let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
         let works = self.sharing.is_shared() && self.detector.any_bound();
         match () {
-            () if !works && !self.settings.literal => Some(watch.seen + rest),
+            () if !works && !self.settings.monitor.literal => Some(watch.seen + rest),
             () if self.settings.sparse => Some(watch.next_beat(&self.monitor.settings, rest)),
             // Absolute times: what a beat takes does not put the next ones off.
             () => {
-                let period = self.settings.period.get();
+                let period = self.settings.monitor.period.get();
                 let next = (watch.seen.as_nanos() / period).saturating_add(1);
                 Some(Instant::from_nanos(next.saturating_mul(period)))
             }

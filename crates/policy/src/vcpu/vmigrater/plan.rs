@@ -78,7 +78,7 @@ impl VMigrater {
         self.dirty = false;
         (self.decide_at, self.decide_on, self.seeks) = (None, None, false);
         self.actions.clear();
-        let works = self.settings.literal || self.sharing.is_shared();
+        let works = self.settings.monitor.literal || self.sharing.is_shared();
         if works {
             self.detector.forget()
         } else {
@@ -126,7 +126,7 @@ impl VMigrater {
         let slice = home.and_then(|home| home.slice).unwrap_or(Nanos::ZERO);
         // Where edges are told, a vCPU that comes back is heard of.
         let part = if self.sharing.is_exact() { 1 } else { 8 };
-        let at_times = self.settings.period.max(slice.scaled(1, part));
+        let at_times = self.settings.monitor.period.max(slice.scaled(1, part));
         let parks = here.map(|here| here.left.saturating_sub(self.parks_with(latency)));
         let parks = parks.filter(|after| *after > Nanos::ZERO).map(|after| after + Nanos::new(1));
         let after = parks.map_or(at_times, |after| after.min(at_times));
@@ -136,7 +136,7 @@ impl VMigrater {
     /// Which tasks' I/Os take longer than the slice of the vCPU on which they are.
     fn find_outlasting(&mut self) {
         let slice = |vcpu| self.monitor.get(vcpu).and_then(|watch| watch.predicted());
-        for task in self.detector.tasks.iter_mut().filter(|_| !self.settings.literal) {
+        for task in self.detector.tasks.iter_mut().filter(|_| !self.settings.monitor.literal) {
             task.outlasts = slice(task.vcpu).is_some_and(|slice| task.latency() > slice);
         }
     }
@@ -206,12 +206,12 @@ impl VMigrater {
     /// Its I/O is pending on a vCPU that is away: before that is back nothing happens.
     fn is_stuck(&self, task: &Task, map: &Map) -> bool {
         let away = |vcpu| map.get(vcpu).is_some_and(|place| !place.runs);
-        !self.settings.literal && task.silent && away(task.asked_on)
+        !self.settings.monitor.literal && task.silent && away(task.asked_on)
     }
 
     /// Less than this is not worth a move, nor known.
     pub(super) fn margin(&self) -> Nanos {
-        self.settings.period.scaled(2, 1)
+        self.settings.monitor.period.scaled(2, 1)
     }
 
     /// How much has to be left of a vCPU's slice for this task.
@@ -259,12 +259,13 @@ impl VMigrater {
             .filter(|place| place.vcpu != task.vcpu && task.allowed.contains(place.vcpu));
         let score = |place: &Destination| {
             let offers = self.prospect(now, task, place).filter(|offers| offers.in_time)?;
-            let shared = if self.settings.literal { 0 } else { map.hosted[place.vcpu.index()] };
+            let shared =
+                if self.settings.monitor.literal { 0 } else { map.hosted[place.vcpu.index()] };
             Some((offers.left.scaled(1, 1 + shared), Reverse(place.vcpu)))
         };
         let mut scores: Vec<(Nanos, Reverse<VcpuId>)> = others.filter_map(score).collect();
         let by = if map.runs(task.vcpu) { Means::Push } else { Means::Pull };
-        if self.settings.literal {
+        if self.settings.monitor.literal {
             scores.sort_unstable_by_key(|score| Reverse(*score));
             let Reverse(to) = scores.get(map.sent % scores.len().max(1))?.1;
             return Some(Action::Move { task: task.id, to, within: VcpuSet::only(to), by });
@@ -297,12 +298,12 @@ impl VMigrater {
         let less = home.ran.saturating_sub(there.ran);
         let waits = less.scaled(home.absence.get(), slice.get());
         let stays = here.left.min(slice).scaled(self.monitor.cut_permille(), 1000);
-        waits.scaled(stays.get(), slice.get()) > self.settings.period.scaled(1, 3)
+        waits.scaled(stays.get(), slice.get()) > self.settings.monitor.period.scaled(1, 3)
     }
 
     /// What has to be left of the slice for parking to be too early.
     fn parks_with(&self, latency: Nanos) -> Nanos {
-        latency + self.settings.period
+        latency + self.settings.monitor.period
     }
 
     /// The vCPU on which an I/O is heard first, if that is sooner than where the task is. To
