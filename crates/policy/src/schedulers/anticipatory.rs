@@ -31,7 +31,7 @@ use super::Entry;
 use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -39,16 +39,15 @@ use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
-        help: "age at which a synchronous request goes first, looked at once per such interval" },
-    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "250ms",
-        help: "the same for an asynchronous one" },
-    ParamSpec { key: "read_batch", kind: Kind::Duration, default: "500ms",
-        help: "how long synchronous requests go on while asynchronous ones wait" },
-    ParamSpec { key: "write_batch", kind: Kind::Duration, default: "125ms",
-        help: "how long asynchronous requests go on while synchronous ones wait" },
-    ParamSpec { key: "antic_expire", kind: Kind::Duration, default: "6700us",
-        help: "longest wait for the issuer that was just served; 0 never waits" },
+    param("read_expire", Kind::Duration, "125ms",
+        "age at which a synchronous request goes first, looked at once per such interval"),
+    param("write_expire", Kind::Duration, "250ms", "the same for an asynchronous one"),
+    param("read_batch", Kind::Duration, "500ms",
+        "how long synchronous requests go on while asynchronous ones wait"),
+    param("write_batch", Kind::Duration, "125ms",
+        "how long asynchronous requests go on while synchronous ones wait"),
+    param("antic_expire", Kind::Duration, "6700us",
+        "longest wait for the issuer that was just served; 0 never waits"),
     ISSUER_PARAM,
 ];
 

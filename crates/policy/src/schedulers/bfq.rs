@@ -60,7 +60,7 @@ use self::turns::Next;
 use super::Entry;
 use super::merge::Run;
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{KeyedHeap, Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -69,20 +69,19 @@ use std::cmp::Reverse;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "slice_idle", kind: Kind::Duration, default: "8ms",
-        help: "how long to wait for the queue that is served; 0 never waits" },
-    ParamSpec { key: "timeout", kind: Kind::Duration, default: "125ms",
-        help: "longest turn of a queue (timeout_sync); at least 1ms" },
-    ParamSpec { key: "max_budget", kind: Kind::Count(0, 1 << 40), default: "0",
-        help: "largest budget in sectors; 0: what the device does in a timeout" },
-    ParamSpec { key: "low_latency", kind: Kind::Flag, default: "true",
-        help: "raise the weight of interactive and soft real-time VMs" },
-    ParamSpec { key: "groups", kind: Kind::Flag, default: "false",
-        help: "VMs are control groups and not processes: wait whenever two have requests" },
-    ParamSpec { key: "fifo_expire_sync", kind: Kind::Duration, default: "125ms",
-        help: "age at which a synchronous request goes first in its queue" },
-    ParamSpec { key: "fifo_expire_async", kind: Kind::Duration, default: "250ms",
-        help: "the same for an asynchronous one" },
+    param("slice_idle", Kind::Duration, "8ms",
+        "how long to wait for the queue that is served; 0 never waits"),
+    param("timeout", Kind::Duration, "125ms",
+        "longest turn of a queue (timeout_sync); at least 1ms"),
+    param("max_budget", Kind::Count(0, 1 << 40), "0",
+        "largest budget in sectors; 0: what the device does in a timeout"),
+    param("low_latency", Kind::Flag, "true",
+        "raise the weight of interactive and soft real-time VMs"),
+    param("groups", Kind::Flag, "false",
+        "VMs are control groups and not processes: wait whenever two have requests"),
+    param("fifo_expire_sync", Kind::Duration, "125ms",
+        "age at which a synchronous request goes first in its queue"),
+    param("fifo_expire_async", Kind::Duration, "250ms", "the same for an asynchronous one"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

@@ -47,7 +47,7 @@ use self::table::REQUESTS_MAX;
 use super::Entry;
 use super::merge::Run;
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
 use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -55,22 +55,20 @@ use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "segments", kind: Kind::Count(0, 1024), default: "64",
-        help: "segments of the drive's cache; 0: the drive has none" },
-    ParamSpec { key: "segment_sectors", kind: Kind::Size, default: "221",
-        help: "what a segment holds" },
-    ParamSpec { key: "prefetch_sectors", kind: Kind::Size, default: "64",
-        help: "what the drive reads on after a command" },
-    ParamSpec { key: "read_delay", kind: Kind::Duration, default: "100ms",
-        help: "a read older than this sends all reads into C-SCAN order; 0: none does" },
-    ParamSpec { key: "write_delay", kind: Kind::Duration, default: "5s",
-        help: "writes older than this go in turn with reads; 0: they wait until no read is pending" },
-    ParamSpec { key: "busdriver", kind: Kind::DurationOr("auto"), default: "auto",
-        help: "longest wait after a completion for a nearer read; auto: while it pays, up to 7ms; 0: none" },
-    ParamSpec { key: "plan_max", kind: Kind::Count(1, REQUESTS_MAX as u64), default: "256",
-        help: "most reads in a plan, the nearest to the head; work grows with its square" },
-    ParamSpec { key: "hit", kind: Kind::Duration, default: "500us",
-        help: "a read command served within this counts as a hit of the drive's cache in the metrics" },
+    param("segments", Kind::Count(0, 1024), "64",
+        "segments of the drive's cache; 0: the drive has none"),
+    param("segment_sectors", Kind::Size, "221", "what a segment holds"),
+    param("prefetch_sectors", Kind::Size, "64", "what the drive reads on after a command"),
+    param("read_delay", Kind::Duration, "100ms",
+        "a read older than this sends all reads into C-SCAN order; 0: none does"),
+    param("write_delay", Kind::Duration, "5s",
+        "writes older than this go in turn with reads; 0: they wait until no read is pending"),
+    param("busdriver", Kind::DurationOr("auto"), "auto",
+        "longest wait after a completion for a nearer read; auto: while it pays, up to 7ms; 0: none"),
+    param("plan_max", Kind::Count(1, REQUESTS_MAX as u64), "256",
+        "most reads in a plan, the nearest to the head; work grows with its square"),
+    param("hit", Kind::Duration, "500us",
+        "a read command served within this counts as a hit of the drive's cache in the metrics"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

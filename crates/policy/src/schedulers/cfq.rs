@@ -48,7 +48,7 @@ use super::Entry;
 use super::issuers::{ISSUER_PARAM, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{Links, Pool, Slots, choose};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -56,31 +56,26 @@ use crate::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "slice_sync", kind: Kind::Duration, default: "100ms",
-        help: "slice of a synchronous queue" },
-    ParamSpec { key: "slice_async", kind: Kind::Duration, default: "40ms",
-        help: "slice of an asynchronous queue" },
-    ParamSpec { key: "slice_idle", kind: Kind::Duration, default: "8ms",
-        help: "how long to wait for the issuer that is served; 0 never waits" },
-    ParamSpec { key: "quantum", kind: Kind::Count(1, 1_000_000), default: "8",
-        help: "commands of one queue in flight while others wait" },
-    ParamSpec { key: "fifo_expire_sync", kind: Kind::Duration, default: "125ms",
-        help: "age at which a synchronous request goes first in its queue" },
-    ParamSpec { key: "fifo_expire_async", kind: Kind::Duration, default: "250ms",
-        help: "the same for an asynchronous one" },
-    ParamSpec { key: "low_latency", kind: Kind::Flag, default: "true",
-        help: "shrink slices so that a round of all busy queues takes target_latency" },
-    ParamSpec { key: "target_latency", kind: Kind::Duration, default: "300ms",
-        help: "what low_latency aims at" },
-    ParamSpec { key: "generation", kind: Kind::Choice(&["4.x", "2.6.30", "2.6.18"]),
-        default: "4.x",
-        help: "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
-               for 2 ms at most" },
-    ParamSpec { key: "sync_writes", kind: Kind::Flag, default: "true",
-        help: "writes that somebody waits for are synchronous; in Linux 2.6.18 no write is" },
-    ParamSpec { key: "share", kind: Kind::Choice(&["vm", "issuer"]), default: "vm",
-        help: "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
-               has a share of its own" },
+    param("slice_sync", Kind::Duration, "100ms", "slice of a synchronous queue"),
+    param("slice_async", Kind::Duration, "40ms", "slice of an asynchronous queue"),
+    param("slice_idle", Kind::Duration, "8ms",
+        "how long to wait for the issuer that is served; 0 never waits"),
+    param("quantum", Kind::Count(1, 1_000_000), "8",
+        "commands of one queue in flight while others wait"),
+    param("fifo_expire_sync", Kind::Duration, "125ms",
+        "age at which a synchronous request goes first in its queue"),
+    param("fifo_expire_async", Kind::Duration, "250ms", "the same for an asynchronous one"),
+    param("low_latency", Kind::Flag, "true",
+        "shrink slices so that a round of all busy queues takes target_latency"),
+    param("target_latency", Kind::Duration, "300ms", "what low_latency aims at"),
+    param("generation", Kind::Choice(&["4.x", "2.6.30", "2.6.18"]), "4.x",
+        "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
+               for 2 ms at most"),
+    param("sync_writes", Kind::Flag, "true",
+        "writes that somebody waits for are synchronous; in Linux 2.6.18 no write is"),
+    param("share", Kind::Choice(&["vm", "issuer"]), "vm",
+        "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
+               has a share of its own"),
     ISSUER_PARAM,
 ];
 

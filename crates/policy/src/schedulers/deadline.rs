@@ -16,7 +16,7 @@
 //! passing. Requests at the same sector go in slot order.
 
 use super::Entry;
-use crate::params::{Kind, ParamSpec, Params};
+use crate::params::{Kind, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
 use crate::request::{Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -24,14 +24,12 @@ use crate::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "500ms",
-        help: "a read older than this goes first when the next batch begins" },
-    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "5s",
-        help: "the same for a write" },
-    ParamSpec { key: "writes_starved", kind: Kind::Count(0, 1_000_000), default: "2",
-        help: "how often reads may be preferred while writes wait" },
-    ParamSpec { key: "fifo_batch", kind: Kind::Count(1, 1_000_000), default: "16",
-        help: "requests in a batch" },
+    param("read_expire", Kind::Duration, "500ms",
+        "a read older than this goes first when the next batch begins"),
+    param("write_expire", Kind::Duration, "5s", "the same for a write"),
+    param("writes_starved", Kind::Count(0, 1_000_000), "2",
+        "how often reads may be preferred while writes wait"),
+    param("fifo_batch", Kind::Count(1, 1_000_000), "16", "requests in a batch"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

@@ -61,7 +61,7 @@ use self::model::{CLASSES, Figures, HDD, Model, SSD, SSD_QD1, given_figures};
 use self::period::{Clock, Counted, MARGIN_LOW, MARGIN_TARGET, MILLION};
 use super::Entry;
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{KeyedHeap, Links, Pool, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -75,32 +75,24 @@ const FIGURE: Kind = Kind::Count(0, 1_000_000_000_000);
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "class", kind: Kind::Choice(&["auto", "hdd", "ssd-qd1", "ssd", "ssd-fast"]),
-        default: "auto", help: "whose figures to use; auto: by rotation, depth and rate" },
-    ParamSpec { key: "rbps", kind: FIGURE, default: "0",
-        help: "bytes a second that the device reads; 0, here and below: the class's figure" },
-    ParamSpec { key: "rseqiops", kind: FIGURE, default: "0",
-        help: "sequential reads of 4 KiB a second" },
-    ParamSpec { key: "rrandiops", kind: FIGURE, default: "0",
-        help: "random reads of 4 KiB a second" },
-    ParamSpec { key: "wbps", kind: FIGURE, default: "0",
-        help: "bytes a second that the device writes" },
-    ParamSpec { key: "wseqiops", kind: FIGURE, default: "0",
-        help: "sequential writes of 4 KiB a second" },
-    ParamSpec { key: "wrandiops", kind: FIGURE, default: "0",
-        help: "random writes of 4 KiB a second" },
-    ParamSpec { key: "rpct", kind: Kind::Number(0.0, 100.0), default: "0",
-        help: "percentile of reads' latencies that has to meet rlat; 0: latency does not count" },
-    ParamSpec { key: "rlat", kind: Kind::DurationOr("class"), default: "class",
-        help: "latency target of reads; the period is a multiple of it" },
-    ParamSpec { key: "wpct", kind: Kind::Number(0.0, 100.0), default: "0",
-        help: "the same percentile of writes" },
-    ParamSpec { key: "wlat", kind: Kind::DurationOr("class"), default: "class",
-        help: "latency target of writes" },
-    ParamSpec { key: "min", kind: Kind::Number(1.0, 10_000.0), default: "1",
-        help: "lowest rate of the device's virtual time, in percent" },
-    ParamSpec { key: "max", kind: Kind::Number(1.0, 10_000.0), default: "10000",
-        help: "highest rate" },
+    param("class", Kind::Choice(&["auto", "hdd", "ssd-qd1", "ssd", "ssd-fast"]), "auto",
+        "whose figures to use; auto: by rotation, depth and rate"),
+    param("rbps", FIGURE, "0",
+        "bytes a second that the device reads; 0, here and below: the class's figure"),
+    param("rseqiops", FIGURE, "0", "sequential reads of 4 KiB a second"),
+    param("rrandiops", FIGURE, "0", "random reads of 4 KiB a second"),
+    param("wbps", FIGURE, "0", "bytes a second that the device writes"),
+    param("wseqiops", FIGURE, "0", "sequential writes of 4 KiB a second"),
+    param("wrandiops", FIGURE, "0", "random writes of 4 KiB a second"),
+    param("rpct", Kind::Number(0.0, 100.0), "0",
+        "percentile of reads' latencies that has to meet rlat; 0: latency does not count"),
+    param("rlat", Kind::DurationOr("class"), "class",
+        "latency target of reads; the period is a multiple of it"),
+    param("wpct", Kind::Number(0.0, 100.0), "0", "the same percentile of writes"),
+    param("wlat", Kind::DurationOr("class"), "class", "latency target of writes"),
+    param("min", Kind::Number(1.0, 10_000.0), "1",
+        "lowest rate of the device's virtual time, in percent"),
+    param("max", Kind::Number(1.0, 10_000.0), "10000", "highest rate"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

@@ -44,7 +44,7 @@ mod tests;
 
 use super::Entry;
 use super::merge::Run;
-use crate::params::{Kind, ParamSpec, Params};
+use crate::params::{Kind, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, Links, Pool, Slots};
 use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -52,14 +52,12 @@ use crate::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "read_target", kind: Kind::Duration, default: "2ms",
-        help: "latency target of reads (read_lat_nsec)" },
-    ParamSpec { key: "write_target", kind: Kind::Duration, default: "10ms",
-        help: "latency target of writes (write_lat_nsec)" },
-    ParamSpec { key: "read_tokens", kind: Kind::Count(1, 65_536), default: "256",
-        help: "most reads in flight; where their number begins" },
-    ParamSpec { key: "write_tokens", kind: Kind::Count(1, 65_536), default: "128",
-        help: "most writes in flight; where their number begins" },
+    param("read_target", Kind::Duration, "2ms", "latency target of reads (read_lat_nsec)"),
+    param("write_target", Kind::Duration, "10ms", "latency target of writes (write_lat_nsec)"),
+    param("read_tokens", Kind::Count(1, 65_536), "256",
+        "most reads in flight; where their number begins"),
+    param("write_tokens", Kind::Count(1, 65_536), "128",
+        "most writes in flight; where their number begins"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

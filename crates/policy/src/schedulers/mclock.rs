@@ -48,7 +48,7 @@ mod tests;
 
 use super::Entry;
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
 use crate::request::{Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
@@ -57,16 +57,16 @@ use std::cmp::Ordering;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "reserve_iops", kind: Kind::Count(0, 100_000_000), default: "0",
-        help: "requests a second that each VM gets first; 0: none" },
-    ParamSpec { key: "limit_iops", kind: Kind::Count(0, 100_000_000), default: "0",
-        help: "requests a second that a VM gets at most; 0: unlimited" },
-    ParamSpec { key: "at_limit", kind: Kind::Choice(&["wait", "allow"]), default: "wait",
-        help: "when all are at their limit: wait, or serve by weight all the same" },
-    ParamSpec { key: "io_unit", kind: Kind::Size, default: "57KiB",
-        help: "a longer request counts as that many more; 0: each counts as one" },
-    ParamSpec { key: "idle", kind: Kind::Duration, default: "300s",
-        help: "a VM without requests for so long begins level with the others" },
+    param("reserve_iops", Kind::Count(0, 100_000_000), "0",
+        "requests a second that each VM gets first; 0: none"),
+    param("limit_iops", Kind::Count(0, 100_000_000), "0",
+        "requests a second that a VM gets at most; 0: unlimited"),
+    param("at_limit", Kind::Choice(&["wait", "allow"]), "wait",
+        "when all are at their limit: wait, or serve by weight all the same"),
+    param("io_unit", Kind::Size, "57KiB",
+        "a longer request counts as that many more; 0: each counts as one"),
+    param("idle", Kind::Duration, "300s",
+        "a VM without requests for so long begins level with the others"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

@@ -56,7 +56,7 @@ use pending::kind;
 
 use super::Entry;
 use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
+use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, Links, Pool};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -66,20 +66,18 @@ use lottery::Generator;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
-        help: "original deadline of reads" },
-    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "250ms",
-        help: "original deadline of writes" },
-    ParamSpec { key: "batch", kind: Kind::Count(1, 1_000_000), default: "4",
-        help: "requests that the winner of a lottery sends at most" },
-    ParamSpec { key: "idle", kind: Kind::Duration, default: "0ms",
-        help: "how long the winner's turn waits for its next request; at most 1s" },
-    ParamSpec { key: "credits", kind: Kind::Choice(&["queued", "period"]), default: "queued",
-        help: "queued: no more credits than queued requests; period: what the device serves in a period" },
-    ParamSpec { key: "late", kind: Kind::Choice(&["credit", "free"]), default: "credit",
-        help: "credit: the pass for late requests takes a credit for each; free: it needs none" },
-    ParamSpec { key: "seed", kind: Kind::Count(0, u64::MAX), default: "1",
-        help: "of the lottery: the same seed, the same schedule" },
+    param("read_expire", Kind::Duration, "125ms", "original deadline of reads"),
+    param("write_expire", Kind::Duration, "250ms", "original deadline of writes"),
+    param("batch", Kind::Count(1, 1_000_000), "4",
+        "requests that the winner of a lottery sends at most"),
+    param("idle", Kind::Duration, "0ms",
+        "how long the winner's turn waits for its next request; at most 1s"),
+    param("credits", Kind::Choice(&["queued", "period"]), "queued",
+        "queued: no more credits than queued requests; period: what the device serves in a period"),
+    param("late", Kind::Choice(&["credit", "free"]), "credit",
+        "credit: the pass for late requests takes a credit for each; free: it needs none"),
+    param("seed", Kind::Count(0, u64::MAX), "1",
+        "of the lottery: the same seed, the same schedule"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {

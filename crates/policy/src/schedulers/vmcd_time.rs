@@ -44,7 +44,7 @@ mod turns;
 
 use super::Entry;
 use super::merge::Run;
-use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params};
+use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
@@ -55,20 +55,19 @@ use std::collections::BTreeSet;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    ParamSpec { key: "turn", kind: Kind::Duration, default: "150ms",
-        help: "device time of a turn, on a rotating device; less when many have work; at least 1ms" },
-    ParamSpec { key: "hold", kind: Kind::Duration, default: "2ms",
-        help: "how long a turn waits for the channel's next request; at most 1s" },
-    ParamSpec { key: "stay", kind: Kind::Duration, default: "0ms",
-        help: "how long a turn waits for a stream's next request while others of the channel wait; at most 1s" },
-    ParamSpec { key: "oldest", kind: Kind::Number(0.0, 100.0), default: "0",
-        help: "in a turn, a request that has waited so many times the channel's mean goes first (0: none)" },
-    ParamSpec { key: "bound", kind: Kind::Duration, default: "500ms",
-        help: "a channel without service for so long sends its oldest request" },
-    ParamSpec { key: "read_expire", kind: Kind::Duration, default: "125ms",
-        help: "once a turn, a read that has waited longer goes first" },
-    ParamSpec { key: "write_expire", kind: Kind::Duration, default: "250ms",
-        help: "the same for a write" },
+    param("turn", Kind::Duration, "150ms",
+        "device time of a turn, on a rotating device; less when many have work; at least 1ms"),
+    param("hold", Kind::Duration, "2ms",
+        "how long a turn waits for the channel's next request; at most 1s"),
+    param("stay", Kind::Duration, "0ms",
+        "how long a turn waits for a stream's next request while others of the channel wait; at most 1s"),
+    param("oldest", Kind::Number(0.0, 100.0), "0",
+        "in a turn, a request that has waited so many times the channel's mean goes first (0: none)"),
+    param("bound", Kind::Duration, "500ms",
+        "a channel without service for so long sends its oldest request"),
+    param("read_expire", Kind::Duration, "125ms",
+        "once a turn, a read that has waited longer goes first"),
+    param("write_expire", Kind::Duration, "250ms", "the same for a write"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
