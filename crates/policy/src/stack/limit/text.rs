@@ -31,8 +31,8 @@ enum Key {
     /// The length of all bursts that have none of their own.
     BurstLength,
     IoSize,
-    ReserveIops,
-    ReserveBandwidth,
+    /// What it is to have at least.
+    Least(Unit),
     Latency,
     Weight,
     Group,
@@ -84,8 +84,8 @@ const KEYS: [(Key, [&str; 3]); 25] = [
     ),
     (BurstLength, ["burst_length", "burst_length", "burst_length"]),
     (IoSize, ["iops_size", "size_iops_sec", "iops-size"]),
-    (ReserveIops, ["reserve_iops", "reserve_iops", "reserve_iops"]),
-    (ReserveBandwidth, ["reserve_bandwidth", "reserve_bandwidth", "reserve_bandwidth"]),
+    (Least(Iops), ["reserve_iops", "reserve_iops", "reserve_iops"]),
+    (Least(Bytes), ["reserve_bandwidth", "reserve_bandwidth", "reserve_bandwidth"]),
     (Latency, ["latency", "latency", "latency"]),
     (Weight, ["weight", "weight", "weight"]),
     (Group, ["group", "group_name", "group"]),
@@ -104,22 +104,18 @@ pub fn key_names() -> impl Iterator<Item = [&'static str; 3]> {
 
 /// A value with the key as it was written.
 #[derive(Clone, Copy, Debug)]
-struct KeyedValue<T> {
+struct KeyedValue {
     name: &'static str,
-    value: T,
+    value: u64,
 }
 
 /// Limits that are being read, key by key, in any order.
 #[derive(Clone, Default, Debug)]
 pub struct LimitsDraft {
-    /// By unit, scope and part; lengths in nanoseconds.
-    numbers: [[[Option<KeyedValue<u64>>; 3]; 3]; 2],
-    burst_length: Option<KeyedValue<u64>>,
-    io_size: Option<KeyedValue<u64>>,
-    reserve: [Option<KeyedValue<u64>>; 2],
-    latency: Option<KeyedValue<u64>>,
-    weight: Option<KeyedValue<u64>>,
-    group: Option<(&'static str, GroupName)>,
+    /// By place in [`KEYS`]; times in nanoseconds.
+    given: [Option<KeyedValue>; KEYS.len()],
+    /// The value of [`Group`].
+    group: Option<GroupName>,
 }
 
 impl LimitsDraft {
@@ -129,37 +125,27 @@ impl LimitsDraft {
     /// What the value should be, or that it was given already.
     pub fn set(&mut self, key: &str, value: &str) -> Result<bool, ParamError> {
         let find = |names: &[&'static str; 3]| names.iter().find(|n| **n == key).copied();
-        let found = KEYS.iter().find_map(|(key, names)| Some((*key, find(names)?)));
-        let Some((key, name)) = found else { return Ok(false) };
-        let (place, value) = match key {
-            Of(unit, scope, part) => {
-                let value = match part {
-                    Length => length(name, value)?,
-                    Rate | Burst => rate(name, unit, value)?,
-                };
-                (&mut self.numbers[unit as usize][scope as usize][part as usize], value)
-            }
-            BurstLength => (&mut self.burst_length, length(name, value)?),
-            IoSize => (&mut self.io_size, rate(name, Bytes, value)?),
-            ReserveIops => (&mut self.reserve[Iops as usize], rate(name, Iops, value)?),
-            ReserveBandwidth => (&mut self.reserve[Bytes as usize], rate(name, Bytes, value)?),
-            Latency => (&mut self.latency, target(name, value)?),
-            Weight => (&mut self.weight, weight(name, value)?),
+        let mut keys = KEYS.iter().enumerate();
+        let found = keys.find_map(|(at, (key, names))| Some((at, *key, find(names)?)));
+        let Some((at, key, name)) = found else { return Ok(false) };
+        let value = match key {
+            Of(unit, _, Rate | Burst) | Least(unit) => rate(name, unit, value)?,
+            Of(_, _, Length) | BurstLength => length(name, value)?,
+            IoSize => rate(name, Bytes, value)?,
+            Latency => target(name, value)?,
+            Weight => weight(name, value)?,
             Group => {
-                if let Some((before, _)) = self.group {
-                    return Err(twice(before, name));
+                if self.group.is_none() {
+                    self.group = Some(GroupName::new(value)?);
                 }
-                self.group = Some((name, GroupName::new(value)?));
-                return Ok(true);
+                0
             }
         };
-        match place {
-            Some(before) => Err(twice(before.name, name)),
-            None => {
-                *place = Some(KeyedValue { name, value });
-                Ok(true)
-            }
+        if let Some(before) = self.given[at] {
+            return Err(twice(before.name, name));
         }
+        self.given[at] = Some(KeyedValue { name, value });
+        Ok(true)
     }
 
     /// The limits, if they can hold together.
@@ -178,11 +164,12 @@ impl LimitsDraft {
             }
         }
         let rates = || limits.rates.iter().flatten().flatten();
-        if let (Some(length), true) = (self.burst_length, rates().all(|r| r.burst.is_none())) {
+        let length = self.given(BurstLength);
+        if let (Some(length), true) = (length, rates().all(|r| r.burst.is_none())) {
             let (length, example) = (length.name, self.example_of_burst());
             return Err(ParamError::new(format!("{length} needs a burst, such as {example}")));
         }
-        if let Some(size) = self.io_size {
+        if let Some(size) = self.given(IoSize) {
             if limits.rates[Iops as usize].iter().all(Option::is_none) {
                 let needs = "needs a limit of IOPS: iops, read_iops or write_iops";
                 return Err(ParamError::new(format!("{} {needs}", size.name)));
@@ -190,11 +177,11 @@ impl LimitsDraft {
             limits.io_size_bytes = NonZeroU64::new(size.value);
         }
         let [iops, bytes_per_s] =
-            Unit::ALL.map(|unit| self.reserve[unit as usize].map_or(0, |given| given.value));
+            Unit::ALL.map(|unit| self.given(Least(unit)).map_or(0, |given| given.value));
         limits.reserve = Reserve { iops, bytes_per_s };
-        limits.latency = self.latency.map(|given| Nanos::new(given.value));
-        limits.weight = self.weight.and_then(|given| NonZeroU32::new(given.value as u32));
-        Ok(DiskLimits { limits, group: self.group.map(|(_, group)| group) })
+        limits.latency = self.given(Latency).map(|given| Nanos::new(given.value));
+        limits.weight = self.given(Weight).and_then(|given| NonZeroU32::new(given.value as u32));
+        Ok(DiskLimits { limits, group: self.group })
     }
 
     /// The limits of a group, which cannot be in a group itself.
@@ -202,25 +189,26 @@ impl LimitsDraft {
     /// # Errors
     /// As [`LimitsDraft::finish`].
     pub fn finish_group(self) -> Result<Limits, ParamError> {
-        if let Some((name, _)) = &self.group {
+        if let Some(KeyedValue { name, .. }) = self.given(Group) {
             return Err(ParamError::new(format!("{name}: a group cannot be in a group")));
         }
-        if let Some(given) = self.reserve.iter().flatten().chain(&self.latency).next() {
+        let promises = [Least(Iops), Least(Bytes), Latency];
+        if let Some(given) = promises.into_iter().find_map(|key| self.given(key)) {
             let text = format!("{}: a group has none; give it to its disks", given.name);
             return Err(ParamError::new(text));
         }
         Ok(self.finish()?.limits)
     }
 
-    fn given(&self, unit: Unit, scope: Scope, part: Part) -> Option<KeyedValue<u64>> {
-        self.numbers[unit as usize][scope as usize][part as usize]
+    fn given(&self, key: Key) -> Option<KeyedValue> {
+        self.given[KEYS.iter().position(|(known, _)| *known == key)?]
     }
 
     /// The total and a direction cannot both be limited in the same unit.
     fn judge_scopes(&self, unit: Unit) -> Result<(), ParamError> {
         for part in [Rate, Burst] {
-            let apart = [Read, Write].into_iter().find_map(|s| self.given(unit, s, part));
-            if let (Some(total), Some(apart)) = (self.given(unit, Total, part), apart) {
+            let apart = [Read, Write].into_iter().find_map(|s| self.given(Of(unit, s, part)));
+            if let (Some(total), Some(apart)) = (self.given(Of(unit, Total, part)), apart) {
                 let (total, apart) = (total.name, apart.name);
                 return Err(ParamError::new(format!(
                     "{total} and {apart} contradict: limit reads and writes together, or each apart"
@@ -232,8 +220,8 @@ impl LimitsDraft {
 
     /// Nobody can have more at least than at most.
     fn judge_reserve(&self, unit: Unit) -> Result<(), ParamError> {
-        let Some(reserve) = self.reserve[unit as usize] else { return Ok(()) };
-        match self.given(unit, Total, Rate) {
+        let Some(reserve) = self.given(Least(unit)) else { return Ok(()) };
+        match self.given(Of(unit, Total, Rate)) {
             Some(limit) if limit.value < reserve.value => Err(ParamError::new(format!(
                 "{}={} is above {}={}: it could never be had",
                 reserve.name, reserve.value, limit.name, limit.value
@@ -243,23 +231,19 @@ impl LimitsDraft {
     }
 
     fn rate(&self, unit: Unit, scope: Scope) -> Result<Option<super::Rate>, ParamError> {
-        let [rate, burst, length] = [Rate, Burst, Length].map(|p| self.given(unit, scope, p));
-        let missing = |part| name_of(Of(unit, scope, part));
-        if let (Some(length), None) = (length, burst) {
-            let text = format!("{} needs {}", length.name, missing(Burst));
-            return Err(ParamError::new(text));
-        }
-        let Some(rate) = rate else {
-            return match burst {
-                Some(burst) => {
-                    let text = format!("{} needs {}", burst.name, missing(Rate));
-                    Err(ParamError::new(text))
-                }
-                None => Ok(None),
-            };
+        let [rate, burst, length] = [Rate, Burst, Length].map(|p| self.given(Of(unit, scope, p)));
+        let needs = |given: KeyedValue, part| {
+            let missing = name_of(Of(unit, scope, part));
+            Err(ParamError::new(format!("{} needs {missing}", given.name)))
         };
-        let Some(burst) = burst else {
-            return Ok(Some(super::Rate { per_s: rate.value, burst: None }));
+        let (rate, burst) = match (rate, burst, length) {
+            (_, None, Some(length)) => return needs(length, Burst),
+            (None, Some(burst), _) => return needs(burst, Rate),
+            (None, None, None) => return Ok(None),
+            (Some(rate), None, None) => {
+                return Ok(Some(super::Rate { per_s: rate.value, burst: None }));
+            }
+            (Some(rate), Some(burst), _) => (rate, burst),
         };
         if burst.value < rate.value {
             return Err(ParamError::new(format!(
@@ -267,7 +251,7 @@ impl LimitsDraft {
                 burst.name, burst.value, rate.name, rate.value
             )));
         }
-        let length = length.or(self.burst_length);
+        let length = length.or(self.given(BurstLength));
         let span = length.map_or(BURST_LENGTH_DEFAULT, |l| Nanos::new(l.value));
         let whole = u128::from(burst.value) * u128::from(span.get());
         if let (Some(length), true) = (length, whole > u128::from(RATE_MAX) * 1_000_000_000) {
@@ -283,9 +267,7 @@ impl LimitsDraft {
     /// The name of a burst that fits to what is limited.
     fn example_of_burst(&self) -> &'static str {
         let limited = KEYS.iter().find_map(|(key, _)| match key {
-            Of(unit, scope, Rate) => {
-                self.given(*unit, *scope, Rate).map(|_| Of(*unit, *scope, Burst))
-            }
+            Of(unit, scope, Rate) => self.given(*key).map(|_| Of(*unit, *scope, Burst)),
             _ => None,
         });
         name_of(limited.unwrap_or(Of(Iops, Total, Burst)))

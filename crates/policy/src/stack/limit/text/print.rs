@@ -2,7 +2,7 @@
 
 use super::super::spec::Unit::{Bytes, Iops};
 use super::super::spec::{BURST_LENGTH_DEFAULT, DiskLimits, Limits, Scope, Unit};
-use super::Key::{IoSize, Latency, Of, ReserveBandwidth, ReserveIops, Weight};
+use super::Key::{IoSize, Latency, Least, Of, Weight};
 use super::Part::{Burst, Length, Rate};
 use super::name_of;
 use crate::scheduler::Reserve;
@@ -49,10 +49,10 @@ fn write_pairs(f: &mut fmt::Formatter<'_>, limits: &Limits) -> Result<bool, fmt:
     }
     let Reserve { iops, bytes_per_s } = limits.reserve;
     if iops > 0 {
-        pair(f, ReserveIops, &iops)?;
+        pair(f, Least(Iops), &iops)?;
     }
     if bytes_per_s > 0 {
-        pair(f, ReserveBandwidth, &Exact(bytes_per_s))?;
+        pair(f, Least(Bytes), &Exact(bytes_per_s))?;
     }
     if let Some(latency) = limits.latency {
         pair(f, Latency, &latency)?;
