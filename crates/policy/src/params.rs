@@ -187,21 +187,18 @@ impl Params {
             None => panic!("parameter {key} is not declared"),
         }
     }
+    fn is_wrong(&self, key: &str) -> ! {
+        panic!("parameter {key} is {:?}", self.value(key))
+    }
     /// A duration. This and its siblings panic when the key is not declared
     /// with that kind: a programmer error that the registry's test finds.
     pub fn duration(&self, key: &str) -> Nanos {
-        match self.value(key) {
-            Value::Duration(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Duration(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// A duration; `None` when the word that may stand for it was given.
     pub fn duration_or_word(&self, key: &str) -> Option<Nanos> {
-        match self.value(key) {
-            Value::Duration(v) => Some(v),
-            Value::Word => None,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        (self.value(key) != Value::Word).then(|| self.duration(key))
     }
     /// A duration that has to lie in a range, both ends included.
     pub fn duration_within(
@@ -218,46 +215,32 @@ impl Params {
     }
     /// A size in sectors, whatever unit was given.
     pub fn size(&self, key: &str) -> Sectors {
-        match self.value(key) {
-            Value::Size(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Size(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// A whole number within the declared range.
     pub fn count(&self, key: &str) -> u64 {
-        match self.value(key) {
-            Value::Count(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Count(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// A decimal number within the declared range.
     pub fn number(&self, key: &str) -> f64 {
-        match self.value(key) {
-            Value::Number(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Number(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// A decimal number; `None` when the word that may stand for it was given.
     pub fn number_or_word(&self, key: &str) -> Option<f64> {
-        match self.value(key) {
-            Value::Number(v) => Some(v),
-            Value::Word => None,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        (self.value(key) != Value::Word).then(|| self.number(key))
     }
     /// A flag: is the parameter switched on?
     pub fn flag(&self, key: &str) -> bool {
-        match self.value(key) {
-            Value::Flag(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Flag(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// The word that was chosen, one of those declared.
     pub fn choice(&self, key: &str) -> &'static str {
-        match self.value(key) {
-            Value::Choice(v) => v,
-            v => panic!("parameter {key} is {v:?}"),
-        }
+        let Value::Choice(value) = self.value(key) else { self.is_wrong(key) };
+        value
     }
     /// Is this parameter at its declared default?
     pub fn is_default(&self, key: &str) -> bool {
