@@ -15,14 +15,9 @@ const RANDOM_PAGES: u64 = 4096;
 /// Longer requests cost as if they were that long (1 GiB), so that a cost stays finite.
 const PAGES_MAX: u64 = 1 << 18;
 
-/// Figures of a device, from which its coefficients follow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Figures {
-    /// Reads: bytes a second, sequential requests of 4 KiB a second, random ones.
-    pub read: [u64; 3],
-    /// The same of writes.
-    pub write: [u64; 3],
-}
+/// Figures of a device, from which its coefficients follow, of reads and of writes: bytes a
+/// second, sequential requests of 4 KiB a second, random ones.
+pub(super) type Figures = [[u64; 3]; 2];
 
 /// A class of devices.
 pub(super) struct Class {
@@ -45,37 +40,28 @@ pub(super) static CLASSES: [Class; 4] = [
     Class {
         name: "hdd",
         latency: Nanos::from_millis(250),
-        figures: Figures { read: [174_019_176, 41_708, 370], write: [178_075_866, 42_705, 378] },
+        figures: [[174_019_176, 41_708, 370], [178_075_866, 42_705, 378]],
         too_fast_percent: None,
         too_slow_percent: None,
     },
     Class {
         name: "ssd-qd1",
         latency: Nanos::from_millis(25),
-        figures: Figures {
-            read: [245_855_193, 61_575, 6_946],
-            write: [141_365_009, 33_716, 26_796],
-        },
+        figures: [[245_855_193, 61_575, 6_946], [141_365_009, 33_716, 26_796]],
         too_fast_percent: None,
         too_slow_percent: None,
     },
     Class {
         name: "ssd",
         latency: Nanos::from_millis(25),
-        figures: Figures {
-            read: [488_636_629, 8_932, 8_518],
-            write: [427_891_549, 28_755, 21_940],
-        },
+        figures: [[488_636_629, 8_932, 8_518], [427_891_549, 28_755, 21_940]],
         too_fast_percent: Some(500),
         too_slow_percent: None,
     },
     Class {
         name: "ssd-fast",
         latency: Nanos::from_millis(5),
-        figures: Figures {
-            read: [3_102_524_156, 724_816, 778_122],
-            write: [1_742_780_862, 425_702, 443_193],
-        },
+        figures: [[3_102_524_156, 724_816, 778_122], [1_742_780_862, 425_702, 443_193]],
         too_fast_percent: None,
         too_slow_percent: Some(10),
     },
@@ -83,9 +69,9 @@ pub(super) static CLASSES: [Class; 4] = [
 
 /// The figures that parameters give; `None` if they leave all to the class.
 pub(super) fn given_figures(params: &Params) -> Option<Figures> {
-    let [read, write] = [["rbps", "rseqiops", "rrandiops"], ["wbps", "wseqiops", "wrandiops"]]
-        .map(|keys| keys.map(|key| params.count(key)));
-    (read != [0; 3] || write != [0; 3]).then_some(Figures { read, write })
+    let keys = [["rbps", "rseqiops", "rrandiops"], ["wbps", "wseqiops", "wrandiops"]];
+    let figures = keys.map(|keys| keys.map(|key| params.count(key)));
+    (figures != Figures::default()).then_some(figures)
 }
 
 /// The coefficients of one direction, in picoseconds.
@@ -111,28 +97,23 @@ impl Coefficients {
     }
 }
 
-/// The cost model of a device.
+/// The cost model of a device: of reads and of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Model {
-    read: Coefficients,
-    write: Coefficients,
-}
+pub(super) struct Model([Coefficients; 2]);
 
 impl Model {
     /// By the class's figures, each replaced by the given one unless that is zero.
     pub fn new(class: &Class, given: Option<Figures>) -> Self {
-        let either = |given: [u64; 3], class: [u64; 3]| {
-            [0, 1, 2].map(|n| if given[n] > 0 { given[n] } else { class[n] })
+        let given = given.unwrap_or_default();
+        let either = |op: usize, n: usize| match given[op][n] {
+            0 => class.figures[op][n],
+            given => given,
         };
-        let given = given.unwrap_or(Figures { read: [0; 3], write: [0; 3] });
-        Model {
-            read: Coefficients::new(either(given.read, class.figures.read)),
-            write: Coefficients::new(either(given.write, class.figures.write)),
-        }
+        Model([0, 1].map(|op| Coefficients::new([0, 1, 2].map(|n| either(op, n)))))
     }
 
     fn of(&self, op: Op) -> &Coefficients {
-        if op == Op::Read { &self.read } else { &self.write }
+        &self.0[usize::from(op != Op::Read)]
     }
 
     /// What a request costs in all; `cursor` is where the VM's last one ended.

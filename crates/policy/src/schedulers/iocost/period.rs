@@ -92,7 +92,7 @@ impl Clock {
     }
     /// Work in picoseconds as time at the base rate.
     pub fn time(&self, work: Virtual) -> Nanos {
-        let ns = (work.max(0) * 1_000).div_ceil_by(self.base_rate);
+        let ns = (work.max(0) as u128 * 1_000).div_ceil(u128::from(self.base_rate.max(1)));
         Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX / 4).min(u64::MAX / 4))
     }
     /// A percentage of a period in virtual time.
@@ -132,17 +132,6 @@ impl Clock {
         }
         let bound = self.margin(100);
         self.error = self.error.clamp(-bound, bound);
-    }
-}
-
-/// Division that rounds up, of a number that is not negative.
-trait DivCeilBy {
-    fn div_ceil_by(self, by: u64) -> Self;
-}
-impl DivCeilBy for Virtual {
-    fn div_ceil_by(self, by: u64) -> Self {
-        let by = Virtual::from(by.max(1));
-        (self + by - 1) / by
     }
 }
 

@@ -102,7 +102,7 @@ fn figures_give_the_kernels_coefficients() {
 
 #[test]
 fn a_figure_of_zero_is_free_and_a_given_one_counts() {
-    let free = super::model::Figures { read: [0, 0, 1_000], write: [0; 3] };
+    let free = [[0, 0, 1_000], [0; 3]];
     let model = Model::new(&CLASSES[HDD], Some(free));
     let cost = model.cost(&request(Op::Read, 0, 8), Some(Lba::new(1 << 30)));
     assert_eq!(cost / 1_000_000, 1_000);
