@@ -184,7 +184,11 @@ impl VmcdTime {
     }
 
     /// Change a channel, keeping its place among the waiting true.
-    fn change<R>(&mut self, vm: usize, change: impl FnOnce(&mut Channel) -> R) -> Option<R> {
+    fn change<R>(
+        &mut self,
+        vm: usize,
+        change: impl FnOnce(&mut Channel, &mut Links) -> R,
+    ) -> Option<R> {
         let (has_turn, by_turns) = (self.has_turn(vm), self.by_turns);
         let channel = self.channels.get_mut(vm)?.as_mut()?;
         let waits = |c: &Channel| {
@@ -192,7 +196,7 @@ impl VmcdTime {
             waits.then(|| place(c, by_turns, vm))
         };
         let before = waits(channel);
-        let result = change(channel);
+        let result = change(channel, &mut self.links);
         let after = waits(channel);
         if before != after {
             if let Some(place) = before {
@@ -279,12 +283,11 @@ impl VmcdTime {
             (false, true) => 0,
             (false, false) => request.extent.len().get(),
         };
-        let mut links = std::mem::take(&mut self.links);
-        let taken = self.change(vm, |channel| {
+        let taken = self.change(vm, |channel, links| {
             channel.streams = channel.pending.follows(&request);
             channel.stream_since = None;
             channel.wait.learn(now.since(request.arrived));
-            channel.pending.take(&mut links, &request);
+            channel.pending.take(links, &request);
             channel.last_service = now;
             channel.in_flight += 1;
             channel.idle_since = None;
@@ -293,7 +296,6 @@ impl VmcdTime {
             channel.expected += cost;
             (channel.serial, cost)
         });
-        self.links = links;
         let (serial, cost) = taken.expect("a queued request has a channel");
         let mut command = None;
         if leads {
@@ -338,10 +340,8 @@ impl Scheduler for VmcdTime {
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
         let request = self.queued.take(id);
-        let mut links = std::mem::take(&mut self.links);
         let vm = request.vm.index();
-        self.change(vm, |channel| channel.pending.withdraw(&mut links, &request));
-        self.links = links;
+        self.change(vm, |channel, links| channel.pending.withdraw(links, &request));
     }
 
     fn arrived(&mut self, now: Instant, request: Request) {
@@ -357,8 +357,7 @@ impl Scheduler for VmcdTime {
         let lag = if self.by_turns { self.turn_length } else { Nanos::ZERO };
         let longest = self.hold.get() * 2;
         let has_turn = self.has_turn(vm);
-        let mut links = std::mem::take(&mut self.links);
-        let alone = self.change(vm, |channel| {
+        let alone = self.change(vm, |channel, links| {
             if let Some(since) = channel.idle_since.take() {
                 channel.think.learn(Nanos::new(now.since(since).get().min(longest)));
             }
@@ -371,10 +370,9 @@ impl Scheduler for VmcdTime {
                 channel.stream_think.learn(now.since(since));
             }
             let alone = channel.pending.is_empty();
-            channel.pending.insert(&mut links, &request);
+            channel.pending.insert(links, &request);
             alone.then_some(now.max(channel.last_service))
         });
-        self.links = links;
         let alone = alone.expect("a request of a VM that is not attached");
         if let Some(since) = alone {
             self.unserved_since = Some(self.unserved_since.map_or(since, |s| s.min(since)));
@@ -391,7 +389,7 @@ impl Scheduler for VmcdTime {
             return; // Of a VM that has left.
         }
         let stay = self.stay > Nanos::ZERO;
-        self.change(vm, |channel| {
+        self.change(vm, |channel, _| {
             channel.in_flight -= 1;
             channel.last_service = now;
             if let Some((had, command)) = had {
