@@ -49,17 +49,26 @@ impl Usage {
     /// What was counted after `earlier`, an older copy of the same counts. What was
     /// prefetched before and used after is used: it may be more than is prefetched.
     pub fn since(&self, earlier: &Usage) -> Usage {
-        Usage {
-            reads: self.reads - earlier.reads,
-            read: self.read - earlier.read,
-            cached: self.cached - earlier.cached,
-            late: self.late - earlier.late,
-            missed: self.missed - earlier.missed,
-            prefetched: self.prefetched - earlier.prefetched,
-            used: self.used - earlier.used,
-            wasted: self.wasted - earlier.wasted,
-            dropped: self.dropped - earlier.dropped,
-            promoted: self.promoted - earlier.promoted,
+        let mut since = *self;
+        since.change(earlier, |now, earlier| now - earlier);
+        since
+    }
+
+    /// Change each count by the same count of another.
+    fn change(&mut self, other: &Usage, to: fn(u64, u64) -> u64) {
+        for (count, other) in [
+            (&mut self.reads, other.reads),
+            (&mut self.read, other.read),
+            (&mut self.cached, other.cached),
+            (&mut self.late, other.late),
+            (&mut self.missed, other.missed),
+            (&mut self.prefetched, other.prefetched),
+            (&mut self.used, other.used),
+            (&mut self.wasted, other.wasted),
+            (&mut self.dropped, other.dropped),
+            (&mut self.promoted, other.promoted),
+        ] {
+            *count = to(*count, other);
         }
     }
 }
@@ -70,16 +79,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 impl std::ops::AddAssign<&Usage> for Usage {
     fn add_assign(&mut self, other: &Usage) {
-        self.reads += other.reads;
-        self.read += other.read;
-        self.cached += other.cached;
-        self.late += other.late;
-        self.missed += other.missed;
-        self.prefetched += other.prefetched;
-        self.used += other.used;
-        self.wasted += other.wasted;
-        self.dropped += other.dropped;
-        self.promoted += other.promoted;
+        self.change(other, |count, other| count + other);
     }
 }
 
