@@ -85,15 +85,9 @@ impl Op {
         }
     }
     /// The inverse of [`Op::letter`].
-    pub const fn from_letter(c: char) -> Option<Op> {
-        Some(match c {
-            'R' => Op::Read,
-            'W' => Op::Write,
-            'F' => Op::Flush,
-            'D' => Op::Discard,
-            'Z' => Op::WriteZeroes,
-            _ => return None,
-        })
+    pub fn from_letter(c: char) -> Option<Op> {
+        let all = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+        all.into_iter().find(|op| op.letter() == c)
     }
     /// Read or write: what a policy may see.
     pub const fn is_data(self) -> bool {
