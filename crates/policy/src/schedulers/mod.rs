@@ -20,6 +20,7 @@ mod pregather;
 mod sstf;
 #[cfg(test)]
 mod tests;
+mod think;
 mod vmcd;
 mod vmcd_time;
 

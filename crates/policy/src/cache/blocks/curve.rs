@@ -19,6 +19,7 @@
 //! what is not.
 
 use super::nodes::{Mask, NODE_BLOCKS, Name};
+use crate::mix::mix64;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -55,21 +56,13 @@ impl Sample {
     }
 
     fn has(&self, name: Name) -> bool {
-        self.one_of == 1 || mixed(name.0 ^ self.key) & (self.one_of - 1) == 0
+        self.one_of == 1 || mix64(name.0 ^ self.key) & (self.one_of - 1) == 0
     }
 
     /// Blocks of the sample in a step.
     fn step(&self) -> u64 {
         (self.frames / self.one_of).max(1)
     }
-}
-
-/// Spreads names (Stafford's mix 13).
-fn mixed(name: u64) -> u64 {
-    let mut z = name;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// A VM's. It takes 0.25 MB at most, when a large set is read a block at a time.

@@ -20,6 +20,7 @@
 //! costs a little hit rate and nothing else.
 
 use super::nodes::{Home, Mask, NONE, Name, Nodes};
+use crate::mix::{STEP, mix64};
 use std::hint::black_box;
 
 /// Nodes with one line.
@@ -84,7 +85,7 @@ impl Index {
     /// With a chain for each frame.
     pub(super) fn new(frames: u32, seed: u64) -> Self {
         let lines = (frames as usize).div_ceil(LANES).max(1);
-        let keys = (splitmix64(seed), splitmix64(!seed));
+        let keys = (mix64(seed.wrapping_add(STEP)), mix64((!seed).wrapping_add(STEP)));
         let shift = (frames >> 5).checked_ilog2().map_or(0, |bits| bits + 1);
         let line = Line { heads: [NONE; LANES], ghosts: [NO_GHOST; GHOSTS] };
         Index { lines: vec![line; lines], keys, shift, near: (0, siphash13(keys, 0)) }
@@ -197,14 +198,6 @@ impl Index {
             .filter(|ghost| ghost.age(now).is_some_and(is_young))
             .fold(0, |blocks, ghost| blocks | ghost.blocks)
     }
-}
-
-/// A key from a seed (Steele, Lea, Flood 2014).
-fn splitmix64(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// SipHash-1-3 of one word.

@@ -2,30 +2,11 @@
 //! they seek.
 
 use crate::request::Request;
+use crate::schedulers::think::FadingMean;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 /// A longer think time counts as this (`MAX_THINKTIME`).
 const THINK_MAX: Nanos = Nanos::from_millis(20);
-
-/// A moving mean with weight 7/8 on the past, in fixed point (1.0 = 256
-/// samples), as `as_update_thinktime` keeps it.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Mean {
-    samples: u64,
-    total: u64,
-}
-
-impl Mean {
-    fn add(&mut self, value: u64) {
-        // Bounded so that 7 · 256 values stay below 2^64.
-        let value = value.min(1 << 52);
-        self.samples = (7 * self.samples + 256) / 8;
-        self.total = (7 * self.total + 256 * value) / 8;
-    }
-    fn get(&self) -> u64 {
-        (self.total + self.samples / 2) / self.samples.max(1)
-    }
-}
 
 /// What is kept of an issuer.
 #[derive(Clone, Copy, Default)]
@@ -38,16 +19,16 @@ pub(super) struct Issuer {
     /// The end of its last synchronous request.
     place: Option<Lba>,
     /// Think times in nanoseconds.
-    think: Mean,
+    think: FadingMean,
     /// Seek distances in sectors.
-    seek: Mean,
+    seek: FadingMean,
 }
 
 /// The means over the first requests of issuers, to judge newcomers by.
 #[derive(Default)]
 pub(super) struct Newcomers {
-    think: Mean,
-    seek: Mean,
+    think: FadingMean,
+    seek: FadingMean,
 }
 
 impl Issuer {
@@ -84,24 +65,5 @@ impl Issuer {
     pub fn mean_seek(&self, all: &Newcomers) -> Sectors {
         let mean = if self.seek.samples == 0 { all.seek } else { self.seek };
         Sectors::new(mean.get())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mean_forgets_by_an_eighth() {
-        let mut mean = Mean::default();
-        mean.add(800);
-        assert_eq!((mean.samples, mean.get()), (32, 800));
-        mean.add(0);
-        // 7/8 of the old total over 7/8 of the old weight and 1/8 of the new.
-        assert_eq!((mean.samples, mean.get()), (60, 373));
-        (0..100).for_each(|_| mean.add(1_000));
-        // Rounding down settles the weight at 249 of 256.
-        assert!((970..=1_030).contains(&mean.get()), "{}", mean.get());
-        mean.add(u64::MAX);
     }
 }

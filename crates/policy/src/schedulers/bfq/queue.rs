@@ -3,6 +3,7 @@
 
 use crate::queues::{ExpiryQueue, LbaQueue};
 use crate::request::Request;
+use crate::schedulers::think::FadingMean;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 /// A request further than that from the one before is a seek (`BFQQ_SEEK_THR`),
@@ -11,8 +12,6 @@ const SEEK_LONG: Sectors = Sectors::new(800);
 pub(super) const SHORT_SOLID: u64 = 64;
 /// Of the last 32 requests, with more seeks than this a queue is seeky.
 const SEEKS_MAX: u32 = 19;
-/// Think times need this many samples (of 256) to count.
-const SAMPLES_VALID: u64 = 80;
 /// How often the share of time without requests is halved.
 const INTENSITY_SPAN: Nanos = Nanos::from_millis(200);
 
@@ -79,8 +78,7 @@ pub(super) struct Queue {
     seeks: u32,
     last_end: Option<Lba>,
     pub last_completion: Instant,
-    think_samples: u64,
-    think_total: u64,
+    think: FadingMean,
     pub thinks_short: bool,
     pub io_bound: bool,
     io_since: Instant,
@@ -134,14 +132,11 @@ impl Queue {
         let before = self.thinks_short;
         if self.in_flight == 0 && !self.busy {
             let elapsed = now.since(self.last_completion).get().min(idle.get().saturating_mul(2));
-            self.think_samples = (7 * self.think_samples + 256) / 8;
-            self.think_total = (self.think_total.saturating_mul(7))
-                .saturating_add(elapsed.saturating_mul(256))
-                / 8;
+            self.think.add(elapsed);
         }
         if self.sync && idle > Nanos::ZERO {
-            let mean = (self.think_total.saturating_add(128)) / self.think_samples.max(1);
-            let long = self.think_samples > SAMPLES_VALID && mean > idle.get() / 2;
+            let mean = (self.think.total + 128) / self.think.samples.max(1);
+            let long = self.think.is_known() && mean > idle.get() / 2;
             self.thinks_short = !long;
         }
         self.seeks = self.seeks << 1 | u32::from(seeky(rotational, self.last_end, request));

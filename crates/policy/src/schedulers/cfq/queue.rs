@@ -3,6 +3,7 @@
 use crate::queues::{ExpiryQueue, LbaQueue};
 use crate::request::{Request, VmId};
 use crate::schedulers::issuers::IssuerId;
+use crate::schedulers::think::FadingMean;
 use crate::units::{Instant, Lba, Nanos, Sectors};
 
 /// Names a queue: the synchronous queue of an issuer, or the asynchronous one
@@ -27,34 +28,28 @@ pub(super) enum Workload {
 const SEEK_LONG: Sectors = Sectors::new(800);
 /// Of the last 32 seeks, more long ones than this make a queue seeky.
 const SEEKS_LONG_MAX: u32 = 4;
-/// Think times need this many samples (of 256) to count (`sample_valid`).
-const SAMPLES_VALID: u64 = 80;
 
 /// A moving mean of the time from a completion to the next arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Think {
     pub last_completion: Instant,
-    /// Weight and weighted sum of the samples, 256 for each.
-    samples: u64,
-    total: u64,
+    mean: FadingMean,
 }
 
 impl Think {
     /// A request arrives; a gap longer than twice the idle time counts as that.
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
         let longest = slice_idle.get().min(1 << 50) * 2;
-        let elapsed = now.since(self.last_completion).get().min(longest);
-        self.samples = (7 * self.samples + 256) / 8;
-        self.total = (7 * self.total + 256 * elapsed) / 8;
+        self.mean.add(now.since(self.last_completion).get().min(longest));
     }
     /// Are there enough samples?
     pub fn is_known(&self) -> bool {
-        self.samples > SAMPLES_VALID
+        self.mean.is_known()
     }
     /// Is the mean known, and above `span`? (Without the division.)
     pub fn is_longer_than(&self, span: Nanos) -> bool {
-        let limit = u128::from(span.get()) * u128::from(self.samples);
-        self.is_known() && u128::from(self.total) > limit
+        let limit = u128::from(span.get()) * u128::from(self.mean.samples);
+        self.is_known() && u128::from(self.mean.total) > limit
     }
 }
 

@@ -1,8 +1,9 @@
 //! The lottery: a seeded generator, and tickets by channel, drawn and changed
 //! in the logarithm of their number.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", OOPSLA 2014): the same seed, the same draws.
+use crate::mix::{STEP, mix64};
+
+/// SplitMix64: the same seed, the same draws.
 #[derive(Default)]
 pub struct Generator {
     state: u64,
@@ -14,11 +15,8 @@ impl Generator {
     }
 
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.state = self.state.wrapping_add(STEP);
+        mix64(self.state)
     }
 
     /// A number in `0..bound`, each as likely as the others to one part in

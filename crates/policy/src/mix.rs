@@ -1,0 +1,12 @@
+//! The mixing of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014): for hashes, keys and seeded draws.
+
+/// What its state advances by from draw to draw.
+pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Spreads the bits of a number over all of it (Stafford's mix 13).
+pub fn mix64(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
