@@ -109,20 +109,18 @@ impl Deadline {
     fn choose_direction(&mut self) -> Option<usize> {
         let reads = !self.directions[READ].fifo.is_empty();
         let writes = !self.directions[WRITE].fifo.is_empty();
-        if reads {
-            if !writes {
-                return Some(READ);
+        match (reads, writes) {
+            (false, false) => None,
+            (true, false) => Some(READ),
+            (true, true) if self.starved < self.writes_starved => {
+                self.starved += 1;
+                Some(READ)
             }
-            self.starved += 1;
-            if self.starved <= self.writes_starved {
-                return Some(READ);
+            (_, true) => {
+                self.starved = 0;
+                Some(WRITE)
             }
         }
-        if !writes {
-            return None;
-        }
-        self.starved = 0;
-        Some(WRITE)
     }
 
     /// When the oldest request of a direction expires.

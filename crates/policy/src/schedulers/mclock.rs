@@ -178,9 +178,10 @@ impl MClock {
         }
     }
 
-    /// `RequestTag`: the tags of a VM's first request, after those of the one before.
+    /// `RequestTag`: the tags of a VM's first request, if it has one, after those of the one
+    /// before.
     fn tag(&mut self, now: Instant, vm: usize) {
-        let head = self.clients[vm].fifo.head().expect("a VM with a request");
+        let Some(head) = self.clients[vm].fifo.head() else { return self.place(vm, false) };
         let request = self.queued.get(head).expect("in a queue: queued");
         let (arrival, cost) = (nanos(request.arrived), self.cost(request) * 1e9);
         let client = &mut self.clients[vm];
@@ -265,10 +266,7 @@ impl MClock {
         let head = client.fifo.head().expect("a VM whose turn it is has a request");
         client.fifo.remove(&mut self.links, head);
         let request = self.queued.take(head);
-        match self.clients[vm].fifo.is_empty() {
-            true => self.place(vm, false),
-            false => self.tag(now, vm),
-        }
+        self.tag(now, vm);
         request
     }
 
@@ -280,10 +278,7 @@ impl MClock {
         client.fifo.remove(&mut self.links, request.id);
         if first {
             client.tags = client.before;
-            match client.fifo.is_empty() {
-                true => self.place(vm, false),
-                false => self.tag(now, vm),
-            }
+            self.tag(now, vm);
         }
     }
 }

@@ -49,7 +49,7 @@ use crate::queues::{Links, Pool, Slots};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos};
-use channel::{Channel, Place, Standing, Virtual, weighed};
+use channel::{Channel, Place, Virtual, weighed};
 pub(super) use clock::{Clock, Reading};
 use std::collections::BTreeSet;
 
@@ -149,18 +149,6 @@ struct VmcdTime {
     late: u64,
 }
 
-fn standing(channel: &Channel, by_turns: bool) -> Standing {
-    match by_turns {
-        true => channel.standing_by_turns(),
-        false => channel.standing_by_commands(),
-    }
-}
-
-fn place(channel: &Channel, by_turns: bool, vm: usize) -> Place {
-    let (reached, chosen) = standing(channel, by_turns);
-    (reached, chosen, vm as u16)
-}
-
 impl VmcdTime {
     fn new(params: &Params) -> Result<Self, ParamError> {
         Ok(VmcdTime {
@@ -193,7 +181,7 @@ impl VmcdTime {
         let channel = self.channels.get_mut(vm)?.as_mut()?;
         let waits = |c: &Channel| {
             let waits = !has_turn && !c.pending.is_empty();
-            waits.then(|| place(c, by_turns, vm))
+            waits.then(|| c.place(by_turns, vm))
         };
         let before = waits(channel);
         let result = change(channel, &mut self.links);
@@ -214,7 +202,7 @@ impl VmcdTime {
         let channels = self.channels.iter().enumerate();
         let work = channels.filter_map(|(vm, c)| Some((c.as_ref()?, vm)));
         let work = work.filter(|(channel, _)| !channel.pending.is_empty());
-        self.waiting = work.map(|(channel, vm)| place(channel, by_turns, vm)).collect();
+        self.waiting = work.map(|(channel, vm)| channel.place(by_turns, vm)).collect();
     }
 
     /// The channel that is next. Its turn begins, when the device has turns.
@@ -230,7 +218,7 @@ impl VmcdTime {
             if by_turns && channel.used >= channel.granted + weighed(length, channel.weight) {
                 // It has had its turn already, by late requests and long commands.
                 channel.grant(length);
-                self.waiting.insert(place(channel, by_turns, vm));
+                self.waiting.insert(channel.place(by_turns, vm));
                 continue;
             }
             self.reached = self.reached.max(reached);
@@ -238,7 +226,7 @@ impl VmcdTime {
                 channel.turns += 1;
                 self.turn = Some(Turn { vm, length, held: false, looked: false });
             } else {
-                self.waiting.insert(place(channel, by_turns, vm));
+                self.waiting.insert(channel.place(by_turns, vm));
             }
             return Some(vm);
         }
@@ -329,7 +317,7 @@ impl Scheduler for VmcdTime {
         if self.has_turn(vm.index()) {
             self.turn = None;
         } else if let Some(channel) = self.channel(vm.index()) {
-            let place = place(channel, self.by_turns, vm.index());
+            let place = channel.place(self.by_turns, vm.index());
             self.waiting.remove(&place);
         }
         if let Some(channel) = self.channels.get_mut(vm.index()) {

@@ -12,10 +12,7 @@ pub fn weighed(time: Nanos, weight: u64) -> Virtual {
     clock::fraction(time, weight)
 }
 
-/// Order of service: the lowest is served first.
-pub type Standing = (Virtual, u64);
-
-/// Its standing and its VM: an order without equals.
+/// Order of service, the lowest first: device time, when it was chosen, and its VM; without equals.
 pub type Place = (Virtual, u64, u16);
 
 /// What one VM has pending, and the device time that it has used.
@@ -67,14 +64,15 @@ impl Channel {
         Channel { weight, serial, used, granted: used, last_service: now, ..Channel::default() }
     }
 
-    /// Where it stands among the others when the device serves one channel at
-    /// a time: whole turns, so that equal channels take turns in a fixed order.
-    pub fn standing_by_turns(&self) -> Standing {
-        (self.granted, self.chosen)
-    }
-    /// The same when it serves several: commands on the device count as well.
-    pub fn standing_by_commands(&self) -> Standing {
-        (self.used + weighed(self.expected, self.weight), self.chosen)
+    /// Where it stands among the others. When the device serves one channel at a time, by whole
+    /// turns, so that equal channels take turns in a fixed order; when it serves several, with
+    /// the commands on the device.
+    pub fn place(&self, by_turns: bool, vm: usize) -> Place {
+        let reached = match by_turns {
+            true => self.granted,
+            false => self.used + weighed(self.expected, self.weight),
+        };
+        (reached, self.chosen, vm as u16)
     }
 
     /// A turn is over. One that used up its length grants that, and as many

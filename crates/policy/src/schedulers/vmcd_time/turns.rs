@@ -2,7 +2,7 @@
 //! stream of that, and when it ends.
 
 use super::channel::{Channel, weighed};
-use super::{STALL, TURN_LEAST, VmcdTime, place};
+use super::{STALL, TURN_LEAST, VmcdTime};
 use crate::units::{Instant, Nanos};
 
 impl VmcdTime {
@@ -13,7 +13,7 @@ impl VmcdTime {
         if let Some(channel) = self.channels[turn.vm].as_mut() {
             channel.grant(turn.length);
             if !channel.pending.is_empty() {
-                self.waiting.insert(place(channel, by_turns, turn.vm));
+                self.waiting.insert(channel.place(by_turns, turn.vm));
             }
         }
     }
@@ -26,7 +26,7 @@ impl VmcdTime {
         let Some(turn) = &mut self.turn else { return };
         let Some(channel) = self.channels[turn.vm].as_mut() else { return };
         channel.grant(turn.length);
-        let place = place(channel, true, turn.vm);
+        let place = channel.place(true, turn.vm);
         if self.waiting.first().is_none_or(|first| place < *first) {
             (turn.length, turn.looked) = (length, false);
             channel.turns += 1;
@@ -116,24 +116,17 @@ impl VmcdTime {
         if let Some(turn) = &self.turn
             && let Some(channel) = self.channel(turn.vm)
         {
-            let (vm, held) = (turn.vm, turn.held);
-            if !channel.pending.is_empty() {
-                return match self.stays_until(channel).filter(|&until| now < until) {
-                    Some(until) => {
-                        self.holds += !held as u64;
-                        self.turn.as_mut().expect("there is a turn").held = true;
-                        Err(until)
-                    }
-                    None => {
-                        self.end_stay(now, vm);
-                        Ok(Some(vm))
-                    }
-                };
-            }
-            if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
+            let (vm, held, has_work) = (turn.vm, turn.held, !channel.pending.is_empty());
+            let waits =
+                if has_work { self.stays_until(channel) } else { self.waits_until(channel) };
+            if let Some(until) = waits.filter(|&until| now < until) {
                 self.holds += !held as u64;
                 self.turn.as_mut().expect("there is a turn").held = true;
                 return Err(until);
+            }
+            if has_work {
+                self.end_stay(now, vm);
+                return Ok(Some(vm));
             }
             self.holds_in_vain += held as u64;
             self.end_hold(now);
