@@ -9,7 +9,7 @@
 //! memory that the books take is printed first.
 
 #![allow(missing_docs)] // criterion_group! makes a public function
-#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time and prints
+#![allow(clippy::disallowed_macros)] // a bench prints
 
 mod common;
 
@@ -21,7 +21,6 @@ use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 /// Blocks that are cached.
 const BLOCKS: u64 = 1 << 20;
@@ -85,12 +84,8 @@ impl Bench {
         this
     }
 
-    /// xorshift64: cheap beside what is measured.
     fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
+        common::random(&mut self.random)
     }
 
     fn read(&mut self, vm: u16, first: u64, blocks: u64) {
@@ -162,9 +157,7 @@ fn requests(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(Duration::from_secs(2))
-        .warm_up_time(Duration::from_secs(1));
+    config = common::config();
     targets = requests
 }
 criterion_main!(benches);

@@ -7,6 +7,8 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 
+mod common;
+
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
@@ -136,9 +138,7 @@ fn cats(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(std::time::Duration::from_secs(2))
-        .warm_up_time(std::time::Duration::from_secs(1));
+    config = common::config();
     targets = cats
 }
 criterion_main!(benches);

@@ -8,6 +8,8 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 
+mod common;
+
 use criterion::{Criterion, criterion_group, criterion_main};
 use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Completion, Extent, Op, RequestId, VmId};
@@ -48,12 +50,9 @@ impl Loop {
     }
 
     fn arrive(&mut self) {
-        // xorshift64: cheap beside what is measured.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let vm = VmId::new((self.random >> 48) as u16 % 3);
-        let lba = Lba::new(self.random % (CAPACITY / 8) * 8);
+        let random = common::random(&mut self.random);
+        let vm = VmId::new((random >> 48) as u16 % 3);
+        let lba = Lba::new(random % (CAPACITY / 8) * 8);
         let extent = Extent::new(lba, Sectors::new(8)).expect("in range");
         let (tag, op, sync) = (None, Op::Read, true);
         self.disk.arrive(self.now, Arrival { vm, tag, op, sync, extent });
@@ -89,9 +88,7 @@ fn request(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(std::time::Duration::from_secs(2))
-        .warm_up_time(std::time::Duration::from_secs(1));
+    config = common::config();
     targets = request
 }
 criterion_main!(benches);

@@ -6,7 +6,6 @@
 //! `cargo bench -p seekway-policy --bench limit`; a word after `--` selects.
 
 #![allow(missing_docs)] // criterion_group! makes a public function
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time
 
 mod common;
 
@@ -16,7 +15,6 @@ use seekway_policy::request::VmId;
 use seekway_policy::stack::limit::{Direction, DiskLimits, GroupName, Limiter, Limits};
 use seekway_policy::units::{Instant, Nanos};
 use std::hint::black_box;
-use std::time::Duration;
 
 const DISKS: u16 = 64;
 
@@ -97,9 +95,7 @@ fn requests(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(Duration::from_secs(2))
-        .warm_up_time(Duration::from_secs(1));
+    config = common::config();
     targets = requests
 }
 criterion_main!(benches);

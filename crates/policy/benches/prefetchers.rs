@@ -8,6 +8,8 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 
+mod common;
+
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use seekway_policy::prefetcher::{Access, Prefetcher};
 use seekway_policy::prefetchers;
@@ -61,12 +63,9 @@ impl Loop {
                 (stream * file + place % (file - READ.get()), if tagged { 8 + stream } else { 0 })
             }
             Load::Random | Load::AllTags => {
-                // xorshift64: cheap beside what is measured.
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
+                let random = common::random(&mut self.random);
                 let tag = if self.load == Load::AllTags { n & 0xffff } else { 0 };
-                (self.random % (CAPACITY / READ.get() - 1) * READ.get(), tag)
+                (random % (CAPACITY / READ.get() - 1) * READ.get(), tag)
             }
         };
         let access = Access {
@@ -104,9 +103,7 @@ fn accessed(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(std::time::Duration::from_secs(2))
-        .warm_up_time(std::time::Duration::from_secs(1));
+    config = common::config();
     targets = accessed
 }
 criterion_main!(benches);

@@ -9,6 +9,8 @@
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 
+mod common;
+
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
@@ -51,12 +53,9 @@ impl Loop {
 
     /// A new request in that slot. A third are writes that nobody waits for.
     fn request(&mut self, id: RequestId) -> Request {
-        // xorshift64: cheap beside what is measured.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let vm = (self.random >> 48) as u16 % self.vms;
-        let lba = Lba::new(self.random % (CAPACITY / 8) * 8);
+        let random = common::random(&mut self.random);
+        let vm = (random >> 48) as u16 % self.vms;
+        let lba = Lba::new(random % (CAPACITY / 8) * 8);
         let extent = Extent::new(lba, Sectors::new(8)).expect("in range");
         let op = if vm % 3 == 2 { Op::Write } else { Op::Read };
         let (vm, sync) = (VmId::new(vm), op == Op::Read);
@@ -105,9 +104,7 @@ fn step(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .measurement_time(std::time::Duration::from_secs(2))
-        .warm_up_time(std::time::Duration::from_secs(1));
+    config = common::config();
     targets = step
 }
 criterion_main!(benches);
