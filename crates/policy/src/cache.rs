@@ -221,12 +221,6 @@ impl HostCache {
     }
 
     /// Change the prefetcher while it runs; what is cached stays.
-    pub fn switch(&mut self, now: Instant, prefetcher: &str) -> Result<(), ParamError> {
-        self.replace(now, prefetchers::build(prefetcher)?);
-        Ok(())
-    }
-
-    /// The same with a prefetcher that is there already.
     pub fn replace(&mut self, now: Instant, prefetcher: Box<dyn Prefetcher>) {
         self.prefetcher = prefetcher;
         (self.rest, self.resume) = (None, None);
