@@ -4,9 +4,10 @@
 
 use super::BootTime;
 use super::mask_history::{LEAST_ASKED_NS, MaskHistory};
+use super::records::Record;
 use crate::connector::Fork;
 use crate::system::System;
-use seekway_policy::vcpu::VcpuSet;
+use seekway_policy::vcpu::{Affinity, VcpuSet};
 use std::io;
 
 /// Of start times in `/proc`: USER_HZ is 100 on every Linux.
@@ -22,19 +23,6 @@ const LATE_NS: u64 = 1_000_000_000;
 const ORPHAN_NS: u64 = 10_000_000_000;
 /// Threads start others while this goes on.
 const ROUNDS_MAX: usize = 5;
-
-/// A task that may have been a parent while a mask was set on it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ancestor {
-    pub pid: i32,
-    pub tid: i32,
-    /// When it started, in ticks after boot.
-    pub start: u64,
-    /// What its owner set.
-    pub original: VcpuSet,
-    /// What was set here.
-    pub history: MaskHistory,
-}
 
 /// A thread that is new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,14 +64,16 @@ impl Child {
     }
 
     /// It has this mask of one whose owner set `original`, and may have descendants too.
-    pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Ancestor {
+    pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Record {
         let mut history = MaskHistory::default();
         history.begin(self.from, shown);
-        Ancestor { pid: self.pid, tid: self.tid, start, original, history }
+        let affinity = Affinity::new(original);
+        Record { pid: self.pid, tid: self.tid, start, affinity, history }
     }
 }
 
-impl Ancestor {
+/// A task that may have been a parent while a mask was set on it.
+impl Record {
     /// Has this child, which shows that mask, got it from here?
     pub fn gave(&self, child: &Child, shown: &VcpuSet) -> bool {
         child.is_of((self.pid, self.tid)) && self.had(child, shown)
@@ -97,7 +87,7 @@ impl Ancestor {
 
     /// Had it that mask, not its own, when the child was started?
     fn had(&self, child: &Child, shown: &VcpuSet) -> bool {
-        *shown != self.original && self.history.stood(shown, child.from, child.to)
+        shown != self.affinity.original() && self.history.stood(shown, child.from, child.to)
     }
 
     /// The first thread of its process has gone, and this one, which has gone under its own
@@ -105,15 +95,16 @@ impl Ancestor {
     /// one of ours?
     pub fn became_first(&self, shown: &VcpuSet, now: BootTime) -> bool {
         let from = BootTime(now.0.saturating_sub(LATE_NS));
-        self.tid != self.pid && *shown != self.original && self.history.stood(shown, from, now)
+        let is_ours = shown != self.affinity.original() && self.history.stood(shown, from, now);
+        self.tid != self.pid && is_ours
     }
 
     /// What a child of this may have handed on that has ended before it was looked at.
-    pub fn through(&self, child: &Child, now: BootTime) -> Option<Ancestor> {
+    pub fn through(&self, child: &Child, now: BootTime) -> Option<Record> {
         let mut history = self.history.handed_on(child.from, child.to);
         history.settle(now, &VcpuSet::EMPTY);
-        let descendant =
-            Ancestor { pid: child.pid, tid: child.tid, start: 0, history, ..self.clone() };
+        let affinity = self.affinity.clone();
+        let descendant = Record { pid: child.pid, tid: child.tid, start: 0, affinity, history };
         Some(descendant).filter(|descendant| {
             child.is_of((self.pid, self.tid)) && !descendant.history.is_empty()
         })
@@ -128,15 +119,15 @@ impl Ancestor {
 /// Processes cannot be listed.
 pub fn restore_inherited(
     system: &impl System,
-    ancestors: &mut Vec<Ancestor>,
+    ancestors: &mut Vec<Record>,
 ) -> io::Result<Option<usize>> {
     let mut found = 0;
     for _ in 0..ROUNDS_MAX {
         let before = found;
         let pids = system.processes()?;
         // Who started an orphan is not told any more: only its mask and its age tell.
-        let gone = |a: &Ancestor| pids.binary_search(&a.pid).is_err();
-        let dead: Vec<Ancestor> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
+        let gone = |a: &Record| pids.binary_search(&a.pid).is_err();
+        let dead: Vec<Record> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
         for &pid in &pids {
             found += look_at(system, pid, ancestors, &dead);
         }
@@ -147,12 +138,7 @@ pub fn restore_inherited(
     Ok(None)
 }
 
-fn look_at(
-    system: &impl System,
-    pid: i32,
-    ancestors: &mut Vec<Ancestor>,
-    dead: &[Ancestor],
-) -> usize {
+fn look_at(system: &impl System, pid: i32, ancestors: &mut Vec<Record>, dead: &[Record]) -> usize {
     let Some(parent) = system.stat(pid).map(|stat| stat.parent) else { return 0 };
     let near = ancestors.iter().any(|a| a.pid == pid || a.pid == parent);
     let tids = match (near, dead.is_empty()) {
@@ -166,21 +152,19 @@ fn look_at(
         let child = Child::new(pid, parent, tid, stat.start);
         let is_known = ancestors.iter().any(|a| (a.tid, a.start) == (tid, stat.start));
         let now = BootTime::now();
-        let left_by = |a: &&Ancestor| {
+        let left_by = |a: &&Record| {
             a.pid == pid && tid == pid && !tids.contains(&a.tid) && a.became_first(&shown, now)
         };
-        let started_by = |a: &&Ancestor| !is_known && a.gave(&child, &shown);
-        let orphan_of = |a: &&Ancestor| !is_known && a.left(&child, &shown, now);
+        let started_by = |a: &&Record| !is_known && a.gave(&child, &shown);
+        let orphan_of = |a: &&Record| !is_known && a.left(&child, &shown, now);
         let from = ancestors.iter().find(|a| left_by(a) || started_by(a));
-        let Some(original) = from.or_else(|| dead.iter().find(orphan_of)).map(|a| a.original)
-        else {
-            continue;
-        };
+        let Some(from) = from.or_else(|| dead.iter().find(orphan_of)) else { continue };
+        let original = *from.affinity.original();
         let mut descendant = child.inherits(stat.start, original, shown);
         // Who has gone meanwhile may have started others before.
-        if system.set_affinity(tid, &descendant.original).is_ok() {
+        if system.set_affinity(tid, &original).is_ok() {
             found += 1;
-            descendant.history.settle(BootTime::now(), &descendant.original);
+            descendant.history.settle(BootTime::now(), &original);
         }
         ancestors.push(descendant);
     }
@@ -197,13 +181,13 @@ mod tests {
     }
 
     /// Process 10 has had mask 1-2 from the second tick on.
-    fn ancestor(fake: &Fake) -> Ancestor {
+    fn ancestor(fake: &Fake) -> Record {
         fake.start(10, 1, "parent");
         let start = fake.stat(10).unwrap().start;
         let mut history = MaskHistory::default();
         history.begin(BootTime((start + 1) * TICK_NS), set("1-2"));
         fake.taskset(10, set("1-2"));
-        Ancestor { pid: 10, tid: 10, start, original: set("0-3"), history }
+        Record { pid: 10, tid: 10, start, affinity: Affinity::new(set("0-3")), history }
     }
 
     #[test]

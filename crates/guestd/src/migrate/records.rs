@@ -4,7 +4,6 @@
 //! A line lies within one page of the file. The kernel writes it whole or not at all: a
 //! process is killed between two system calls, or between two pages.
 
-use super::inheritance::Ancestor;
 use super::mask_history::MaskHistory;
 use crate::state::{Result, StateFile, Stored};
 use seekway_policy::vcpu::Affinity;
@@ -18,7 +17,8 @@ const MAGIC: &str = "seekway-guest migrate 1";
 /// Of the masks that were set, as many are written down.
 const MASKS_MAX: usize = 16;
 
-/// One task whose affinity was, or is about to be, changed.
+/// One task whose affinity was, or is about to be, changed: what is written down of it, and what
+/// tells the masks that its descendants have inherited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     pub pid: i32,
@@ -32,12 +32,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// For what it has started.
-    pub fn ancestor(&self) -> Ancestor {
-        let (original, history) = (*self.affinity.original(), self.history.clone());
-        Ancestor { pid: self.pid, tid: self.tid, start: self.start, original, history }
-    }
-
     fn line(&self) -> Option<String> {
         let Record { pid, tid, start, affinity, history } = self;
         let fits = |n: &usize| {

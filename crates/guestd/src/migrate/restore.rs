@@ -1,6 +1,6 @@
 //! Putting affinities back: at the agent's end, after its death, at its next start.
 
-use super::inheritance::{Ancestor, restore_inherited};
+use super::inheritance::restore_inherited;
 use super::records::{Changed, Record};
 use super::steering;
 use crate::agent::{AgentError, Voice, failed};
@@ -65,7 +65,7 @@ pub fn put_back(
             Err(_) => left.push(record),
         }
     }
-    let mut ancestors: Vec<Ancestor> = changed.records.iter().map(Record::ancestor).collect();
+    let mut ancestors = changed.records.clone();
     let descendants = restore_inherited(system, &mut ancestors).map_err(failed("list /proc"))?;
     if descendants.is_none() {
         let message = "tasks that were moved start others faster than these can be found: \

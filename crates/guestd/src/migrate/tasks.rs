@@ -10,10 +10,10 @@ mod inherited;
 #[cfg(test)]
 mod tests;
 
-use super::inheritance::{Ancestor, Child};
+use super::inheritance::Child;
 use super::mask_history::MaskHistory;
 use super::preemption::Waker;
-use super::records::{Place, Records};
+use super::records::{Place, Record, Records};
 use super::{BootTime, loads::ThreadLoad};
 use crate::system::{System, Watched};
 use seekway_policy::units::{Instant, Nanos};
@@ -40,11 +40,9 @@ const MISSED_MAX: usize = 4 * TASKS_MAX;
 /// A task that did I/O.
 #[derive(Debug)]
 struct Task {
-    pid: i32,
+    record: Record,
     comm: Arc<str>,
     watched: Arc<Watched>,
-    affinity: Affinity,
-    history: MaskHistory,
     /// Its line in the state file.
     place: Option<Place>,
     /// An action is under way.
@@ -82,7 +80,7 @@ struct Table {
     /// Moves made so far.
     moves: u64,
     /// Descendants that were given their owner's mask, and tasks that have ended.
-    ancestors: VecDeque<Ancestor>,
+    ancestors: VecDeque<Record>,
     /// Why the state file could not be written.
     unwritten: Option<io::Error>,
 }
@@ -122,7 +120,7 @@ impl<S: System> Tasks<S> {
         let mut table = self.table();
         let before = std::mem::replace(&mut table.online, online);
         for vcpu in before.iter().filter(|vcpu| !online.contains(*vcpu)) {
-            table.tasks.values_mut().for_each(|task| task.affinity.went_offline(vcpu));
+            table.tasks.values_mut().for_each(|task| task.record.affinity.went_offline(vcpu));
         }
     }
 
@@ -169,8 +167,9 @@ impl<S: System> Tasks<S> {
         let dead: Vec<Arc<Watched>> = dead.collect();
         let mut table = self.table();
         let is_dead = |task: &Task| dead.iter().any(|dead| Arc::ptr_eq(dead, &task.watched));
-        let idle =
-            |task: &Task| now.since(task.seen) > FORGOTTEN_AFTER && task.affinity.is_original();
+        let idle = |task: &Task| {
+            now.since(task.seen) > FORGOTTEN_AFTER && task.record.affinity.is_original()
+        };
         let tids = table.tasks.iter().filter(|(_, task)| !task.busy);
         let tids = tids.filter(|(_, task)| is_dead(task) || idle(task)).map(|(tid, _)| *tid);
         let tids: Vec<i32> = tids.collect();
@@ -196,14 +195,14 @@ impl<S: System> Tasks<S> {
         let table = self.table();
         let view = |(&tid, task): (&i32, &Task)| TaskView {
             tid,
-            pid: task.pid,
+            pid: task.record.pid,
             comm: task.comm.clone(),
             vcpu: task.load.vcpu,
-            original: *task.affinity.original(),
+            original: *task.record.affinity.original(),
             waited: (task.load.waited, task.window),
             seen: task.seen,
             moves: task.moves,
-            confined: !task.affinity.is_original(),
+            confined: !task.record.affinity.is_original(),
             left_alone: task.left_alone,
         };
         table.tasks.iter().map(view).collect()
@@ -234,15 +233,14 @@ impl<S: System> Tasks<S> {
             let Some(descendant) = self.give_back(&child, stat.start, (original, mask)) else {
                 return false;
             };
-            mask = descendant.original;
+            mask = original;
             table.remember(descendant);
         }
+        let (affinity, history) = (Affinity::new(mask), MaskHistory::default());
         let task = Task {
-            pid: load.pid,
+            record: Record { pid: load.pid, tid, start: watched.start, affinity, history },
             comm: stat.comm.into(),
             watched: Arc::new(watched),
-            affinity: Affinity::new(mask),
-            history: MaskHistory::default(),
             place: None,
             busy: false,
             then: None,
@@ -284,7 +282,7 @@ impl<S: System> Tasks<S> {
         if !task.busy {
             task.look_and_let_run(&self.system, &online, load.vcpu).ok()?;
         }
-        task.load.allowed = *task.affinity.original();
+        task.load.allowed = *task.record.affinity.original();
         // Pinned to one vCPU by its owner, or with a deadline.
         let stays = task.load.allowed.and(&online).len() < 2
             || self.system.has_deadline(load.tid).unwrap_or(true);
@@ -297,17 +295,16 @@ impl Table {
     fn make_room(&mut self, now: Instant) -> bool {
         let idle = |task: &Task| now.since(task.seen) > ROOM_AFTER;
         let free = self.tasks.iter().filter(|(_, task)| !task.busy && idle(task));
-        let free = free.filter(|(_, task)| task.affinity.is_original());
+        let free = free.filter(|(_, task)| task.record.affinity.is_original());
         let oldest = free.min_by_key(|(_, task)| task.seen).map(|(tid, _)| *tid);
         oldest.map(|tid| self.forget(tid)).is_some()
     }
 
     fn forget(&mut self, tid: i32) {
-        let Some(task) = self.tasks.remove(&tid) else { return };
-        let mut ancestor = task.ancestor();
-        ancestor.history.settle(BootTime::now(), &ancestor.original);
-        self.remember(ancestor);
-        if let Some(place) = task.place {
+        let Some(Task { mut record, place, .. }) = self.tasks.remove(&tid) else { return };
+        record.history.settle(BootTime::now(), record.affinity.original());
+        self.remember(record);
+        if let Some(place) = place {
             self.records.erase(place);
         }
     }

@@ -106,9 +106,9 @@ impl<S: System> Tasks<S> {
             let set = self.system.set_affinity(tid, &mask);
             let mut table = self.table();
             if let Some(task) = table.tasks.get_mut(&tid) {
-                task.affinity.done(set.is_ok());
+                task.record.affinity.done(set.is_ok());
                 let standing = if set.is_ok() { &mask } else { &shown };
-                task.history.settle(BootTime::now(), standing);
+                task.record.history.settle(BootTime::now(), standing);
             }
             table.settle(tid);
             return set.map(|()| Changed::Set);
@@ -137,12 +137,12 @@ impl<S: System> Tasks<S> {
             None => affinity.restore(shown, online),
         };
         let Some(mask) = task.look(&self.system, (&whole, &online), ask) else {
-            let left = task.affinity.original().and(&online);
+            let left = task.record.affinity.original().and(&online);
             let stood = wanted.is_none_or(|wanted| left.and(wanted) == shown);
             table.settle(tid);
             return Ok(Err(if stood { Changed::Stood } else { Changed::Nothing }));
         };
-        task.history.begin(BootTime::now(), mask);
+        task.record.history.begin(BootTime::now(), mask);
         let written = table.write_down(tid);
         if let Err(e) = &written {
             table.unwritten = Some(io::Error::new(e.kind(), e.to_string()));
@@ -169,17 +169,18 @@ impl Task {
         self.look(system, (&whole, online), |affinity, shown, online| {
             affinity.change(shown, online, shown)
         });
-        self.affinity.done(false);
-        if self.affinity.is_original() {
+        let Record { affinity, history, .. } = &mut self.record;
+        affinity.done(false);
+        if affinity.is_original() {
             self.then = None;
-            self.history.settle(BootTime::now(), &shown);
+            history.settle(BootTime::now(), &shown);
         }
         let Some((_, within)) = self.then.take_if(|(to, _)| *to == seen) else { return Ok(()) };
-        if let Some(mask) = self.affinity.change(&whole, online, &within) {
+        if let Some(mask) = affinity.change(&whole, online, &within) {
             // It has more to run on: that does not wait for a vCPU. It is written down.
             let set = system.set_affinity(tid, &mask).is_ok();
-            self.affinity.done(set);
-            self.history.settle(BootTime::now(), if set { &mask } else { &shown });
+            affinity.done(set);
+            history.settle(BootTime::now(), if set { &mask } else { &shown });
         }
         Ok(())
     }
@@ -193,22 +194,23 @@ impl Task {
         (shown, online): (&VcpuSet, &VcpuSet),
         mut ask: impl FnMut(&mut Affinity, &VcpuSet, &VcpuSet) -> Option<VcpuSet>,
     ) -> Option<VcpuSet> {
-        let before = self.affinity.clone();
-        let mask = ask(&mut self.affinity, shown, online);
-        let adopted = self.affinity.original() == shown && before.original() != shown;
+        let affinity = &mut self.record.affinity;
+        let before = affinity.clone();
+        let mask = ask(affinity, shown, online);
+        let adopted = affinity.original() == shown && before.original() != shown;
         let again = || Some((system.whole_affinity(self.watched.tid)?, system.online().ok()?));
         match adopted.then(again).flatten() {
             None => mask,
             Some((whole, now)) => {
-                self.affinity = before;
-                ask(&mut self.affinity, &whole, &online.and(&now))
+                *affinity = before;
+                ask(affinity, &whole, &online.and(&now))
             }
         }
     }
 
     /// The kernel shows only what is on line: what the owner has off line stays his.
     fn whole(&self, shown: &VcpuSet, online: &VcpuSet) -> VcpuSet {
-        let original = self.affinity.original();
+        let original = self.record.affinity.original();
         if *shown == original.and(online) { *original } else { *shown }
     }
 }
@@ -217,16 +219,9 @@ impl Table {
     fn write_down(&mut self, tid: i32) -> io::Result<()> {
         let Some(task) = self.tasks.get_mut(&tid) else { return Ok(()) };
         let place = *task.place.get_or_insert_with(|| self.records.place());
-        let record = Record {
-            pid: task.pid,
-            tid,
-            start: task.watched.start,
-            affinity: task.affinity.clone(),
-            history: task.history.clone(),
-        };
-        let written = self.records.write(place, &record);
+        let written = self.records.write(place, &task.record);
         if written.is_err() {
-            task.affinity.done(false);
+            task.record.affinity.done(false);
         }
         written
     }
@@ -234,7 +229,7 @@ impl Table {
     /// What is its owner's again need not be written down.
     fn settle(&mut self, tid: i32) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        if let (true, Some(place)) = (task.affinity.is_original(), task.place) {
+        if let (true, Some(place)) = (task.record.affinity.is_original(), task.place) {
             task.place = None;
             self.records.erase(place);
         }

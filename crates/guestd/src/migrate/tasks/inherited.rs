@@ -1,9 +1,10 @@
 //! Processes and threads that a moved task starts inherit its mask. They are given their
 //! owner's mask again.
 
-use super::{ANCESTORS_MAX, FORGOTTEN_AFTER, Table, Task, Tasks};
+use super::{ANCESTORS_MAX, FORGOTTEN_AFTER, Table, Tasks};
 use crate::connector::{Fork, ProcessEvent};
-use crate::migrate::inheritance::{Ancestor, Child, restore_inherited};
+use crate::migrate::inheritance::{Child, restore_inherited};
+use crate::migrate::records::Record;
 use crate::migrate::{BootTime, clock};
 use crate::system::System;
 use seekway_policy::vcpu::VcpuSet;
@@ -72,21 +73,14 @@ impl<S: System> Tasks<S> {
     /// A process runs another program. If that was not its first thread, the one that it was
     /// has that number now, and its own mask.
     fn follow_first(&self, pid: i32) {
-        let gone = |a: &Ancestor| self.system.vcpu(a.tid).is_none();
-        let of_it = |a: &&Ancestor| a.pid == pid && a.tid != pid;
-        let others: Vec<Ancestor> = {
-            let table = self.table();
-            let tasks = table.tasks.values().filter(|task| task.pid == pid).map(Task::ancestor);
-            tasks
-                .filter(|a| of_it(&a))
-                .chain(table.ancestors.iter().filter(of_it).cloned())
-                .collect()
-        };
-        let others: Vec<Ancestor> = others.into_iter().filter(gone).collect();
+        let gone = |a: &Record| self.system.vcpu(a.tid).is_none();
+        let of_it = |a: &&Record| a.pid == pid && a.tid != pid;
+        let others: Vec<Record> = self.table().known().filter(of_it).cloned().collect();
+        let others: Vec<Record> = others.into_iter().filter(gone).collect();
         let Ok(shown) = self.system.affinity(pid) else { return };
         let now = BootTime::now();
         let Some(was) = others.iter().find(|a| a.became_first(&shown, now)) else { return };
-        if self.system.set_affinity(pid, &was.original).is_ok() {
+        if self.system.set_affinity(pid, was.affinity.original()).is_ok() {
             let mut table = self.table();
             // What was known of the first thread has gone with it.
             if table.tasks.get(&pid).is_some_and(|task| !task.busy) {
@@ -101,12 +95,8 @@ impl<S: System> Tasks<S> {
     /// # Errors
     /// Processes cannot be listed.
     pub fn look_for_inherited_masks(&self) -> io::Result<Option<usize>> {
-        let mut ancestors: Vec<Ancestor> = {
-            let table = self.table();
-            let tasks = table.tasks.values().map(Task::ancestor);
-            tasks.chain(table.ancestors.iter().cloned()).collect()
-        };
-        ancestors.retain(|ancestor| !ancestor.history.is_empty());
+        let had_ours = |a: &&Record| !a.history.is_empty();
+        let mut ancestors: Vec<Record> = self.table().known().filter(had_ours).cloned().collect();
         if ancestors.is_empty() {
             return Ok(Some(0));
         }
@@ -123,7 +113,7 @@ impl<S: System> Tasks<S> {
         child: &Child,
         start: u64,
         (original, shown): (VcpuSet, VcpuSet),
-    ) -> Option<Ancestor> {
+    ) -> Option<Record> {
         let mut descendant = child.inherits(start, original, shown);
         self.system.set_affinity(child.tid, &original).ok()?;
         descendant.history.settle(BootTime::now(), &original);
@@ -131,35 +121,25 @@ impl<S: System> Tasks<S> {
     }
 }
 
-impl Task {
-    pub(super) fn ancestor(&self) -> Ancestor {
-        let (tid, start, original) =
-            (self.watched.tid, self.watched.start, *self.affinity.original());
-        Ancestor { pid: self.pid, tid, start, original, history: self.history.clone() }
-    }
-}
-
 impl Table {
+    /// The tasks, and what else may have started others.
+    fn known(&self) -> impl Iterator<Item = &Record> {
+        self.tasks.values().map(|task| &task.record).chain(&self.ancestors)
+    }
+
     /// What the owner of the one that started this has set, if this has one of our masks
     /// from there.
     pub(super) fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
-        let mut ancestors = self.parents(child);
-        ancestors.find(|a| a.gave(child, shown)).map(|a| a.original)
+        self.known().find(|a| a.gave(child, shown)).map(|a| *a.affinity.original())
     }
 
     /// Who may have handed one on to it.
-    fn could_have_started(&self, child: &Child) -> Option<Ancestor> {
-        self.parents(child).find(|a| a.history.stood_any(child.from, child.to))
+    fn could_have_started(&self, child: &Child) -> Option<&Record> {
+        let had_ours = |a: &&Record| a.history.stood_any(child.from, child.to);
+        self.known().filter(|a| child.is_of((a.pid, a.tid))).find(had_ours)
     }
 
-    fn parents(&self, child: &Child) -> impl Iterator<Item = Ancestor> {
-        let child = *child;
-        let tasks = self.tasks.values().filter(move |t| child.is_of((t.pid, t.watched.tid)));
-        let ancestors = self.ancestors.iter().filter(move |a| child.is_of((a.pid, a.tid)));
-        tasks.map(Task::ancestor).chain(ancestors.cloned())
-    }
-
-    pub(super) fn remember(&mut self, ancestor: Ancestor) {
+    pub(super) fn remember(&mut self, ancestor: Record) {
         if ancestor.history.is_empty() {
             return;
         }
@@ -173,10 +153,11 @@ impl Table {
     pub(super) fn forget_masks(&mut self) -> bool {
         let now = BootTime::now().0;
         let before = BootTime(now.saturating_sub(FORGOTTEN_AFTER.get()));
-        let tasks = self.tasks.values_mut().map(|task| &mut task.history);
+        let tasks = self.tasks.values_mut().map(|task| &mut task.record.history);
         let ancestors = self.ancestors.iter_mut().map(|ancestor| &mut ancestor.history);
         tasks.chain(ancestors).for_each(|history| history.forget_before(before));
         self.ancestors.retain(|ancestor| !ancestor.history.is_empty());
-        !self.ancestors.is_empty() || self.tasks.values().any(|task| !task.history.is_empty())
+        !self.ancestors.is_empty()
+            || self.tasks.values().any(|task| !task.record.history.is_empty())
     }
 }

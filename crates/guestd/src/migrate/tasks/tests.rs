@@ -366,7 +366,7 @@ fn masks_are_forgotten_in_time() {
     s.release(10);
     s.tasks.tidy(WINDOW.0);
     assert!(s.tasks.has_moved());
-    for stands in s.tasks.table().tasks.values_mut().map(|task| &mut task.history) {
+    for stands in s.tasks.table().tasks.values_mut().map(|task| &mut task.record.history) {
         *stands = "1-2@1".parse().unwrap();
     }
     s.tasks.tidy(WINDOW.0);
