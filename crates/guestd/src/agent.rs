@@ -176,7 +176,7 @@ impl Agent {
             let now = Instant::now();
             let hearing = self.connector.as_ref().filter(|_| pace.may_hear(now));
             let fd = hearing.map(Connector::fd);
-            signals.wait(pace.wait(now), fd.as_slice()).map_err(failed("poll"))?;
+            signals.wait(pace.wait(now), fd).map_err(failed("poll"))?;
             if signals.ending() {
                 return Ok(());
             }

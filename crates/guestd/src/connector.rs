@@ -4,9 +4,11 @@
 //!
 //! Layouts: include/uapi/linux/connector.h, cn_proc.h.
 
+use crate::kernel;
 use crate::netlink::{HEADER_BYTES, NLMSG_DONE, Socket, message, messages, word};
 use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 const CN_IDX_PROC: u32 = 1;
 const CN_VAL_PROC: u32 = 1;
@@ -15,7 +17,7 @@ const PROC_EVENT_NONE: u32 = 0;
 const PROC_EVENT_FORK: u32 = 1;
 const PROC_EVENT_EXEC: u32 = 2;
 /// The kernel answers a subscription before the call that asks for it is over.
-const ANSWER_MS: libc::c_int = 100;
+const ANSWER: Duration = Duration::from_millis(100);
 /// Some thousand forks between two looks.
 const ROOM_BYTES: libc::c_int = 4 << 20;
 /// Datagrams that are read at a time: who reads has other things to do.
@@ -101,9 +103,7 @@ impl Connector {
                     None => {}
                 }
             }
-            let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: there is one, and it is the kernel's to write for this call only.
-            if unsafe { libc::poll(&raw mut poll, 1, ANSWER_MS) } == 0 {
+            if !kernel::wait_for_input([self.fd()], Some(ANSWER))? {
                 break;
             }
         }

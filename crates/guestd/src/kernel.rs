@@ -5,12 +5,42 @@ use seekway_policy::ioprio::{self, CLASS_NONE, HINT_MAX};
 use seekway_policy::request::ProcessTag;
 use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
 
 /// Open files that are enough.
 const FILES_WANTED: libc::rlim_t = 4096;
 const WHO_PROCESS: libc::c_int = 1;
 /// Of `include/uapi/linux/sched.h`, Linux 6.12; the C library does not name it.
 const SCHED_EXT: i32 = 7;
+
+/// What a system call has returned, or the error that it has set.
+pub fn checked<T: Into<i64> + Copy>(result: T) -> io::Result<T> {
+    if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Until one of these can be read, `at_most` has passed, or a signal has come. A negative number
+/// is no descriptor. False if it was only the time.
+///
+/// # Errors
+/// Those of ppoll(2).
+pub fn wait_for_input<const N: usize>(
+    fds: [RawFd; N],
+    at_most: Option<Duration>,
+) -> io::Result<bool> {
+    let left = at_most.map(|left| libc::timespec {
+        tv_sec: left.as_secs() as libc::time_t,
+        tv_nsec: left.subsec_nanos().into(),
+    });
+    let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let mut watched = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // SAFETY: so many descriptors and one time, all ours and alive; no signal mask.
+    let ready = unsafe { libc::ppoll(watched.as_mut_ptr(), N as u64, left, std::ptr::null()) };
+    match checked(ready) {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        ready => Ok(!matches!(ready, Ok(0))),
+    }
+}
 
 /// The I/O priority that was set for a thread (0 names the caller); class none
 /// when nobody has set one.
@@ -35,7 +65,7 @@ pub fn set_priority(tid: i32, priority: u16) -> io::Result<()> {
     let priority = libc::c_int::from(priority);
     // SAFETY: ioprio_set takes no pointers.
     let set = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, tid, priority) };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    checked(set).map(drop)
 }
 
 /// Is the thread scheduled as most are? Real-time and idle threads have their
@@ -44,14 +74,22 @@ pub fn set_priority(tid: i32, priority: u16) -> io::Result<()> {
 /// # Errors
 /// ESRCH: there is no such thread.
 pub fn schedules_normally(tid: i32) -> io::Result<bool> {
+    Ok([libc::SCHED_OTHER, libc::SCHED_BATCH, SCHED_EXT].contains(&scheduler(tid)?))
+}
+
+/// Has it a deadline of its own? The kernel admits such a thread to all CPUs or to none.
+///
+/// # Errors
+/// ESRCH: there is no such thread.
+pub fn has_deadline(tid: i32) -> io::Result<bool> {
+    Ok(scheduler(tid)? == libc::SCHED_DEADLINE)
+}
+
+fn scheduler(tid: i32) -> io::Result<libc::c_int> {
     // SAFETY: sched_getscheduler takes no pointers.
-    let policy = unsafe { libc::sched_getscheduler(tid) };
-    if policy < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let policy = checked(unsafe { libc::sched_getscheduler(tid) })?;
     // Ored to the policy of threads whose children shall not inherit it.
-    let policy = policy & !libc::SCHED_RESET_ON_FORK;
-    Ok([libc::SCHED_OTHER, libc::SCHED_BATCH, SCHED_EXT].contains(&policy))
+    Ok(policy & !libc::SCHED_RESET_ON_FORK)
 }
 
 /// Does this kernel take hints in I/O priorities? Tries it on a thread that ends afterwards.
@@ -72,18 +110,6 @@ pub fn takes_hints() -> io::Result<bool> {
     std::thread::scope(|scope| scope.spawn(tries).join().expect("no panic"))
 }
 
-/// Has it a deadline of its own? The kernel admits such a thread to all CPUs or to none.
-///
-/// # Errors
-/// ESRCH: there is no such thread.
-pub fn has_deadline(tid: i32) -> io::Result<bool> {
-    // SAFETY: sched_getscheduler takes no pointers.
-    match unsafe { libc::sched_getscheduler(tid) } {
-        policy if policy < 0 => Err(io::Error::last_os_error()),
-        policy => Ok(policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE),
-    }
-}
-
 /// The vCPUs on which a thread may run (0 names the caller), of those that are on line.
 ///
 /// # Errors
@@ -94,9 +120,7 @@ pub fn affinity(tid: i32) -> io::Result<VcpuSet> {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         (libc::sched_getaffinity(tid, size_of::<libc::cpu_set_t>(), &raw mut set), set)
     };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    checked(got)?;
     // SAFETY: the numbers are below the set's size.
     let isin = |&n: &usize| unsafe { libc::CPU_ISSET(n, &set) };
     Ok((0..VCPUS_MAX).filter(isin).map(|n| VcpuId::new(n as u16)).collect())
@@ -116,7 +140,7 @@ pub fn set_affinity(tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
         vcpus.iter().for_each(|vcpu| libc::CPU_SET(vcpu.index(), &mut set));
         libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &raw const set)
     };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    checked(set).map(drop)
 }
 
 /// The vCPU on which the caller is.
@@ -165,8 +189,7 @@ pub fn is_root() -> bool {
 /// It has ended, or may not be signalled.
 pub fn ask(pid: i32) -> io::Result<()> {
     // SAFETY: kill takes no pointers.
-    let sent = unsafe { libc::kill(pid, libc::SIGUSR1) };
-    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    checked(unsafe { libc::kill(pid, libc::SIGUSR1) }).map(drop)
 }
 
 #[cfg(test)]

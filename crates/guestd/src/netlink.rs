@@ -2,6 +2,7 @@
 //!
 //! Layouts: include/uapi/linux/netlink.h.
 
+use crate::kernel::checked;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -66,7 +67,7 @@ impl Socket {
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
         // SAFETY: the buffer is as long as it is said to be.
         let sent = unsafe { libc::send(self.fd(), message.as_ptr().cast(), message.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        checked(sent as i64).map(drop)
     }
 
     /// A datagram from the kernel, if one has come.
@@ -99,10 +100,6 @@ impl Socket {
             }
         }
     }
-}
-
-fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A message of this type from this port, without flags.

@@ -1,6 +1,7 @@
 //! Signals that end the program or ask it for its status, and waiting for them and for the
 //! kernel's messages at once.
 
+use crate::kernel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -46,23 +47,12 @@ impl Signals {
         self.asking.swap(false, Ordering::AcqRel)
     }
 
-    /// Until a signal comes, one of `fds` can be read, or `at_most` has passed.
+    /// Until a signal comes, `fd` can be read, or `at_most` has passed.
     ///
     /// # Errors
-    /// Those of poll(2).
-    pub fn wait(&self, at_most: Duration, fds: &[RawFd]) -> io::Result<()> {
-        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let all = std::iter::once(self.woken.as_raw_fd()).chain(fds.iter().copied());
-        let mut watched: Vec<libc::pollfd> = all.map(watch).collect();
-        let at_most = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-        // SAFETY: the array is as long as it is said to be.
-        let ready = unsafe { libc::poll(watched.as_mut_ptr(), watched.len() as u64, at_most) };
-        if ready < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
+    /// Those of ppoll(2).
+    pub fn wait(&self, at_most: Duration, fd: Option<RawFd>) -> io::Result<()> {
+        kernel::wait_for_input([self.woken.as_raw_fd(), fd.unwrap_or(-1)], Some(at_most))?;
         let mut bytes = [0; 64];
         while (&self.woken).read(&mut bytes).is_ok_and(|n| n > 0) {}
         Ok(())

@@ -7,9 +7,8 @@
 use crate::kernel;
 use seekway_policy::ioprio::{self, CLASS_NONE};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -130,15 +129,11 @@ impl StateFile {
         let mut how = File::options();
         how.create(true).append(true).mode(0o600).custom_flags(NO_TRICKS);
         let file = how.open(&beside).map_err(|source| io_error("open", &beside, source))?;
-        // SAFETY: flock takes no pointers, and the descriptor is open.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.kind() {
-                io::ErrorKind::WouldBlock => StateError::Locked { path: beside },
-                _ => io_error("lock", &beside, error),
-            });
+        match file.try_lock() {
+            Ok(()) => Ok(StateFile { path: path.into(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(StateError::Locked { path: beside }),
+            Err(TryLockError::Error(e)) => Err(io_error("lock", &beside, e)),
         }
-        Ok(StateFile { path: path.into(), _lock: file })
     }
 
     /// Another file of the same agent, locked too. It lies beside this one.

@@ -23,7 +23,6 @@ use crate::{kernel, procfs};
 use seekway_policy::vcpu::{self, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,14 +167,14 @@ impl Agent {
             }
             let fd = match &self.connector {
                 Some(connector) if follows => connector.fd(),
-                _ => self.stirred.as_fd().as_raw_fd(),
+                _ => self.stirred.fd(),
             };
             let wait = SELDOM.saturating_sub(seldom.elapsed());
-            signals.wait(wait, &[fd]).map_err(failed("poll"))?;
+            signals.wait(wait, Some(fd)).map_err(failed("poll"))?;
             self.stirred.take();
             if follows && !signals.ending() {
                 // However much is started, it is looked at so often.
-                signals.wait(FOLLOW_PAUSE, &[]).map_err(failed("poll"))?;
+                signals.wait(FOLLOW_PAUSE, None).map_err(failed("poll"))?;
             }
         }
         Ok(())
@@ -284,7 +283,7 @@ impl Agent {
     fn write_status(&mut self, signals: &Signals) -> Result<(), AgentError> {
         let asked = self.shared.coordinator.ask();
         self.monitors.values().for_each(monitors::Thread::wake);
-        signals.wait(ANSWER_WITHIN, &[asked]).map_err(failed("poll"))?;
+        signals.wait(ANSWER_WITHIN, Some(asked)).map_err(failed("poll"))?;
         let answer = self.shared.coordinator.answer();
         let answered = answer.is_some();
         if let Some(view) = answer {

@@ -25,7 +25,7 @@ use seekway_policy::vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -266,7 +266,7 @@ impl<S: System> Coordinator<S> {
         self.answered.take();
         self.asked.store(true, SeqCst);
         self.left.store(true, SeqCst);
-        self.answered.as_fd().as_raw_fd()
+        self.answered.fd()
     }
 
     /// The view that was asked for.

@@ -9,13 +9,17 @@ pub mod heartbeat;
 pub mod stat;
 pub mod thread;
 
+use super::clock;
 use super::detectors::{Chosen, Detector, NoDetector, choose};
+use crate::kernel::{self, checked};
 use seekway_policy::units::Instant;
 pub use seekway_policy::vcpu::agent::Seen;
 use seekway_policy::vcpu::{Urgent, VcpuId};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A detector of preemption.
 pub trait Preemption: Send + Sync {
@@ -90,10 +94,16 @@ pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Preemption>, NoDetector> 
     choose("preemptions", DETECTORS, wanted)
 }
 
+/// Until that time, or until one of these can be read; at once if the time has come.
+fn sleep<const N: usize>(fds: [RawFd; N], end: Option<Instant>) -> io::Result<()> {
+    let left = end.map(|end| Duration::from_nanos(end.since(clock::now()).get()));
+    kernel::wait_for_input(fds, left).map(drop)
+}
+
 /// An eventfd that a monitor waits on too. What is woken once more before it has
 /// looked is woken once.
 #[derive(Debug)]
-pub struct Waker(OwnedFd);
+pub struct Waker(File);
 
 impl Waker {
     /// A new one.
@@ -103,11 +113,8 @@ impl Waker {
     pub fn new() -> io::Result<Waker> {
         // SAFETY: eventfd takes no pointers, and the descriptor it gives is ours.
         unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(Waker(OwnedFd::from_raw_fd(fd)))
+            let fd = checked(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+            Ok(Waker(File::from_raw_fd(fd)))
         }
     }
 
@@ -121,24 +128,18 @@ impl Waker {
 
     /// Wake whoever waits, now or when it waits next.
     pub fn wake(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: the buffer is as long as it is said to be. It fails only when the
-        // counter is full: then whoever waits is woken anyway.
-        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // It fails only when the counter is full: then whoever waits is woken anyway.
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
     /// Take the wake-ups so far; true if there were any.
     pub fn take(&self) -> bool {
-        let mut count = [0u8; 8];
-        // SAFETY: the buffer is as long as it is said to be.
-        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) == 8 }
+        (&self.0).read(&mut [0; 8]).is_ok_and(|n| n == 8)
     }
-}
 
-/// To be polled for input.
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// To be polled for input.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -118,7 +118,7 @@ fn interrupts() -> Result<Vec<Probed>, AgentError> {
 fn pause(time: Duration, signals: &Signals) -> io::Result<()> {
     let end = clock::now() + Nanos::new(time.as_nanos() as u64);
     while !signals.ending() && clock::now() < end {
-        signals.wait(Duration::from_nanos(end.since(clock::now()).get()), &[])?;
+        signals.wait(Duration::from_nanos(end.since(clock::now()).get()), None)?;
     }
     Ok(())
 }

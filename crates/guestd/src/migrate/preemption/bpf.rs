@@ -4,16 +4,14 @@
 pub mod steal;
 pub mod tick;
 
-use super::{Bells, Monitor, Preemption, Seen, Waker};
+use super::{Bells, Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
-use crate::migrate::clock;
 use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Sign, Urgent, VcpuId};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -150,7 +148,7 @@ impl Monitor for Watch {
         let before = seen.len();
         self.edges.news(seen);
         if seen.len() == before {
-            self.sleep(until)?;
+            sleep([self.bell.epoll_fd(), self.woken.fd()], until)?;
             self.woken.take();
             self.bell.consume().map_err(io::Error::other)?;
             self.edges.news(seen);
@@ -160,28 +158,6 @@ impl Monitor for Watch {
 
     fn waker(&self) -> io::Result<Waker> {
         self.woken.try_clone()
-    }
-}
-
-impl Watch {
-    /// Until the bell rings, the waker wakes, or that time has come.
-    fn sleep(&self, until: Option<Instant>) -> io::Result<()> {
-        let left = until.map(|until| {
-            let left = until.since(clock::now()).get();
-            libc::timespec {
-                tv_sec: (left / 1_000_000_000) as libc::time_t,
-                tv_nsec: (left % 1_000_000_000) as libc::c_long,
-            }
-        });
-        let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut both = [watched(self.bell.epoll_fd()), watched(self.woken.as_fd().as_raw_fd())];
-        // SAFETY: two descriptors and one time, all alive; no signal mask.
-        let ready = unsafe { libc::ppoll(both.as_mut_ptr(), 2, left, std::ptr::null()) };
-        match io::Error::last_os_error() {
-            e if ready < 0 && e.kind() != io::ErrorKind::Interrupted => Err(e),
-            _ => Ok(()),
-        }
     }
 }
 

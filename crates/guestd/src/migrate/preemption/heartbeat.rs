@@ -5,12 +5,11 @@
 //! takes two system calls more for each beat and nothing is gained: a vCPU that
 //! goes away between the look at the clock and the sleep makes that beat as late as it was away.
 
-use super::{Monitor, Preemption, Seen, Waker};
+use super::{Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::clock;
 use seekway_policy::units::Instant;
 use seekway_policy::vcpu::{Sign, VcpuId};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 
 /// As `status` names it.
 pub const NAME: &str = "heartbeat";
@@ -49,7 +48,7 @@ impl Monitor for Heart {
         seen: &mut Vec<Seen>,
     ) -> io::Result<()> {
         let end = [until, beat].into_iter().flatten().min();
-        sleep(&self.woken, end)?;
+        sleep([self.woken.fd()], end)?;
         let now = clock::now();
         match beat {
             None => self.rested = true,
@@ -67,29 +66,6 @@ impl Monitor for Heart {
     fn waker(&self) -> io::Result<Waker> {
         self.woken.try_clone()
     }
-}
-
-/// Until that time, or until the waker wakes; at once if the time has come.
-fn sleep(waker: &Waker, end: Option<Instant>) -> io::Result<()> {
-    let left = end.map(|end| {
-        let left = end.since(clock::now()).get();
-        libc::timespec {
-            tv_sec: (left / 1_000_000_000) as libc::time_t,
-            tv_nsec: (left % 1_000_000_000) as libc::c_long,
-        }
-    });
-    let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let mut watched =
-        libc::pollfd { fd: waker.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor and one time, both ours and alive; no signal mask.
-    let ready = unsafe { libc::ppoll(&raw mut watched, 1, left, std::ptr::null()) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! It only sleeps and decides, a few microseconds at a time. So it may be real-time of
 //! the lowest priority: what the guest runs in real time above it keeps its place.
 
-use seekway_policy::vcpu::VcpuId;
-use std::{fmt, io, mem};
+use crate::kernel;
+use seekway_policy::vcpu::{VcpuId, VcpuSet};
+use std::{fmt, io};
 
 /// The lowest that beats every ordinary thread.
 const FIFO_LOWEST: libc::c_int = 1;
@@ -51,15 +52,7 @@ pub fn settle(vcpu: VcpuId) -> io::Result<Rank> {
 /// # Errors
 /// EINVAL, as [`settle`].
 pub fn pin(vcpu: VcpuId) -> io::Result<()> {
-    // SAFETY: all zeroes is the empty set.
-    let mut there: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: a vCPU's number is below 1024, which is what the set holds; the set is as
-    // long as it is said to be, and 0 names the caller.
-    let set = unsafe {
-        libc::CPU_SET(vcpu.index(), &mut there);
-        libc::sched_setaffinity(0, mem::size_of_val(&there), &raw const there)
-    };
-    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    kernel::set_affinity(0, &VcpuSet::only(vcpu))
 }
 
 fn rank() -> Rank {
@@ -92,8 +85,7 @@ pub fn stay_in_memory() -> bool {
 /// Where the caller runs.
 #[cfg(test)]
 pub fn here() -> VcpuId {
-    // SAFETY: sched_getcpu takes nothing and cannot fail on Linux.
-    VcpuId::new(unsafe { libc::sched_getcpu() } as u16)
+    kernel::current_vcpu().expect("this machine has no more than 1024")
 }
 
 #[cfg(test)]
