@@ -99,8 +99,8 @@ impl Agent {
         if let Some((_, why)) = NOT_HERE.iter().find(|(other, _)| *other == name) {
             return Err(usage(format!("policy {name}: {why}; it runs in the simulator only")));
         }
-        let preemption = preemption::open(args.preemption()).map_err(usage)?;
-        let loads = loads::open(args.loads()).map_err(usage)?;
+        let preemption = preemption::DETECTORS.open(args.preemption()).map_err(usage)?;
+        let loads = loads::DETECTORS.open(args.loads()).map_err(usage)?;
         let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
         let records = Records::begin(
             file,

@@ -71,8 +71,8 @@ pub struct Coordinator<S> {
     /// Wakes the thread that asked.
     answered: Waker,
     tasks: Arc<Tasks<S>>,
-    exact: bool,
-    /// Where the kernel keeps alarms: monitors set no timers then.
+    /// Where the detector tells of edges by itself, and the kernel keeps alarms: monitors set no
+    /// timers then, and do not beat.
     bells: Option<Arc<dyn Bells>>,
     clock: fn() -> Instant,
 }
@@ -110,15 +110,15 @@ struct Watching<S> {
 }
 
 impl<S: System> Coordinator<S> {
-    /// Before the first thread comes. `edges`: are edges of vCPUs told, and does the kernel
-    /// keep alarms? `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
+    /// Before the first thread comes. `bells`: of a detector that tells of edges by itself.
+    /// `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
     /// CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
     pub fn new(
         policy: Box<dyn VcpuPolicy>,
-        (exact, bells): (bool, Option<Arc<dyn Bells>>),
+        bells: Option<Arc<dyn Bells>>,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
@@ -150,7 +150,6 @@ impl<S: System> Coordinator<S> {
             view: Mutex::default(),
             answered,
             tasks,
-            exact,
             bells,
             clock,
         };
@@ -175,7 +174,7 @@ impl<S: System> Coordinator<S> {
                 }
             }
         }
-        let beat = time(self.published.beats[vcpu.index()].load(SeqCst)).filter(|_| !self.exact);
+        let beat = time(self.published.beats[vcpu.index()].load(SeqCst));
         (self.published.timetable().alarm(vcpu, beat).map(later), beat)
     }
 
@@ -382,7 +381,7 @@ impl<S: System> Coordinator<S> {
         let mut beat = |vcpu: VcpuId, at: Option<Instant>| {
             // A monitor reads this before it sleeps, so it sleeps until what stood here.
             let before = self.published.beats[vcpu.index()].swap(raw(at), SeqCst);
-            !self.exact && is_sooner(at, time(before))
+            is_sooner(at, time(before))
         };
         let sleeps =
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));

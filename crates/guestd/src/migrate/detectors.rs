@@ -11,6 +11,13 @@ pub struct Detector<T: ?Sized> {
     pub open: fn() -> io::Result<Box<T>>,
 }
 
+/// All detectors of the same thing.
+pub struct Detectors<T: ?Sized + 'static> {
+    /// What they see, in the plural: for errors.
+    pub what: &'static str,
+    pub best_first: &'static [Detector<T>],
+}
+
 /// The detector that was opened.
 pub struct Chosen<T: ?Sized> {
     pub detector: Box<T>,
@@ -53,32 +60,35 @@ pub enum NoDetector {
     },
 }
 
-/// The first of `detectors` that works, or the one that is `wanted`. `what` is to be seen
-/// by it, in the plural: for the error.
-///
-/// # Errors
-/// None works; each with its reason.
-pub fn choose<T: ?Sized>(
-    what: &'static str,
-    detectors: &[Detector<T>],
-    wanted: Option<&str>,
-) -> Result<Chosen<T>, NoDetector> {
-    let mut passed_over = Vec::new();
-    let fits = |detector: &&Detector<T>| wanted.is_none_or(|name| name == detector.name);
-    for detector in detectors.iter().filter(fits) {
-        match (detector.open)() {
-            Ok(detector) => return Ok(Chosen { detector, passed_over }),
-            Err(error) => passed_over.push(Obstacle { name: detector.name, error }),
-        }
+impl<T: ?Sized> Detectors<T> {
+    /// The names of those that are wanted: all of them, or the one of this name.
+    pub fn names(&self, wanted: Option<&str>) -> impl Iterator<Item = &'static str> {
+        let names = self.best_first.iter().map(|detector| detector.name);
+        names.filter(move |name| wanted.is_none_or(|wanted| wanted == *name))
     }
-    match wanted {
-        Some(name) if passed_over.is_empty() => {
-            let known: Vec<&str> = detectors.iter().map(|detector| detector.name).collect();
-            Err(NoDetector::Unknown { what, wanted: name.into(), known: known.join(", ") })
+
+    /// Opens the best one that works in this guest, or the one that is `wanted`.
+    ///
+    /// # Errors
+    /// None works, or there is none of that name; each with its reason.
+    pub fn open(&self, wanted: Option<&str>) -> Result<Chosen<T>, NoDetector> {
+        let (what, mut passed_over) = (self.what, Vec::new());
+        let fits = |detector: &&Detector<T>| wanted.is_none_or(|name| name == detector.name);
+        for detector in self.best_first.iter().filter(fits) {
+            match (detector.open)() {
+                Ok(detector) => return Ok(Chosen { detector, passed_over }),
+                Err(error) => passed_over.push(Obstacle { name: detector.name, error }),
+            }
         }
-        _ => {
-            let reasons: Vec<String> = passed_over.iter().map(Obstacle::to_string).collect();
-            Err(NoDetector::Closed { what, reasons: reasons.join("; ") })
+        match wanted {
+            Some(name) if passed_over.is_empty() => {
+                let known: Vec<&str> = self.names(None).collect();
+                Err(NoDetector::Unknown { what, wanted: name.into(), known: known.join(", ") })
+            }
+            _ => {
+                let reasons: Vec<String> = passed_over.iter().map(Obstacle::to_string).collect();
+                Err(NoDetector::Closed { what, reasons: reasons.join("; ") })
+            }
         }
     }
 }
@@ -91,23 +101,26 @@ mod tests {
         Err(io::Error::other("no door"))
     }
 
-    const DETECTORS: [Detector<str>; 3] = [
-        Detector { name: "best", open: closed },
-        Detector { name: "good", open: || Ok("good".into()) },
-        Detector { name: "fair", open: || Ok("fair".into()) },
-    ];
+    const DOORS: Detectors<str> = Detectors {
+        what: "doors",
+        best_first: &[
+            Detector { name: "best", open: closed },
+            Detector { name: "good", open: || Ok("good".into()) },
+            Detector { name: "fair", open: || Ok("fair".into()) },
+        ],
+    };
 
     #[test]
     fn the_best_that_works_is_taken_or_the_one_that_is_named() {
-        let chosen = choose("doors", &DETECTORS, None).unwrap();
+        let chosen = DOORS.open(None).unwrap();
         assert_eq!(&*chosen.detector, "good");
         assert_eq!(chosen.passed_over[0].to_string(), "best: no door");
-        assert_eq!(&*choose("doors", &DETECTORS, Some("fair")).unwrap().detector, "fair");
+        assert_eq!(&*DOORS.open(Some("fair")).unwrap().detector, "fair");
     }
 
     #[test]
     fn what_is_named_is_not_replaced_and_the_error_says_why() {
-        let error = |wanted| choose("doors", &DETECTORS, Some(wanted)).err().unwrap().to_string();
+        let error = |wanted| DOORS.open(Some(wanted)).err().unwrap().to_string();
         assert_eq!(error("best"), "doors cannot be seen here (best: no door); run as root");
         assert_eq!(error("x"), "doors are not seen by \"x\"; choose one of best, good, fair");
     }

@@ -9,7 +9,7 @@ mod search;
 mod thread;
 mod walk;
 
-use super::detectors::{Chosen, Detector, NoDetector, choose};
+use super::detectors::{Detector, Detectors};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{LastIo, VcpuId};
 use std::io;
@@ -56,25 +56,15 @@ pub trait Loads: Send {
     }
 }
 
-/// The detectors, the best first.
-const DETECTORS: &[Detector<dyn Loads>] = &[
-    #[cfg(feature = "bpf")]
-    Detector { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
-    Detector { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
-];
-
-/// The names of all detectors, the best first.
-pub fn names() -> Vec<&'static str> {
-    DETECTORS.iter().map(|detector| detector.name).collect()
-}
-
-/// Opens the best detector that this guest has, or the one that is `wanted`.
-///
-/// # Errors
-/// There is none of that name, or it is not possible here, with the reason.
-pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Loads>, NoDetector> {
-    choose("waits for I/O", DETECTORS, wanted)
-}
+/// The detectors of waits for I/O.
+pub const DETECTORS: Detectors<dyn Loads> = Detectors {
+    what: "waits for I/O",
+    best_first: &[
+        #[cfg(feature = "bpf")]
+        Detector { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
+        Detector { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
+    ],
+};
 
 /// The process that is not looked at.
 fn own() -> i32 {

@@ -10,7 +10,7 @@ pub mod stat;
 pub mod thread;
 
 use super::clock;
-use super::detectors::{Chosen, Detector, NoDetector, choose};
+use super::detectors::{Detector, Detectors};
 use crate::kernel::{self, checked};
 use seekway_policy::units::Instant;
 pub use seekway_policy::vcpu::agent::Seen;
@@ -26,11 +26,8 @@ pub trait Preemption: Send + Sync {
     /// `steal-bpf`, `tick-bpf`, `heartbeat`: as `status` names it.
     fn name(&self) -> &'static str;
 
-    /// Does it tell of edges by itself? Otherwise its monitors beat as the policy asks.
-    fn exact(&self) -> bool;
-
-    /// Alarms that the kernel keeps, and edges that wake nobody: where there are none,
-    /// monitors set timers and hear of each edge.
+    /// Alarms that the kernel keeps, and edges that wake nobody, if it tells of edges by itself.
+    /// Otherwise its monitors beat as the policy asks, and set timers.
     fn bells(&self) -> Option<Arc<dyn Bells>> {
         None
     }
@@ -57,7 +54,7 @@ pub trait Bells: Send + Sync {
 pub trait Monitor: Send {
     /// Sleep until something is seen, or until `until`, or until a beat is due at `beat`;
     /// and append what was seen, of whichever vCPU. `None` and `None`: until something is
-    /// seen or the waker wakes it. An exact one beats never.
+    /// seen or the waker wakes it. One with bells beats never.
     ///
     /// # Errors
     /// It can see nothing more.
@@ -72,27 +69,17 @@ pub trait Monitor: Send {
     fn waker(&self) -> io::Result<Waker>;
 }
 
-/// The detectors, the best first.
-const DETECTORS: &[Detector<dyn Preemption>] = &[
-    #[cfg(feature = "bpf")]
-    Detector { name: bpf::steal::NAME, open: || Ok(Box::new(bpf::steal::open()?)) },
-    #[cfg(feature = "bpf")]
-    Detector { name: bpf::tick::NAME, open: || Ok(Box::new(bpf::tick::open()?)) },
-    Detector { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
-];
-
-/// The names of all detectors, the best first.
-pub fn names() -> Vec<&'static str> {
-    DETECTORS.iter().map(|detector| detector.name).collect()
-}
-
-/// Opens the best detector that this guest has, or the one that is `wanted`.
-///
-/// # Errors
-/// There is none of that name, or it is not possible here, with the reason.
-pub fn open(wanted: Option<&str>) -> Result<Chosen<dyn Preemption>, NoDetector> {
-    choose("preemptions", DETECTORS, wanted)
-}
+/// The detectors of preemption.
+pub const DETECTORS: Detectors<dyn Preemption> = Detectors {
+    what: "preemptions",
+    best_first: &[
+        #[cfg(feature = "bpf")]
+        Detector { name: bpf::steal::NAME, open: || Ok(Box::new(bpf::steal::open()?)) },
+        #[cfg(feature = "bpf")]
+        Detector { name: bpf::tick::NAME, open: || Ok(Box::new(bpf::tick::open()?)) },
+        Detector { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
+    ],
+};
 
 /// Until that time, or until one of these can be read; at once if the time has come.
 fn sleep<const N: usize>(fds: [RawFd; N], end: Option<Instant>) -> io::Result<()> {
@@ -149,9 +136,9 @@ mod tests {
 
     #[test]
     fn the_heartbeat_is_always_there() {
-        assert_eq!(open(Some("heartbeat")).unwrap().detector.name(), "heartbeat");
-        assert!(open(None).is_ok());
-        let error = open(Some("sundial")).err().unwrap();
+        assert_eq!(DETECTORS.open(Some("heartbeat")).unwrap().detector.name(), "heartbeat");
+        assert!(DETECTORS.open(None).is_ok());
+        let error = DETECTORS.open(Some("sundial")).err().unwrap();
         assert!(error.to_string().contains("heartbeat"));
     }
 

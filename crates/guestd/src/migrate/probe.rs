@@ -1,6 +1,7 @@
 //! `seekway-guest migrate --probe`, which asks the guest what there is to see with, and looks.
 
 use super::ask::print;
+use super::detectors::Detectors;
 use super::loads::{Loads, ThreadLoad};
 use super::preemption::thread::settle;
 use super::preemption::{Preemption, Seen, Waker};
@@ -27,13 +28,8 @@ struct Probed {
     missing: Option<String>,
     /// How long it looked.
     looked_ms: u64,
-    /// Who it saw waiting for I/O.
-    waiting: Vec<Waiting>,
-    /// Losses and returns of vCPUs that it saw by itself, each vCPU's in order.
-    edges: Vec<Edge>,
-    /// How often its threads woke for that, and their CPU time.
-    wakeups: u64,
-    cpu_us: u64,
+    #[serde(flatten)]
+    looked: Looked,
 }
 
 /// A thread that waited for I/O.
@@ -58,12 +54,15 @@ struct Edge {
 }
 
 /// What a detector saw.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Looked {
+    /// Who it saw waiting for I/O.
     waiting: Vec<Waiting>,
+    /// Losses and returns of vCPUs that it saw by itself, each vCPU's in order.
     edges: Vec<Edge>,
+    /// How often its threads woke for that, and their CPU time.
     wakeups: u64,
-    cpu: Nanos,
+    cpu_us: u64,
 }
 
 /// Say which detectors this guest has, of those that the user names or of all, and what they see,
@@ -73,24 +72,10 @@ struct Looked {
 /// It cannot be written, or signals cannot be handled.
 pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
     let signals = Signals::new().map_err(failed("handle signals"))?;
-    let asked = |named: Option<&str>, detector: &str| named.is_none_or(|name| name == detector);
-    let detectors =
-        preemption::names().into_iter().filter(|detector| asked(args.preemption(), detector));
-    let preemption = detectors.map(|detector| {
-        let opened = preemption::open(Some(detector)).map_err(|e| e.to_string());
-        let begun = clock::now();
-        let seen = opened
-            .and_then(|chosen| watch(&*chosen.detector, time, &signals).map_err(|e| e.to_string()));
-        Probed::new("preemption", detector, clock::now().since(begun), seen)
-    });
-    let detectors = loads::names().into_iter().filter(|detector| asked(args.loads(), detector));
-    let loads = detectors.map(|detector| {
-        let opened = loads::open(Some(detector)).map_err(|e| e.to_string());
-        let begun = clock::now();
-        let seen = opened
-            .and_then(|chosen| look(chosen.detector, time, &signals).map_err(|e| e.to_string()));
-        Probed::new("loads", detector, clock::now().since(begun), seen)
-    });
+    let watch = |detector: Box<dyn Preemption>| watch(&*detector, time, &signals);
+    let preemption = probed("preemption", &preemption::DETECTORS, args.preemption(), watch);
+    let look = |detector| look(detector, time, &signals);
+    let loads = probed("loads", &loads::DETECTORS, args.loads(), look);
     let interrupts = interrupts()?.into_iter();
     for probed in preemption.chain(loads).chain(interrupts) {
         let line = match args.format {
@@ -100,6 +85,21 @@ pub fn probe(args: &MigrateArgs, time: Duration) -> Result<(), AgentError> {
         print(&(line + "\n"))?;
     }
     Ok(())
+}
+
+/// Opens each of these detectors, or the one that is wanted, and looks with it.
+fn probed<T: ?Sized>(
+    what: &'static str,
+    detectors: &Detectors<T>,
+    wanted: Option<&str>,
+    look: impl Fn(Box<T>) -> io::Result<Looked>,
+) -> impl Iterator<Item = Probed> {
+    detectors.names(wanted).map(move |name| {
+        let opened = detectors.open(Some(name)).map_err(|e| e.to_string());
+        let begun = clock::now();
+        let seen = opened.and_then(|chosen| look(chosen.detector).map_err(|e| e.to_string()));
+        Probed::new(what, name, clock::now().since(begun), seen)
+    })
 }
 
 /// Disks with fewer queues than there are vCPUs: can their interrupts follow tasks?
@@ -141,7 +141,7 @@ fn look(mut detector: Box<dyn Loads>, time: Duration, signals: &Signals) -> io::
 
 /// With a monitor on each vCPU. One that has to be told when to beat sees nothing by itself.
 fn watch(detector: &dyn Preemption, time: Duration, signals: &Signals) -> io::Result<Looked> {
-    if !detector.exact() {
+    if detector.bells().is_none() {
         return Ok(Looked::default());
     }
     let online = procfs::online()?;
@@ -161,7 +161,8 @@ fn watch(detector: &dyn Preemption, time: Duration, signals: &Signals) -> io::Re
         for thread in threads {
             let one = thread.join().expect("nothing in it panics")?;
             all.edges.extend(one.edges);
-            (all.wakeups, all.cpu) = (all.wakeups + one.wakeups, all.cpu + one.cpu);
+            all.wakeups += one.wakeups;
+            all.cpu_us += one.cpu_us;
         }
         paused.map(|()| all)
     })?;
@@ -194,7 +195,7 @@ fn watch_one(
             told_ns,
         }));
     }
-    looked.cpu = cpu_time().saturating_sub(before);
+    looked.cpu_us = cpu_time().saturating_sub(before).get() / 1000;
     Ok(looked)
 }
 
@@ -213,16 +214,13 @@ impl Probed {
             Ok(looked) => (None, looked),
             Err(why) => (Some(why), Looked::default()),
         };
-        let Looked { waiting, edges, wakeups, cpu } = looked;
-        let way = way.into();
-        let (looked_ms, cpu_us) = (time.get() / 1_000_000, cpu.get() / 1000);
-        Probed { what, way, missing, looked_ms, waiting, edges, wakeups, cpu_us }
+        Probed { what, way: way.into(), missing, looked_ms: time.get() / 1_000_000, looked }
     }
 
     /// How often each vCPU that was away was given back, and its time away before that.
     fn away(&self) -> Vec<(usize, u64, Nanos)> {
         let mut vcpus: Vec<(usize, u64, Nanos)> = Vec::new();
-        for pair in self.edges.windows(2) {
+        for pair in self.looked.edges.windows(2) {
             let [lost, back] = pair else { continue };
             if lost.vcpu != back.vcpu || !lost.away || back.away {
                 continue;
@@ -241,7 +239,7 @@ impl Probed {
 
 impl fmt::Display for Probed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Probed { what, way, missing, looked_ms, waiting, .. } = self;
+        let Probed { what, way, missing, looked_ms, looked } = self;
         match missing {
             None => write!(f, "{what}: {way}: yes")?,
             Some(why) => write!(f, "{what}: {way}: no: {why}")?,
@@ -253,7 +251,7 @@ impl fmt::Display for Probed {
                 "\n  vCPU {vcpu} was away {times} times in {looked_ms} ms, {each:.1} ms each"
             )?;
         }
-        for it in waiting {
+        for it in &looked.waiting {
             let percent = it.waited_us / 10 / looked_ms.max(&1);
             let Waiting { tid, vcpu, ios, .. } = it;
             write!(

@@ -1,7 +1,7 @@
 //! On the kernel that runs the tests: real threads, a real file.
 
 use super::proc::Proc;
-use super::{Loads, ThreadLoad, open, own};
+use super::{DETECTORS, Loads, ThreadLoad, own};
 use crate::migrate::clock;
 use seekway_policy::units::Nanos;
 use std::collections::BTreeMap;
@@ -243,9 +243,10 @@ fn one_reader_among_a_hundred_idle_threads_is_found_and_those_of_the_agent_are_n
 
 #[test]
 fn the_best_way_that_there_is_can_be_asked_at_once() {
-    let mut seer = open(Some("proc")).unwrap().detector;
+    let mut seer = DETECTORS.open(Some("proc")).unwrap().detector;
     let mut loads = Vec::new();
     seer.window(clock::now(), &mut loads).unwrap();
     assert_eq!(loads, [], "nothing is known yet");
-    assert!(open(Some("crystal ball")).err().unwrap().to_string().contains("proc"));
+    let error = DETECTORS.open(Some("crystal ball")).err().unwrap();
+    assert!(error.to_string().contains("proc"));
 }

@@ -107,10 +107,6 @@ impl Preemption for Arc<Edges> {
         self.name
     }
 
-    fn exact(&self) -> bool {
-        true
-    }
-
     fn bells(&self) -> Option<Arc<dyn Bells>> {
         Some(self.clone())
     }

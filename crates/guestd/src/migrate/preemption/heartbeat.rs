@@ -23,10 +23,6 @@ impl Preemption for Heartbeat {
         NAME
     }
 
-    fn exact(&self) -> bool {
-        false
-    }
-
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
         Ok(Box::new(Heart { vcpu, woken: Waker::new()?, rested: true }))
     }

@@ -197,7 +197,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(policy: &str, exact: bool) -> Replay {
+    fn new(policy: &str) -> Replay {
         NOW.set(0);
         let dir = tempfile::tempdir().unwrap();
         let state = StateFile::lock(&dir.path().join("state")).unwrap();
@@ -215,8 +215,7 @@ impl Replay {
         let watching: (Box<dyn Loads>, _) = (Box::new(loads.clone()), selection);
         let (policy, calls) = noting(policy);
         let coordinator =
-            Coordinator::new(policy, (exact, None), watching, tasks.clone(), (online, now))
-                .unwrap();
+            Coordinator::new(policy, None, watching, tasks.clone(), (online, now)).unwrap();
         Replay { coordinator, tasks, loads, calls, actions: BTreeMap::new(), _dir: dir }
     }
 
@@ -270,7 +269,7 @@ fn thread_load(load: &TaskLoad) -> ThreadLoad {
 /// Both do the same; how many moves.
 fn compare(policy: &str, detector: Detector, seed: u64) -> usize {
     let simulated = simulated(policy, detector, seed);
-    let mut replay = Replay::new(policy, matches!(detector, Detector::Exact { .. }));
+    let mut replay = Replay::new(policy);
     for turn in simulated.split_inclusive(|call| matches!(call, Call::Next(_, None))) {
         // The last turn of a run may be cut.
         if !matches!(turn.last(), Some(Call::Next(_, None))) {
