@@ -11,7 +11,7 @@ use crate::system::{Linux, System};
 use crate::tagger::{Change, Selection, Tagger};
 use crate::{kernel, procfs, say};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Why `tag` does not start on an old kernel.
@@ -102,6 +102,20 @@ pub fn put_back(
     Ok(Some(outcome))
 }
 
+/// Refuses a status file in a place that the state needs.
+///
+/// # Errors
+/// [`AgentError::Usage`].
+pub fn check_place(status: &Path, state: &Path) -> Result<(), AgentError> {
+    if !share_a_file(status, state) {
+        return Ok(());
+    }
+    Err(AgentError::Usage(format!(
+        "--status {} is where the state or its lock is: choose another file",
+        status.display()
+    )))
+}
+
 /// Run until a signal comes; then put all priorities back.
 ///
 /// # Errors
@@ -109,12 +123,7 @@ pub fn put_back(
 /// change. Priorities are put back before it returns.
 pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
-    if let Some(status) = args.status.as_ref().filter(|s| share_a_file(s, &args.state.path())) {
-        return Err(AgentError::Usage(format!(
-            "--status {} is where the state or its lock is: choose another file",
-            status.display()
-        )));
-    }
+    args.status.iter().try_for_each(|status| check_place(status, &args.state.path()))?;
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let file = StateFile::lock(&args.state.path())?;
     let left = put_back(&Linux, &file, voice)?.and_then(|outcome| outcome.left);
@@ -124,7 +133,10 @@ pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let connector = if args.no_connector { None } else { Connector::open().ok() };
     let left = left.iter().flat_map(State::records).copied().collect();
     let mut agent = Agent {
-        tagger: Tagger::new(Selection::new(&args.comms, &args.pids), connector.is_some()),
+        tagger: Tagger::new(
+            Selection::new(&args.chosen.comms, &args.chosen.pids),
+            connector.is_some(),
+        ),
         state: State { left, ..State::new(procfs::boot_id()) },
         file,
         connector,

@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,6 +22,17 @@ pub enum Command {
     Restore(RestoreArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Which processes are chosen.
+#[derive(Args, Debug)]
+pub struct ChosenArgs {
+    /// Only processes of this name, and what they start (repeat for several)
+    #[arg(long = "match", value_name = "COMM")]
+    pub comms: Vec<String>,
+    /// Only this process, and what it starts (repeat for several)
+    #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pids: Vec<i32>,
 }
 
 /// Format of output.
@@ -49,12 +60,8 @@ pub struct TagArgs {
     /// Time between two scans of all processes, 5ms to 60s
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     pub interval: Interval,
-    /// Only processes of this name, and what they start (repeat for several)
-    #[arg(long = "match", value_name = "COMM")]
-    pub comms: Vec<String>,
-    /// Only this process, and what it starts (repeat for several)
-    #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    pub pids: Vec<i32>,
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
     /// Tag the processes that do I/O within one interval, and exit; `restore` removes the tags
     #[arg(long)]
     pub once: bool,
@@ -97,18 +104,14 @@ pub struct MigrateArgs {
     /// Detector of waits for I/O: bpf, proc, or auto for the best here
     #[arg(long, value_name = "WAY", default_value = "auto")]
     loads: String,
-    /// Only processes of this name, and what they start (repeat for several)
-    #[arg(long = "match", value_name = "COMM")]
-    pub comms: Vec<String>,
-    /// Only this process, and what it starts (repeat for several)
-    #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    pub pids: Vec<i32>,
+    #[command(flatten)]
+    pub chosen: ChosenArgs,
     /// State file: each change is written there before it is made [default:
     /// /run/seekway-guest-migrate.state, for others than root in $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     #[command(flatten)]
-    status: StatusFileArgs,
+    pub status: StatusFileArgs,
     /// List the detectors that this guest has, what each sees in TIME (or until Ctrl-C),
     /// and why others are missing; then exit
     #[arg(
@@ -129,12 +132,7 @@ pub struct MigrateArgs {
 
 impl MigrateArgs {
     pub fn state_path(&self) -> PathBuf {
-        migrate_state(self.state.as_deref())
-    }
-
-    /// The file for `status`.
-    pub fn status_path(&self) -> PathBuf {
-        self.status.path()
+        given_or(&self.state, MIGRATE_STATE)
     }
 
     /// The detector that is asked for.
@@ -161,22 +159,15 @@ fn named(detector: &str) -> Option<&str> {
   seekway-guest status --format json")]
 pub struct StatusArgs {
     #[command(flatten)]
-    file: StatusFileArgs,
+    pub file: StatusFileArgs,
     /// Format of the output
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
 
-impl StatusArgs {
-    /// Where the agent writes it.
-    pub fn path(&self) -> PathBuf {
-        self.file.path()
-    }
-}
-
 /// Where `migrate` writes what `status` shows.
 #[derive(Args, Debug)]
-struct StatusFileArgs {
+pub struct StatusFileArgs {
     /// Status file, written when `status` asks [default:
     /// /run/seekway-guest-migrate.json, for others than root in $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "FILE")]
@@ -184,19 +175,18 @@ struct StatusFileArgs {
 }
 
 impl StatusFileArgs {
-    fn path(&self) -> PathBuf {
-        self.status.clone().unwrap_or_else(|| in_run("seekway-guest-migrate.json"))
+    pub fn path(&self) -> PathBuf {
+        given_or(&self.status, "seekway-guest-migrate.json")
     }
 }
 
-/// A file in the folder of what runs.
-fn in_run(name: &str) -> PathBuf {
-    let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
-    runtime().map_or_else(|| "/run".into(), PathBuf::from).join(name)
-}
+const MIGRATE_STATE: &str = "seekway-guest-migrate.state";
 
-fn migrate_state(file: Option<&Path>) -> PathBuf {
-    file.map_or_else(|| in_run("seekway-guest-migrate.state"), PathBuf::from)
+/// The file that the user named, or this one in the folder of what runs.
+fn given_or(file: &Option<PathBuf>, name: &str) -> PathBuf {
+    let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
+    let in_run = || runtime().map_or_else(|| "/run".into(), PathBuf::from).join(name);
+    file.clone().unwrap_or_else(in_run)
 }
 
 /// Restore what a killed agent or `tag --once` has changed
@@ -226,7 +216,7 @@ impl RestoreArgs {
     /// What to put back, and where it is written down.
     pub fn states(&self) -> Vec<(Agent, PathBuf)> {
         let tag = StateArgs { file: self.state.clone() }.path();
-        let migrate = migrate_state(self.state.as_deref());
+        let migrate = given_or(&self.state, MIGRATE_STATE);
         match (self.of, &self.state) {
             (Some(Agent::Migrate), _) => vec![(Agent::Migrate, migrate)],
             (Some(Agent::Tag), _) | (None, Some(_)) => vec![(Agent::Tag, tag)],
@@ -246,7 +236,7 @@ pub struct StateArgs {
 
 impl StateArgs {
     pub fn path(&self) -> PathBuf {
-        self.file.clone().unwrap_or_else(|| in_run("seekway-guest.state"))
+        given_or(&self.file, "seekway-guest.state")
     }
 }
 

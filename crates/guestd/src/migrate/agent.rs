@@ -11,12 +11,12 @@ use super::status::{About, Meter};
 use super::steering::Steering;
 use super::workers::Pool;
 use super::{clock, loads, monitors};
-use crate::agent::{AgentError, Voice, failed};
+use crate::agent::{AgentError, Voice, check_place, failed};
 use crate::args::MigrateArgs;
 use crate::connector::Connector;
 use crate::events::Event;
 use crate::signals::Signals;
-use crate::state::{StateFile, share_a_file, write_whole};
+use crate::state::{StateFile, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::Selection as Chosen;
 use crate::{kernel, procfs};
@@ -45,13 +45,8 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 /// Whatever keeps it from starting, or from seeing. Masks are put back before it returns.
 pub fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
-    let (state, status) = (args.state_path(), args.status_path());
-    if share_a_file(&status, &state) {
-        return Err(AgentError::Usage(format!(
-            "--status {} is where the state or its lock is: choose another file",
-            status.display()
-        )));
-    }
+    let (state, status) = (args.state_path(), args.status.path());
+    check_place(&status, &state)?;
     let signals = Signals::new().map_err(failed("handle signals"))?;
     let file = StateFile::lock(&state)?;
     let left = put_back(&Linux, &file, voice)?.unwrap_or_default();
@@ -116,7 +111,7 @@ impl Agent {
         let records = (records, Steering::new(Linux, file.beside(INTERRUPTS)?)?);
         kernel::allow_more_files();
         stay_in_memory();
-        let chosen = Chosen::new(&args.comms, &args.pids);
+        let chosen = Chosen::new(&args.chosen.comms, &args.chosen.pids);
         let share = || -> io::Result<(Shared, Waker)> {
             let stirred = Waker::new()?;
             let (detectors, online) = ((loads.detector, chosen), (online, stirred.try_clone()?));
@@ -132,7 +127,7 @@ impl Agent {
             about,
             meter: Meter::new(clock::now()),
             view: View::default(),
-            status: args.status_path(),
+            status: args.status.path(),
             voice,
         })
     }
@@ -289,10 +284,8 @@ impl Agent {
         if let Some(view) = answer {
             self.view = view;
         }
-        let counts = self.shared.counts(self.online.len());
-        let tasks = self.shared.tasks.view();
-        let status =
-            self.meter.status(&self.about, counts, (&self.view, answered), tasks, clock::now());
+        let (view, online) = ((&self.view, answered), self.online.len());
+        let status = self.meter.status(&self.about, &self.shared, view, online);
         let json = serde_json::to_vec_pretty(&status).expect("plain data");
         if let Err(e) = write_whole(&self.status, &json) {
             let path = self.status.display();

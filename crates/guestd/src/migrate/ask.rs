@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// # Errors
 /// None is at work, or it does not answer.
 pub fn status(args: &StatusArgs) -> Result<(), AgentError> {
-    let path = args.path();
+    let path = args.file.path();
     let old = read(&path)?;
     let is_alive = procfs::stat(old.pid).is_some_and(|stat| stat.start == old.start);
     if !is_alive {

@@ -5,7 +5,6 @@ use super::preemption::Preemption;
 use super::preemption::thread::Rank;
 use super::records::Records;
 use super::selection::Selection;
-use super::status::Counts;
 use super::steering::Steering;
 use super::tasks::Tasks;
 use super::wakeups::Wakeups;
@@ -31,7 +30,7 @@ pub struct Shared {
     /// The workers of each vCPU, by its number.
     pub pools: Vec<Pool>,
     /// Moves that no worker was free for.
-    dropped: AtomicU64,
+    pub dropped: AtomicU64,
     /// Why the monitor of each vCPU woke.
     pub wakeups: Vec<Wakeups>,
     failed: Mutex<Option<String>>,
@@ -165,14 +164,5 @@ impl Shared {
     /// How monitors are scheduled; `None` before the first has started.
     pub fn rank(&self) -> Option<Rank> {
         *self.rank.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For `status`, with `online` vCPUs.
-    pub fn counts(&self, online: usize) -> Counts {
-        let rank = self.rank().map(|rank| rank.to_string()).unwrap_or_default();
-        let moves = self.tasks.moves();
-        let wakeups = self.wakeups.iter().map(Wakeups::status).collect();
-        let narrow = self.steering.disks();
-        Counts { narrow, moves, dropped: self.dropped.load(Relaxed), rank, online, wakeups }
     }
 }

@@ -2,17 +2,20 @@
 //! time that `seekway-guest status` asks for it by SIGUSR1. So it costs nothing while nobody
 //! looks, and whoever may signal the agent (root) may read it.
 
+use super::clock;
 use super::coordinator::View;
 use super::preemption::stat::{self, Steal};
+use super::shared::Shared;
 use super::steering::NarrowDisk;
 use super::tasks::TaskView;
-use super::wakeups::WakeupsStatus;
+use super::wakeups::{Wakeups, WakeupsStatus};
 use crate::procfs;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuId, VcpuView};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Samples of the agent's own time: one a second.
@@ -28,14 +31,8 @@ pub struct Status {
     pub serial: u64,
     /// Time since the agent began.
     pub running_s: f64,
-    /// The policy, as it was asked for.
-    pub policy: String,
-    /// How preemption is seen.
-    pub preemption: String,
-    /// How it is seen who waits for I/O.
-    pub loads: String,
-    /// Better detectors, and why they do not work in this guest.
-    pub passed_over: Vec<String>,
+    #[serde(flatten)]
+    pub about: About,
     /// How the monitors are scheduled.
     pub rank: String,
     /// The policy has answered in time. Otherwise vCPUs and metrics are those of its last answer.
@@ -120,33 +117,16 @@ pub struct Meter {
 }
 
 /// What does not change while the agent runs.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct About {
     /// The policy, as it was asked for.
     pub policy: String,
-    /// How preemption is seen: [`Status::preemption`].
+    /// How preemption is seen.
     pub preemption: String,
-    /// How waits for I/O are seen: [`Status::loads`].
+    /// How it is seen who waits for I/O.
     pub loads: String,
-    /// Better detectors, and why they do not work: [`Status::passed_over`].
+    /// Better detectors, and why they do not work in this guest.
     pub passed_over: Vec<String>,
-}
-
-/// What is counted by others.
-#[derive(Clone, Default, Debug)]
-pub struct Counts {
-    /// Moves that were made.
-    pub moves: u64,
-    /// Moves that were not made.
-    pub dropped: u64,
-    /// How the monitors are scheduled.
-    pub rank: String,
-    /// Number of vCPUs that are on line in this guest.
-    pub online: usize,
-    /// Disks with fewer queues, as far as their interrupts were looked at.
-    pub narrow: Vec<NarrowDisk>,
-    /// Why each vCPU's monitor woke.
-    pub wakeups: Vec<WakeupsStatus>,
 }
 
 impl Meter {
@@ -163,47 +143,43 @@ impl Meter {
         self.samples.push_back((now, cpu_time()));
     }
 
-    /// The status at `now`; each call raises the serial number by one.
+    /// The status now, with `online` vCPUs; each call raises the serial number by one.
     pub fn status(
         &mut self,
         about: &About,
-        counts: Counts,
+        shared: &Shared,
         (view, answered): (&View, bool),
-        tasks: Vec<TaskView>,
-        now: Instant,
+        online: usize,
     ) -> Status {
         self.serial += 1;
+        let (tasks, now) = (shared.tasks.view(), clock::now());
         let running = now.since(self.began);
         let oldest = self.samples.front().copied().unwrap_or((self.began, Duration::ZERO));
         let used = cpu_time();
         let percent = |used: Duration, span: Nanos| {
             percent(used.as_nanos() as f64, span.get() as f64).unwrap_or(0.0)
         };
-        let About { policy, preemption, loads, passed_over } = about.clone();
         Status {
             pid: std::process::id().cast_signed(),
             start: procfs::stat(std::process::id().cast_signed()).map_or(0, |stat| stat.start),
             serial: self.serial,
             running_s: running.as_secs_f64(),
-            policy,
-            preemption,
-            loads,
-            passed_over,
-            rank: counts.rank,
+            about: about.clone(),
+            rank: shared.rank().map(|rank| rank.to_string()).unwrap_or_default(),
             answered,
             inert: view.windows.is_none(),
             cpu_percent: percent(used, running),
             cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
-            moves: counts.moves,
-            moves_dropped: counts.dropped,
-            vcpus: self.vcpus(view, &counts.wakeups, running),
+            moves: shared.tasks.moves(),
+            moves_dropped: shared.dropped.load(Relaxed),
+            vcpus: self.vcpus(view, &shared.wakeups, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
-            narrow_disks: narrow_disks(counts.online, &counts.narrow),
+            narrow_disks: narrow_disks(online, &shared.steering.disks()),
             metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         }
     }
 
-    fn vcpus(&self, view: &View, wakeups: &[WakeupsStatus], running: Nanos) -> Vec<VcpuStatus> {
+    fn vcpus(&self, view: &View, wakeups: &[Wakeups], running: Nanos) -> Vec<VcpuStatus> {
         let taken = taken();
         let status = |v: &VcpuView| {
             let number = v.vcpu.index();
@@ -220,7 +196,7 @@ impl Meter {
                     let since = taken.saturating_sub(before);
                     percent(since.get() as f64, running.get() as f64)
                 }),
-                wakeups: wakeups.get(number).copied().unwrap_or_default(),
+                wakeups: wakeups[number].status(),
             }
         };
         view.vcpus.iter().map(status).collect()
@@ -269,16 +245,17 @@ fn taken() -> Option<BTreeMap<VcpuId, Nanos>> {
 
 /// Of all threads of this process.
 fn cpu_time() -> Duration {
-    Duration::from_nanos(super::clock::read(libc::CLOCK_PROCESS_CPUTIME_ID))
+    Duration::from_nanos(clock::read(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
 /// The text that `seekway-guest status` prints by default.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status { pid, policy, preemption, loads, rank, .. } = self;
+        let Status { pid, rank, about: About { policy, preemption, loads, passed_over }, .. } =
+            self;
         writeln!(f, "agent {pid}, {:.0} s: policy {policy}", self.running_s)?;
         writeln!(f, "preemption by {preemption}, loads by {loads}, monitors {rank}")?;
-        for why in &self.passed_over {
+        for why in passed_over {
             writeln!(f, "  not by {why}")?;
         }
         if !self.answered {

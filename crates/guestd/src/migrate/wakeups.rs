@@ -3,15 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of one monitor, counted.
+/// Of one monitor, counted: in the order of [`WakeupsStatus`].
 #[derive(Default, Debug)]
-pub struct Wakeups {
-    beats: AtomicU64,
-    windows: AtomicU64,
-    decisions: AtomicU64,
-    woken: AtomicU64,
-    in_vain: AtomicU64,
-}
+pub struct Wakeups([AtomicU64; 5]);
 
 /// The same for `status`. JSON keys stay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -32,25 +26,20 @@ impl Wakeups {
     /// a decision; or it was woken.
     pub fn count(&self, seen: bool, in_time: bool, (window, decision): (bool, bool)) {
         let count = match (seen, in_time) {
-            (true, _) => &self.beats,
-            (_, true) if window => &self.windows,
-            (_, true) if decision => &self.decisions,
-            (_, true) => &self.in_vain,
-            (_, false) => &self.woken,
+            (true, _) => 0,
+            (_, true) if window => 1,
+            (_, true) if decision => 2,
+            (_, false) => 3,
+            (_, true) => 4,
         };
-        count.fetch_add(1, Relaxed);
+        self.0[count].fetch_add(1, Relaxed);
     }
 
     /// The counts since the monitor began, for `status`.
     pub fn status(&self) -> WakeupsStatus {
-        let of = |count: &AtomicU64| count.load(Relaxed);
-        WakeupsStatus {
-            beats: of(&self.beats),
-            windows: of(&self.windows),
-            decisions: of(&self.decisions),
-            woken: of(&self.woken),
-            in_vain: of(&self.in_vain),
-        }
+        let counts = self.0.each_ref().map(|count| count.load(Relaxed));
+        let [beats, windows, decisions, woken, in_vain] = counts;
+        WakeupsStatus { beats, windows, decisions, woken, in_vain }
     }
 }
 
