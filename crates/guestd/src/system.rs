@@ -17,135 +17,118 @@ pub struct Watched {
     name: Option<File>,
 }
 
-/// Processes, threads and their I/O priorities. All of them may be gone at any time.
+/// Processes, threads and their I/O priorities: by default those of the running kernel. All of
+/// them may be gone at any time.
 pub trait System {
     /// All processes, in ascending order.
     ///
     /// # Errors
     /// They cannot be listed.
-    fn processes(&self) -> io::Result<Vec<i32>>;
+    fn processes(&self) -> io::Result<Vec<i32>> {
+        procfs::processes()
+    }
     /// About a process or a thread.
-    fn stat(&self, id: i32) -> Option<Stat>;
+    fn stat(&self, id: i32) -> Option<Stat> {
+        procfs::stat(id)
+    }
     /// Bytes that a process, its threads and its children that have ended have
     /// moved from and to disks.
     ///
     /// # Errors
     /// It has gone, or may not be looked at.
-    fn io_bytes(&self, pid: i32) -> io::Result<u64>;
+    fn io_bytes(&self, pid: i32) -> io::Result<u64> {
+        procfs::io_bytes(pid)
+    }
     /// Those of one thread.
     ///
     /// # Errors
     /// It has gone, or may not be looked at.
-    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64>;
+    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64> {
+        procfs::thread_io_bytes(pid, tid)
+    }
     /// The threads of a process.
-    fn threads(&self, pid: i32) -> Vec<i32>;
+    fn threads(&self, pid: i32) -> Vec<i32> {
+        procfs::threads(pid)
+    }
     /// A thread's I/O priority.
     ///
     /// # Errors
     /// It has gone.
-    fn priority(&self, tid: i32) -> io::Result<u16>;
+    fn priority(&self, tid: i32) -> io::Result<u16> {
+        kernel::priority(tid)
+    }
     /// Give a thread an I/O priority.
     ///
     /// # Errors
     /// It has gone, or this is not allowed.
-    fn set_priority(&self, tid: i32, priority: u16) -> io::Result<()>;
+    fn set_priority(&self, tid: i32, priority: u16) -> io::Result<()> {
+        kernel::set_priority(tid, priority)
+    }
     /// Not real-time, idle or deadline.
     ///
     /// # Errors
     /// It has gone.
-    fn schedules_normally(&self, tid: i32) -> io::Result<bool>;
-    /// The control group of a process, and its `io.prio.class`.
-    fn io_class(&self, pid: i32) -> Option<(String, String)>;
-    /// Keep an eye on a thread: cheaper than to ask for its start time again. `None` when
-    /// it has gone.
-    fn watch(&self, tid: i32) -> Option<Watched>;
-    /// Is it still there?
-    fn lives(&self, watched: &Watched) -> bool;
-    /// Where a thread may run, of the vCPUs that are on line.
-    ///
-    /// # Errors
-    /// It has gone.
-    fn affinity(&self, tid: i32) -> io::Result<VcpuSet>;
-    /// The same with those that are off line. `None` when it has gone.
-    fn whole_affinity(&self, tid: i32) -> Option<VcpuSet>;
-    /// Have a thread run there only. May take as long as a vCPU is away.
-    ///
-    /// # Errors
-    /// It has gone, this is not allowed, or none of these is on line.
-    fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()>;
-    /// Where a thread ran last, or was put to run next. `None` when it has gone.
-    fn vcpu(&self, tid: i32) -> Option<VcpuId>;
-    /// The vCPUs that are on line.
-    ///
-    /// # Errors
-    /// The system does not tell.
-    fn online(&self) -> io::Result<VcpuSet>;
-    /// Is it under SCHED_DEADLINE?
-    ///
-    /// # Errors
-    /// It has gone.
-    fn has_deadline(&self, tid: i32) -> io::Result<bool>;
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Linux;
-
-impl System for Linux {
-    fn processes(&self) -> io::Result<Vec<i32>> {
-        procfs::processes()
-    }
-    fn stat(&self, id: i32) -> Option<Stat> {
-        procfs::stat(id)
-    }
-    fn io_bytes(&self, pid: i32) -> io::Result<u64> {
-        procfs::io_bytes(pid)
-    }
-    fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64> {
-        procfs::thread_io_bytes(pid, tid)
-    }
-    fn threads(&self, pid: i32) -> Vec<i32> {
-        procfs::threads(pid)
-    }
-    fn priority(&self, tid: i32) -> io::Result<u16> {
-        kernel::priority(tid)
-    }
-    fn set_priority(&self, tid: i32, priority: u16) -> io::Result<()> {
-        kernel::set_priority(tid, priority)
-    }
     fn schedules_normally(&self, tid: i32) -> io::Result<bool> {
         kernel::schedules_normally(tid)
     }
+    /// The control group of a process, and its `io.prio.class`.
     fn io_class(&self, pid: i32) -> Option<(String, String)> {
         procfs::io_class(pid)
     }
+    /// Keep an eye on a thread: cheaper than to ask for its start time again. `None` when
+    /// it has gone.
     fn watch(&self, tid: i32) -> Option<Watched> {
         // First the file: if it is of an earlier thread, it is dead from the start.
         let name = File::open(format!("/proc/{tid}/comm")).ok()?;
         let start = procfs::stat(tid)?.start;
         Some(Watched { tid, start, name: Some(name) }).filter(|watched| self.lives(watched))
     }
+    /// Is it still there?
     fn lives(&self, watched: &Watched) -> bool {
         watched.name.as_ref().is_some_and(|name| name.read_at(&mut [0; 16], 0).is_ok())
     }
+    /// Where a thread may run, of the vCPUs that are on line.
+    ///
+    /// # Errors
+    /// It has gone.
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
         kernel::affinity(tid)
     }
+    /// The same with those that are off line. `None` when it has gone.
     fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
         procfs::affinity(tid)
     }
+    /// Have a thread run there only. May take as long as a vCPU is away.
+    ///
+    /// # Errors
+    /// It has gone, this is not allowed, or none of these is on line.
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
         kernel::set_affinity(tid, vcpus)
     }
+    /// Where a thread ran last, or was put to run next. `None` when it has gone.
     fn vcpu(&self, tid: i32) -> Option<VcpuId> {
         procfs::vcpu(tid)
     }
+    /// The vCPUs that are on line.
+    ///
+    /// # Errors
+    /// The system does not tell.
     fn online(&self) -> io::Result<VcpuSet> {
         procfs::online()
     }
+    /// Is it under SCHED_DEADLINE?
+    ///
+    /// # Errors
+    /// It has gone.
     fn has_deadline(&self, tid: i32) -> io::Result<bool> {
         kernel::has_deadline(tid)
     }
 }
+
+#[derive(Clone, Copy, Debug)]
+pub struct Linux;
+
+impl System for Linux {}
 
 #[cfg(test)]
 #[path = "system/tests/fake.rs"]

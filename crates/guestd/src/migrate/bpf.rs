@@ -7,8 +7,8 @@
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::{
-    ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
-    ProgramInput,
+    ErrorKind, Link, Map, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
+    PrintLevel, ProgramInput,
 };
 use std::ffi::OsStr;
 use std::fs::File;
@@ -143,9 +143,7 @@ impl Loaded {
     /// # Errors
     /// There is no such map, or it is not to be written.
     pub fn clear(&self, name: &'static str) -> Result<(), BpfError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
-        let map = found.ok_or_else(absent)?;
+        let map = self.map_called(name)?;
         let zeroes = vec![0; map.value_size() as usize];
         (0..map.max_entries())
             .try_for_each(|key| map.update(&key.to_ne_bytes(), &zeroes, MapFlags::ANY))
@@ -186,10 +184,8 @@ impl Loaded {
     /// # Errors
     /// There is no such map, or it takes none of that kind.
     pub fn put(&self, name: &'static str, key: u32, inner: &MapHandle) -> Result<(), BpfError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
         let fd = inner.as_fd().as_raw_fd().to_ne_bytes();
-        let put = found.ok_or_else(absent)?.update(&key.to_ne_bytes(), &fd, MapFlags::ANY);
+        let put = self.map_called(name)?.update(&key.to_ne_bytes(), &fd, MapFlags::ANY);
         put.map_err(|error| refused(self.name, error))
     }
 
@@ -198,14 +194,19 @@ impl Loaded {
     /// # Errors
     /// There is no such map, or it is not of such records.
     pub fn map<T: Plain>(&self, name: &'static str) -> Result<Mapped<T>, BpfError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        let absent = || BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name));
-        let map = found.ok_or_else(absent)?;
+        let map = self.map_called(name)?;
         if map.value_size() as usize != size_of::<T>() {
             return Err(BpfError::Absent(format!("BPF map '{name}' has records of another size")));
         }
         let len = map.max_entries() as usize;
         Mapped::new(map.as_fd().as_raw_fd(), len).map_err(|error| BpfError::Map { name, error })
+    }
+
+    fn map_called(&self, name: &str) -> Result<Map<'_>, BpfError> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        found.ok_or_else(|| {
+            BpfError::Absent(format!("BPF object '{}' has no map '{name}'", self.name))
+        })
     }
 }
 

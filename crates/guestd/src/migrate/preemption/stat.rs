@@ -78,36 +78,35 @@ fn kvm_clock_ticks() -> bool {
     let has_word = |path: &str, word: &str| {
         fs::read_to_string(path).is_ok_and(|text| text.split_ascii_whitespace().any(|w| w == word))
     };
-    kvm_offers_steal_time()
+    kvm_offers_steal_time() == Some(true)
         && has_word(clocks, "kvm-clock")
         && !has_word("/proc/cmdline", "no-steal-acc")
 }
 
-/// Whether KVM offers steal time: CPUID, Documentation/virt/kvm/x86/cpuid.rst.
-#[cfg(target_arch = "x86_64")]
-fn kvm_offers_steal_time() -> bool {
-    use std::arch::x86_64::{__cpuid, CpuidResult};
-    const HYPERVISOR: u32 = 1 << 31;
-    const STEAL_TIME: u32 = 1 << 5;
-    // SAFETY: every x86-64 has the instruction, and it changes nothing. (Safe to call from
-    // Rust 1.94 on.)
-    #[allow(unused_unsafe)]
-    let cpuid = |leaf: u32| -> CpuidResult { unsafe { __cpuid(leaf) } };
-    let is_kvm = |leaf: &u32| {
-        let words = cpuid(*leaf);
-        [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
-    };
-    // Below others that KVM pretends to be (Hyper-V), at steps of 256: it has two at most.
-    let bases = [0x4000_0000, 0x4000_0100, 0x4000_0200];
-    let guest = cpuid(1).ecx & HYPERVISOR != 0;
-    let base = guest.then(|| bases.into_iter().find(is_kvm)).flatten();
-    base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0)
-}
-
-/// Nothing is told to programs: steal has to show.
-#[cfg(not(target_arch = "x86_64"))]
-fn kvm_offers_steal_time() -> bool {
-    false
+/// Whether KVM offers steal time, as the processor itself says and the kernel goes by
+/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel may still have been
+/// told to do without. `None` where nothing is told to programs.
+pub fn kvm_offers_steal_time() -> Option<bool> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__cpuid, CpuidResult};
+        const HYPERVISOR: u32 = 1 << 31;
+        const STEAL_TIME: u32 = 1 << 5;
+        // SAFETY: every x86-64 has the instruction, and it changes nothing. (Safe to call from
+        // Rust 1.94 on.)
+        #[allow(unused_unsafe)]
+        let cpuid = |leaf: u32| -> CpuidResult { unsafe { __cpuid(leaf) } };
+        let is_kvm = |leaf: &u32| {
+            let words = cpuid(*leaf);
+            [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
+        };
+        // Beside another hypervisor's (Hyper-V) it may stand at any of these places.
+        let mut bases = (0x4000_0000..0x4001_0000).step_by(0x100);
+        let base = if cpuid(1).ecx & HYPERVISOR != 0 { bases.find(is_kvm) } else { None };
+        Some(base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    None
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::{self, BpfError};
+use crate::migrate::preemption::stat::kvm_offers_steal_time;
 use seekway_policy::units::Nanos;
 use std::sync::Arc;
 
@@ -20,30 +21,6 @@ const TOLD: u32 = 2;
 const NOT_TOLD_WHY: &str = "the host does not tell this guest when its vCPUs are taken away: it is \
                             not run by KVM, or KVM's steal time is off";
 
-/// Does the processor itself say that there is a KVM with steal time? What the kernel goes by
-/// too (arch/x86/kernel/kvm.c); it may still have been told to do without.
-#[cfg(target_arch = "x86_64")]
-fn kvm_tells() -> bool {
-    use std::arch::x86_64::__cpuid;
-    const IS_VIRTUAL: u32 = 1 << 31;
-    const STEAL_TIME: u32 = 1 << 5;
-    // "KVMKVMKVM\0\0\0"; beside another hypervisor's it may stand at any of these places.
-    let signature = (0x4b4d_564b, 0x564b_4d56, 0x4d);
-    let mut bases = (0x4000_0000..0x4001_0000).step_by(0x100);
-    let is_kvm = |&base: &u32| {
-        let found = __cpuid(base);
-        (found.ebx, found.ecx, found.edx) == signature
-    };
-    __cpuid(1).ecx & IS_VIRTUAL != 0
-        && bases.find(is_kvm).is_some_and(|base| __cpuid(base | 1).eax & STEAL_TIME != 0)
-}
-
-/// Elsewhere only the kernel knows.
-#[cfg(not(target_arch = "x86_64"))]
-fn kvm_tells() -> bool {
-    true
-}
-
 /// As `status` names it.
 pub const NAME: &str = "steal-bpf";
 
@@ -54,7 +31,7 @@ pub const NAME: &str = "steal-bpf";
 pub fn open() -> Result<Arc<Edges>, BpfError> {
     // To find that out by the programs takes some 20 ms natively, seconds where TCG
     // emulates.
-    if !kvm_tells() {
+    if kvm_offers_steal_time() == Some(false) {
         return Err(BpfError::Absent(NOT_TOLD_WHY.into()));
     }
     with(possible_vcpus()?)
