@@ -2,11 +2,10 @@
 
 use super::{Layout, Overrun, REPLAY_VMS_MAX, ReplayOptions};
 use crate::VmDisk;
-use crate::traces::{Record, SECTORS_MAX, Scan, TraceError};
+use crate::traces::{Record, SECTORS_MAX, Scan, TraceError, stem};
 use seekway_policy::request::{Op, ProcessTag};
 use seekway_policy::units::{Lba, Sectors};
 use std::collections::HashMap;
-use std::path::Path;
 
 /// Volumes that share a disk begin at multiples of this (1 MiB).
 const VOLUME_ALIGN: u64 = 2048;
@@ -72,7 +71,7 @@ fn one_vm(path: &str, scan: &Scan, options: &ReplayOptions) -> Result<Placed, St
     }
     let name = match &scan.volumes[..] {
         [only] => only.name.clone(),
-        _ => file_stem(path),
+        _ => stem(path),
     };
     let capacity = options.capacity.unwrap_or(Sectors::new(end));
     Ok(assemble(seats, vec![VmDisk { name, capacity }], options))
@@ -101,7 +100,7 @@ fn stream(path: &str, options: &ReplayOptions) -> Result<Placed, String> {
     let Some(capacity) = options.capacity else {
         return Err("a stream cannot be scanned for the disk's size: give a capacity".into());
     };
-    let disk = VmDisk { name: file_stem(path), capacity };
+    let disk = VmDisk { name: stem(path), capacity };
     Ok(assemble(vec![Some(Seat { vm: 0, base: 0 })], vec![disk], options))
 }
 
@@ -179,9 +178,4 @@ impl Tags {
         self.tags.insert((vm, process), tag);
         Some(tag)
     }
-}
-
-fn file_stem(path: &str) -> String {
-    let name = Path::new(path).file_name().map_or(path.into(), |f| f.to_string_lossy());
-    name.split('.').find(|part| !part.is_empty()).unwrap_or("trace").into()
 }

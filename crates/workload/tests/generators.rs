@@ -5,8 +5,7 @@ mod device;
 use device::{Run, run};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
-use seekway_workload::Issue;
-use seekway_workload::generators::{REGISTRY, fleet, parse_vm};
+use seekway_workload::generators::{REGISTRY, parse_vm};
 
 const MIB: u64 = 2048;
 const LATENCY: Nanos = Nanos::from_micros(500);
@@ -89,26 +88,6 @@ fn the_same_seed_gives_the_same_requests() {
     let (a, b, c) = (vm(text, 1), vm(text, 1), vm(text, 2));
     assert_eq!(a.issued, b.issued);
     assert_ne!(a.issued, c.issued);
-}
-
-#[test]
-fn a_fleet_keeps_its_vms_apart() {
-    let plans: Vec<_> = ["SR", "RR", "SW"]
-        .iter()
-        .map(|m| {
-            parse_vm(&format!("name={m},app=sysbench:mode={m},size=32m,requests=300")).unwrap()
-        })
-        .collect();
-    let mut both = fleet(&plans, 4).unwrap();
-    let done = run(&mut both, LATENCY);
-    assert_eq!(done.apps.iter().map(|a| a.vm).collect::<Vec<_>>(), [0, 1, 2]);
-    for (n, plan) in plans.iter().enumerate() {
-        let alone = run(&mut *plan.source(4, n as u16).unwrap(), LATENCY);
-        // The disk is the same for any number: each VM does what it does alone.
-        let what = |(at, i, _): &(_, Issue, usize)| (*at, i.op, i.sync, i.start, i.len);
-        let mine: Vec<_> = done.issued.iter().filter(|i| i.1.vm == n as u16).map(what).collect();
-        assert_eq!(mine, alone.issued.iter().map(what).collect::<Vec<_>>(), "VM {n}");
-    }
 }
 
 #[test]

@@ -48,8 +48,7 @@ fn jobs(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     };
     let (set, files) = FileSet::new(shape, 0, &mut Rng::new(split(seed, 0)));
     let count = p.count("jobs") as u32;
-    let handle = |n: u32| HandleSpec { process: n as u16, ..HandleSpec::default() };
-    let handles = (0..count).map(handle).collect();
+    let handles = (0..count).map(|n| HandleSpec::of(0, n)).collect();
     let reads = [Open, ReadWhole, Close].repeat(p.count("reads") as usize);
     let rest = [Compute(p.duration("compute")), Create, WriteWhole, Close, Delete];
     let flow = [reads, rest.to_vec()].concat();

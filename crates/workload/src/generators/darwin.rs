@@ -85,11 +85,7 @@ impl Darwin {
             due: rng.below(interval_ns.max(1)),
         };
         let clients: Vec<Client> = (0..p.count("clients")).map(client).collect();
-        let handle = |(n, client): (u32, &Client)| HandleSpec {
-            file: client.video,
-            process: (n % workers) as u16,
-            ..HandleSpec::default()
-        };
+        let handle = |(n, client): (u32, &Client)| HandleSpec::of(client.video, n % workers);
         Ok(Darwin {
             files: vec![FileSpec::full(video_bytes); videos as usize],
             handles: (0..).zip(&clients).map(handle).collect(),

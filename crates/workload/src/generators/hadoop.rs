@@ -90,10 +90,10 @@ impl Hadoop {
         files.extend(vec![FileSpec::absent(share); 2 * reducers as usize]);
         // Every task is a process of its own; a file is only ever used by one at a time.
         let process = |file: u32| match file {
-            f if f < 3 * blocks => (f % blocks % map_slots) as u16,
-            f => (map_slots + (f - 3 * blocks) % reducers) as u16,
+            f if f < 3 * blocks => f % blocks % map_slots,
+            f => map_slots + (f - 3 * blocks) % reducers,
         };
-        let handle = |file| HandleSpec { file, process: process(file), ..HandleSpec::default() };
+        let handle = |file| HandleSpec::of(file, process(file));
         let idle = Task { streams: VecDeque::new(), half: Half::Read };
         Ok(Hadoop {
             handles: (0..files.len() as u32).map(handle).collect(),

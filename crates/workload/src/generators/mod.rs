@@ -37,7 +37,7 @@ use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
-pub use plan::{AppPlan, DiskPlan, VmPlan, fleet};
+pub use plan::{AppPlan, DiskPlan, VmPlan};
 pub use vm_text::parse_vm;
 
 /// Makes an application from its parameters and a seed.

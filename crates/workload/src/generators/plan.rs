@@ -5,11 +5,10 @@ use crate::generators::rng::split;
 use crate::generators::{Build, Generator};
 use crate::guest::{GuestParams, GuestVm};
 use crate::tasks::{BareTask, TaskSource};
-use crate::{AppReport, Issue, Source, SourceError, VmDisk};
+use crate::{Source, SourceError, VmDisk};
 use seekway_policy::params::{ParamError, Params};
-use seekway_policy::request::Extent;
 use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::{Instant, Sectors};
+use seekway_policy::units::Sectors;
 
 /// At most this many applications in one VM.
 pub const APPS_MAX: usize = 64;
@@ -146,79 +145,4 @@ impl VmPlan {
 pub(crate) enum Load {
     Guest(Box<GuestVm>),
     Bare(Box<dyn Source>),
-}
-
-/// Several VMs as one source, numbered as in `plans`.
-pub fn fleet(plans: &[VmPlan], seed: u64) -> Result<Fleet, SourceError> {
-    let sources: Result<Vec<_>, _> =
-        plans.iter().enumerate().map(|(n, p)| p.source(seed, n as u16)).collect();
-    Ok(Fleet::new(sources?))
-}
-
-/// Sources side by side. Tokens carry the source in their upper 16 bits.
-pub struct Fleet {
-    members: Vec<Box<dyn Source>>,
-    first_vm: Vec<u16>,
-    vms: Vec<VmDisk>,
-    /// Members that something happened to since the last poll.
-    stirred: Vec<bool>,
-}
-
-const TOKEN_BITS: u32 = 48;
-
-impl Fleet {
-    /// Their VMs in the order of `members`.
-    pub fn new(members: Vec<Box<dyn Source>>) -> Fleet {
-        let mut first_vm = Vec::new();
-        let mut vms: Vec<VmDisk> = Vec::new();
-        for member in &members {
-            first_vm.push(vms.len() as u16);
-            vms.extend_from_slice(member.vms());
-        }
-        Fleet { stirred: vec![true; members.len()], members, first_vm, vms }
-    }
-}
-
-impl Source for Fleet {
-    fn vms(&self) -> &[VmDisk] {
-        &self.vms
-    }
-    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
-        for (number, member) in self.members.iter_mut().enumerate() {
-            let due = member.next_wake().is_some_and(|at| at <= now);
-            if !std::mem::take(&mut self.stirred[number]) && !due {
-                continue;
-            }
-            let from = out.len();
-            member.poll(now, out)?;
-            for issue in &mut out[from..] {
-                assert!(issue.token >> TOKEN_BITS == 0, "a source's token exceeds 48 bits");
-                issue.token |= (number as u64) << TOKEN_BITS;
-                issue.vm += self.first_vm[number];
-            }
-        }
-        Ok(())
-    }
-    fn completed(&mut self, now: Instant, token: u64) {
-        let number = (token >> TOKEN_BITS) as usize;
-        self.stirred[number] = true;
-        self.members[number].completed(now, token & ((1 << TOKEN_BITS) - 1));
-    }
-    fn next_wake(&self) -> Option<Instant> {
-        self.members.iter().filter_map(|m| m.next_wake()).min()
-    }
-    fn finished(&self) -> bool {
-        self.members.iter().all(|m| m.finished())
-    }
-    fn lacks(&self, vm: usize) -> Vec<Extent> {
-        let number = self.first_vm.partition_point(|&first| usize::from(first) <= vm) - 1;
-        self.members[number].lacks(vm - usize::from(self.first_vm[number]))
-    }
-    fn apps(&self) -> Vec<AppReport> {
-        let mut all = Vec::new();
-        for (member, first) in self.members.iter().zip(&self.first_vm) {
-            all.extend(member.apps().into_iter().map(|a| AppReport { vm: a.vm + first, ..a }));
-        }
-        all
-    }
 }

@@ -49,11 +49,7 @@ fn query(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     }
     let files = SHARES.map(|share| FileSpec::full(bytes(share))).to_vec();
     let (count, workers) = (files.len() as u32, p.count("workers") as u32);
-    let handle = |n: u32| HandleSpec {
-        file: n % count,
-        process: (n / count) as u16,
-        ..HandleSpec::default()
-    };
+    let handle = |n: u32| HandleSpec::of(n % count, n / count);
     let pages: Vec<u64> = files.iter().map(|file| file.bytes / PAGE).collect();
     let region = |n: usize| {
         let order = if n == LINEITEM { Order::Next(0) } else { Order::Random };

@@ -122,11 +122,7 @@ fn site(name: &'static str, p: &Params, seed: u64) -> Result<Flows, ParamError> 
     let mut files = vec![FileSpec::full(database), FileSpec::full(LOG_BYTES)];
     files.extend(sizes.iter().copied().map(FileSpec::full));
     let workers = p.count("workers") as u32;
-    let handle = |n: u32| HandleSpec {
-        file: n % HANDLES,
-        process: (n / HANDLES) as u16,
-        ..HandleSpec::default()
-    };
+    let handle = |n: u32| HandleSpec::of(n % HANDLES, n / HANDLES);
     let (zipf, blocks) = (p.number("zipf"), database / BLOCK_BYTES);
     let popular = Order::Popular(Popular::new(blocks, zipf, seed ^ 1));
     let records = LOG_BYTES / LOG_RECORD_BYTES;

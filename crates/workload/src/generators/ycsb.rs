@@ -51,10 +51,8 @@ fn store(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     // Each thread reads by one handle and writes by the next: a client begins with the
     // first store, a compaction with its own.
     let begin = |n: u32| n.checked_sub(clients).map(|n| (n % stores, stores + n)).unwrap_or((0, 0));
-    let handles = (0..clients + compactions).flat_map(|n| {
-        let handle = |file| HandleSpec { file, process: n as u16, ..HandleSpec::default() };
-        [handle(begin(n).0), handle(begin(n).1)]
-    });
+    let handles = (0..clients + compactions)
+        .flat_map(|n| [HandleSpec::of(begin(n).0, n), HandleSpec::of(begin(n).1, n)]);
     let client = vec![Step::Find, Step::ReadHere, Step::Compute(p.duration("compute"))];
     let compaction = vec![Step::Rewind(stores), Step::ReadHere, Step::WriteOn];
     let threads = 0..clients + compactions;

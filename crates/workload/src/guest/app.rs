@@ -40,6 +40,13 @@ pub struct HandleSpec {
     pub process: u16,
 }
 
+impl HandleSpec {
+    /// By this process, through the page cache.
+    pub fn of(file: u32, process: u32) -> Self {
+        HandleSpec { file, process: process as u16, ..HandleSpec::default() }
+    }
+}
+
 /// The next system call of a thread. Offsets and lengths in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {

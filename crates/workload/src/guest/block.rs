@@ -5,6 +5,7 @@
 //! adjacent one behind it (`elv_merge`'s last-merge). With another
 //! [elevator](super::elevator) that decides who goes next, and nothing is merged.
 
+use super::cache::NONE;
 use super::elevator::Elevator;
 use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
@@ -53,6 +54,16 @@ pub struct Io {
 }
 
 impl Io {
+    /// One that somebody waits for and that carries no page frames.
+    pub fn without_pages(
+        (purpose, op, tag): (Purpose, Op, Option<ProcessTag>),
+        (sector, sectors): (u64, u32),
+        waiter: u32,
+    ) -> Io {
+        let (file, waiters) = (NONE, vec![waiter]);
+        Io { purpose, op, sync: true, tag, sector, sectors, file, page: 0, pages: 0, waiters }
+    }
+
     /// A read or write as a scheduler sees it.
     fn request(&self, arrived: Instant, number: u32) -> Request {
         let extent = Extent::new(Lba::new(self.sector), Sectors::new(u64::from(self.sectors)));

@@ -110,18 +110,11 @@ impl GuestVm {
     fn submit_for_journal(&mut self, disk: usize, op: Op, sector: u64, sectors: u32) {
         let disk = &mut self.disks[disk];
         disk.journal.add_pending(1);
-        disk.block.submit(Io {
-            purpose: Purpose::Journal,
-            op,
-            sync: true,
-            tag: None,
-            sector,
-            sectors,
-            file: NONE,
-            page: 0,
-            pages: 0,
-            waiters: vec![JOURNAL],
-        });
+        disk.block.submit(Io::without_pages(
+            (Purpose::Journal, op, None),
+            (sector, sectors),
+            JOURNAL,
+        ));
     }
 
     /// A block of the inode area of `disk` is newer in memory than on the disk.

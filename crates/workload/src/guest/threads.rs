@@ -335,18 +335,9 @@ impl GuestVm {
             let most = u64::from(contiguous) * PAGE_SECTORS - into;
             let limit = u64::from(self.params.request_pages) * PAGE_SECTORS;
             let sectors = most.min(limit).min(end - at) as u32;
-            self.disk_of(file).block.submit(Io {
-                purpose: Purpose::Direct,
-                op,
-                sync: true,
-                tag,
-                sector: sector + into,
-                sectors,
-                file: NONE,
-                page: 0,
-                pages: 0,
-                waiters: vec![thread],
-            });
+            let part = (sector + into, sectors);
+            let io = Io::without_pages((Purpose::Direct, op, tag), part, thread);
+            self.disk_of(file).block.submit(io);
             self.threads[thread as usize].pending += 1;
             at += u64::from(sectors);
         }
@@ -399,18 +390,8 @@ impl GuestVm {
     fn submit_barrier(&mut self, handle: u32, thread: u32) {
         self.threads[thread as usize].pending = 1;
         let Handle { file, tag, .. } = self.handles[handle as usize];
-        self.disk_of(file).block.submit(Io {
-            purpose: Purpose::Barrier,
-            op: Op::Flush,
-            sync: true,
-            tag,
-            sector: 0,
-            sectors: 1,
-            file: NONE,
-            page: 0,
-            pages: 0,
-            waiters: vec![thread],
-        });
+        let io = Io::without_pages((Purpose::Barrier, Op::Flush, tag), (0, 1), thread);
+        self.disk_of(file).block.submit(io);
     }
 }
 

@@ -11,7 +11,7 @@
 use super::buffer::Buffer;
 use super::cursor::Fault;
 use super::error::{Place, Reason};
-use super::raw::{Decode, Raw, Span, Step, Stop, Volumes};
+use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, read_u16, read_u32, read_u64};
 use seekway_policy::request::Op;
 use seekway_policy::units::Sectors;
 
@@ -259,23 +259,4 @@ impl Events {
         }
         Ok(Some(raw))
     }
-}
-
-/// Fields in either byte order; zero beyond the record's end.
-fn field<const N: usize>(record: &[u8], at: usize, big: bool) -> [u8; N] {
-    let mut bytes: [u8; N] =
-        record.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N]);
-    if big {
-        bytes.reverse();
-    }
-    bytes
-}
-fn read_u16(record: &[u8], at: usize, big: bool) -> u16 {
-    u16::from_le_bytes(field(record, at, big))
-}
-fn read_u32(record: &[u8], at: usize, big: bool) -> u32 {
-    u32::from_le_bytes(field(record, at, big))
-}
-fn read_u64(record: &[u8], at: usize, big: bool) -> u64 {
-    u64::from_le_bytes(field(record, at, big))
 }

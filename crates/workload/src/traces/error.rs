@@ -36,23 +36,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason, in the order of their declaration.
-    pub const ALL: [Reason; 13] = [
-        Reason::Missing,
-        Reason::Malformed,
-        Reason::Binary,
-        Reason::Negative,
-        Reason::Overflow,
-        Reason::ZeroLength,
-        Reason::UnknownOp,
-        Reason::LineTooLong,
-        Reason::BadMagic,
-        Reason::BadVersion,
-        Reason::Truncated,
-        Reason::TooManyVolumes,
-        Reason::LongName,
-    ];
-
     /// A few words for tables and messages.
     pub const fn words(self) -> &'static str {
         match self {

@@ -34,6 +34,7 @@ pub use blktrace::BlktraceEvent;
 pub use error::{Place, Reason, TraceError};
 pub use format::Format;
 pub use kept::{KEPT_BYTES_EACH, Kept};
+pub(crate) use reader::stem;
 pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
 

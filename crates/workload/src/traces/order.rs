@@ -1,50 +1,22 @@
 //! Sorting by time within a bounded window.
 
 use super::raw::Raw;
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Holds requests back until nothing earlier can come any more, as far as the
 /// window reaches. Requests that come in order cost no sorting: they queue;
-/// only the late ones go through a heap.
+/// only the late ones go through a map.
 pub(super) struct Window {
     records_max: usize,
     time_max_ns: u64,
     in_order: VecDeque<Raw>,
-    late: BinaryHeap<Reverse<Late>>,
+    /// By time, and then in the order in which they came.
+    late: BTreeMap<(u64, u64), Raw>,
     /// The latest time that has come in, and the latest that has gone out.
     newest_ns: u64,
     released_ns: u64,
-    sequence: u64,
     pub(super) reordered: u64,
     pub(super) clamped: u64,
-}
-
-struct Late {
-    raw: Raw,
-    sequence: u64,
-}
-
-impl Late {
-    fn key(&self) -> (u64, u64) {
-        (self.raw.time_ns, self.sequence)
-    }
-}
-impl PartialEq for Late {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-impl Eq for Late {}
-impl PartialOrd for Late {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Late {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
 }
 
 impl Window {
@@ -55,10 +27,9 @@ impl Window {
             records_max,
             time_max_ns,
             in_order: VecDeque::new(),
-            late: BinaryHeap::new(),
+            late: BTreeMap::new(),
             newest_ns: 0,
             released_ns: 0,
-            sequence: 0,
             reordered: 0,
             clamped: 0,
         }
@@ -72,8 +43,7 @@ impl Window {
             return;
         }
         self.reordered += 1;
-        self.sequence += 1;
-        self.late.push(Reverse(Late { raw, sequence: self.sequence }));
+        self.late.insert((raw.time_ns, self.reordered), raw);
     }
 
     /// The earliest request, once the window is full or `over` says that no
@@ -81,7 +51,7 @@ impl Window {
     /// the window gets the time of the one before it.
     pub(super) fn pop(&mut self, over: bool) -> Option<Raw> {
         let front = self.in_order.front().map(|raw| raw.time_ns);
-        let late = self.late.peek().map(|l| l.0.raw.time_ns);
+        let late = self.late.first_key_value().map(|((time_ns, _), _)| *time_ns);
         let earliest = match (front, late) {
             (Some(a), Some(b)) => a.min(b),
             (a, b) => a.or(b)?,
@@ -92,8 +62,8 @@ impl Window {
         }
         // Of equal times the one in order came first.
         let mut raw = match (front, late) {
-            (Some(a), Some(b)) if b < a => self.late.pop()?.0.raw,
-            (None, _) => self.late.pop()?.0.raw,
+            (Some(a), Some(b)) if b < a => self.late.pop_first()?.1,
+            (None, _) => self.late.pop_first()?.1,
             _ => self.in_order.pop_front()?,
         };
         if raw.time_ns < self.released_ns {

@@ -197,6 +197,25 @@ impl Volumes {
     }
 }
 
+/// Fields of a binary record in either byte order; zero beyond the record's end.
+fn field<const N: usize>(record: &[u8], at: usize, big: bool) -> [u8; N] {
+    let mut bytes: [u8; N] =
+        record.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N]);
+    if big {
+        bytes.reverse();
+    }
+    bytes
+}
+pub(super) fn read_u16(record: &[u8], at: usize, big: bool) -> u16 {
+    u16::from_le_bytes(field(record, at, big))
+}
+pub(super) fn read_u32(record: &[u8], at: usize, big: bool) -> u32 {
+    u32::from_le_bytes(field(record, at, big))
+}
+pub(super) fn read_u64(record: &[u8], at: usize, big: bool) -> u64 {
+    u64::from_le_bytes(field(record, at, big))
+}
+
 /// A volume's key shown as it is.
 pub(super) fn plain_name(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()

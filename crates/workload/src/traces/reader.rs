@@ -392,7 +392,7 @@ fn read_error(path: &str, compression: Option<Compression>, source: io::Error) -
 }
 
 /// File name up to its first dot: `trace` of `dir/trace.csv.gz`.
-fn stem(name: &str) -> String {
+pub(crate) fn stem(name: &str) -> String {
     let file = Path::new(name).file_name().map_or(name.into(), |f| f.to_string_lossy());
     let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("trace");
     stem.into()

@@ -11,7 +11,9 @@
 use super::buffer::Buffer;
 use super::cursor::Fault;
 use super::error::{Place, Reason};
-use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
+use super::raw::{
+    Decode, Raw, Span, Step, Stop, Volumes, plain_name, read_u16, read_u32, read_u64,
+};
 use seekway_policy::request::Op;
 use seekway_policy::units::Sectors;
 
@@ -26,6 +28,8 @@ pub(super) struct Layout {
     version: u16,
 }
 
+/// Both versions are little-endian.
+const IS_BIG: bool = false;
 const V1: Layout = Layout { size: 32, len: 4, cmd: 12, lbn: 16, ts: 24, version: 1 };
 const V2: Layout = Layout { size: 40, cmd: 0, len: 8, lbn: 16, ts: 24, version: 2 };
 
@@ -42,12 +46,12 @@ pub(super) fn layout(head: &[u8]) -> Option<Layout> {
 }
 
 fn version(layout: Layout, record: &[u8]) -> u16 {
-    u16_at(record, layout.cmd + 2) >> 8
+    read_u16(record, layout.cmd + 2, IS_BIG) >> 8
 }
 
 /// Beyond the version byte: an operation code of one byte.
 fn is_scsi(layout: Layout, record: &[u8]) -> bool {
-    u16_at(record, layout.cmd) <= 0xff
+    read_u16(record, layout.cmd, IS_BIG) <= 0xff
 }
 
 /// Decodes records of version 1 or 2, as `layout` has it.
@@ -100,7 +104,7 @@ fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<
             found,
         ));
     }
-    let op = match u16_at(record, layout.cmd) {
+    let op = match read_u16(record, layout.cmd, IS_BIG) {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
         0x0a | 0x2a | 0xaa | 0x8a => Op::Write,
         0x35 | 0x91 => Op::Flush,
@@ -115,7 +119,7 @@ fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<
             ));
         }
     };
-    let (lbn, len) = (u64_at(record, layout.lbn), u32_at(record, layout.len));
+    let (lbn, len) = (read_u64(record, layout.lbn, IS_BIG), read_u32(record, layout.len, IS_BIG));
     let fault = |reason| Fault::binary(reason, "an extent", format!("{len} bytes at sector {lbn}"));
     let span = match op {
         Op::Flush => Span::NONE,
@@ -126,7 +130,7 @@ fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<
             span
         }
     };
-    let ts = u64_at(record, layout.ts);
+    let ts = read_u64(record, layout.ts, IS_BIG);
     let time_ns = ts.checked_mul(1000).ok_or_else(|| {
         Fault::binary(Reason::Overflow, "a time below 584 years", format!("{ts} microseconds"))
     })?;
@@ -134,18 +138,4 @@ fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<
         .intern(b"", plain_name)
         .map_err(|reason| Fault::binary(reason, "one volume", String::new()))?;
     Ok(Some(Raw { time_ns, volume, process: 0, op, sync: op == Op::Read, span }))
-}
-
-/// Little-endian fields; zero beyond the record's end, which no layout reaches.
-fn field<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
-    record.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
-}
-fn u16_at(record: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(field(record, at))
-}
-fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(field(record, at))
-}
-fn u64_at(record: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(field(record, at))
 }

@@ -135,15 +135,14 @@ fn server(kind: &'static Personality, p: &Params, seed: u64) -> Result<Flows, Pa
     };
     let (set, mut files) = FileSet::new(shape, 0, &mut Rng::new(split(seed, 0)));
     let count = p.count("threads") as u32;
-    let handle = |n: u32| HandleSpec { process: n as u16, ..HandleSpec::default() };
-    let mut handles: Vec<HandleSpec> = (0..count).map(handle).collect();
+    let mut handles: Vec<HandleSpec> = (0..count).map(|n| HandleSpec::of(0, n)).collect();
     let pace = Pace::even(p.count("rate")).map(|pace| pace.exponential(true));
     let paced = pace.iter().map(|_| Step::Pace);
     let flow: Vec<Step> = paced.chain(kind.flow()).collect();
     if flow.iter().any(|step| matches!(step, AppendLog)) {
         let file = files.len() as u32;
         files.push(FileSpec { bytes: LOG_BYTES, present: mean_bytes.min(LOG_BYTES) });
-        handles.extend((0..count).map(|n| HandleSpec { file, ..handle(n) }));
+        handles.extend((0..count).map(|n| HandleSpec::of(file, n)));
     }
     let rngs = (0..count).map(|n| Rng::new(split(seed, 1 + u64::from(n)))).collect();
     let threads = vec![0; count as usize];

@@ -68,7 +68,7 @@ fn server(p: &Params, seed: u64) -> Result<Flows, ParamError> {
         let in_turn = || active.open().filter(|_| process < readers).map(|e| active.file(e));
         let popular = starts.get(usize::from(process)).map(|&(video, _)| video);
         let file = popular.or_else(in_turn).unwrap_or(0);
-        HandleSpec { file, process, ..HandleSpec::default() }
+        HandleSpec::of(file, process.into())
     };
     let handles = (0..=readers).map(handle).collect();
     let reader = vec![Step::Pace, Step::Rewind(0), Step::ReadOn];
