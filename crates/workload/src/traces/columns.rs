@@ -1,16 +1,15 @@
 //! The formats with columns: blkreplay (`;`), and by blanks FIU, MQSim and the
 //! DiskSim validation traces.
 
-use super::csv::{data, here};
-use super::cursor::{Cursor, Fault};
+use super::cursor::Fault;
 use super::error::Reason;
 use super::raw::{Raw, Span, Volumes, plain_name};
+use super::row::{BLANK, Extent, Key, Row, SEMICOLON};
 use super::text::ParseLine;
 use seekway_policy::request::Op;
 
-const VOLUMES: &str = "at most 65,536 volumes";
+const SECTOR: &str = "a sector number";
 const LENGTH: &str = "a length in sectors, not zero";
-const BLANK: &str = "a blank";
 
 /// blkreplay `.load`: prose and a header line, then
 /// `start ; sector ; sectors ; op ; replay_delay ; replay_duration`; seconds
@@ -24,33 +23,29 @@ pub(super) struct Blkreplay {
 
 impl ParseLine for Blkreplay {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        let semicolon = "a semicolon";
-        let mut c = Cursor::new(line);
-        let start = c.decimal(9, "a time in seconds");
-        let time = match start.and_then(|time| c.sep(b';', semicolon).map(|()| time)) {
+        let mut row = Row::new(line, SEMICOLON);
+        let time = row.decimal(9, "a time in seconds");
+        let (time, column) = match time.and_then(|time| Ok((time, row.next()?))) {
             // Prose may begin with a number, but not with "number ;".
             Err(_) if !self.begun => return Ok(None),
             time => time?,
         };
-        let column = c.pos();
-        let start = c.u64("a sector number")?;
-        c.sep(b';', semicolon)?;
-        let len = c.u64(LENGTH)?;
-        c.sep(b';', semicolon)?;
-        let at = c.pos();
-        let (op, sync) = match c.word(b';', RWBS)?.split_first() {
+        let start = row.c.u64(SECTOR)?;
+        let extent = Extent { column, start, len: row.u64(LENGTH)?, expected: LENGTH };
+        let (at, word) = row.word(RWBS)?;
+        let (op, sync) = match word.split_first() {
             Some((b'R' | b'r', flags)) if is_rwbs(flags) => (Op::Read, true),
             Some((b'W' | b'w', flags)) if is_rwbs(flags) => (Op::Write, flags.contains(&b'S')),
             Some((b'D' | b'd', flags)) if is_rwbs(flags) => (Op::Discard, flags.contains(&b'S')),
-            _ => return Err(c.fault_at(at, Reason::UnknownOp, RWBS)),
+            _ => return Err(row.c.fault_at(at, Reason::UnknownOp, RWBS)),
         };
-        if !c.at_end() {
-            c.sep(b';', semicolon)?;
+        if !row.c.at_end() {
+            row.next()?;
         }
-        let span = here(&c, column, LENGTH, Span::sectors(start, len))?;
-        let volume = here(&c, 0, VOLUMES, volumes.intern(b"", plain_name))?;
+        let volume = (Key::NONE, plain_name);
+        let raw = row.request((time, op), (extent, Span::sectors), volume, volumes)?;
         self.begun = true;
-        Ok(Some(Raw { sync, ..data(time, volume, op, span) }))
+        Ok(Some(Raw { sync, ..raw }))
     }
 }
 
@@ -66,75 +61,56 @@ pub(super) struct Fiu;
 
 impl ParseLine for Fiu {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        let mut c = Cursor::new(line);
-        let time = c.u64("a time in nanoseconds")?;
-        c.space(BLANK)?;
-        let at = c.pos();
-        let pid = c.u64("a process id")?;
-        let process = here(
-            &c,
-            at,
-            "a process id of 32 bits",
-            u32::try_from(pid).map_err(|_| Reason::Overflow),
-        )?;
-        c.space(BLANK)?;
-        c.word(b' ', "a process name")?;
-        c.space(BLANK)?;
-        let mut column = c.pos();
-        let mut request = fiu_request(&mut c);
-        if let Err(fault) = request {
-            // A name may have blanks: it ends where a request follows.
-            (c, column, request) = after_longer_name(c, column).ok_or(fault)?;
+        let mut row = Row::new(line, BLANK);
+        let time = row.u64("a time in nanoseconds")?;
+        let at = row.next()?;
+        let pid = u32::try_from(row.c.u64("a process id")?).map_err(|_| Reason::Overflow);
+        let process = row.check(at, "a process id of 32 bits", pid)?;
+        row.word("a process name")?;
+        let name_end = row;
+        let (extent, op) = match fiu_request(&mut row) {
+            Ok(request) => request,
+            Err(fault) => {
+                // A name may have blanks: it ends where a request follows.
+                let request;
+                (row, request) = after_longer_name(name_end).ok_or(fault)?;
+                request
+            }
+        };
+        let from = row.next()?;
+        row.c.u64("a major device number")?;
+        row.u64("a minor device number")?;
+        let key = row.key_from(from);
+        if !row.c.at_end() {
+            row.c.word(b' ', "an MD5 digest")?;
+            row.c.end()?;
         }
-        let (start, len, op) = request?;
-        c.space(BLANK)?;
-        let from = c.pos();
-        c.u64("a major device number")?;
-        c.space(BLANK)?;
-        c.u64("a minor device number")?;
-        let key = c.since(from);
-        if !c.at_end() {
-            c.word(b' ', "an MD5 digest")?;
-            c.end()?;
-        }
-        let span = here(&c, column, LENGTH, Span::sectors(start, len))?;
         let name = |key: &[u8]| plain_name(key).split_whitespace().collect::<Vec<_>>().join(",");
-        let volume = here(&c, from, VOLUMES, volumes.intern(key, name))?;
-        Ok(Some(Raw { process, ..data(time, volume, op, span) }))
+        let raw = row.request((time, op), (extent, Span::sectors), (key, name), volumes)?;
+        Ok(Some(Raw { process, ..raw }))
     }
 }
 
 /// Parses the request in a line of FIU: `lba sectors W|R`.
-fn fiu_request(c: &mut Cursor<'_>) -> Result<(u64, u64, Op), Fault> {
-    let start = c.u64("a sector number")?;
-    c.space(BLANK)?;
-    let len = c.u64(LENGTH)?;
-    c.space(BLANK)?;
-    let at = c.pos();
-    let op = match c.word(b' ', "R or W")? {
-        b"R" | b"r" => Op::Read,
-        b"W" | b"w" => Op::Write,
-        _ => return Err(c.fault_at(at, Reason::UnknownOp, "R or W")),
-    };
-    Ok((start, len, op))
+fn fiu_request(row: &mut Row<'_>) -> Result<(Extent, Op), Fault> {
+    let extent = row.extent(SECTOR, LENGTH)?;
+    let (at, word) = row.word("R or W")?;
+    match word {
+        b"R" | b"r" => Ok((extent, Op::Read)),
+        b"W" | b"w" => Ok((extent, Op::Write)),
+        _ => Err(row.c.fault_at(at, Reason::UnknownOp, "R or W")),
+    }
 }
 
-type FiuRequest = Result<(u64, u64, Op), Fault>;
-
-/// The request further on in the line, `from` which on there is none, and its
-/// first byte; `None` when there is none at all.
+/// The request behind a name of which `row` has read one word, and the row behind that; `None`
+/// when there is none at all.
 #[cold]
-fn after_longer_name<'a>(
-    mut c: Cursor<'a>,
-    from: usize,
-) -> Option<(Cursor<'a>, usize, FiuRequest)> {
-    c.back_to(from);
+fn after_longer_name(mut row: Row<'_>) -> Option<(Row<'_>, (Extent, Op))> {
     loop {
-        c.word(b' ', "a process name").ok()?;
-        c.space(BLANK).ok()?;
-        let (column, mut ahead) = (c.pos(), c);
+        row.word("a process name").ok()?;
+        let mut ahead = row;
         if let Ok(request) = fiu_request(&mut ahead) {
-            return Some((ahead, column, Ok(request)));
+            return Some((ahead, request));
         }
     }
 }
@@ -145,28 +121,19 @@ pub(super) struct Mqsim;
 
 impl ParseLine for Mqsim {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        let mut c = Cursor::new(line);
-        let time = c.u64("a time in nanoseconds")?;
-        c.space(BLANK)?;
-        let from = c.pos();
-        c.u64("a device number")?;
-        let key = c.since(from);
-        c.space(BLANK)?;
-        let column = c.pos();
-        let start = c.u64("a sector number")?;
-        c.space(BLANK)?;
-        let len = c.u64(LENGTH)?;
-        c.space(BLANK)?;
-        let at = c.pos();
-        let op = match c.u64("0 for a write or 1 for a read")? {
+        const EXPECTED: &str = "0 for a write or 1 for a read";
+        let mut row = Row::new(line, BLANK);
+        let time = row.u64("a time in nanoseconds")?;
+        let key = row.key("a device number")?;
+        let extent = row.extent(SECTOR, LENGTH)?;
+        let at = row.next()?;
+        let op = match row.c.u64(EXPECTED)? {
             0 => Op::Write,
             1 => Op::Read,
-            _ => return Err(c.fault_at(at, Reason::UnknownOp, "0 for a write or 1 for a read")),
+            _ => return Err(row.c.fault_at(at, Reason::UnknownOp, EXPECTED)),
         };
-        c.end()?;
-        let span = here(&c, column, LENGTH, Span::sectors(start, len))?;
-        let volume = here(&c, from, VOLUMES, volumes.intern(key, plain_name))?;
-        Ok(Some(data(time, volume, op, span)))
+        row.c.end()?;
+        row.request((time, op), (extent, Span::sectors), (key, plain_name), volumes).map(Some)
     }
 }
 
@@ -181,33 +148,25 @@ pub(super) struct Disksim {
 
 impl ParseLine for Disksim {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        let mut c = Cursor::new(line);
-        let op = match c.word(b' ', "R or W")? {
+        let mut row = Row::new(line, BLANK);
+        let op = match row.word("R or W")?.1 {
             b"R" => Op::Read,
             b"W" => Op::Write,
-            _ => return Err(c.fault_at(0, Reason::UnknownOp, "R or W")),
+            _ => return Err(row.c.fault_at(0, Reason::UnknownOp, "R or W")),
         };
-        c.space(BLANK)?;
-        let at = c.pos();
-        if !matches!(c.word(b' ', "Hit or Miss")?, b"Hit" | b"Miss") {
-            return Err(c.fault_at(at, Reason::Malformed, "Hit or Miss"));
+        let (at, word) = row.word("Hit or Miss")?;
+        if !matches!(word, b"Hit" | b"Miss") {
+            return Err(row.c.fault_at(at, Reason::Malformed, "Hit or Miss"));
         }
-        c.space(BLANK)?;
-        let column = c.pos();
-        let start = c.u64("a sector number")?;
-        c.space(BLANK)?;
-        let len = c.u64(LENGTH)?;
-        c.space(BLANK)?;
-        c.decimal(3, "a service time in microseconds")?;
-        c.space(BLANK)?;
-        let at = c.pos();
-        let gap = c.decimal(3, "a gap in microseconds")?;
-        c.end()?;
-        let span = here(&c, column, LENGTH, Span::sectors(start, len))?;
-        let next = self.clock_ns.checked_add(gap).ok_or(Reason::Overflow);
-        let next = here(&c, at, "a time below 584 years", next)?;
-        let volume = here(&c, 0, VOLUMES, volumes.intern(b"", plain_name))?;
-        let time = std::mem::replace(&mut self.clock_ns, next);
-        Ok(Some(data(time, volume, op, span)))
+        let extent = row.extent(SECTOR, LENGTH)?;
+        row.decimal(3, "a service time in microseconds")?;
+        let at = row.next()?;
+        let gap = row.c.decimal(3, "a gap in microseconds")?;
+        row.c.end()?;
+        let (time, volume) = (self.clock_ns, (Key::NONE, plain_name));
+        let raw = row.request((time, op), (extent, Span::sectors), volume, volumes)?;
+        let next = time.checked_add(gap).ok_or(Reason::Overflow);
+        self.clock_ns = row.check(at, "a time below 584 years", next)?;
+        Ok(Some(raw))
     }
 }

@@ -45,11 +45,6 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    /// Go back to byte `pos`, where the cursor has been.
-    pub(super) fn back_to(&mut self, pos: usize) {
-        self.pos = pos.min(self.pos);
-    }
-
     /// The line's bytes from `from` up to here.
     pub(super) fn since(&self, from: usize) -> &'a [u8] {
         &self.line[from.min(self.pos)..self.pos]

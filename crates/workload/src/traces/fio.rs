@@ -5,7 +5,6 @@
 //! otherwise). `sync` and `datasync` are flushes, `trim` is a discard; nothing
 //! says whether a write is waited for.
 
-use super::csv::here;
 use super::cursor::{Cursor, Fault};
 use super::error::Reason;
 use super::raw::{Raw, Span, Volumes, plain_name};
@@ -71,8 +70,8 @@ impl ParseLine for Fio {
             }
         };
         let span = if op == Op::Flush { Span::NONE } else { extent(&mut c)? };
-        let name = "at most 65,536 files";
-        let volume = here(&c, from, name, volumes.intern(file, plain_name))?;
+        let volume = volumes.intern(file, plain_name);
+        let volume = volume.map_err(|reason| c.fault_at(from, reason, "at most 65,536 files"))?;
         let sync = op == Op::Read;
         Ok(Some(Raw { time_ns: self.clock_ns, volume, process: 0, op, sync, span }))
     }
@@ -94,5 +93,6 @@ fn extent(c: &mut Cursor<'_>) -> Result<Span, Fault> {
     c.space("a length in bytes")?;
     let len = c.u64("a length in bytes")?;
     c.end()?;
-    here(c, column, "a length in bytes, not zero", Span::bytes(offset, len))
+    let span = Span::bytes(offset, len);
+    span.map_err(|reason| c.fault_at(column, reason, "a length in bytes, not zero"))
 }

@@ -75,18 +75,20 @@ static REGISTRY: Registry<Entry> = Registry::new(
             "blkreplay .load: start ; sector ; sectors ; op",
             || Box::<columns::Blkreplay>::default(),
         ),
-        text(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes", || Box::new(csv::Msr)),
+        text(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes", || {
+            Box::new(csv::Csv(csv::msr))
+        }),
         text(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted", || {
-            Box::new(csv::Systor)
+            Box::new(csv::Csv(csv::systor))
         }),
         text(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors", || {
-            Box::new(csv::Tencent)
+            Box::new(csv::Csv(csv::tencent))
         }),
         text(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes", || {
-            Box::new(csv::Alibaba)
+            Box::new(csv::Csv(csv::alibaba))
         }),
         text(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds", || {
-            Box::new(csv::Spc)
+            Box::new(csv::Csv(csv::spc))
         }),
         text(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5", || {
             Box::new(columns::Fiu)

@@ -26,6 +26,7 @@ mod order;
 mod parquet;
 mod raw;
 mod reader;
+mod row;
 mod stats;
 mod text;
 mod vscsi;
