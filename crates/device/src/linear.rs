@@ -7,11 +7,10 @@
 
 use crate::DeviceModel;
 use crate::disk::cache::{Cache, CacheShape, OnHit};
-use crate::in_flight::assert_inside;
+use crate::in_flight::{InFlight, assert_inside};
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};
-use std::collections::VecDeque;
 
 /// Everything that a profile states of a linear device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +54,7 @@ pub struct Linear {
     head: u64,
     /// When the last command accepted so far will be done.
     free_ns: u64,
-    /// In order of service, which is order of arrival and of completion.
-    in_flight: VecDeque<(u64, RequestId)>,
+    in_flight: InFlight,
     reads: u64,
     writes: u64,
     cache_hits: u64,
@@ -69,7 +67,7 @@ impl Linear {
     pub fn new(spec: LinearSpec) -> Linear {
         Linear {
             cache: Cache::new(spec.shape),
-            in_flight: VecDeque::with_capacity(spec.queue_depth as usize),
+            in_flight: InFlight::new(spec.queue_depth),
             spec,
             idle: None,
             head: 0,
@@ -168,24 +166,17 @@ impl DeviceModel for Linear {
 
     fn submit(&mut self, now: Instant, command: &Request) {
         assert_inside(command, self.spec.capacity);
-        let depth = self.spec.queue_depth as usize;
-        assert!(self.in_flight.len() < depth, "more commands than the queue takes");
         let begin = self.free_ns.max(now.as_nanos());
         self.free_ns = begin + self.serve_ns(begin, command);
-        self.in_flight.push_back((self.free_ns, command.id));
+        self.in_flight.enter(self.free_ns, command.id);
     }
 
     fn next_completion(&self) -> Option<Instant> {
-        self.in_flight.front().map(|&(done, _)| Instant::from_nanos(done))
+        self.in_flight.next()
     }
 
     fn pop_completed(&mut self, now: Instant) -> Option<RequestId> {
-        let &(done, id) = self.in_flight.front()?;
-        if done > now.as_nanos() {
-            return None;
-        }
-        self.in_flight.pop_front();
-        Some(id)
+        self.in_flight.pop(now)
     }
 
     /// `zero_distance` and `distance_sectors` count commands that moved the head.

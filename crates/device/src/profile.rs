@@ -136,11 +136,7 @@ pub fn load(what: &str) -> Result<Profile, ProfileError> {
         return Profile::parse(what);
     }
     let (name, overrides) = what.split_once(':').unwrap_or((what, ""));
-    let Some(&(_, text)) = EMBEDDED.iter().find(|&&(n, _)| n == name) else {
-        let known = names().collect::<Vec<_>>().join(", ");
-        return Err(ProfileError::Unknown { name: name.to_owned(), known });
-    };
-    Profile::parse_with(text, overrides)
+    Profile::parse_with(text(name)?, overrides)
 }
 
 /// The path and the overrides of what names a file rather than an embedded

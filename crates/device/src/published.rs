@@ -7,6 +7,7 @@ pub use mix::Mix;
 
 use crate::DeviceModel;
 use crate::closed_loop::ClosedLoop;
+use crate::mix::random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 
@@ -169,12 +170,4 @@ impl Test {
         });
         TIMED as f64 * 1e9 / (end_ns - begin_ns).max(1) as f64
     }
-}
-
-/// The next number of splitmix64: the same places in each run.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

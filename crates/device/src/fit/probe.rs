@@ -3,6 +3,7 @@
 use super::Sample;
 use crate::DeviceModel;
 use crate::closed_loop::serve;
+use crate::mix::random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
@@ -25,12 +26,8 @@ impl Iterator for Places {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        Some(((u128::from(z) * u128::from(self.count)) >> 64) as u64)
+        let number = u128::from(random(&mut self.state));
+        Some(((number * u128::from(self.count)) >> 64) as u64)
     }
 }
 

@@ -5,9 +5,10 @@
 //! wait; what the drive's queue does not take waits in the host, and that
 //! counts. Response times are from arrival to completion, with the host's part.
 
-use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP, random};
+use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP};
 use crate::DeviceModel;
 use crate::closed_loop::command;
+use crate::mix::random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::collections::VecDeque;
