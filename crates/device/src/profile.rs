@@ -10,12 +10,11 @@ use crate::DeviceModel;
 use crate::cloud::Cloud;
 use crate::disk::Disk;
 use crate::linear::Linear;
-use crate::published::{Begin, Mix, Published};
+use crate::published::{Begin, Published};
 use crate::raid0::Raid0;
 use crate::slowed::{SLOW_MAX, Slowed};
 use crate::ssd::{FlashTimes, Ssd, SsdSpec};
-use schema::{File, MixFile, Raid0File, StateFile};
-use seekway_policy::units::SECTOR_BYTES;
+use schema::{File, Raid0File, StateFile};
 use std::num::NonZeroU32;
 use thiserror::Error;
 
@@ -248,24 +247,11 @@ impl Profile {
     /// What was published of a solid-state drive or an array of them; `None`
     /// where the profile states nothing, or is of another device.
     pub fn published(&self) -> Option<Published> {
-        let p = match &self.file {
-            File { slow: 1, ssd: Some(ssd), .. } => ssd.published.as_ref()?,
-            File { slow: 1, raid0: Some(raid0), .. } => raid0.published.as_ref()?,
-            _ => return None,
-        };
-        let span = p.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64);
-        Some(Published {
-            sequential_read_mb_s: p.sequential_read_mb_s,
-            sequential_write_mb_s: p.sequential_write_mb_s,
-            random_read_iops: p.random_read_iops,
-            random_write_iops: p.random_write_iops,
-            random_read_qd1_iops: p.random_read_qd1_iops,
-            random_write_qd1_iops: p.random_write_qd1_iops,
-            random_queue_depth: p.random_queue_depth,
-            span_sectors: (span as u64).min(self.capacity_sectors()),
-            host_ns: (p.host_us * 1e3).round() as u64,
-            mixes: p.mix.iter().map(mix).collect(),
-        })
+        match &self.file {
+            File { slow: 1, ssd: Some(ssd), .. } => ssd.published.clone(),
+            File { slow: 1, raid0: Some(raid0), .. } => raid0.published.clone(),
+            _ => None,
+        }
     }
 
     fn device(&self) -> Result<Box<dyn DeviceModel>, ProfileError> {
@@ -295,23 +281,6 @@ impl Profile {
 
     fn check(&self) -> Result<(), ProfileError> {
         self.device().map(drop)
-    }
-}
-
-fn mix(m: &MixFile) -> Mix {
-    Mix {
-        depth: m.depth.unwrap_or(0),
-        reads: m.reads.unwrap_or(0.0),
-        reads_per_s: m.reads_per_s,
-        writes_per_s: m.writes_per_s,
-        read_bytes: m.read_kib * 1024.0,
-        write_bytes: m.write_kib * 1024.0,
-        sequential_writes: m.sequential_writes,
-        iops: m.iops,
-        read_mean_us: m.read_mean_us,
-        read_p50_us: m.read_p50_us,
-        read_p95_us: m.read_p95_us,
-        read_p99_us: m.read_p99_us,
     }
 }
 

@@ -10,30 +10,37 @@ use crate::closed_loop::ClosedLoop;
 use crate::mix::random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
+use serde::Deserialize;
 
-/// What was published, and how it was measured.
-#[derive(Clone, PartialEq, Debug)]
+/// What the maker says of the drive, and how that was measured.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PublishedFile"))]
+#[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Millions of bytes in a second, 128 KiB each, [`SEQUENTIAL_DEPTH`] at a time.
+    // The schema of profiles has only what is documentation here: these comments are none.
+    // Millions of bytes in a second, 128 KiB each, SEQUENTIAL_DEPTH at a time.
     pub sequential_read_mb_s: Option<f64>,
-    /// The same for writes.
     pub sequential_write_mb_s: Option<f64>,
-    /// 4 KiB reads in a second at `random_queue_depth`.
+    // Commands of 4 KiB in a second at random_queue_depth.
     pub random_read_iops: Option<f64>,
-    /// The same for writes.
     pub random_write_iops: Option<f64>,
-    /// 4 KiB reads in a second, one at a time.
+    // The same, one at a time.
     pub random_read_qd1_iops: Option<f64>,
-    /// The same for writes.
     pub random_write_qd1_iops: Option<f64>,
-    /// Commands at once in the random tests.
     pub random_queue_depth: u32,
-    /// Sectors from the start of the drive that random tests go over.
-    pub span_sectors: u64,
-    /// What the host adds to every command between two on one queue place.
-    pub host_ns: u64,
-    /// Loads of reads and writes.
-    pub mixes: Vec<Mix>,
+    // From the start of the drive, what random tests go over.
+    pub span_gib: f64,
+    // What the host adds to every command between two on one queue place.
+    pub host_us: f64,
+    #[serde(default)]
+    pub(crate) mix: Vec<Mix>,
+}
+
+impl Published {
+    /// From the start of the drive, what random tests go over.
+    pub fn span_sectors(&self) -> u64 {
+        (self.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64)) as u64
+    }
 }
 
 /// Commands at once in the sequential tests.
@@ -96,12 +103,14 @@ pub enum Begin {
 /// Runs every test on a new drive from `build`.
 pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>) -> Vec<Figure> {
     let p = published;
+    let host_ns = (p.host_us * 1e3).round() as u64;
+    let span_sectors = p.span_sectors();
     let mut figures = Vec::new();
     for (op, word, figure) in
         [(Op::Read, "read", p.sequential_read_mb_s), (Op::Write, "write", p.sequential_write_mb_s)]
     {
         let test = Test { op, sectors: SEQUENTIAL_SECTORS, depth: SEQUENTIAL_DEPTH, span: None };
-        let rate = test.rate(&mut *build(Begin::InOrder), p.host_ns);
+        let rate = test.rate(&mut *build(Begin::InOrder), host_ns);
         figures.push(Figure {
             test: format!("sequential {word} 128 KiB, depth {SEQUENTIAL_DEPTH}"),
             unit: "MB/s",
@@ -117,18 +126,18 @@ pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>)
         (Op::Read, "read", 1, p.random_read_qd1_iops),
         (Op::Write, "write", 1, p.random_write_qd1_iops),
     ] {
-        let test = Test { op, sectors: RANDOM_SECTORS, depth, span: Some(p.span_sectors) };
+        let test = Test { op, sectors: RANDOM_SECTORS, depth, span: Some(span_sectors) };
         figures.push(Figure {
             test: format!("random {word} 4 KiB, depth {depth}"),
             unit: "IOPS",
             published: figure,
-            model: test.rate(&mut *build(Begin::AsStated), p.host_ns),
+            model: test.rate(&mut *build(Begin::AsStated), host_ns),
             error_min: -ERROR_MAX,
             error_max: ERROR_MAX,
         });
     }
-    for mix in &p.mixes {
-        figures.extend(mix.run(&mut *build(Begin::AsStated), p.span_sectors, p.host_ns));
+    for mix in &p.mix {
+        figures.extend(mix.run(&mut *build(Begin::AsStated), span_sectors, host_ns));
     }
     figures
 }

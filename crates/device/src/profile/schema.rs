@@ -1,6 +1,7 @@
 //! The TOML of a profile, field by field. Parsing fills these; `super::check`
 //! turns them into specifications.
 
+use crate::published::Published;
 use serde::Deserialize;
 
 /// A whole file: exactly one of the kinds of device.
@@ -150,58 +151,7 @@ pub(super) struct SsdFile {
     pub map_cache_kib: Option<u32>,
     /// Bytes of an entry of the table, only with `map_cache_kib`. Absent: 4.
     pub map_entry_bytes: Option<u32>,
-    pub published: Option<PublishedFile>,
-}
-
-/// What the maker says of the drive, and how that was measured.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct PublishedFile {
-    pub sequential_read_mb_s: Option<f64>,
-    pub sequential_write_mb_s: Option<f64>,
-    pub random_read_iops: Option<f64>,
-    pub random_write_iops: Option<f64>,
-    pub random_read_qd1_iops: Option<f64>,
-    pub random_write_qd1_iops: Option<f64>,
-    pub random_queue_depth: u32,
-    pub span_gib: f64,
-    pub host_us: f64,
-    #[serde(default)]
-    pub mix: Vec<MixFile>,
-}
-
-/// Reads beside writes: a closed loop of `depth` commands, `reads` of them reads; reads and writes
-/// that come at random times at their rates; or both. And what was measured of it.
-#[derive(Clone, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct MixFile {
-    pub depth: Option<u32>,
-    /// Share, 0 to 1.
-    pub reads: Option<f64>,
-    #[serde(default)]
-    pub reads_per_s: f64,
-    #[serde(default)]
-    pub writes_per_s: f64,
-    /// Above 4 and no multiple of it: a mean of whole multiples.
-    #[serde(default = "block_kib")]
-    pub read_kib: f64,
-    #[serde(default = "block_kib")]
-    pub write_kib: f64,
-    /// Absent: to random places.
-    #[serde(default)]
-    pub sequential_writes: bool,
-    /// Commands that the loop completes in a second.
-    pub iops: Option<f64>,
-    pub read_mean_us: Option<f64>,
-    pub read_p50_us: Option<f64>,
-    pub read_p95_us: Option<f64>,
-    pub read_p99_us: Option<f64>,
-}
-
-fn block_kib() -> f64 {
-    4.0
+    pub published: Option<Published>,
 }
 
 /// Several alike, striped.
@@ -213,7 +163,7 @@ pub(super) struct Raid0File {
     pub members: u32,
     pub chunk_kib: u32,
     pub queue_depth: u32,
-    pub published: Option<PublishedFile>,
+    pub published: Option<Published>,
 }
 
 /// A cloud volume. What is absent of the burst figures cannot burst.
@@ -246,7 +196,7 @@ pub(super) struct CloudFile {
 pub(super) struct DerivedFile {
     pub from: String,
     /// In the place of the original's.
-    pub published: Option<PublishedFile>,
+    pub published: Option<Published>,
 }
 
 #[derive(Clone, Deserialize)]

@@ -11,6 +11,7 @@ use crate::closed_loop::command;
 use crate::mix::random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use serde::Deserialize;
 use std::collections::VecDeque;
 
 /// So many commands may wait in the host. With more, the drive cannot take the rate: the run ends,
@@ -19,56 +20,63 @@ const WAITING_MAX: usize = 100_000;
 /// A block, of which longer commands have a whole number.
 const BLOCK_SECTORS: u64 = 8;
 
-/// A load, and what was published of it.
-#[derive(Clone, PartialEq, Debug)]
+/// Reads beside writes: a closed loop of `depth` commands, `reads` of them reads; reads and writes
+/// that come at random times at their rates; or both. And what was measured of it.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MixFile"))]
+#[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// Commands in flight of the closed loop; 0: none.
-    pub depth: u32,
-    /// Share of reads in the loop, 0 to 1.
-    pub reads: f64,
-    /// Reads a second that come at random times.
-    pub reads_per_s: f64,
-    /// The same for writes.
-    pub writes_per_s: f64,
-    /// Bytes of a read. Above 4 KiB, and no multiple of it, this is a mean: commands have the next
-    /// multiple below or above.
-    pub read_bytes: f64,
-    /// The same for writes.
-    pub write_bytes: f64,
-    /// Do writes go over the drive one after the other? Else to random places, as reads do.
-    pub sequential_writes: bool,
+    pub(crate) depth: Option<u32>,
+    /// Share, 0 to 1.
+    pub(crate) reads: Option<f64>,
+    #[serde(default)]
+    pub(crate) reads_per_s: f64,
+    #[serde(default)]
+    pub(crate) writes_per_s: f64,
+    /// Above 4 and no multiple of it: a mean of whole multiples.
+    #[serde(default = "block_kib")]
+    pub(crate) read_kib: f64,
+    #[serde(default = "block_kib")]
+    pub(crate) write_kib: f64,
+    /// Absent: to random places.
+    #[serde(default)]
+    pub(crate) sequential_writes: bool,
     /// Commands that the loop completes in a second.
-    pub iops: Option<f64>,
-    /// Response times of reads in µs.
-    pub read_mean_us: Option<f64>,
-    pub read_p50_us: Option<f64>,
-    pub read_p95_us: Option<f64>,
-    pub read_p99_us: Option<f64>,
+    pub(crate) iops: Option<f64>,
+    // Response times of reads.
+    pub(crate) read_mean_us: Option<f64>,
+    pub(crate) read_p50_us: Option<f64>,
+    pub(crate) read_p95_us: Option<f64>,
+    pub(crate) read_p99_us: Option<f64>,
+}
+
+fn block_kib() -> f64 {
+    4.0
 }
 
 impl Mix {
     fn name(&self) -> String {
-        let size = |bytes: f64| format!("{:.3}", bytes / 1024.0);
-        let size = |bytes| size(bytes).trim_end_matches('0').trim_end_matches('.').to_owned();
+        let size =
+            |kib: f64| format!("{kib:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
         let mut parts = Vec::new();
-        if self.depth > 0 {
-            let share = (self.reads * 1e4).round() / 100.0;
-            parts.push(format!("{share} % reads, depth {}", self.depth));
+        if let (Some(depth), Some(reads)) = (self.depth, self.reads) {
+            let share = (reads * 1e4).round() / 100.0;
+            parts.push(format!("{share} % reads, depth {depth}"));
         }
-        for (word, rate, bytes) in [
-            ("reads", self.reads_per_s, self.read_bytes),
-            ("writes", self.writes_per_s, self.write_bytes),
+        for (word, rate, kib) in [
+            ("reads", self.reads_per_s, self.read_kib),
+            ("writes", self.writes_per_s, self.write_kib),
         ] {
             if rate > 0.0 {
-                parts.push(format!("{rate:.0} {word}/s of {} KiB", size(bytes)));
+                parts.push(format!("{rate:.0} {word}/s of {} KiB", size(kib)));
             }
         }
         parts.join(" beside ")
     }
 
     fn sizes_are_means(&self) -> bool {
-        [self.read_bytes, self.write_bytes].into_iter().any(|bytes| {
-            let blocks = bytes / (BLOCK_SECTORS * SECTOR_BYTES) as f64;
+        [self.read_kib, self.write_kib].into_iter().any(|kib| {
+            let blocks = kib * 1024.0 / (BLOCK_SECTORS * SECTOR_BYTES) as f64;
             blocks > 1.0 && blocks.fract() > 0.0
         })
     }
@@ -93,7 +101,7 @@ impl Mix {
         let mut figures = Vec::new();
         if let Some(iops) = self.iops {
             // The one mix that makers publish has to be as near as their other figures.
-            let allowed = if self.reads == 0.7 { (-ERROR_MAX, ERROR_MAX) } else { curve };
+            let allowed = if self.reads == Some(0.7) { (-ERROR_MAX, ERROR_MAX) } else { curve };
             figures.push(figure("", "IOPS", iops, measured.iops, allowed));
         }
         // Of sizes that are means the tail is not that of the measured sizes.
@@ -175,7 +183,7 @@ impl<'a> Run<'a> {
             state: SEED,
             next_sector: 0,
             next: [first(mix.reads_per_s), first(mix.writes_per_s)],
-            places: (0..mix.depth).map(|_| Instant::ZERO).collect(),
+            places: (0..mix.depth.unwrap_or(0)).map(|_| Instant::ZERO).collect(),
             waiting: VecDeque::new(),
             under_way: vec![None; depth as usize],
             free: (0..depth).rev().collect(),
@@ -246,7 +254,7 @@ impl<'a> Run<'a> {
         let in_loop = stream == 2;
         let is_read = if in_loop {
             self.places.pop_front();
-            self.share() < self.mix.reads
+            self.share() < self.mix.reads.unwrap_or(0.0)
         } else {
             let rate = [self.mix.reads_per_s, self.mix.writes_per_s][stream];
             let gap_ns = -(1.0 - self.share()).ln() * 1e9 / rate;
@@ -261,8 +269,8 @@ impl<'a> Run<'a> {
 
     /// Where the next command of this kind goes.
     fn extent(&mut self, op: Op) -> Option<Extent> {
-        let bytes = if op == Op::Read { self.mix.read_bytes } else { self.mix.write_bytes };
-        let sectors = self.sectors(bytes).min(self.span_sectors);
+        let kib = if op == Op::Read { self.mix.read_kib } else { self.mix.write_kib };
+        let sectors = self.sectors(kib * 1024.0).min(self.span_sectors);
         let last = self.span_sectors - sectors;
         let start = if op == Op::Write && self.mix.sequential_writes {
             let start = if self.next_sector > last { 0 } else { self.next_sector };
@@ -312,12 +320,12 @@ mod tests {
 
     fn mix() -> Mix {
         Mix {
-            depth: 0,
-            reads: 1.0,
+            depth: None,
+            reads: None,
             reads_per_s: 0.0,
             writes_per_s: 0.0,
-            read_bytes: 4096.0,
-            write_bytes: 4096.0,
+            read_kib: 4.0,
+            write_kib: 4.0,
             sequential_writes: false,
             iops: None,
             read_mean_us: None,
@@ -337,7 +345,8 @@ mod tests {
         let published = profile::load("intel-320").unwrap().published().unwrap();
         let plain = super::super::run(&published, |_| profile::load("intel-320").unwrap().build());
         for (reads, plain) in [(1.0, &plain[2]), (0.0, &plain[3])] {
-            let looped = measure(&Mix { depth: 32, reads, ..mix() }, "intel-320");
+            let looped =
+                measure(&Mix { depth: Some(32), reads: Some(reads), ..mix() }, "intel-320");
             assert!((looped.iops / plain.model - 1.0).abs() < 0.02, "{} {plain:?}", looped.iops);
         }
     }
@@ -368,7 +377,7 @@ mod tests {
     #[test]
     fn means_of_sizes_come_out() {
         let mut device = profile::load("intel-320").unwrap().build();
-        let mix = Mix { read_bytes: 11_500.0, ..mix() };
+        let mix = Mix { read_kib: 11_500.0 / 1024.0, ..mix() };
         assert!(mix.sizes_are_means());
         let mut run = Run::new(&mix, device.as_mut(), 1 << 24, 0);
         let sectors: Vec<u64> = (0..10_000).map(|_| run.sectors(11_500.0)).collect();

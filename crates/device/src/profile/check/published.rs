@@ -1,12 +1,12 @@
 //! What was published of a drive: ranges, and what a mix has to say.
 
 use super::{ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
-use crate::profile::schema::{MixFile, PublishedFile};
+use crate::published::{Mix, Published};
 
 const MIXES_MAX: usize = 64;
 
 /// `prefix` is the table's name, as in `ssd.published`.
-pub(super) fn published(prefix: &str, p: &PublishedFile) -> Result<(), ProfileError> {
+pub(super) fn published(prefix: &str, p: &Published) -> Result<(), ProfileError> {
     let figures = [
         ("sequential_read_mb_s", p.sequential_read_mb_s),
         ("sequential_write_mb_s", p.sequential_write_mb_s),
@@ -31,7 +31,7 @@ pub(super) fn published(prefix: &str, p: &PublishedFile) -> Result<(), ProfileEr
     Ok(())
 }
 
-fn mix(key: &str, m: &MixFile) -> Result<(), ProfileError> {
+fn mix(key: &str, m: &Mix) -> Result<(), ProfileError> {
     let at = |field: &str| format!("{key}.{field}");
     if let Some(depth) = m.depth {
         within(&at("depth"), depth, 1..=QUEUE_DEPTH_MAX)?;
