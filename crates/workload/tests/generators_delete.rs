@@ -7,7 +7,7 @@ use seekway_policy::params::Params;
 use seekway_policy::request::Op as DiskOp;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::generators::rng::Rng;
-use seekway_workload::guest::app::{App, FileSpec, HandleSpec, Op};
+use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
 use std::collections::VecDeque;
 
@@ -16,8 +16,7 @@ const FILE_BYTES: u64 = 1 << 20;
 
 /// Threads that each do their calls in order on a file of their own.
 struct Script {
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     calls: Vec<VecDeque<Op>>,
 }
 
@@ -25,27 +24,20 @@ impl Script {
     fn new(calls: Vec<Vec<Op>>) -> Script {
         let n = calls.len();
         Script {
-            files: vec![FileSpec::full(FILE_BYTES); n],
-            handles: (0..n as u32)
-                .map(|file| HandleSpec { file, ..HandleSpec::default() })
-                .collect(),
+            spec: AppSpec {
+                name: "script".into(),
+                threads: n as u32,
+                files: vec![FileSpec::full(FILE_BYTES); n],
+                handles: (0..n as u32).map(|file| HandleSpec::of(file, 0)).collect(),
+            },
             calls: calls.into_iter().map(VecDeque::from).collect(),
         }
     }
 }
 
 impl App for Script {
-    fn name(&self) -> &str {
-        "script"
-    }
-    fn threads(&self) -> u32 {
-        self.calls.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
     fn next(&mut self, _now: Instant, thread: u32) -> Op {
         self.calls[thread as usize].pop_front().unwrap_or(Op::Done)

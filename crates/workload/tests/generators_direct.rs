@@ -7,7 +7,7 @@ use device::{Run, run};
 use seekway_policy::params::Params;
 use seekway_policy::request::Op as DiskOp;
 use seekway_policy::units::{Instant, Nanos};
-use seekway_workload::guest::app::{App, FileSpec, HandleSpec, Op};
+use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
 use std::collections::VecDeque;
 
@@ -17,23 +17,13 @@ const DIRECT: u32 = 1;
 
 /// One thread that does the calls in order, on a file open in both ways.
 struct Script {
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     calls: VecDeque<Op>,
 }
 
 impl App for Script {
-    fn name(&self) -> &str {
-        "script"
-    }
-    fn threads(&self) -> u32 {
-        1
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
     fn next(&mut self, _now: Instant, _thread: u32) -> Op {
         self.calls.pop_front().unwrap_or(Op::Done)
@@ -50,8 +40,12 @@ const fn write(handle: u32, page: u64, pages: u32) -> Op {
 /// What the disk saw of the file: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     let app = Script {
-        files: vec![FileSpec::full(1 << 20)],
-        handles: [false, true].map(|direct| HandleSpec { direct, ..Default::default() }).to_vec(),
+        spec: AppSpec {
+            name: "script".into(),
+            threads: 1,
+            files: vec![FileSpec::full(1 << 20)],
+            handles: [false, true].map(|direct| HandleSpec { direct, ..Default::default() }).into(),
+        },
         calls: calls.iter().copied().collect(),
     };
     let given = [("read_ahead_kb", "0"), ("journal", "none"), ("flush_interval", "1h")];

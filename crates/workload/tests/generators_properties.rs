@@ -9,7 +9,7 @@ use seekway_policy::request::Op as DiskOp;
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_workload::VmDisk;
 use seekway_workload::generators::rng::Rng;
-use seekway_workload::guest::app::{App, FileSpec, HandleSpec, Op};
+use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -31,8 +31,7 @@ type Log = Arc<Mutex<Vec<Vec<Call>>>>;
 
 /// Random calls on a few files, with a log of when each returned.
 struct Script {
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     left: Vec<u32>,
     rng: Rng,
     writes: bool,
@@ -49,8 +48,12 @@ impl Script {
         let handle =
             |n| HandleSpec { file: n % FILES, direct: n >= FILES, ..HandleSpec::default() };
         Script {
-            files: (0..FILES).map(file).collect(),
-            handles: (0..2 * FILES).map(handle).collect(),
+            spec: AppSpec {
+                name: "script".into(),
+                threads: THREADS,
+                files: (0..FILES).map(file).collect(),
+                handles: (0..2 * FILES).map(handle).collect(),
+            },
             left: vec![calls; THREADS as usize],
             rng: Rng::new(seed),
             writes,
@@ -80,17 +83,8 @@ impl Script {
 }
 
 impl App for Script {
-    fn name(&self) -> &str {
-        "script"
-    }
-    fn threads(&self) -> u32 {
-        THREADS
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
     fn next(&mut self, now: Instant, thread: u32) -> Op {
         let log = self.log.clone();

@@ -13,7 +13,7 @@
 use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 
@@ -49,11 +49,9 @@ struct Client {
 
 #[derive(Clone, Debug)]
 pub struct Darwin {
-    files: Vec<FileSpec>,
-    /// One of each client.
-    handles: Vec<HandleSpec>,
+    /// A handle for each client, a thread for each worker.
+    spec: AppSpec,
     clients: Vec<Client>,
-    workers: u32,
     video_bytes: u64,
     read: u64,
     /// Between two reads of a client, ns; 0 = no rate.
@@ -87,10 +85,13 @@ impl Darwin {
         let clients: Vec<Client> = (0..p.count("clients")).map(client).collect();
         let handle = |(n, client): (u32, &Client)| HandleSpec::of(client.video, n % workers);
         Ok(Darwin {
-            files: vec![FileSpec::full(video_bytes); videos as usize],
-            handles: (0..).zip(&clients).map(handle).collect(),
+            spec: AppSpec {
+                name: name.into(),
+                threads: workers,
+                files: vec![FileSpec::full(video_bytes); videos as usize],
+                handles: (0..).zip(&clients).map(handle).collect(),
+            },
             clients,
-            workers,
             video_bytes,
             read,
             interval_ns,
@@ -101,12 +102,12 @@ impl Darwin {
 
     /// The client of `worker` whose turn it is; `None` for a worker without any.
     fn next_client(&self, worker: u32) -> Option<usize> {
-        let own = (worker as usize..self.clients.len()).step_by(self.workers as usize);
+        let own = (worker as usize..self.clients.len()).step_by(self.spec.threads as usize);
         own.min_by_key(|&n| self.clients[n].due)
     }
 
     fn read(&mut self, number: usize) -> Op {
-        let videos = self.files.len() as u64;
+        let videos = self.spec.files.len() as u64;
         let client = &mut self.clients[number];
         let handle = number as u32;
         if std::mem::take(&mut client.ended) {
@@ -125,17 +126,8 @@ impl Darwin {
 }
 
 impl App for Darwin {
-    fn name(&self) -> &str {
-        "darwin"
-    }
-    fn threads(&self) -> u32 {
-        self.workers
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
 
     fn next(&mut self, now: Instant, worker: u32) -> Op {

@@ -12,7 +12,7 @@ use crate::generators::pace::Pace;
 use crate::generators::permutation::Permutation;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 
@@ -151,10 +151,8 @@ struct Slot {
 /// Some processes with `iodepth` requests each.
 #[derive(Clone, Debug)]
 pub struct Fio {
-    name: String,
+    spec: AppSpec,
     config: Config,
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
     jobs: Vec<Job>,
     slots: Vec<Slot>,
     blocks: u64,
@@ -183,7 +181,7 @@ impl Fio {
             )));
         }
         let wanted = if c.io_bytes > 0 { c.io_bytes.div_ceil(c.block) } else { blocks };
-        let exists = !matches!(c.rw, "write") || c.offset > 0;
+        let present = if c.rw != "write" || c.offset > 0 { c.bytes } else { 0 };
         let handle = |n| HandleSpec { file: n, direct: c.direct, sync: c.sync, process: n as u16 };
         let job = |n: u32| {
             let mut rng = Rng::new(split(seed, u64::from(n)));
@@ -192,12 +190,12 @@ impl Fio {
             Job { rng, order, made: 0, writes: 0, position: [0; 2], started: None, pace }
         };
         Ok(Fio {
-            name: name.into(),
-            files: vec![
-                FileSpec { bytes: c.bytes, present: if exists { c.bytes } else { 0 } };
-                c.jobs as usize
-            ],
-            handles: (0..c.jobs).map(handle).collect(),
+            spec: AppSpec {
+                name: name.into(),
+                threads: c.jobs * c.depth,
+                files: vec![FileSpec { bytes: c.bytes, present }; c.jobs as usize],
+                handles: (0..c.jobs).map(handle).collect(),
+            },
             jobs: (0..c.jobs).map(job).collect(),
             slots: vec![Slot::default(); (c.jobs * c.depth) as usize],
             blocks,
@@ -245,17 +243,8 @@ impl Fio {
 }
 
 impl App for Fio {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn threads(&self) -> u32 {
-        self.slots.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
 
     fn next(&mut self, now: Instant, thread: u32) -> Op {

@@ -5,7 +5,7 @@ use crate::generators::filebench::Limit;
 use crate::generators::filebench::fileset::FileSet;
 use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, Zipf, split};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::units::{Instant, Nanos};
 
 /// One step of a flow. A step makes one system call, several, or none.
@@ -182,9 +182,7 @@ pub(super) const LOG_BYTES: u64 = 256 << 20;
 /// An application by its flows. The fields that no step of a flow uses may have any value.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
-    pub name: &'static str,
-    pub files: Vec<FileSpec>,
-    pub handles: Vec<HandleSpec>,
+    pub spec: AppSpec,
     pub flows: Vec<Vec<Step>>,
     pub threads: Vec<Thread>,
     /// One for each thread, or one for all.
@@ -211,7 +209,7 @@ pub(super) struct Flows {
 impl Flows {
     /// An application whose `n`-th thread repeats `flows[flow_of(n)]`.
     pub(super) fn new(
-        name: &'static str,
+        name: &str,
         (files, handles): (Vec<FileSpec>, Vec<HandleSpec>),
         flows: Vec<Vec<Step>>,
         flow_of: Vec<usize>,
@@ -219,9 +217,7 @@ impl Flows {
     ) -> Flows {
         let thread = |flow| Thread { flow, ..Thread::default() };
         Flows {
-            name,
-            files,
-            handles,
+            spec: AppSpec { name: name.into(), threads: flow_of.len() as u32, files, handles },
             flows,
             threads: flow_of.into_iter().map(thread).collect(),
             rngs,
@@ -452,17 +448,8 @@ fn rng_of(rngs: &mut [Rng], n: usize) -> &mut Rng {
 }
 
 impl App for Flows {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn threads(&self) -> u32 {
-        self.threads.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
 
     fn next(&mut self, now: Instant, thread: u32) -> Op {

@@ -9,7 +9,7 @@
 //! speculative tasks, and overlap of shuffle and map.
 
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 use std::collections::VecDeque;
@@ -56,8 +56,7 @@ struct Task {
 /// The sort on one VM.
 #[derive(Clone, Debug)]
 pub struct Hadoop {
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     map_slots: u32,
     reducers: u32,
     blocks: u32,
@@ -96,8 +95,12 @@ impl Hadoop {
         let handle = |file| HandleSpec::of(file, process(file));
         let idle = Task { streams: VecDeque::new(), half: Half::Read };
         Ok(Hadoop {
-            handles: (0..files.len() as u32).map(handle).collect(),
-            files,
+            spec: AppSpec {
+                name: "sort".into(),
+                threads: map_slots + reducers,
+                handles: (0..files.len() as u32).map(handle).collect(),
+                files,
+            },
             map_slots,
             reducers,
             blocks,
@@ -175,17 +178,8 @@ impl Hadoop {
 }
 
 impl App for Hadoop {
-    fn name(&self) -> &str {
-        "sort"
-    }
-    fn threads(&self) -> u32 {
-        self.map_slots + self.reducers
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
 
     fn next(&mut self, _now: Instant, thread: u32) -> Op {

@@ -19,7 +19,7 @@
 use crate::generators::pace::Pace;
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
 
@@ -58,9 +58,7 @@ enum Slot {
 
 #[derive(Clone, Debug)]
 pub struct Iometer {
-    name: String,
-    file: [FileSpec; 1],
-    handle: [HandleSpec; 1],
+    spec: AppSpec,
     block: u64,
     blocks: u64,
     read_share: u64,
@@ -94,9 +92,12 @@ impl Iometer {
         });
         let direct = p.flag("direct");
         Ok(Iometer {
-            name: format!("iometer.{block}.r{read_share}.x{random_share}"),
-            file: [FileSpec::full(bytes)],
-            handle: [HandleSpec { direct, ..HandleSpec::default() }],
+            spec: AppSpec {
+                name: format!("iometer.{block}.r{read_share}.x{random_share}"),
+                threads: p.count("depth") as u32,
+                files: vec![FileSpec::full(bytes)],
+                handles: vec![HandleSpec { direct, ..HandleSpec::default() }],
+            },
             block,
             blocks,
             read_share,
@@ -128,17 +129,8 @@ impl Iometer {
 }
 
 impl App for Iometer {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn threads(&self) -> u32 {
-        self.slots.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.file
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handle
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
 
     fn next(&mut self, now: Instant, thread: u32) -> Op {

@@ -31,7 +31,7 @@ use crate::generators::permutation::Permutation;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::PAGE_BYTES;
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, HandleSpec, Op};
 use crate::guest::laid::LaidFiles;
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::{Instant, Nanos};
@@ -90,7 +90,7 @@ struct Process {
 pub struct Surge {
     recipe: Recipe,
     laid: Option<Arc<LaidFiles>>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     processes: Vec<Process>,
     zipf: Zipf,
     /// File of each rank; `None` for the rank itself.
@@ -123,7 +123,12 @@ impl Surge {
                 fill_percent: p.count("fill") as u32,
             },
             laid: None,
-            handles: (0..count as u16).map(handle).collect(),
+            spec: AppSpec {
+                name: "surge".into(),
+                threads: count as u32,
+                files: Vec::new(),
+                handles: (0..count as u16).map(handle).collect(),
+            },
             processes: (0..count).map(process).collect(),
             zipf: Zipf::new(u64::from(files), 1.0),
             order: scattered.then(|| Permutation::new(u64::from(files), split(seed, 1))),
@@ -164,17 +169,8 @@ impl Surge {
 }
 
 impl App for Surge {
-    fn name(&self) -> &str {
-        "surge"
-    }
-    fn threads(&self) -> u32 {
-        self.processes.len() as u32
-    }
-    fn files(&self) -> &[FileSpec] {
-        &[]
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
     fn laid_files(&mut self) -> Option<Arc<LaidFiles>> {
         let laid = self.recipe.stored();

@@ -12,7 +12,7 @@
 
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
-use crate::guest::app::{App, FileSpec, HandleSpec, Op};
+use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_policy::units::Instant;
 
@@ -44,9 +44,7 @@ pub const GENERATOR: Generator = Generator {
 #[derive(Clone, Debug)]
 pub struct Sysbench {
     mode: &'static str,
-    threads: u32,
-    files: Vec<FileSpec>,
-    handles: Vec<HandleSpec>,
+    spec: AppSpec,
     file_bytes: u64,
     block: u64,
     requests: u64,
@@ -85,9 +83,12 @@ impl Sysbench {
         let present = if mode == "SW" { 0 } else { file_bytes };
         Ok(Sysbench {
             mode,
-            threads: p.count("threads") as u32,
-            files: vec![FileSpec { bytes: file_bytes, present }; count as usize],
-            handles: (0..count as u32).map(handle).collect(),
+            spec: AppSpec {
+                name: mode.into(),
+                threads: p.count("threads") as u32,
+                files: vec![FileSpec { bytes: file_bytes, present }; count as usize],
+                handles: (0..count as u32).map(handle).collect(),
+            },
             file_bytes,
             block,
             requests: if bytes > 0 { bytes.div_ceil(block) } else { p.count("requests") },
@@ -104,7 +105,7 @@ impl Sysbench {
     }
 
     fn next_sequential(&mut self) -> Op {
-        if self.file as usize == self.files.len() {
+        if self.file as usize == self.spec.files.len() {
             return self.sync_or_end();
         }
         let len = self.block.min(self.file_bytes - self.offset) as u32;
@@ -125,7 +126,7 @@ impl Sysbench {
         if self.dirty && due {
             let handle = self.synced;
             self.synced += 1;
-            if self.synced as usize == self.files.len() {
+            if self.synced as usize == self.spec.files.len() {
                 self.synced = 0;
                 self.dirty = false;
             }
@@ -136,7 +137,7 @@ impl Sysbench {
             "RW" => true,
             _ => !self.rng.percent(self.read_share),
         };
-        let at = self.rng.below(self.file_bytes * self.files.len() as u64);
+        let at = self.rng.below(self.file_bytes * self.spec.files.len() as u64);
         let at = at - at % self.block;
         let offset = at % self.file_bytes;
         let len = self.block.min(self.file_bytes - offset) as u32;
@@ -154,22 +155,13 @@ impl Sysbench {
             return Op::Done;
         }
         self.sync_at_end -= 1;
-        Op::Fsync { handle: self.files.len() as u32 - 1 - self.sync_at_end }
+        Op::Fsync { handle: self.spec.files.len() as u32 - 1 - self.sync_at_end }
     }
 }
 
 impl App for Sysbench {
-    fn name(&self) -> &str {
-        self.mode
-    }
-    fn threads(&self) -> u32 {
-        self.threads
-    }
-    fn files(&self) -> &[FileSpec] {
-        &self.files
-    }
-    fn handles(&self) -> &[HandleSpec] {
-        &self.handles
+    fn spec(&self) -> &AppSpec {
+        &self.spec
     }
     fn next(&mut self, _now: Instant, _thread: u32) -> Op {
         match self.mode {

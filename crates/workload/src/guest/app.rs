@@ -29,7 +29,7 @@ impl FileSpec {
 /// An open file: the unit of read-ahead (`struct file` of Linux).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandleSpec {
-    /// Index into [`App::files`]; of no account for files brought along, see
+    /// Index into [`AppSpec::files`]; of no account for files brought along, see
     /// [`App::laid_files`].
     pub file: u32,
     /// O_DIRECT: past the page cache.
@@ -52,7 +52,7 @@ impl HandleSpec {
 pub enum Op {
     /// Reads `len` bytes of a file, as pread(2).
     Read {
-        /// Which handle: an index into [`App::handles`].
+        /// Which handle: an index into [`AppSpec::handles`].
         handle: u32,
         /// Where in the file.
         offset: u64,
@@ -60,7 +60,7 @@ pub enum Op {
     },
     /// Writes `len` bytes of a file, as pwrite(2).
     Write {
-        /// Which handle: an index into [`App::handles`].
+        /// Which handle: an index into [`AppSpec::handles`].
         handle: u32,
         /// Where in the file.
         offset: u64,
@@ -68,22 +68,22 @@ pub enum Op {
     },
     /// Waits until the file's data and inode are written, as fsync(2).
     Fsync {
-        /// Which handle: an index into [`App::handles`].
+        /// Which handle: an index into [`AppSpec::handles`].
         handle: u32,
     },
     /// open: the handle leads to this file from now on, with read-ahead as of
     /// a file just opened.
     Open {
-        /// Which handle: an index into [`App::handles`].
+        /// Which handle: an index into [`AppSpec::handles`].
         handle: u32,
-        /// Index into [`App::files`], or among the files brought along.
+        /// Index into [`AppSpec::files`], or among the files brought along.
         file: u32,
     },
     /// unlink: the file's blocks are free, and what was not written never is.
     /// Nobody may have a call under way on it. The application must not read
     /// it before it has written it anew.
     Delete {
-        /// Which file: an index into [`App::files`].
+        /// Which file: an index into [`AppSpec::files`].
         file: u32,
     },
     /// Think, off the CPU.
@@ -99,21 +99,27 @@ pub enum Op {
     Done,
 }
 
+/// What an application has, fixed for its lifetime.
+#[derive(Clone, Debug)]
+pub struct AppSpec {
+    /// As it shows in the tables.
+    pub name: String,
+    /// How many threads it has.
+    pub threads: u32,
+    /// Its files, in the order in which they lie on the image.
+    pub files: Vec<FileSpec>,
+    pub handles: Vec<HandleSpec>,
+}
+
 /// An application inside a guest.
 pub trait App: Send {
-    /// As it shows in the tables.
-    fn name(&self) -> &str;
-    /// How many threads it has.
-    fn threads(&self) -> u32;
-    /// Its files, in the order in which they lie on the image.
-    fn files(&self) -> &[FileSpec];
-    /// Files that it brings along with their places, instead of [`App::files`].
+    fn spec(&self) -> &AppSpec;
+    /// Files that it brings along with their places, instead of [`AppSpec::files`].
     /// Asked for once, before the first call of [`App::next`]. A handle must
     /// then be opened before anything else is done with it.
     fn laid_files(&mut self) -> Option<Arc<LaidFiles>> {
         None
     }
-    fn handles(&self) -> &[HandleSpec];
     /// What `thread` does next. Called once for each system call, when the one
     /// before has returned. After [`Op::Done`] it is not called again.
     fn next(&mut self, now: Instant, thread: u32) -> Op;

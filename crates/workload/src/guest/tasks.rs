@@ -33,7 +33,7 @@ impl TaskSource for GuestVm {
     fn tasks(&self) -> Vec<String> {
         let name = |thread: &crate::guest::thread::Thread| {
             let running = &self.apps[thread.app as usize];
-            match running.app.threads() {
+            match running.app.spec().threads {
                 1 => running.name.clone(),
                 _ => format!("{}/{}", running.name, thread.local + 1),
             }

@@ -189,15 +189,19 @@ impl GuestVm {
                     continue; // in a tiny cache, this page may have gone
                 }
             }
-            let frame = self.cache.frame(at);
-            if frame.flags & UPTODATE != 0 {
-                return Some(at);
-            }
-            let io = frame.io;
-            self.disk_of(file).block.add_waiter(io, thread);
-            self.threads[thread as usize].pending = 1;
-            return None;
+            return self.valid_or_wait(thread, file, at);
         }
+    }
+
+    /// The frame `at` of `file` if it is valid; else `thread` waits for what reads it.
+    fn valid_or_wait(&mut self, thread: u32, file: u32, at: u32) -> Option<u32> {
+        let frame = *self.cache.frame(at);
+        if frame.flags & UPTODATE != 0 {
+            return Some(at);
+        }
+        self.disk_of(file).block.add_waiter(frame.io, thread);
+        self.threads[thread as usize].pending = 1;
+        None
     }
 
     fn read_ahead(&mut self, handle: u32, page: u32, wanted: u32, marker: bool) {
@@ -259,14 +263,7 @@ impl GuestVm {
             self.memory_waiters.push(thread);
             return None;
         }
-        let frame = self.cache.frame(at);
-        if frame.flags & UPTODATE != 0 {
-            return Some(at);
-        }
-        let io = frame.io;
-        self.disk_of(file).block.add_waiter(io, thread);
-        self.threads[thread as usize].pending = 1;
-        None
+        self.valid_or_wait(thread, file, at)
     }
 
     /// `page` has a block from now on.

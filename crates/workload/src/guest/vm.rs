@@ -1,7 +1,7 @@
 //! What a guest is made of: its applications, open files, page cache, disks, vCPUs and timers.
 
 use crate::generators::rng::{Rng, split};
-use crate::guest::app::App;
+use crate::guest::app::{App, AppSpec};
 use crate::guest::cache::{Cache, NONE};
 use crate::guest::disk::{Formatted, GuestDisk};
 use crate::guest::file::File;
@@ -183,13 +183,14 @@ impl GuestVm {
             let numbers = vec![NONE; files.count() as usize];
             Brought { files, area: runs.pop().unwrap_or_default(), numbers }
         });
-        for (at, (spec, runs)) in (0..).zip(app.files().iter().zip(runs)) {
+        let AppSpec { name, threads, files, handles } = app.spec();
+        for (at, (spec, runs)) in (0..).zip(files.iter().zip(runs)) {
             let pages = pages_of(spec.present) as u32;
             let inode_block = self.inode_block(disk, number, at);
             self.files.push(File::new(disk, runs, pages, inode_block));
         }
         let first_handle = self.handles.len() as u32;
-        for handle in app.handles() {
+        for handle in handles {
             let process = TAG_FIRST + number as u16 * TAG_STEP + handle.process % TAG_STEP;
             let tag = if self.params.tags { ProcessTag::new(process.min(1023)) } else { None };
             self.handles.push(Handle {
@@ -200,20 +201,20 @@ impl GuestVm {
                 read_ahead: ReadAhead::new(),
             });
         }
-        for local in 0..app.threads() {
+        for local in 0..*threads {
             self.ready.push_back(self.threads.len() as u32);
             self.threads.push(Thread::new(number, local));
         }
-        self.threads_left += app.threads();
-        let same = self.apps.iter().filter(|a| a.app.name() == app.name()).count();
+        self.threads_left += threads;
+        let same = self.apps.iter().filter(|a| a.app.spec().name == *name).count();
         let name = match same {
-            0 => app.name().to_string(),
-            n => format!("{}.{}", app.name(), n + 1),
+            0 => name.clone(),
+            n => format!("{name}.{}", n + 1),
         };
         self.apps.push(Running {
             name,
             disk,
-            threads_left: app.threads(),
+            threads_left: *threads,
             finished: None,
             bytes: 0,
             parked: Vec::new(),
@@ -311,6 +312,6 @@ impl GuestVm {
 fn sizes(app: &dyn App, brought: &Option<Arc<LaidFiles>>) -> Vec<u64> {
     match brought {
         Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
-        None => app.files().iter().map(|file| file.bytes).collect(),
+        None => app.spec().files.iter().map(|file| file.bytes).collect(),
     }
 }
