@@ -2,21 +2,10 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{DATA, LATENCY, MIB, Run, vm};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
-use seekway_workload::generators::{REGISTRY, parse_vm};
-
-const MIB: u64 = 2048;
-const LATENCY: Nanos = Nanos::from_micros(500);
-
-fn vm(text: &str, seed: u64) -> Run {
-    let plan = parse_vm(text).unwrap();
-    run(&mut *plan.source(seed, 0).unwrap(), LATENCY)
-}
-
-/// Where metadata ends on a 12 GiB image: 1 MiB, 64 MiB of inodes, 128 MiB of journal.
-const DATA: u64 = 193 * MIB;
+use seekway_workload::generators::REGISTRY;
 
 #[test]
 fn sequential_read_reads_each_byte_once_in_large_requests() {

@@ -2,51 +2,21 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{Run, Script, run, run_on_a_file};
 use seekway_policy::params::Params;
 use seekway_policy::request::Op as DiskOp;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Nanos;
 use seekway_workload::generators::rng::Rng;
-use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use seekway_workload::guest::app::{HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
-use std::collections::VecDeque;
 
 const LATENCY: Nanos = Nanos::from_micros(300);
 const FILE_BYTES: u64 = 1 << 20;
 
-/// Threads that each do their calls in order on a file of their own.
-struct Script {
-    spec: AppSpec,
-    calls: Vec<VecDeque<Op>>,
-}
-
-impl Script {
-    fn new(calls: Vec<Vec<Op>>) -> Script {
-        let n = calls.len();
-        Script {
-            spec: AppSpec {
-                name: "script".into(),
-                threads: n as u32,
-                files: vec![FileSpec::full(FILE_BYTES); n],
-                handles: (0..n as u32).map(|file| HandleSpec::of(file, 0)).collect(),
-            },
-            calls: calls.into_iter().map(VecDeque::from).collect(),
-        }
-    }
-}
-
-impl App for Script {
-    fn spec(&self) -> &AppSpec {
-        &self.spec
-    }
-    fn next(&mut self, _now: Instant, thread: u32) -> Op {
-        self.calls[thread as usize].pop_front().unwrap_or(Op::Done)
-    }
-}
-
 fn guest(calls: Vec<Vec<Op>>, given: &[(&str, &str)]) -> GuestVm {
     let params = Params::with(params::SPECS, "a VM", given).unwrap();
-    let app = Box::new(Script::new(calls));
+    let handles = (0..calls.len() as u32).map(|file| HandleSpec::of(file, 0)).collect();
+    let app = Script::boxed(calls.len(), handles, calls);
     GuestVm::new("t", GuestParams::from(&params), vec![app], 1).unwrap()
 }
 
@@ -54,12 +24,7 @@ fn guest(calls: Vec<Vec<Op>>, given: &[(&str, &str)]) -> GuestVm {
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     let given = [("journal", "none"), ("flush_interval", "1h"), ("read_ahead_kb", "512")];
     let mut vm = guest(vec![calls.to_vec()], &given);
-    let first = vm.sector_of(0, 0, 0).get();
-    let run = run(&mut vm, LATENCY);
-    let of_file = run.issued.iter().filter(|i| i.1.start.get() >= first);
-    let seen = of_file.map(|(_, i, _)| (i.op, (i.start.get() - first) / 8, i.len.get() / 8));
-    let seen = seen.collect();
-    (run, seen)
+    run_on_a_file(&mut vm, LATENCY)
 }
 
 const fn read(page: u64, pages: u32) -> Op {

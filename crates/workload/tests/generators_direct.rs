@@ -3,32 +3,16 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{Run, Script, run_on_a_file};
 use seekway_policy::params::Params;
 use seekway_policy::request::Op as DiskOp;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use seekway_policy::units::Nanos;
+use seekway_workload::guest::app::{HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
-use std::collections::VecDeque;
 
 const LATENCY: Nanos = Nanos::from_micros(300);
 const BUFFERED: u32 = 0;
 const DIRECT: u32 = 1;
-
-/// One thread that does the calls in order, on a file open in both ways.
-struct Script {
-    spec: AppSpec,
-    calls: VecDeque<Op>,
-}
-
-impl App for Script {
-    fn spec(&self) -> &AppSpec {
-        &self.spec
-    }
-    fn next(&mut self, _now: Instant, _thread: u32) -> Op {
-        self.calls.pop_front().unwrap_or(Op::Done)
-    }
-}
 
 const fn read(handle: u32, page: u64, pages: u32) -> Op {
     Op::Read { handle, offset: page * 4096, len: pages * 4096 }
@@ -39,24 +23,13 @@ const fn write(handle: u32, page: u64, pages: u32) -> Op {
 
 /// What the disk saw of the file: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
-    let app = Script {
-        spec: AppSpec {
-            name: "script".into(),
-            threads: 1,
-            files: vec![FileSpec::full(1 << 20)],
-            handles: [false, true].map(|direct| HandleSpec { direct, ..Default::default() }).into(),
-        },
-        calls: calls.iter().copied().collect(),
-    };
+    // One file, open in both ways.
+    let handles = [false, true].map(|direct| HandleSpec { direct, ..HandleSpec::default() });
+    let app = Script::boxed(1, handles.into(), vec![calls.to_vec()]);
     let given = [("read_ahead_kb", "0"), ("journal", "none"), ("flush_interval", "1h")];
     let params = Params::with(params::SPECS, "a VM", &given).unwrap();
-    let mut vm = GuestVm::new("t", GuestParams::from(&params), vec![Box::new(app)], 1).unwrap();
-    let first = vm.sector_of(0, 0, 0).get();
-    let run = run(&mut vm, LATENCY);
-    let of_file = run.issued.iter().filter(|i| i.1.start.get() >= first);
-    let seen = of_file.map(|(_, i, _)| (i.op, (i.start.get() - first) / 8, i.len.get() / 8));
-    let seen = seen.collect();
-    (run, seen)
+    let mut vm = GuestVm::new("t", GuestParams::from(&params), vec![app], 1).unwrap();
+    run_on_a_file(&mut vm, LATENCY)
 }
 
 use DiskOp::{Read, Write};

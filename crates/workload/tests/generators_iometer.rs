@@ -2,18 +2,10 @@
 
 mod device;
 
-use device::{Run, run};
+use device::vm;
 use seekway_policy::request::Op;
-use seekway_policy::units::Nanos;
 use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
-
-const LATENCY: Nanos = Nanos::from_micros(500);
-
-fn vm(text: &str, seed: u64) -> Run {
-    let plan = parse_vm(text).unwrap();
-    run(&mut *plan.source(seed, 0).unwrap(), LATENCY)
-}
 
 fn adjacent(requests: &[Issue]) -> bool {
     requests.windows(2).all(|w| w[0].start + w[0].len == w[1].start)

@@ -2,21 +2,11 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{DATA, Run, vm};
 use seekway_policy::request::Op;
-use seekway_policy::units::Nanos;
 use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
 use std::collections::BTreeMap;
-
-const LATENCY: Nanos = Nanos::from_micros(500);
-/// Where metadata ends on a 12 GiB image.
-const DATA: u64 = 193 * 2048;
-
-fn vm(text: &str, seed: u64) -> Run {
-    let plan = parse_vm(text).unwrap();
-    run(&mut *plan.source(seed, 0).unwrap(), LATENCY)
-}
 
 fn data(run: &Run, op: Op) -> Vec<Issue> {
     run.of(op).into_iter().filter(|i| i.start.get() >= DATA).collect()

@@ -2,7 +2,7 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{Run, vm};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
 use seekway_workload::generators::fragmented::{Recipe, file_bytes};
@@ -12,15 +12,8 @@ use seekway_workload::guest::laid::LaidFiles;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const LATENCY: Nanos = Nanos::from_micros(500);
-
 fn recipe(seed: u64) -> Recipe {
     Recipe { seed, files: 20_000, tail_percent: 3.2, fill_percent: 75 }
-}
-
-fn vm(text: &str, seed: u64) -> Run {
-    let plan = parse_vm(text).unwrap();
-    run(&mut *plan.source(seed, 0).unwrap(), LATENCY)
 }
 
 /// Extents of all files, ascending.

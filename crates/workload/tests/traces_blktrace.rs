@@ -5,7 +5,7 @@ use seekway_policy::request::Op;
 use seekway_workload::traces::{Reason, Record, TraceOptions, TraceReader};
 use std::fs;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const SYNC: u32 = 1 << 3;
 const WRITE: u32 = 1 << 1;
@@ -117,29 +117,13 @@ fn damage_is_passed_over_to_the_next_record() {
     assert_eq!((skipped[0].reason, skipped[0].count), (Reason::BadMagic, 2));
 }
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("seekway-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The kernel's trace, taken apart by CPU as `blktrace` writes it, reads the
 /// same as in one stream.
 #[test]
 fn a_file_per_cpu_is_merged_by_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kernel-loop.blktrace");
     let whole = fs::read(path).unwrap();
-    let folder = Folder::new("per-cpu");
+    let folder = tempfile::tempdir().unwrap();
     let mut files = [Vec::new(), Vec::new()];
     let mut at = 0;
     while at < whole.len() {
@@ -149,17 +133,18 @@ fn a_file_per_cpu_is_merged_by_time() {
         at += end;
     }
     for (cpu, bytes) in files.iter().enumerate() {
-        fs::write(folder.0.join(format!("sda.blktrace.{cpu}")), bytes).unwrap();
+        fs::write(folder.path().join(format!("sda.blktrace.{cpu}")), bytes).unwrap();
     }
-    fs::write(folder.0.join("sda.blktrace.10"), b"").unwrap();
-    fs::write(folder.0.join("sda.txt"), b"no part of it").unwrap();
+    fs::write(folder.path().join("sda.blktrace.10"), b"").unwrap();
+    fs::write(folder.path().join("sda.txt"), b"no part of it").unwrap();
     for name in ["sda", "sda.blktrace"] {
-        let merged = TraceReader::open(&folder.0.join(name), &TraceOptions::default()).unwrap();
+        let merged =
+            TraceReader::open(&folder.path().join(name), &TraceOptions::default()).unwrap();
         let merged: Vec<Record> = merged.map(|r| r.unwrap()).collect();
         assert_eq!(merged, read(whole.clone()), "{name}");
     }
-    fs::write(folder.0.join("sda.blktrace.1"), &files[1][..60]).unwrap();
-    let mut cut = TraceReader::open(&folder.0.join("sda"), &TraceOptions::default()).unwrap();
+    fs::write(folder.path().join("sda.blktrace.1"), &files[1][..60]).unwrap();
+    let mut cut = TraceReader::open(&folder.path().join("sda"), &TraceOptions::default()).unwrap();
     let message = cut.find_map(Result::err).unwrap().to_string();
     assert!(
         message.contains("truncated record") && message.contains("sda.blktrace.1)"),

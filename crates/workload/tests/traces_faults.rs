@@ -338,20 +338,19 @@ fn marks_of_windows_do_not_disturb() {
 
 #[test]
 fn files_that_are_none() {
-    let folder = std::env::temp_dir().join(format!("seekway-faults-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path();
     let message = |path: &Path| {
         let error = TraceReader::open(path, &TraceOptions::default()).err().unwrap().to_string();
         error.replace(folder.to_str().unwrap(), "F")
     };
-    expect!["F: cannot open the trace: is a directory"].assert_eq(&message(&folder));
+    expect!["F: cannot open the trace: is a directory"].assert_eq(&message(folder));
     let ring = folder.join("ring");
     std::os::unix::fs::symlink(&ring, &ring).unwrap();
     expect!["F/ring: cannot open the trace: Too many levels of symbolic links (os error 40)"]
         .assert_eq(&message(&ring));
     expect!["F/none: cannot open the trace: No such file or directory (os error 2)"]
         .assert_eq(&message(&folder.join("none")));
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A window of three requests, or of 10 ns.

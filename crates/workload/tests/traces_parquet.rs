@@ -5,22 +5,7 @@ use seekway_workload::traces::columnar::{self, Batches};
 use seekway_workload::traces::{Record, TraceError, TraceOptions, TraceReader};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("seekway-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // only the test's own files are in it
-    }
-}
+use tempfile::TempDir;
 
 fn reader(path: &Path) -> Result<TraceReader, TraceError> {
     TraceReader::open(path, &TraceOptions::default())
@@ -36,8 +21,8 @@ fn records(path: &Path) -> Result<Vec<(String, Record)>, TraceError> {
 }
 
 /// A trace of two processes and 300 requests on three disks in Parquet.
-fn written(folder: &Folder) -> PathBuf {
-    let (text, copy) = (folder.0.join("t.trace"), folder.0.join("t.parquet"));
+fn written(folder: &TempDir) -> PathBuf {
+    let (text, copy) = (folder.path().join("t.trace"), folder.path().join("t.parquet"));
     let row = |n: u64| {
         let op = if n.is_multiple_of(3) { "W" } else { "R" };
         format!("{} {} db {} 8 {op} 8 {} 0\n", n * 1000, n % 2 + 1, n * 64, n % 3)
@@ -51,7 +36,7 @@ fn written(folder: &Folder) -> PathBuf {
 
 #[test]
 fn a_stream_says_that_it_cannot_be_one() {
-    let folder = Folder::new("stream");
+    let folder = tempfile::tempdir().unwrap();
     let copy = written(&folder);
     let stream = Box::new(File::open(&copy).unwrap());
     let error = TraceReader::from_read("stdin", stream, &TraceOptions::default()).err().unwrap();
@@ -61,10 +46,10 @@ fn a_stream_says_that_it_cannot_be_one() {
 /// Bytes of a stranger: an error or requests, never a panic.
 #[test]
 fn damaged_files_are_errors() {
-    let folder = Folder::new("damaged");
+    let folder = tempfile::tempdir().unwrap();
     let copy = written(&folder);
     let sound = fs::read(&copy).unwrap();
-    let damaged = folder.0.join("damaged.parquet");
+    let damaged = folder.path().join("damaged.parquet");
     let mut refused = 0;
     let mut read = |bytes: &[u8]| {
         fs::write(&damaged, bytes).unwrap();

@@ -17,6 +17,7 @@ use seekway_workload::traces::{
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::TempDir;
 
 const SAMPLES: [&str; 6] = [
     "vm/cloudPhysicsIO.vscsi",
@@ -28,24 +29,14 @@ const SAMPLES: [&str; 6] = [
 ];
 
 /// A file that is removed in the end.
-struct Temporary(PathBuf);
+struct Temporary(PathBuf, #[allow(dead_code)] TempDir);
 
 impl Temporary {
-    fn new(name: &str) -> Temporary {
-        let file = format!("seekway-{}-{name}.parquet", std::process::id());
-        Temporary(std::env::temp_dir().join(file))
-    }
-
     fn with(name: &str, bytes: &[u8]) -> Temporary {
-        let made = Temporary::new(name);
-        fs::write(&made.0, bytes).unwrap();
-        made
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).ok();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("{name}.parquet"));
+        fs::write(&path, bytes).unwrap();
+        Temporary(path, dir)
     }
 }
 

@@ -8,25 +8,21 @@ use seekway_workload::traces::{TraceError, TraceOptions, TraceReader, scan};
 use seekway_workload::{Issue, Source};
 use std::fs;
 use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// A file that is removed at the end.
-struct File(PathBuf);
+struct File(PathBuf, #[allow(dead_code)] TempDir);
 
 impl File {
     fn new(name: &str, text: &str) -> File {
-        let path = std::env::temp_dir().join(format!("seekway-{}-{name}", std::process::id()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
         fs::write(&path, text).unwrap();
-        File(path)
+        File(path, dir)
     }
 
     fn open(&self, options: &ReplayOptions) -> Result<TraceSource, TraceError> {
         TraceSource::open(&self.0, options)
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -7,6 +7,7 @@ use seekway_workload::traces::{Record, TraceOptions, TraceReader, scannable};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 const FIXTURES: [&str; 10] = [
     "vscsi1.vscsi",
@@ -31,12 +32,12 @@ fn records(path: &Path) -> Vec<Record> {
 }
 
 /// A named pipe that somebody writes `bytes` into, a few at a time.
-struct Pipe(PathBuf);
+struct Pipe(PathBuf, #[allow(dead_code)] TempDir);
 
 impl Pipe {
     fn with(name: &str, bytes: Vec<u8>) -> Pipe {
-        let file = format!("seekway-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(file);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
         let made = Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success(), "mkfifo {}", path.display());
         let to = path.clone();
@@ -49,13 +50,7 @@ impl Pipe {
                 }
             }
         });
-        Pipe(path)
-    }
-}
-
-impl Drop for Pipe {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).ok();
+        Pipe(path, dir)
     }
 }
 

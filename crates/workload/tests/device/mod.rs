@@ -3,8 +3,18 @@
 
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos};
+use seekway_workload::generators::parse_vm;
+use seekway_workload::guest::GuestVm;
+use seekway_workload::guest::app::{self, App, AppSpec, FileSpec, HandleSpec};
 use seekway_workload::{AppReport, Issue, Source};
 use std::collections::{BTreeSet, VecDeque};
+
+/// How long [`vm`]'s disk takes.
+pub const LATENCY: Nanos = Nanos::from_micros(500);
+/// Sectors of a MiB.
+pub const MIB: u64 = 2048;
+/// Where metadata ends on a 12 GiB image: 1 MiB, 64 MiB of inodes, 128 MiB of journal.
+pub const DATA: u64 = 193 * MIB;
 
 /// What a source did.
 pub struct Run {
@@ -68,4 +78,44 @@ pub fn run_watched<S: Source + ?Sized>(
 
 pub fn run<S: Source + ?Sized>(source: &mut S, latency: Nanos) -> Run {
     run_watched(source, latency, |_, _| {})
+}
+
+/// The load of a VM as the command line describes it, to its end.
+pub fn vm(text: &str, seed: u64) -> Run {
+    run(&mut *parse_vm(text).unwrap().source(seed, 0).unwrap(), LATENCY)
+}
+
+/// Threads that each do their calls in order.
+pub struct Script {
+    spec: AppSpec,
+    calls: Vec<VecDeque<app::Op>>,
+}
+
+impl Script {
+    /// With files of 1 MiB.
+    pub fn boxed(files: usize, handles: Vec<HandleSpec>, calls: Vec<Vec<app::Op>>) -> Box<dyn App> {
+        let (name, threads) = ("script".into(), calls.len() as u32);
+        let files = vec![FileSpec::full(1 << 20); files];
+        let calls = calls.into_iter().map(VecDeque::from).collect();
+        Box::new(Script { spec: AppSpec { name, threads, files, handles }, calls })
+    }
+}
+
+impl App for Script {
+    fn spec(&self) -> &AppSpec {
+        &self.spec
+    }
+    fn next(&mut self, _now: Instant, thread: u32) -> app::Op {
+        self.calls[thread as usize].pop_front().unwrap_or(app::Op::Done)
+    }
+}
+
+/// What the disk saw of the first file of a guest, to its end: operation, first page, pages.
+pub fn run_on_a_file(vm: &mut GuestVm, latency: Nanos) -> (Run, Vec<(Op, u64, u64)>) {
+    let first = vm.sector_of(0, 0, 0).get();
+    let run = run(vm, latency);
+    let of_file = run.issued.iter().filter(|i| i.1.start.get() >= first);
+    let seen = of_file.map(|(_, i, _)| (i.op, (i.start.get() - first) / 8, i.len.get() / 8));
+    let seen = seen.collect();
+    (run, seen)
 }
