@@ -1,11 +1,14 @@
 //! What holds for every profile, whatever the commands.
 
+mod common;
+
+use common::numbered;
 use proptest::prelude::*;
 use seekway_device::DeviceModel;
 use seekway_device::disk::Disk;
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::request::Op;
+use seekway_policy::units::Instant;
 
 /// Every profile, and the variants whose code paths differ most.
 fn variants() -> Vec<String> {
@@ -101,7 +104,7 @@ fn drive(device: &mut dyn DeviceModel, commands: &[Command]) -> Vec<(u32, u64)> 
         let start = c.at.map_or(previous_end, |share| (share * capacity as f64) as u64);
         let start = if start + c.sectors > capacity { capacity - c.sectors } else { start };
         previous_end = start + c.sectors;
-        device.submit(Instant::from_nanos(now), &request(index as u32, c.op, start, c.sectors));
+        device.submit(Instant::from_nanos(now), &numbered(index as u32, c.op, start, c.sectors));
         in_flight.push(index as u32);
     }
     while let Some(next) = device.next_completion() {
@@ -111,18 +114,6 @@ fn drive(device: &mut dyn DeviceModel, commands: &[Command]) -> Vec<(u32, u64)> 
     }
     assert!(in_flight.is_empty(), "never completed: {in_flight:?}");
     done
-}
-
-fn request(id: u32, op: Op, start: u64, sectors: u64) -> Request {
-    Request {
-        id: RequestId::new(id),
-        vm: VmId::new(0),
-        tag: None,
-        op,
-        sync: true,
-        extent: Extent::new(Lba::new(start), Sectors::new(sectors)).unwrap(),
-        arrived: Instant::ZERO,
-    }
 }
 
 proptest! {
@@ -196,5 +187,5 @@ fn the_sectors_of_all_tracks_add_up_to_the_capacity() {
 fn a_command_past_the_end_is_a_programmer_error() {
     let profile = profile::load("cheetah-15k5").unwrap();
     let at = profile.capacity_sectors() - 4;
-    profile.build().submit(Instant::ZERO, &request(0, Op::Read, at, 8));
+    profile.build().submit(Instant::ZERO, &numbered(0, Op::Read, at, 8));
 }

@@ -2,10 +2,13 @@
 //! that a key that a profile does not use changes nothing; a change of the model that is meant to
 //! move times writes them anew and says why.
 
+mod common;
+
+use common::numbered;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_policy::request::{Op, Request};
+use seekway_policy::units::Instant;
 
 /// A profile with overrides, and what [`digest`] makes of it.
 const DRIVES: [(&str, u64); 12] = [
@@ -75,16 +78,7 @@ fn command(id: u32, state: &mut u64, capacity: u64, previous_end: u64) -> Reques
         1 => random(state, 4_000) * 8,
         _ => random(state, capacity),
     };
-    Request {
-        id: RequestId::new(id),
-        vm: VmId::new(0),
-        tag: None,
-        op,
-        sync: true,
-        extent: Extent::new(Lba::new(start.min(capacity - sectors)), Sectors::new(sectors))
-            .unwrap(),
-        arrived: Instant::ZERO,
-    }
+    numbered(id, op, start.min(capacity - sectors), sectors)
 }
 
 /// Which command completes when, and all figures at the end, of commands that come one at a time,

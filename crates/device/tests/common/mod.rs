@@ -6,8 +6,12 @@ use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
 pub fn request(op: Op, start: u64, sectors: u64) -> Request {
+    numbered(0, op, start, sectors)
+}
+
+pub fn numbered(id: u32, op: Op, start: u64, sectors: u64) -> Request {
     Request {
-        id: RequestId::new(0),
+        id: RequestId::new(id),
         vm: VmId::new(0),
         tag: None,
         op,

@@ -155,11 +155,20 @@ impl Records {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::migrate::BootTime;
     use proptest::prelude::*;
     use seekway_policy::vcpu::{VcpuId, VcpuSet};
+    use std::path::Path;
+
+    /// A new file in this folder, and no changes.
+    pub fn in_folder(dir: &Path) -> (StateFile, Records) {
+        let state = StateFile::lock(&dir.join("state")).unwrap();
+        let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
+        let records = Records::begin(&state, &nothing).unwrap();
+        (state, records)
+    }
 
     fn record(tid: i32, affinity: &str) -> Record {
         let mut history = MaskHistory::default();

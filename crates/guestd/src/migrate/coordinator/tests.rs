@@ -4,8 +4,7 @@ mod parity;
 
 use super::*;
 use crate::migrate::clock;
-use crate::migrate::records::{Changed, Records};
-use crate::state::StateFile;
+use crate::migrate::records::tests::in_folder;
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
 use seekway_policy::vcpu::agent::PATIENCE;
@@ -60,9 +59,7 @@ impl Loads for Nobody {
 
 fn coordinator() -> (Coordinator<Linux>, Arc<Mutex<Told>>) {
     let dir = tempfile::tempdir().unwrap();
-    let state = StateFile::lock(&dir.path().join("state")).unwrap();
-    let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
-    let records = Records::begin(&state, &nothing).unwrap();
+    let (_, records) = in_folder(dir.path());
     let online = VcpuSet::first(2);
     let tasks = Arc::new(Tasks::new(Linux, records, online, Waker::new().unwrap()));
     let watching: (Box<dyn Loads>, _) =

@@ -4,6 +4,7 @@ use super::*;
 use crate::connector::{Fork, ProcessEvent};
 use crate::migrate::clock;
 use crate::migrate::records::Changed;
+use crate::migrate::records::tests::in_folder;
 use crate::state::StateFile;
 use crate::system::Linux;
 use crate::system::fake::Fake;
@@ -44,9 +45,7 @@ impl Scene {
     /// Process 10 runs on vCPU 0 and waits for I/O.
     fn new() -> Scene {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateFile::lock(&dir.path().join("state")).unwrap();
-        let empty = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
-        let records = Records::begin(&state, &empty).unwrap();
+        let (state, records) = in_folder(dir.path());
         let fake = Fake::default();
         fake.start(10, 1, "reader");
         let online = fake.online().unwrap();
@@ -465,9 +464,7 @@ fn costs_of_a_change_of_a_mask() {
         return seekway_testing::skip("a second CPU");
     }
     let dir = tempfile::tempdir_in("/run").unwrap();
-    let state = StateFile::lock(&dir.path().join("state")).unwrap();
-    let empty = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
-    let records = Records::begin(&state, &empty).unwrap();
+    let (_state, records) = in_folder(dir.path());
     let tasks = Tasks::new(Linux, records, online, Waker::new().unwrap());
     let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let tid = sleeper.id() as i32;

@@ -9,8 +9,7 @@
 //! `SEEKWAY_SEED=n` tries one seed; a failure prints the seed.
 
 use crate::migrate::coordinator::*;
-use crate::migrate::records::{Changed, Records};
-use crate::state::StateFile;
+use crate::migrate::records::tests::in_folder;
 use crate::system::fake::Fake;
 use crate::tagger::Selection as Chosen;
 use seekway_device::profile;
@@ -200,9 +199,7 @@ impl Replay {
     fn new(policy: &str) -> Replay {
         NOW.set(0);
         let dir = tempfile::tempdir().unwrap();
-        let state = StateFile::lock(&dir.path().join("state")).unwrap();
-        let nothing = Changed { boot: "b".into(), records: Vec::new(), unreadable: 0 };
-        let records = Records::begin(&state, &nothing).unwrap();
+        let (_, records) = in_folder(dir.path());
         let (fake, online) = (Fake::default(), VcpuSet::first(VCPUS.into()));
         for tid in 0..i32::from(VCPUS) + READERS as i32 {
             fake.start(tid, -1, "task");
