@@ -4,7 +4,7 @@
 
 use super::clock;
 use super::coordinator::View;
-use super::preemption::stat::{self, Steal};
+use super::preemption::stat;
 use super::shared::Shared;
 use super::steering::NarrowDisk;
 use super::tasks::TaskView;
@@ -239,8 +239,8 @@ fn narrow_disks(online: usize, looked_at: &[NarrowDisk]) -> Vec<DiskStatus> {
 
 /// Time taken from each vCPU since boot; none where this kernel cannot see it.
 fn taken() -> Option<BTreeMap<VcpuId, Nanos>> {
-    let taken = Steal::open().and_then(|mut steal| steal.since_boot()).ok()?;
-    (stat::clock(&taken) == stat::Clock::Ticks).then(|| taken.into_iter().collect())
+    let taken = stat::since_boot().ok()?;
+    stat::has_clock(&taken).then(|| taken.into_iter().collect())
 }
 
 /// Of all threads of this process.

@@ -12,7 +12,7 @@ use crate::migrate::loads::Loads;
 use crate::migrate::loads::proc::Proc;
 use crate::migrate::loads::tests::{OnDisk, Stop};
 use crate::migrate::preemption::heartbeat::Heartbeat;
-use crate::migrate::preemption::stat::Steal;
+use crate::migrate::preemption::stat::since_boot;
 use crate::migrate::preemption::thread::{pin, settle};
 use crate::migrate::preemption::{Monitor, Preemption};
 use seekway_policy::units::{Instant, Nanos};
@@ -25,10 +25,7 @@ const VCPU: VcpuId = VcpuId::new(1);
 
 /// Time for which the calling thread ran.
 fn cpu_time() -> Nanos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Linux, and the place for its answer is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Nanos::new(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Nanos::new(clock::read(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
 fn beat(monitor: &mut dyn Monitor, due: Instant) -> Instant {
@@ -205,9 +202,8 @@ fn costs_of_a_thousand_idle_threads() {
 #[test]
 #[ignore = "prints figures"]
 fn costs_of_steal() {
-    let mut steal = Steal::open().unwrap();
     let before = cpu_time();
-    (0..1000).for_each(|_| drop(steal.since_boot().unwrap()));
+    (0..1000).for_each(|_| drop(since_boot().unwrap()));
     let each = cpu_time().saturating_sub(before).scaled(1, 1000);
     println!("/proc/stat: {} ns a look", each.get());
 }
