@@ -17,6 +17,7 @@ use crate::ssd::{FlashTimes, Ssd, SsdSpec};
 use schema::{File, Raid0File, StateFile};
 use std::num::NonZeroU32;
 use thiserror::Error;
+use toml::{Table, Value};
 
 const EMBEDDED: &[(&str, &str)] = &[
     ("linear-15k4", include_str!("../profiles/linear-15k4.toml")),
@@ -83,6 +84,8 @@ pub enum ProfileError {
 #[derive(Clone)]
 pub struct Profile {
     file: File,
+    /// The same, where overrides are set.
+    table: Table,
 }
 
 /// Names of the embedded profiles, in the order of the help text.
@@ -176,8 +179,9 @@ impl Profile {
             let found = format!("{} bytes", text.len());
             return Err(ProfileError::Value { key: "the file".into(), expected, found });
         }
-        let file: File = toml::from_str(text).map_err(|e| ProfileError::Toml(e.to_string()))?;
-        let profile = Profile { file: derive(file)? };
+        let wrong = |e: toml::de::Error| ProfileError::Toml(e.to_string());
+        let file: File = toml::from_str(text).map_err(wrong)?;
+        let profile = derive(Profile { file, table: toml::from_str(text).map_err(wrong)? })?;
         profile.check()?;
         Ok(profile)
     }
@@ -308,9 +312,9 @@ fn one_kind(file: &File) -> Result<(), ProfileError> {
 
 /// Replaces a derived profile by what it is derived from, under its own name. The
 /// original's published figures make way for its own, if it has any.
-fn derive(file: File) -> Result<File, ProfileError> {
-    one_kind(&file)?;
-    let Some(derived) = &file.derived else { return Ok(file) };
+fn derive(profile: Profile) -> Result<Profile, ProfileError> {
+    one_kind(&profile.file)?;
+    let Some(derived) = &profile.file.derived else { return Ok(profile) };
     if derived.from.contains('\n') {
         return Err(ProfileError::Value {
             key: "derived.from".into(),
@@ -318,21 +322,27 @@ fn derive(file: File) -> Result<File, ProfileError> {
             found: "a text".into(),
         });
     }
-    let mut original = load(&derived.from)?.file;
-    match &mut original {
-        File { ssd: Some(ssd), .. } => ssd.published.clone_from(&derived.published),
-        File { raid0: Some(raid0), .. } => raid0.published.clone_from(&derived.published),
-        _ if derived.published.is_some() => {
-            return Err(ProfileError::Value {
-                key: "derived.published".into(),
-                expected: "derived.from to be a solid-state drive or an array".into(),
-                found: derived.from.clone(),
-            });
-        }
-        _ => {}
+    let Profile { file: original, mut table } = load(&derived.from)?;
+    let flash = ["ssd", "raid0"].into_iter().find(|kind| table.contains_key(*kind));
+    if flash.is_none() && derived.published.is_some() {
+        return Err(ProfileError::Value {
+            key: "derived.published".into(),
+            expected: "derived.from to be a solid-state drive or an array".into(),
+            found: derived.from.clone(),
+        });
     }
-    let slow = original.slow.saturating_mul(file.slow);
-    Ok(File { name: file.name, summary: file.summary, slow, ..original })
+    if let Some(flash) = flash.and_then(|kind| table[kind].as_table_mut()) {
+        let own = profile.table["derived"].get("published");
+        flash.remove("published");
+        flash.extend(own.map(|published| ("published".into(), published.clone())));
+    }
+    let slow = original.slow.saturating_mul(profile.file.slow);
+    for (key, value) in [("name", &profile.file.name), ("summary", &profile.file.summary)] {
+        table.insert(key.into(), Value::String(value.clone()));
+    }
+    table.insert("slow".into(), Value::Integer(slow.into()));
+    let file = table.clone().try_into().map_err(|e| ProfileError::Toml(e.to_string()))?;
+    Ok(Profile { file, table })
 }
 
 /// The array of `file`.
