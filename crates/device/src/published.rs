@@ -105,36 +105,34 @@ pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>)
     let p = published;
     let host_ns = (p.host_us * 1e3).round() as u64;
     let span_sectors = p.span_sectors();
+    let figure = |test, unit, published, model| Figure {
+        test,
+        unit,
+        published,
+        model,
+        error_min: -ERROR_MAX,
+        error_max: ERROR_MAX,
+    };
     let mut figures = Vec::new();
-    for (op, word, figure) in
+    for (op, word, published) in
         [(Op::Read, "read", p.sequential_read_mb_s), (Op::Write, "write", p.sequential_write_mb_s)]
     {
         let test = Test { op, sectors: SEQUENTIAL_SECTORS, depth: SEQUENTIAL_DEPTH, span: None };
         let rate = test.rate(&mut *build(Begin::InOrder), host_ns);
-        figures.push(Figure {
-            test: format!("sequential {word} 128 KiB, depth {SEQUENTIAL_DEPTH}"),
-            unit: "MB/s",
-            published: figure,
-            model: rate * (SEQUENTIAL_SECTORS * SECTOR_BYTES) as f64 / 1e6,
-            error_min: -ERROR_MAX,
-            error_max: ERROR_MAX,
-        });
+        let name = format!("sequential {word} 128 KiB, depth {SEQUENTIAL_DEPTH}");
+        let mb_s = rate * (SEQUENTIAL_SECTORS * SECTOR_BYTES) as f64 / 1e6;
+        figures.push(figure(name, "MB/s", published, mb_s));
     }
-    for (op, word, depth, figure) in [
+    for (op, word, depth, published) in [
         (Op::Read, "read", p.random_queue_depth, p.random_read_iops),
         (Op::Write, "write", p.random_queue_depth, p.random_write_iops),
         (Op::Read, "read", 1, p.random_read_qd1_iops),
         (Op::Write, "write", 1, p.random_write_qd1_iops),
     ] {
         let test = Test { op, sectors: RANDOM_SECTORS, depth, span: Some(span_sectors) };
-        figures.push(Figure {
-            test: format!("random {word} 4 KiB, depth {depth}"),
-            unit: "IOPS",
-            published: figure,
-            model: test.rate(&mut *build(Begin::AsStated), host_ns),
-            error_min: -ERROR_MAX,
-            error_max: ERROR_MAX,
-        });
+        let iops = test.rate(&mut *build(Begin::AsStated), host_ns);
+        let name = format!("random {word} 4 KiB, depth {depth}");
+        figures.push(figure(name, "IOPS", published, iops));
     }
     for mix in &p.mix {
         figures.extend(mix.run(&mut *build(Begin::AsStated), span_sectors, host_ns));

@@ -4,65 +4,65 @@ use super::Record;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Lba, Nanos, Sectors};
 
-/// The requests of a trace, with a vector for each field.
-pub struct Kept {
-    at_ns: Vec<u64>,
-    start: Vec<u64>,
+/// The requests of a trace.
+pub struct Kept(Vec<Packed>);
+
+/// A request in 29 bytes.
+#[derive(Clone, Copy)]
+#[repr(Rust, packed)]
+struct Packed {
+    at_ns: u64,
+    start: u64,
     /// Length, at most [`super::REQUEST_SECTORS_MAX`], which fits in 32 bits.
-    sectors: Vec<u32>,
-    volume: Vec<u32>,
-    process: Vec<u32>,
+    sectors: u32,
+    volume: u32,
+    process: u32,
     /// The operation's place in [`OPS`], and [`SYNC`].
-    op: Vec<u8>,
+    op: u8,
 }
 
 const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 const SYNC: u8 = 0x80;
 
 /// Memory of one request.
-pub const KEPT_BYTES_EACH: usize = 8 + 8 + 4 + 4 + 4 + 1;
+pub const KEPT_BYTES_EACH: usize = size_of::<Packed>();
 
 impl Kept {
     /// With room for so many.
     pub(super) fn for_requests(count: usize) -> Kept {
-        Kept {
-            at_ns: Vec::with_capacity(count),
-            start: Vec::with_capacity(count),
-            sectors: Vec::with_capacity(count),
-            volume: Vec::with_capacity(count),
-            process: Vec::with_capacity(count),
-            op: Vec::with_capacity(count),
-        }
+        Kept(Vec::with_capacity(count))
     }
 
     /// Adds a request after all others.
     pub(super) fn push(&mut self, record: &Record) {
         let op = OPS.iter().position(|op| *op == record.op).expect("all operations are listed");
-        self.at_ns.push(record.at.get());
-        self.start.push(record.start.get());
-        self.sectors.push(record.len.get() as u32);
-        self.volume.push(record.volume);
-        self.process.push(record.process);
-        self.op.push(op as u8 | if record.sync { SYNC } else { 0 });
+        self.0.push(Packed {
+            at_ns: record.at.get(),
+            start: record.start.get(),
+            sectors: record.len.get() as u32,
+            volume: record.volume,
+            process: record.process,
+            op: op as u8 | if record.sync { SYNC } else { 0 },
+        });
     }
 
     /// Request number `n` in the order of time, if there are so many.
     pub fn get(&self, n: usize) -> Option<Record> {
-        let op = *self.op.get(n)?;
+        let Packed { at_ns, start, sectors, volume, process, op } = *self.0.get(n)?;
         Some(Record {
-            at: Nanos::new(self.at_ns[n]),
-            volume: self.volume[n],
-            process: self.process[n],
+            at: Nanos::new(at_ns),
+            volume,
+            process,
             op: OPS[usize::from(op & !SYNC)],
             sync: op & SYNC != 0,
-            start: Lba::new(self.start[n]),
-            len: Sectors::new(self.sectors[n].into()),
+            start: Lba::new(start),
+            len: Sectors::new(sectors.into()),
         })
     }
 
     /// Memory of the requests.
     pub fn bytes(&self) -> usize {
-        self.op.len() * KEPT_BYTES_EACH
+        self.0.len() * KEPT_BYTES_EACH
     }
 }
 
