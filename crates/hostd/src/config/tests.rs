@@ -16,8 +16,8 @@ fn shown(settings: Settings) -> String {
 /// What is made of `text`, with "(every policy)" for their names: a new policy changes no text.
 fn check(text: &str, expected: Expect) {
     let policies = schedulers::REGISTRY.names().collect::<Vec<_>>().join(", ");
-    let shown = shown(file::parse(Path::new("/etc/seekway/serve.toml"), text));
-    expected.assert_eq(&shown.replace(&policies, "(every policy)"));
+    let settings = file::parse(Path::new("/etc/seekway/serve.toml"), text);
+    expected.assert_eq(&shown(settings).replace(&policies, "(every policy)"));
 }
 
 #[test]
@@ -494,8 +494,6 @@ fn flags_are_named_like_keys() {
     assert_eq!(flag("tls.client_ca"), "--tls-client-ca");
     let mut settings = Settings::default();
     settings.flag("depth", "5000");
-    assert_eq!(
-        settings.resolve().unwrap_err().to_string(),
-        "--depth: 5000: expected a number of commands from 1 to 4096"
-    );
+    let wrong = settings.resolve().unwrap_err().to_string();
+    assert_eq!(wrong, "--depth: 5000: expected a number of commands from 1 to 4096");
 }
