@@ -6,10 +6,10 @@ use super::fair::Age;
 use super::machine::Machine;
 use super::measure::Tally;
 use super::state::{
-    Alarm, Beat, GuestAgent, IoState, Monitor, On, Pcpu, Phase, Slice, State, Task, TaskTotals,
-    Vcpu, VcpuRunState, Vm, Wants, WindowLoad,
+    Alarm, Beat, GuestAgent, IoState, Monitor, On, Pcpu, Phase, Slice, State, Task, Vcpu,
+    VcpuRunState, Vm, Wants, WindowLoad,
 };
-use super::{Load, MachineSpec, Start, TaskSpec, VmSpec};
+use super::{Load, MachineSpec, PcpuResult, Start, TaskResult, TaskSpec, VmSpec};
 use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_policy::vcpu::{VcpuId, VcpuPolicy, VcpuSet};
 use seekway_workload::VmDisk;
@@ -112,11 +112,7 @@ fn pcpu(seed: u64) -> Pcpu {
         generation: 0,
         is_fresh: true,
         rng: Rng::new(seed),
-        idle: Nanos::ZERO,
-        switching: Nanos::ZERO,
-        ran: Nanos::ZERO,
-        switches: 0,
-        slices: 0,
+        result: PcpuResult::default(),
     }
 }
 
@@ -173,7 +169,6 @@ fn new_task(
     };
     Task {
         vm,
-        name: spec.name.clone(),
         load: spec.load,
         allowed,
         within: allowed,
@@ -189,7 +184,7 @@ fn new_task(
         io: io_state(spec.load, part, rng),
         window: WindowLoad::default(),
         wants: Wants::No,
-        result: TaskTotals::new(),
+        result: TaskResult::new(spec.name.clone()),
     }
 }
 

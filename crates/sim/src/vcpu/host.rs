@@ -83,10 +83,10 @@ impl Machine {
         let span = self.now - pcpu.since;
         pcpu.since = self.now;
         match pcpu.on {
-            On::Idle | On::Choosing => pcpu.idle += span,
-            On::Switching(_) => pcpu.switching += span,
+            On::Idle | On::Choosing => pcpu.result.idle += span,
+            On::Switching(_) => pcpu.result.switching += span,
             On::Running(v) => {
-                pcpu.ran += span;
+                pcpu.result.ran += span;
                 let vcpu = &mut self.vcpus[v];
                 vcpu.age = vcpu.age.plus(Age::of(span, vcpu.weight));
                 let youngest = self.pcpus[p].waiting.iter().map(|&w| self.vcpus[w].age).min();
@@ -122,7 +122,7 @@ impl Machine {
             return self.start(p, v);
         }
         self.turn(p, On::Switching(v));
-        self.pcpus[p].switches += 1;
+        self.pcpus[p].result.switches += 1;
         self.arm_processor(p, self.host.context_switch);
     }
 
@@ -208,7 +208,7 @@ impl Machine {
         let cut = u64::from(self.host.cut_permille) * whole.get();
         let pcpu = &mut self.pcpus[p];
         let length = whole.get() - jitter + pcpu.rng.below(2 * jitter + 1);
-        pcpu.slices += 1;
+        pcpu.result.slices += 1;
         let is_cut = cut > 0 && pcpu.rng.below(of) < cut;
         let is_part = std::mem::replace(&mut pcpu.is_fresh, false) || is_cut;
         let length = if is_part { pcpu.rng.below(length) + 1 } else { length };

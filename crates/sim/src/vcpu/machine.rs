@@ -1,8 +1,9 @@
 //! The machine as a source of requests: its events, one after the other.
 
+use super::check;
 use super::events::{Event, Events};
 use super::state::{Heard, Io, Pcpu, Phase, Task, Vcpu, VcpuRunState, Vm};
-use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, check};
+use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, PcpuResult, TaskResult};
 use seekway_policy::request::Extent;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{VcpuPolicy, build};
@@ -162,11 +163,10 @@ impl Machine {
         let now = self.now;
         self.account(now);
         for pcpu in &mut self.pcpus {
-            (pcpu.ran, pcpu.idle, pcpu.switching) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-            (pcpu.switches, pcpu.slices) = (0, 0);
+            pcpu.result = PcpuResult::default();
         }
         for task in &mut self.tasks {
-            task.result = super::state::TaskTotals::new();
+            task.result = TaskResult::new(std::mem::take(&mut task.result.name));
         }
         for vm in &mut self.vms {
             vm.any.restart(now);

@@ -51,7 +51,7 @@ impl Machine {
         assert!(
             !task.is_acted_on,
             "two actions on task {} of {}",
-            task.name, self.vms[task.vm].name
+            task.result.name, self.vms[task.vm].name
         );
         if let Action::Move { to, within, .. } = action {
             assert!(within.contains(*to), "a task is moved to a vCPU outside its set");

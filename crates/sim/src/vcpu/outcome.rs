@@ -1,25 +1,17 @@
 //! What is told of a machine's run.
 
 use super::machine::Machine;
-use super::state::{Task, Vm};
-use super::tasks::SERIES_STEP;
-use super::{MachineResult, PcpuResult, TaskResult, VmCpu};
+use super::state::Vm;
+use super::{MachineResult, TaskResult, VmCpu};
 use seekway_policy::units::{Instant, Nanos};
 
 impl Machine {
     /// How it went from the beginning of the measuring up to `now`, to which it has run.
     pub fn result(&mut self, now: Instant) -> MachineResult {
         self.account(now);
-        let pcpus = self.pcpus.iter().map(|pcpu| PcpuResult {
-            ran: pcpu.ran,
-            switching: pcpu.switching,
-            idle: pcpu.idle,
-            switches: pcpu.switches,
-            slices: pcpu.slices,
-        });
         MachineResult {
             policy: self.policy.clone(),
-            pcpus: pcpus.collect(),
+            pcpus: self.pcpus.iter().map(|pcpu| pcpu.result).collect(),
             vms: self.vms.iter().map(|vm| self.vm_result(vm)).collect(),
             events: self.handled,
         }
@@ -27,6 +19,7 @@ impl Machine {
 
     fn vm_result(&self, vm: &Vm) -> VmCpu {
         let vcpus = &self.vcpus[vm.first..vm.first + vm.vcpus];
+        let tasks = self.tasks[vm.tasks.clone()].iter();
         let mut metrics = Vec::new();
         if let Some(agent) = &vm.agent {
             agent.core.policy.metrics(&mut |name, value| metrics.push((name, value)));
@@ -39,7 +32,7 @@ impl Machine {
             vcpus: vcpus.len() as u16,
             any_ran: vm.any.at(self.now),
             first_ran: vcpus[0].ran.at(self.now),
-            tasks: self.tasks[vm.tasks.clone()].iter().map(|t| self.task_result(t)).collect(),
+            tasks: tasks.map(|t| TaskResult { io: t.is_io(), ..t.result.clone() }).collect(),
             moves: vm.moves,
             releases: vm.releases,
             blocked: vm.blocked,
@@ -47,23 +40,6 @@ impl Machine {
             agent: vm.agent_time,
             overhead: vm.switching,
             metrics,
-        }
-    }
-
-    fn task_result(&self, task: &Task) -> TaskResult {
-        let fared = &task.result;
-        let at = |n: usize| self.measured_from + SERIES_STEP.scaled(n as u64, 1);
-        let series = fared.series.iter().enumerate().map(|(n, &ios)| (at(n), ios));
-        TaskResult {
-            name: task.name.clone(),
-            io: task.is_io(),
-            ran: fared.ran,
-            ios: fared.ios,
-            bytes: fared.bytes,
-            response: fared.response.clone(),
-            inactive: fared.inactive,
-            moves: fared.moves,
-            series: series.collect(),
         }
     }
 }

@@ -105,23 +105,12 @@ impl Machine {
 
 /// Computes on vCPU `n` all the time.
 fn computes(n: u16) -> TaskSpec {
-    TaskSpec {
-        name: format!("cpu{n}"),
-        start: Start::On(n),
-        allowed: vec![n],
-        from: Nanos::ZERO,
-        load: Load::Compute,
-    }
+    let task = TaskSpec::new(format!("cpu{n}"), Start::On(n), Load::Compute);
+    TaskSpec { allowed: vec![n], ..task }
 }
 
 fn vm(plan: &VmPlan, guest: &dyn TaskSource, computing: bool) -> VmSpec {
-    let task = |(n, name): (u32, String)| TaskSpec {
-        name,
-        start: Start::Any,
-        allowed: Vec::new(),
-        from: Nanos::ZERO,
-        load: Load::Guest(n),
-    };
+    let task = |(n, name): (u32, String)| TaskSpec::new(name, Start::Any, Load::Guest(n));
     let vcpus = plan.guest.vcpus as u16;
     let computing = (0..vcpus).filter(|_| computing).map(computes);
     VmSpec {

@@ -14,7 +14,7 @@ pub struct MachineResult {
 }
 
 /// Of one processor of the host: what it did adds up to the time measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PcpuResult {
     /// Time for which vCPUs ran.
     pub ran: Nanos,
@@ -93,4 +93,21 @@ pub struct TaskResult {
     pub moves: u64,
     /// When each quarter of a second began, and its blocks in it.
     pub series: Vec<(Instant, u64)>,
+}
+
+impl TaskResult {
+    /// Of a task that has done nothing yet.
+    pub(super) fn new(name: String) -> TaskResult {
+        TaskResult {
+            name,
+            io: false,
+            ran: Nanos::ZERO,
+            ios: 0,
+            bytes: 0,
+            response: times(2),
+            inactive: Nanos::ZERO,
+            moves: 0,
+            series: Vec::new(),
+        }
+    }
 }

@@ -186,6 +186,13 @@ pub struct TaskSpec {
     pub load: Load,
 }
 
+impl TaskSpec {
+    /// A task that runs from the beginning on, on whatever vCPU.
+    pub fn new(name: impl Into<String>, start: Start, load: Load) -> TaskSpec {
+        TaskSpec { name: name.into(), start, allowed: Vec::new(), from: Nanos::ZERO, load }
+    }
+}
+
 /// Where a task starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {

@@ -3,8 +3,7 @@
 
 use super::fair::Age;
 use super::measure::{LeastMoves, Tally};
-use super::{Load, VmSpec};
-use crate::metrics::{Times, times};
+use super::{Load, PcpuResult, TaskResult, VmSpec};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable};
 use seekway_policy::vcpu::{Action, VcpuId, VcpuPolicy, VcpuSet};
@@ -31,11 +30,7 @@ pub(super) struct Pcpu {
     /// The first slice is a part of one: processors are not in step.
     pub is_fresh: bool,
     pub rng: Rng,
-    pub idle: Nanos,
-    pub switching: Nanos,
-    pub ran: Nanos,
-    pub switches: u64,
-    pub slices: u64,
+    pub result: PcpuResult,
 }
 
 /// What a processor does.
@@ -247,7 +242,6 @@ pub(super) struct Vm {
 
 pub(super) struct Task {
     pub vm: usize,
-    pub name: String,
     pub load: Load,
     /// Where its owner lets it run.
     pub allowed: VcpuSet,
@@ -272,7 +266,8 @@ pub(super) struct Task {
     pub io: IoState,
     pub window: WindowLoad,
     pub wants: Wants,
-    pub result: TaskTotals,
+    /// How it fares, but for [`TaskResult::io`], which is known in the end.
+    pub result: TaskResult,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -344,16 +339,6 @@ pub(super) enum Wants {
     VcpuRunState(Nanos),
 }
 
-pub(super) struct TaskTotals {
-    pub ran: Nanos,
-    pub ios: u64,
-    pub bytes: u64,
-    pub response: Times,
-    pub inactive: Nanos,
-    pub moves: u64,
-    pub series: Vec<u64>,
-}
-
 /// A request of the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Io {
@@ -383,20 +368,6 @@ impl Task {
             Load::Io { .. } => true,
             Load::Guest(_) => self.io.has_waited,
             Load::Compute | Load::Partly { .. } => false,
-        }
-    }
-}
-
-impl TaskTotals {
-    pub fn new() -> TaskTotals {
-        TaskTotals {
-            ran: Nanos::ZERO,
-            ios: 0,
-            bytes: 0,
-            response: times(2),
-            inactive: Nanos::ZERO,
-            moves: 0,
-            series: Vec::new(),
         }
     }
 }

@@ -9,7 +9,7 @@ use seekway_policy::units::{Lba, Nanos};
 use seekway_workload::Issue;
 
 /// Length of a step of the series of a task.
-pub(super) const SERIES_STEP: Nanos = Nanos::from_millis(250);
+const SERIES_STEP: Nanos = Nanos::from_millis(250);
 
 impl Task {
     /// Has its phase come to its end?
@@ -92,7 +92,7 @@ impl Machine {
     /// What was heard is seen by the task.
     fn take_blocks(&mut self, t: usize) {
         let Load::Io { block, .. } = self.tasks[t].load else { return };
-        let step = self.now.since(self.measured_from).get() / SERIES_STEP.get();
+        let step = (self.now.since(self.measured_from).get() / SERIES_STEP.get()) as usize;
         let io = &mut self.tasks[t].io;
         let done = std::mem::take(&mut io.done);
         io.outstanding -= done.len() as u16;
@@ -101,11 +101,11 @@ impl Machine {
             result.ios += 1;
             result.bytes += block.bytes();
             result.response.saturating_record((self.now - begun).get());
-            let step = usize::try_from(step).unwrap_or(usize::MAX);
-            if result.series.len() <= step {
-                result.series.resize(step + 1, 0);
+            while result.series.len() <= step {
+                let steps = result.series.len() as u64;
+                result.series.push((self.measured_from + SERIES_STEP.scaled(steps, 1), 0));
             }
-            result.series[step] += 1;
+            result.series[step].1 += 1;
         }
         self.tasks[t].io.done = done;
         self.tasks[t].io.done.clear();
