@@ -1,6 +1,6 @@
 //! What a policy is told, and what becomes of what it wants.
 
-use super::script::{Log, Script, Told, spans};
+use super::script::{Log, Script, Told, scripted, spans};
 use super::support::*;
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos};
@@ -18,12 +18,7 @@ fn run_script(
     until: Nanos,
 ) -> (Vec<(Instant, Told)>, Log, MachineResult) {
     let log = Log::default();
-    let script = || -> Box<dyn VcpuPolicy> {
-        let mut script = Script::new(&log);
-        change(&mut script);
-        Box::new(script)
-    };
-    let (result, _) = run_with(spec, &script, 5, until);
+    let (result, _) = run_with(spec, &scripted(&log, change), 5, until);
     let told = log.lock().unwrap().clone();
     (told, log, result)
 }

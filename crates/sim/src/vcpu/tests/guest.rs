@@ -18,12 +18,6 @@ fn ran(spec: &MachineSpec, until: Nanos) -> Vec<f64> {
     result.vms[0].tasks.iter().map(share).collect()
 }
 
-fn io(change: impl Fn(&mut Load)) -> Load {
-    let mut load = reads();
-    change(&mut load);
-    load
-}
-
 #[test]
 fn tasks_of_a_vcpu_share_it() {
     let all = ["a", "b", "c"].map(|name| task(name, 0, Load::Compute));
@@ -45,12 +39,8 @@ fn a_task_that_sleeps_gets_what_it_asks_for() {
 
 #[test]
 fn an_io_task_that_computes_as_much_has_no_more_than_its_half() {
-    let heavy = io(|load| {
-        if let Load::Io { cpu, .. } = load {
-            *cpu = ms(1)
-        }
-    });
-    let both = vec![task("heavy", 0, heavy), task("all", 0, Load::Compute)];
+    let heavy = task("heavy", 0, io(|io| io.cpu = ms(1)));
+    let both = vec![heavy, task("all", 0, Load::Compute)];
     let shares = ran(&alone(1, both), ms(2000));
     assert!((0.40..0.52).contains(&shares[0]), "{shares:?}");
     assert!(shares[0] + shares[1] > 0.99, "{shares:?}");
@@ -82,12 +72,8 @@ fn a_vcpu_that_gets_idle_takes_who_waits() {
 
 #[test]
 fn bursts_are_followed_by_pauses() {
-    let with = |between_ms: u64, in_computing: bool| {
-        io(|load| {
-            if let Load::Io { burst, between, computes, .. } = load {
-                (*burst, *between, *computes) = (10, ms(between_ms), in_computing);
-            }
-        })
+    let with = |between_ms: u64, computes: bool| {
+        io(|io| (io.burst, io.between, io.computes) = (10, ms(between_ms), computes))
     };
     let run = |load| {
         let result = run_named(&alone(1, vec![task("io", 0, load)]), "vanilla", 1, ms(1000));
@@ -116,12 +102,8 @@ fn a_task_begins_when_it_is_to() {
 
 #[test]
 fn several_blocks_are_under_way_at_a_time() {
-    let ios = |n: u16| {
-        let load = io(|load| {
-            if let Load::Io { depth, .. } = load {
-                *depth = n
-            }
-        });
+    let ios = |depth: u16| {
+        let load = io(|io| io.depth = depth);
         run_named(&alone(1, vec![task("io", 0, load)]), "vanilla", 1, ms(500)).vms[0].tasks[0].ios
     };
     let (one, four) = (ios(1), ios(4));
@@ -183,17 +165,10 @@ fn xballoon_dozes_for_half_of_each_period_and_io_ends_that_at_once() {
 
 #[test]
 fn each_task_has_its_part_of_the_disk() {
-    let sequential = |is: bool| {
-        io(|load| {
-            if let Load::Io { sequential, .. } = load {
-                *sequential = is
-            }
-        })
-    };
     let tasks = vec![
-        task("random", 0, sequential(false)),
+        task("random", 0, reads()),
         task("compute", 0, Load::Compute),
-        task("in order", 1, sequential(true)),
+        task("in order", 1, io(|io| io.sequential = true)),
     ];
     let mut spec = alone(2, tasks);
     spec.vms[0].disk = Sectors::new(2 * 8 * 100 + 7);

@@ -1,11 +1,9 @@
 //! Guests with a page cache, a journal and files, on vCPUs that share processors.
 
-use super::support::{at, ms, setup};
-use crate::engine::{Limits, run};
+use super::support::{at, ms, run_source};
 use crate::metrics::RunResult;
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos};
-use seekway_workload::Source;
 use seekway_workload::generators::{VmPlan, parse_vm};
 
 fn plans(texts: &[&str]) -> Vec<VmPlan> {
@@ -34,10 +32,7 @@ fn shared_on(
     let numbered: Vec<(u16, &VmPlan)> = (0..).zip(&plans).collect();
     let machine = Machine::of_plans(processors, &numbered, policy, 1, Instant::ZERO);
     let mut machine = machine.unwrap();
-    let source: Box<dyn Source + '_> = Box::new(&mut machine);
-    let setup = setup(source.as_ref());
-    let limits = Limits { until: until.map(at), ..Limits::default() };
-    let (mut result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
+    let mut result = run_source(Box::new(&mut machine), until);
     result.machine = Some(machine.result(at(result.simulated)));
     result
 }
@@ -66,10 +61,7 @@ fn guests_compute_on_each_vcpu() {
 
 /// The same VM on vCPUs that nobody takes away.
 fn alone(text: &str, until: Option<Nanos>) -> RunResult {
-    let source = parse_vm(text).unwrap().source(1, 0).unwrap();
-    let setup = setup(source.as_ref());
-    let limits = Limits { until: until.map(at), ..Limits::default() };
-    run(vec![source], setup, limits, &mut |_, _| true).unwrap().0
+    run_source(parse_vm(text).unwrap().source(1, 0).unwrap(), until)
 }
 
 fn bytes(result: &RunResult, vm: u16) -> u64 {

@@ -1,6 +1,6 @@
 //! The host's scheduler: shares, slices, switches.
 
-use super::script::{Log, Script, spans};
+use super::script::{Log, scripted, spans};
 use super::support::*;
 use crate::vcpu::{Completes, MachineResult, MachineSpec};
 use seekway_policy::units::{Instant, Nanos};
@@ -31,10 +31,9 @@ fn weights_are_shares() {
 #[test]
 fn slices_are_as_long_as_they_should_be() {
     let log = Log::default();
-    let script = || -> Box<dyn seekway_policy::vcpu::VcpuPolicy> { Box::new(Script::new(&log)) };
     let mut spec = computing(1, 2);
     spec.vms[1].agent = false;
-    run_with(&spec, &script, 3, Nanos::from_secs(20));
+    run_with(&spec, &scripted(&log, |_| {}), 3, Nanos::from_secs(20));
     let (mut single, mut more) = (0, 0);
     // The first is a part of one.
     for (from, to) in spans(&log, 0).into_iter().skip(1) {
@@ -49,11 +48,10 @@ fn slices_are_as_long_as_they_should_be() {
 #[test]
 fn cut_slices_are_cut_and_shares_stay() {
     let log = Log::default();
-    let script = || -> Box<dyn seekway_policy::vcpu::VcpuPolicy> { Box::new(Script::new(&log)) };
     let mut spec = computing(1, 2);
     spec.vms[1].agent = false;
     spec.host.cut_permille = 100;
-    let (result, _) = run_with(&spec, &script, 3, Nanos::from_secs(20));
+    let (result, _) = run_with(&spec, &scripted(&log, |_| {}), 3, Nanos::from_secs(20));
     let spans = spans(&log, 0);
     let cut = spans.iter().filter(|(from, to)| (*to - *from).as_millis_f64() < 10.7).count();
     let share_cut = cut as f64 / spans.len() as f64;
@@ -66,11 +64,7 @@ fn short_slices_are_cut_no_more_often() {
     let log = Log::default();
     let cuts = |slice: Nanos| {
         log.lock().unwrap().clear();
-        let script = || -> Box<dyn seekway_policy::vcpu::VcpuPolicy> {
-            let mut script = Script::new(&log);
-            script.slice = Some(slice);
-            Box::new(script)
-        };
+        let script = scripted(&log, |script| script.slice = Some(slice));
         let mut spec = computing(1, 2);
         spec.vms[1].agent = false;
         spec.host.jitter = Nanos::ZERO;
@@ -167,11 +161,7 @@ fn the_bound_of_pinned_vms_is_that_of_independent_phases() {
 #[test]
 fn short_slices_are_spread_over_the_round_at_the_same_share() {
     let log = Log::default();
-    let script = || -> Box<dyn seekway_policy::vcpu::VcpuPolicy> {
-        let mut script = Script::new(&log);
-        script.slice = Some(us(5_500));
-        Box::new(script)
-    };
+    let script = scripted(&log, |script| script.slice = Some(us(5_500)));
     let mut spec = computing(1, 3);
     spec.host.jitter = Nanos::ZERO;
     spec.vms[1].agent = false;

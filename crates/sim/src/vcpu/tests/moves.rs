@@ -1,6 +1,6 @@
 //! Where moves lead, who makes them, what they wait for, and when timers are heard.
 
-use super::script::{Log, Script, Told};
+use super::script::{Log, Told, scripted};
 use super::support::*;
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos};
@@ -67,10 +67,7 @@ fn after(spec: &MachineSpec, wanted: &[Action]) -> After {
 }
 
 fn two_readers(vcpus: u16) -> MachineSpec {
-    let Load::Io { block, sequential, depth, burst, between, computes, .. } = reads() else {
-        unreachable!("it reads")
-    };
-    let load = Load::Io { block, sequential, cpu: us(1), depth, burst, between, computes };
+    let load = io(|io| io.cpu = us(1));
     let readers = vec![task("one", 0, load), task("two", 0, load)];
     spec(vcpus, vec![vm("a", vcpus, readers)])
 }
@@ -151,15 +148,13 @@ fn without_a_shared_cache_who_is_woken_on_an_absent_vcpu_cannot_be_moved() {
         spec.guest.shared_cache = shared;
         spec.detector = Detector::Exact { delay: us(500), edge: us(1) };
         let log = Log::default();
-        let script = || -> Box<dyn VcpuPolicy> {
-            let mut script = Script::new(&log);
+        let script = scripted(&log, |script| {
             script.answer = Box::new(|told| match told {
                 Told::Sign(_, 1, Sign::Preempted) => Some(to(2, 0, &[0])),
                 Told::Sign(_, 1, Sign::Resumed) => Some(to(2, 1, &[1])),
                 _ => None,
             });
-            Box::new(script)
-        };
+        });
         let (result, _) = run_with(&spec, &script, 1, ms(1000));
         (result.vms[0].moves, result.vms[0].blocked)
     };
@@ -178,12 +173,10 @@ fn lateness(slice: Nanos, beats: Option<Nanos>) -> (Vec<Nanos>, Nanos) {
     spec.host.slice = slice;
     spec.detector = Detector::Heartbeat { beat: us(5) };
     let log = Log::default();
-    let script = || -> Box<dyn VcpuPolicy> {
-        let mut script = Script::new(&log);
+    let script = scripted(&log, |script| {
         (script.wakes, script.beats) = (Some(ms(1)), beats);
         script.lasts = beats.map(|_| VcpuId::new(0));
-        Box::new(script)
-    };
+    });
     let (result, _) = run_with(&spec, &script, 1, ms(1000));
     let log = log.lock().unwrap();
     let late = log.iter().filter_map(|(now, told)| match told {

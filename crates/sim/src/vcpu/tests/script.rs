@@ -62,6 +62,15 @@ impl Script {
     }
 }
 
+/// Scripts with one log, each changed.
+pub fn scripted(log: &Log, change: impl Fn(&mut Script)) -> impl Fn() -> Box<dyn VcpuPolicy> {
+    move || {
+        let mut script = Script::new(log);
+        change(&mut script);
+        Box::new(script)
+    }
+}
+
 impl VcpuPolicy for Script {
     fn attach(&mut self, now: Instant, online: &VcpuSet) {
         self.due = vec![now; online.len()];

@@ -62,26 +62,33 @@ pub fn vm(name: &str, vcpus: u16, more: Vec<TaskSpec>) -> VmSpec {
 }
 
 pub fn task(name: &str, on: u16, load: Load) -> TaskSpec {
-    TaskSpec {
-        name: name.into(),
-        start: Start::On(on),
-        allowed: Vec::new(),
-        from: Nanos::ZERO,
-        load,
-    }
+    TaskSpec::new(name, Start::On(on), load)
+}
+
+/// The fields of [`Load::Io`].
+pub struct Io {
+    pub block: Sectors,
+    pub sequential: bool,
+    pub cpu: Nanos,
+    pub depth: u16,
+    pub burst: u32,
+    pub between: Nanos,
+    pub computes: bool,
 }
 
 /// Reads 4 KiB at a time, one after the other, anywhere.
 pub fn reads() -> Load {
-    Load::Io {
-        block: Sectors::new(8),
-        sequential: false,
-        cpu: us(10),
-        depth: 1,
-        burst: 0,
-        between: Nanos::ZERO,
-        computes: false,
-    }
+    io(|_| {})
+}
+
+/// The same, changed.
+pub fn io(change: impl FnOnce(&mut Io)) -> Load {
+    let (block, between) = (Sectors::new(8), Nanos::ZERO);
+    let (sequential, computes) = (false, false);
+    let mut io = Io { block, sequential, cpu: us(10), depth: 1, burst: 0, between, computes };
+    change(&mut io);
+    let Io { block, sequential, cpu, depth, burst, between, computes } = io;
+    Load::Io { block, sequential, cpu, depth, burst, between, computes }
 }
 
 pub fn run_with(
@@ -109,18 +116,17 @@ pub fn run_named(spec: &MachineSpec, policy: &str, seed: u64, until: Nanos) -> M
     run_from(spec, policy, seed, Nanos::ZERO, until)
 }
 
-/// A run on one drive, under noop.
-pub fn setup(source: &dyn Source) -> Setup {
+/// A run on one drive, under noop, to its end or to `until`.
+pub fn run_source(source: Box<dyn Source + '_>, until: Option<Nanos>) -> RunResult {
     let device = profile::load("samsung-970-pro").unwrap().build();
     let capacity = device.profile().capacity;
     let layout = Layout::place(source.vms(), capacity, &Placement::Spread).unwrap();
-    Setup::new(schedulers::build("noop").unwrap(), device, layout)
+    let setup = Setup::new(schedulers::build("noop").unwrap(), device, layout);
+    let limits = Limits { until: until.map(at), ..Limits::default() };
+    run(vec![source], setup, limits, &mut |_, _| true).unwrap().0
 }
 
 fn drive(mut machine: Machine, until: Nanos) -> (MachineResult, RunResult) {
-    let source: Box<dyn Source + '_> = Box::new(&mut machine);
-    let setup = setup(source.as_ref());
-    let limits = Limits { until: Some(at(until)), ..Limits::default() };
-    let (result, _) = run(vec![source], setup, limits, &mut |_, _| true).unwrap();
+    let result = run_source(Box::new(&mut machine), Some(until));
     (machine.result(at(until)), result)
 }

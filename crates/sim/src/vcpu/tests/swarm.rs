@@ -35,13 +35,9 @@ fn any_task(rng: &mut Rng, n: usize, vcpus: u16) -> TaskSpec {
         true => Vec::new(),
         false => (0..vcpus).filter(|_| rng.percent(50)).collect(),
     };
-    TaskSpec {
-        name: format!("task{n}"),
-        start: Start::Any,
-        allowed,
-        from: us(rng.below(30_000)),
-        load: any_load(rng),
-    }
+    let from = us(rng.below(30_000));
+    let task = TaskSpec::new(format!("task{n}"), Start::Any, any_load(rng));
+    TaskSpec { allowed, from, ..task }
 }
 
 fn any_spec(rng: &mut Rng) -> MachineSpec {
@@ -232,9 +228,9 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn machines_that_cannot_be_are_errors() {
     let good = || spec(2, vec![vm("a", 2, vec![task("io", 0, reads())])]);
-    let io = |change: fn(&mut Load)| {
+    let load = |load: Load| {
         let mut spec = good();
-        change(&mut spec.vms[0].tasks[2].load);
+        spec.vms[0].tasks[2].load = load;
         spec
     };
     let with = |change: fn(&mut MachineSpec)| {
@@ -258,11 +254,11 @@ fn machines_that_cannot_be_are_errors() {
         ("costs", with(|s| s.ablation.foresight = Some(Nanos::new(u64::MAX)))),
         ("longer than", with(|s| s.vms[0].tasks[0].from = Nanos::new(u64::MAX))),
         ("less than a block", with(|s| s.vms[0].disk = Sectors::new(3))),
-        ("at least one at a time", io(|load| *load = with_depth(0))),
-        ("at least a sector", io(|load| *load = with_block(0))),
-        ("0 of 1000", io(|load| *load = Load::Partly { burst: ms(1), permille: 0 })),
-        ("1001 of 1000", io(|load| *load = Load::Partly { burst: ms(1), permille: 1001 })),
-        ("a burst", io(|load| *load = Load::Partly { burst: Nanos::ZERO, permille: 10 })),
+        ("at least one at a time", load(io(|io| io.depth = 0))),
+        ("at least a sector", load(io(|io| io.block = Sectors::ZERO))),
+        ("0 of 1000", load(Load::Partly { burst: ms(1), permille: 0 })),
+        ("1001 of 1000", load(Load::Partly { burst: ms(1), permille: 1001 })),
+        ("a burst", load(Load::Partly { burst: Nanos::ZERO, permille: 10 })),
     ];
     for (says, spec) in bad {
         let error = Machine::new(&spec, "vanilla", 1, Instant::ZERO).err().expect(says);
@@ -272,23 +268,4 @@ fn machines_that_cannot_be_are_errors() {
     assert!(error.contains("no vCPU policy 'vmagic'"), "{error}");
     let heavy = with(|s| s.vms[0].cpu_weight = NonZeroU32::MAX);
     run_named(&heavy, "vanilla", 1, ms(50));
-}
-
-fn with_depth(depth: u16) -> Load {
-    match reads() {
-        Load::Io { block, sequential, cpu, burst, between, computes, .. } => {
-            Load::Io { block, sequential, cpu, depth, burst, between, computes }
-        }
-        _ => unreachable!(),
-    }
-}
-
-fn with_block(sectors: u64) -> Load {
-    match reads() {
-        Load::Io { sequential, cpu, depth, burst, between, computes, .. } => {
-            let block = Sectors::new(sectors);
-            Load::Io { block, sequential, cpu, depth, burst, between, computes }
-        }
-        _ => unreachable!(),
-    }
 }
