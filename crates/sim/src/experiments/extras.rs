@@ -103,18 +103,10 @@ pub fn judge(
         findings.notes.push(format!("No vCPUs in this experiment: {vcpu} is not run."));
     }
     for pair in extras.pairs(&own) {
-        let rates = |cell: &Cell| -> Vec<f64> {
-            results.of_cell(cell).iter().map(|r| bandwidth(r)).collect()
-        };
-        let (ours, beside) = (rates(&pair.extra), rates(&pair.base));
-        let ratios = over(&ours, &beside);
-        let name = format!("{}, bandwidth", pair.name);
-        findings.rows.push(Row::measured(
-            name,
-            &ratios,
-            "×",
-            "the paper does not know this policy",
-        ));
+        let [ours, beside] = [&pair.extra, &pair.base].map(|cell| results.each_of(cell, bandwidth));
+        let (name, ratios) = (format!("{}, bandwidth", pair.name), over(&ours, &beside));
+        let why = "the paper does not know this policy";
+        findings.rows.push(Row::measured(name, &ratios, "×", why));
     }
     findings
 }

@@ -72,6 +72,16 @@ pub(super) fn range(values: &[f64]) -> (f64, f64) {
     (fold(f64::min), fold(f64::max))
 }
 
+/// On how many seeds a figure is as it should be.
+pub(super) fn count(values: &[f64], right: impl Fn(f64) -> bool) -> usize {
+    values.iter().filter(|&&v| right(v)).count()
+}
+
+/// A list in words: what is said of each item, with commas between.
+pub(super) fn listed<I>(items: impl IntoIterator<Item = I>, one: impl Fn(I) -> String) -> String {
+    items.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 impl Row {
     fn new(
         name: impl Into<String>,
@@ -112,7 +122,7 @@ impl Row {
         unit: &'static str,
         gain: impl Fn(f64) -> f64,
     ) -> Row {
-        let (seeds, right) = (values.len(), values.iter().filter(|&&v| gain(v) > 0.0).count());
+        let (seeds, right) = (values.len(), count(values, |v| gain(v) > 0.0));
         let share = gain(mean(values)) / gain(paper);
         let verdict = match share {
             s if s > 2.0 && right == seeds => Verdict::Exceeds,
@@ -154,7 +164,7 @@ impl Row {
         values: &[f64],
         unit: &'static str,
     ) -> Row {
-        let within = values.iter().filter(|&&v| v <= paper).count();
+        let within = count(values, |v| v <= paper);
         let verdict = match within {
             all if all == values.len() => Verdict::Holds,
             _ if mean(values) <= paper => Verdict::InPart,
@@ -169,6 +179,18 @@ impl Row {
         self.asked = Some(enough);
         let met = if enough { "met" } else { "NOT MET" };
         self.because(format!("{what} is asked: {met}"))
+    }
+
+    /// An ordering of which the paper gives no size: above `bound` on every seed.
+    pub(super) fn ordering(
+        name: impl Into<String>,
+        values: &[f64],
+        bound: f64,
+        unit: &'static str,
+    ) -> Row {
+        let (right, seeds) = (count(values, |v| v > bound), values.len());
+        let why = format!("above {bound} on {right} of {seeds} seeds");
+        Row::measured(name, values, unit, why).ordered(right, seeds)
     }
 
     /// The verdict on an ordering that is `right` on so many seeds, of which the

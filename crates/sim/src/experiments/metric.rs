@@ -14,16 +14,18 @@ pub(super) fn app_time(r: &RunResult, app: usize) -> f64 {
     finished.map_or(f64::NAN, |t| t.as_secs_f64())
 }
 
+fn metric(metrics: &[(&'static str, f64)], name: &str) -> f64 {
+    metrics.iter().find(|(n, _)| *n == name).map_or(f64::NAN, |m| m.1)
+}
+
 /// A figure of the policy's own; NaN where it has none.
 pub(super) fn policy_metric(r: &RunResult, name: &str) -> f64 {
-    let found = r.policy_metrics.iter().find(|(n, _)| *n == name);
-    found.map_or(f64::NAN, |m| m.1)
+    metric(&r.policy_metrics, name)
 }
 
 /// A figure of the device's own; NaN where it has none.
-pub(super) fn device_metric(r: &RunResult, name: &str) -> f64 {
-    let found = r.device_metrics.iter().find(|(n, _)| *n == name);
-    found.map_or(f64::NAN, |m| m.1)
+fn device_metric(r: &RunResult, name: &str) -> f64 {
+    metric(&r.device_metrics, name)
 }
 
 /// Mean service time, from the later of dispatch and the completion before (ms).

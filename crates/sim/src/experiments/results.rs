@@ -78,6 +78,11 @@ impl Results {
         self.of(load, way).iter().map(|r| figure(r)).collect()
     }
 
+    /// Figures of each run of a cell.
+    pub(super) fn each_of<T>(&self, cell: &Cell, figures: impl Fn(&RunResult) -> T) -> Vec<T> {
+        self.of_cell(cell).iter().map(|r| figures(r)).collect()
+    }
+
     /// Mean of a figure over the seeds.
     pub(super) fn mean<L: Ways + ?Sized>(
         &self,
@@ -104,9 +109,13 @@ pub(super) fn over(ours: &[f64], base: &[f64]) -> Vec<f64> {
     ours.iter().zip(base).map(|(o, b)| o / b).collect()
 }
 
+/// Several figures made one, seed by seed.
+pub(super) fn by_seed(all: &[Vec<f64>], of: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
+    (0..seeds).map(|seed| of(&all.iter().map(|v| v[seed]).collect::<Vec<_>>())).collect()
+}
+
 /// Seed by seed, the mean over several loads.
 pub(super) fn across<L>(loads: &[L], of: impl Fn(&L) -> Vec<f64>) -> Vec<f64> {
-    let all: Vec<Vec<f64>> = loads.iter().map(of).collect();
-    let seeds = all.iter().map(Vec::len).min().unwrap_or(0);
-    (0..seeds).map(|seed| mean(&all.iter().map(|v| v[seed]).collect::<Vec<_>>())).collect()
+    by_seed(&loads.iter().map(of).collect::<Vec<_>>(), mean)
 }

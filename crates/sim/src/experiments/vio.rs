@@ -23,6 +23,7 @@ mod rows;
 mod sequential;
 
 use super::Experiment;
+use load::{BUFFERED, SEQUENTIAL, cells};
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -30,7 +31,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "1 to 12 VMs with a sequential reader each: prefetchers against the guest's read-ahead",
         source: "VIO-prefetching, section 4.3, figure 5(a)",
         assumes: "'as in the paper' is the paper's rules and no others, vio alone 0.5 s and 0.60 with our corrections; measured from 1 s on, two of its intervals; 64 KiB reads, one at a time, through the guest's page cache; files that do not end within the run; no time from guest to host (vio-room has some)",
-        cells: sequential::vms_cells,
+        cells: |options| cells(&sequential::vms(options), &SEQUENTIAL),
         judge: sequential::vms_judge,
     },
     Experiment {
@@ -38,7 +39,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "1 to 12 sequential processes in one VM",
         source: "VIO-prefetching, section 4.3, figure 5(b)",
         assumes: "as vio-vms; 12 vCPUs, 6 GB, a file for each process",
-        cells: sequential::procs_cells,
+        cells: |options| cells(&sequential::procs(options), &SEQUENTIAL),
         judge: sequential::procs_judge,
     },
     Experiment {
@@ -46,7 +47,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "12 VMs, of which 1 to 12 read in sequence and the others read and write at random",
         source: "VIO-prefetching, section 4.3, figure 5(c)",
         assumes: "as vio-vms; the others through their page caches with write-back; the readers' throughput alone counts",
-        cells: mixed::vms_cells,
+        cells: |options| cells(&mixed::vms(options), &SEQUENTIAL),
         judge: mixed::vms_judge,
     },
     Experiment {
@@ -54,7 +55,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "the same with 12 processes in one VM",
         source: "VIO-prefetching, section 4.3, figure 5(d)",
         assumes: "as vio-procs and vio-mixed-vms; readers and random processes are fio jobs of one guest",
-        cells: mixed::procs_cells,
+        cells: |options| cells(&mixed::procs(options), &SEQUENTIAL),
         judge: mixed::procs_judge,
     },
     Experiment {
@@ -62,7 +63,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "guests that read and write at random only: what prefetching costs them",
         source: "experiments.md (VIO, Accept)",
         assumes: "as vio-mixed-vms in forms and times, without sequential readers; the baseline has the cache, a row has none",
-        cells: mixed::random_cells,
+        cells: |options| cells(&mixed::random_loads(options), &mixed::RANDOM_COLUMNS),
         judge: mixed::random_judge,
     },
     Experiment {
@@ -78,7 +79,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "eight VMs with four processes each, 0 to 100 % of them readers",
         source: "VIO-prefetching, section 4.4, figure 9",
         assumes: "forms and times as in vio-vms, room as in vio-apps; readers and writers go through files of their own in sequence, 64 KiB a call; written data counts when the guest's page cache has it",
-        cells: host::ratio_cells,
+        cells: |options| cells(&host::ratio_loads(options), &host::RATIO_COLUMNS),
         judge: host::ratio_judge,
     },
     Experiment {
@@ -86,7 +87,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "Darwin under noop and CFQ in guest and host",
         source: "VIO-prefetching, section 4.4, figure 10",
         assumes: "forms and times as in vio-vms, room as in vio-apps; one VM of 8 vCPUs and 8 GB; CFQ in the guest is the host's with a queue for each process, on a disk that does not rotate, and merges nothing",
-        cells: host::scheduler_cells,
+        cells: |options| cells(&host::scheduler_loads(options), &BUFFERED),
         judge: host::scheduler_judge,
     },
     Experiment {
@@ -94,7 +95,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "eight VMs, of which 0 to 8 stream and the others are servers",
         source: "VIO-prefetching, section 4.4, figure 11",
         assumes: "forms and times as in vio-vms, room as in vio-apps; file server, web server, web proxy and database in turn, where the paper draws them; with two or more file servers measured for 4 s and held to our floor in the mean; bytes of all VMs are summed, so that the fast ones weigh most",
-        cells: host::mix_cells,
+        cells: |options| cells(&host::mix_loads(options), &BUFFERED),
         judge: host::mix_judge,
     },
     Experiment {
@@ -102,7 +103,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "Darwin and YCSB3 with queues of 128 and 8192 requests in guest and host",
         source: "VIO-prefetching, section 4.4, figure 12",
         assumes: "forms and times as in vio-vms, room as in vio-apps; one VM of 8 vCPUs and 8 GB; the guest's queue is nr_requests, the host's the commands that the array takes; YCSB3 is a guess (its generator says which)",
-        cells: host::queue_cells,
+        cells: |options| cells(&host::queue_loads(options), &BUFFERED),
         judge: host::queue_judge,
     },
     Experiment {
@@ -110,7 +111,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "2 to 16 VMs reading 1 MiB at a time: polling intervals of 0.25 to 2 s",
         source: "VIO-prefetching, section 4.2, figures 3 and 4",
         assumes: "forms as in vio-vms, room as in vio-apps, every interval under the paper's rules; measured from 4 s on, two of the longest intervals; files of 10 GB, one read at a time; each poll and each read since the last one cost the host's one thread time",
-        cells: interval::interval_cells,
+        cells: |options| cells(&interval::loads(options), &interval::columns()),
         judge: interval::interval_judge,
     },
     Experiment {
@@ -118,7 +119,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "one to six readers: the gain over how much of the array is in use",
         source: "VIO-prefetching, sections 4.3 and 4.4; what room is, is ours",
         assumes: "as vio-vms, behind the ring of Xen 4.1, with 200 µs to the host, with and without 400 MiB/s at most a disk; the paper gives none of these",
-        cells: room::room_cells,
+        cells: |options| cells(&room::room_loads(options), &room::COLUMNS),
         judge: room::room_judge,
     },
     Experiment {
@@ -126,7 +127,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "one to eight readers on a turning disk, a drive and the array, without a prefetcher",
         source: "VIO-prefetching, section 2.2, figure 1",
         assumes: "as vio-room without a bound; the paper's turning disk is a Samsung Spinpoint M7, ours a Seagate of 7200 rpm; noop; its host has four cores, ours any number",
-        cells: room::blend_cells,
+        cells: |options| cells(&room::blend_loads(options), &room::BLEND_COLUMNS),
         judge: room::blend_judge,
     },
     Experiment {
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn every_judge_finds_its_cells() {
         let options = options(1000);
-        let made = run(&sequential::vms_cells(&options)[0]);
+        let made = run(&(named("vio-vms").cells)(&options)[0]);
         for experiment in EXPERIMENTS {
             let extra = Extras { policy: Some("fifo"), vcpu: None };
             let findings = findings(experiment, &options, extra, |_| made.clone());

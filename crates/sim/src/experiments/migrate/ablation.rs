@@ -3,11 +3,12 @@
 //! taken away from ours and added alone to the paper's.
 
 use super::super::figure::bars_by;
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::papers;
 use super::load::{CORES, Disk, OURS, PAPER, RANDOM, SEQUENTIAL, Scene, VANILLA, cells};
 use super::measure::{agent, blocked, bound, moves_over_least, share_of_bound, short};
+use crate::metrics::RunResult;
 use crate::vcpu::{Completes, Detector, MachineSpec};
 use seekway_policy::units::Nanos;
 
@@ -121,14 +122,10 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
         let share = |scene: &Scene, policy: &str| share_of_bound(results, scene, policy, &unshared);
         for setting in SETTINGS {
             let scene = scene(&base, setting);
-            for policy in POLICIES {
-                let row = row(results, &scene, policy, &share(&scene, policy));
-                findings.rows.push(row);
-            }
+            let row = |policy| row(results, &scene, policy, &share(&scene, policy));
+            findings.rows.extend(POLICIES.map(row));
         }
-        for form in FORMS {
-            findings.rows.push(row(results, &base, form, &share(&base, form)));
-        }
+        findings.rows.extend(FORMS.map(|form| row(results, &base, form, &share(&base, form))));
         findings.notes.extend([PAPER, OURS].map(|policy| {
             let of = |setting: &Setting| mean(&share(&scene(&base, setting), policy));
             deciding(&base, policy, of)
@@ -144,8 +141,7 @@ pub(super) fn ablation_judge(options: &Options, results: &Results) -> Findings {
 }
 
 fn row(results: &Results, scene: &Scene, policy: &str, shares: &[f64]) -> Row {
-    let of =
-        |figure: fn(&crate::metrics::RunResult) -> f64| short(results.mean(scene, policy, figure));
+    let of = |figure: fn(&RunResult) -> f64| short(results.mean(scene, policy, figure));
     let why = format!(
         "of the bound, {} % of the time; moves over the clairvoyant's {}, of which {} % waited for \
          a vCPU that was away; the agents take {} % of the CPU time",
@@ -164,14 +160,12 @@ fn deciding(base: &Scene, policy: &str, share: impl Fn(&Setting) -> f64) -> Stri
     let mut others: Vec<(&str, f64)> = others.iter().map(|s| (s.name, share(s))).collect();
     others.sort_by(|a, b| b.1.total_cmp(&a.1));
     let told = |(name, share): &(&str, f64)| format!("{name} {}", short(*share));
-    let most: Vec<String> = others.iter().take(3).map(told).collect();
-    let least: Vec<String> = others.iter().rev().take(3).map(told).collect();
     format!(
         "{}, {policy}: {} of the bound as it is; most with {}; least with {}.",
         base.name,
         short(asis),
-        most.join(", "),
-        least.join(", ")
+        listed(others.iter().take(3), told),
+        listed(others.iter().rev().take(3), told)
     )
 }
 

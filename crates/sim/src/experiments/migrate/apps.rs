@@ -1,7 +1,8 @@
 //! The applications of migrate-scale (figures 9 and 10 of the paper), on an SSD.
 
 use super::super::figure::{bars_by, paper_bars};
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
+use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::papers;
 use super::load::{
@@ -89,17 +90,14 @@ fn rises(results: &Results, options: &Options) -> Row {
         across(&scenes, |scene| gain(results, scene, PAPER))
     });
     let seeds = gains[0].len();
-    let right = (0..seeds).filter(|&s| gains[0][s] < gains[1][s] && gains[1][s] < gains[2][s]);
-    let right = right.count();
-    let told: Vec<String> = gains.iter().map(|values| short(mean(values))).collect();
+    let rises = |&s: &usize| gains[0][s] < gains[1][s] && gains[1][s] < gains[2][s];
+    let right = (0..seeds).filter(rises).count();
     let why = format!(
         "over vanilla with 2, 4 and 8 VMs: {}; in this order on {right} of {seeds} seeds",
-        told.join(", ")
+        listed(&gains, |values| short(mean(values)))
     );
-    let values: Vec<f64> =
-        gains[2].iter().zip(&gains[0]).map(|(most, least)| most / least).collect();
     let name = format!("applications on SSD, the paper's host: {PAPER}'s gain with 8 VMs over 2");
-    Row::measured(name, &values, "×", why).ordered(right, seeds)
+    Row::measured(name, &over(&gains[2], &gains[0]), "×", why).ordered(right, seeds)
 }
 
 fn one_rows(results: &Results, what: &str, scenes: &[Scene]) -> [Row; 2] {

@@ -7,7 +7,6 @@ use super::load::{
     CORES, Disk, HDFS, OURS, PAPER, Scene, VANILLA, VSLICER, Work, XBALLOON, bursts,
 };
 use super::measure::{machine, ratio};
-use super::rows::ordering;
 use crate::metrics::RunResult;
 use crate::vcpu::Load;
 
@@ -60,7 +59,7 @@ fn rows(results: &Results, scene: &Scene) -> Vec<Row> {
         rows.push(Row::measured(name(policy, VANILLA), &time(policy, VANILLA), "×", why));
     }
     for (slower, faster) in [(XBALLOON, VSLICER), (XBALLOON, PAPER), (VSLICER, PAPER)] {
-        rows.push(ordering(name(slower, faster), &time(slower, faster), 1.0));
+        rows.push(Row::ordering(name(slower, faster), &time(slower, faster), 1.0, "×"));
     }
     rows
 }

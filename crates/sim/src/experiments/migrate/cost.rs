@@ -3,7 +3,7 @@
 //! response, and what it takes from the compute tasks.
 
 use super::super::figure::{bars_by, paper_bars};
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
 use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::competitors::{competitor_cells, competitor_rows};
@@ -15,7 +15,6 @@ use super::measure::{
     across, agent, blocked, computed, gain, inactive_a_block, moves, moves_over_least, ratio,
     response, short, worked,
 };
-use super::rows::ordering;
 use crate::metrics::RunResult;
 
 const POLICIES: [&str; 5] = [VANILLA, VSLICER, XBALLOON, PAPER, OURS];
@@ -74,12 +73,9 @@ pub(super) fn cost_judge(options: &Options, results: &Results) -> Findings {
     findings.figures.push(figure(&two, "response over that without sharing", "11", |s, p| {
         ratio(results, (s, p), (&s.unshared(), VANILLA), response)
     }));
-    findings.figures.push(figure(
-        &two,
-        "CPU time of compute tasks over vanilla's",
-        "12",
-        |s, p| ratio(results, (s, p), (s, VANILLA), computed),
-    ));
+    let axis = "CPU time of compute tasks over vanilla's";
+    let kept = |s: &Scene, p: &str| ratio(results, (s, p), (s, VANILLA), computed);
+    findings.figures.push(figure(&two, axis, "12", kept));
     findings
 }
 
@@ -111,9 +107,8 @@ fn inactive_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
         let values = ratio(results, (scene, VANILLA), (scene, policy), inactive_a_block);
         let name = format!("{}: inactivity for each block, vanilla over {policy}", scene.name);
         let of = |policy| short(1e3 * results.mean(scene, policy, inactive_a_block));
-        let told: Vec<String> =
-            POLICIES.iter().map(|policy| format!("{policy} {}", of(policy))).collect();
-        let why = format!("ms a block: {}", told.join(", "));
+        let told = listed(POLICIES, |policy| format!("{policy} {}", of(policy)));
+        let why = format!("ms a block: {told}");
         match policy {
             PAPER => Row::factor(name, paper, &values).because(why),
             _ => Row::measured(name, &values, "×", why),
@@ -125,17 +120,15 @@ fn inactive_rows(results: &Results, scene: &Scene, paper: f64) -> [Row; 2] {
 /// of the policy's, and told apart.
 fn compute_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
     let values = across(scenes, |s| ratio(results, (s, policy), (s, VANILLA), computed));
-    let of = |figure: fn(&RunResult) -> f64| {
+    let under = |policy: &str, figure: fn(&RunResult) -> f64| {
         mean(&across(scenes, |scene| results.each(scene, policy, figure)))
     };
-    let base = |figure: fn(&RunResult) -> f64| {
-        mean(&across(scenes, |scene| results.each(scene, VANILLA, figure)))
-    };
+    let base = |figure| under(VANILLA, figure);
     let why = format!(
         "I/O tasks compute {} % of that more than under vanilla, the agents take {} % of the CPU \
          time",
-        short(100.0 * (of(worked) - base(worked)) / base(computed)),
-        short(of(agent))
+        short(100.0 * (under(policy, worked) - base(worked)) / base(computed)),
+        short(under(policy, agent))
     );
     let name = format!("2 VMs, applications: CPU time of compute tasks, {policy} over vanilla");
     let row = Row::measured(name, &values, "×", why);
@@ -158,17 +151,17 @@ fn figure_11(results: &Results, scenes: &[Scene]) -> Vec<Row> {
         let name = format!(
             "2 VMs, MediaTomb: response over that without sharing, over the others', {policy}"
         );
-        rows.push(ordering(name, &values, 1.0));
+        rows.push(Row::ordering(name, &values, 1.0, "×"));
     }
     rows
 }
 
 fn response_row(results: &Results, scenes: &[Scene], policy: &str) -> Row {
     let of = |s: &Scene| ratio(results, (s, policy), (&s.unshared(), VANILLA), response);
-    let by: Vec<String> = scenes.iter().map(|s| short(mean(&of(s)))).collect();
+    let by = listed(scenes, |s| short(mean(&of(s))));
     let names = APPLICATIONS.map(|work| work.name).join(", ");
     let name = format!("2 VMs, applications: response over that without sharing, {policy}");
-    Row::measured(name, &across(scenes, of), "×", format!("{names}: {}", by.join(", ")))
+    Row::measured(name, &across(scenes, of), "×", format!("{names}: {by}"))
 }
 
 fn inactive_figure(results: &Results, scenes: &[Scene]) -> Figure {

@@ -8,9 +8,7 @@ use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::Heard;
 use super::load::{CORES, Disk, HDFS, OURS, PAPER, Scene, VANILLA, cells};
 use super::measure::{across, bound, evenness, rate, short, vm_rate};
-use super::rows::ordering;
 use crate::metrics::RunResult;
-use std::num::NonZeroU32;
 
 const POLICIES: [&str; 3] = [VANILLA, PAPER, OURS];
 /// Percent of the processors that the first VM has.
@@ -55,12 +53,7 @@ impl Host {
 
     /// Two VMs of which the first has so many per cent of the processors.
     fn scene(self, percent: u32, options: &Options) -> Scene {
-        let what = format!("CPU shares {percent}:{}", 100 - percent);
-        let scene = Scene::of(HDFS, Disk::Hdd, CORES, 2, options).with(&what, |machine| {
-            for (vm, percent) in machine.vms.iter_mut().zip([percent, 100 - percent]) {
-                vm.cpu_weight = NonZeroU32::new(percent).expect("not zero");
-            }
-        });
+        let scene = Scene::of(HDFS, Disk::Hdd, CORES, 2, options).with_cpu_share(percent);
         let scene = self.heard.on(scene);
         if self.quotas { scene.with_quotas() } else { scene }
     }
@@ -121,7 +114,7 @@ fn over_all(results: &Results, host: Host, scenes: &[Scene; 4]) -> [Row; 2] {
     let ahead = |s: &Scene| results.each(s, VANILLA, |r| vm_rate(r, 1) / vm_rate(r, 0));
     let follows = over(&ahead(uneven), &ahead(even));
     let name = format!("{}: vanilla, VM 2 over VM 1 with 10:90 over that with 40:60", host.name());
-    let follows = ordering(name, &follows, 1.0);
+    let follows = Row::ordering(name, &follows, 1.0, "×");
     let fairer = across(scenes, |s| {
         over(&results.each(s, PAPER, evenness), &results.each(s, VANILLA, evenness))
     });

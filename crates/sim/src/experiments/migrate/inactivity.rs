@@ -7,7 +7,7 @@ use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::papers;
 use super::load::{AHEAD, Disk, SEQUENTIAL, Scene, VANILLA, Work};
 use super::measure::{bound, evenness, normalized, rate, short, vm_rate};
-use std::num::NonZeroU32;
+use crate::metrics::RunResult;
 
 /// Cores of the host, and vCPUs of each VM (section 2.3).
 const CORES: u16 = 4;
@@ -30,11 +30,7 @@ fn two(work: Work, disk: Disk, options: &Options) -> Scene {
 
 /// Figure 2(c): the VMs have 20 and 80 per cent of the processors.
 fn unequal(work: Work, disk: Disk, options: &Options) -> Scene {
-    two(work, disk, options).with("CPU shares 20:80", |machine| {
-        for (vm, percent) in machine.vms.iter_mut().zip([20, 80]) {
-            vm.cpu_weight = NonZeroU32::new(percent).expect("not zero");
-        }
-    })
+    two(work, disk, options).with_cpu_share(20)
 }
 
 /// Figure 2 on a disk. The paper's is the HDD: seeks and CFQ's waiting explain its figures.
@@ -60,9 +56,8 @@ pub(super) fn inactivity_cells(options: &Options) -> Vec<Cell> {
 
 /// MiB/s with and without sharing, and the bound.
 fn told(results: &Results, scene: &Scene) -> String {
-    let of = |scene: &Scene, figure: fn(&crate::metrics::RunResult) -> f64| {
-        short(results.mean(scene, VANILLA, figure))
-    };
+    let of =
+        |scene: &Scene, figure: fn(&RunResult) -> f64| short(results.mean(scene, VANILLA, figure));
     format!(
         "{} MiB/s, not shared {}; some vCPU of a VM runs {} % of the time",
         of(scene, rate),
@@ -80,14 +75,8 @@ pub(super) fn inactivity_judge(options: &Options, results: &Results) -> Findings
     findings.rows.extend(rows(results, &on_papers(AHEAD, options), None));
     findings.figures.push(figure(options, results));
     let quotas = quotas(options);
-    let why = told(results, &quotas);
-    let values = ahead(results, &quotas);
-    findings.rows.push(Row::measured(
-        format!("{}: VM 2 over VM 1", quotas.name),
-        &values,
-        "×",
-        why,
-    ));
+    let (name, why) = (format!("{}: VM 2 over VM 1", quotas.name), told(results, &quotas));
+    findings.rows.push(Row::measured(name, &ahead(results, &quotas), "×", why));
     findings.rows.push(even(results, &unequal(SEQUENTIAL, Disk::Hdd, options)));
     findings
 }

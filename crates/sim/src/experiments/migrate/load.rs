@@ -155,24 +155,12 @@ pub(super) struct Scene {
 
 /// A compute task on each of so many vCPUs.
 fn computing(vcpus: u16) -> impl Iterator<Item = TaskSpec> {
-    (0..vcpus).map(|n| TaskSpec {
-        name: format!("compute{n}"),
-        start: Start::On(n),
-        allowed: Vec::new(),
-        from: Nanos::ZERO,
-        load: Load::Compute,
-    })
+    (0..vcpus).map(|n| TaskSpec::new(format!("compute{n}"), Start::On(n), Load::Compute))
 }
 
 /// The I/O task of a VM, anywhere.
 pub(super) fn io(work: Work) -> TaskSpec {
-    TaskSpec {
-        name: work.name.into(),
-        start: Start::Any,
-        allowed: Vec::new(),
-        from: Nanos::ZERO,
-        load: work.load,
-    }
+    TaskSpec::new(work.name, Start::Any, work.load)
 }
 
 /// A VM with so many vCPUs, no tasks yet.
@@ -224,6 +212,16 @@ impl Scene {
         change(&mut self.machine);
         self.name = format!("{}, {what}", self.name);
         self
+    }
+
+    /// The same two VMs, of which the first has so many per cent of the processors: 1 to 99.
+    pub fn with_cpu_share(self, percent: u32) -> Scene {
+        let shares = [percent, 100 - percent];
+        self.with(&format!("CPU shares {}:{}", shares[0], shares[1]), |machine| {
+            for (vm, percent) in machine.vms.iter_mut().zip(shares) {
+                vm.cpu_weight = NonZeroU32::new(percent).expect("not zero");
+            }
+        })
     }
 
     /// The same with equal quotas: half of what two VMs that read in sequence have from the disk

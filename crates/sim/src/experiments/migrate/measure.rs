@@ -2,8 +2,8 @@
 //! share of what the recorded schedule of the vCPUs allows, moves, and what it all
 //! costs the compute tasks.
 
-use super::super::judge::mean;
 pub(super) use super::super::judge::short;
+use super::super::judge::{mean, range};
 pub(super) use super::super::results::across;
 use super::super::results::over;
 use super::super::{Key, Results, Ways};
@@ -153,6 +153,6 @@ pub(super) fn share_of_bound(
 /// Throughput of the VM that has least over that of the one that has most.
 pub(super) fn evenness(r: &RunResult) -> f64 {
     let rates: Vec<f64> = (0..machine(r).vms.len()).map(|vm| vm_rate(r, vm)).collect();
-    let fold = |f: fn(f64, f64) -> f64| rates.iter().copied().reduce(f).unwrap_or(f64::NAN);
-    fold(f64::min) / fold(f64::max)
+    let (least, most) = range(&rates);
+    least / most
 }

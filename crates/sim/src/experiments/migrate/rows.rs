@@ -2,7 +2,7 @@
 //! asked of it (experiments.md, vMigrater, "Accept"), and the other policies beside.
 
 use super::super::figure::bars_by;
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
 use super::super::{Figure, Results, Row};
 use super::completions::papers;
 use super::load::{ALL, COUNTS, Disk, OTHERS, OURS, PAPER, Scene, VANILLA, XBALLOON};
@@ -25,12 +25,9 @@ pub(super) fn alone(results: &Results, scene: &Scene) -> [Row; 2] {
             "nothing is shared; the agent takes {} % of the CPU time",
             short(results.mean(scene, policy, agent))
         );
-        let row =
-            Row::measured(format!("{}: {policy} over vanilla", scene.name), &values, "×", why);
-        match policy {
-            OURS => floor(row, &values),
-            _ => row,
-        }
+        let name = format!("{}: {policy} over vanilla", scene.name);
+        let row = Row::measured(name, &values, "×", why);
+        if policy == OURS { floor(row, &values) } else { row }
     })
 }
 
@@ -48,12 +45,10 @@ pub(super) fn asked(
 ) -> [Row; 2] {
     let unshared = base.unshared();
     let of = |policy: &str| share_of_bound(results, scene, policy, &unshared);
-    let told: Vec<String> =
-        ALL.iter().map(|policy| format!("{policy} {}", short(mean(&of(policy))))).collect();
     let why = format!(
         "shares of the bound, which is {} % of the time: {}",
         short(results.mean(scene, VANILLA, bound)),
-        told.join(", ")
+        listed(ALL, |policy| format!("{policy} {}", short(mean(&of(policy)))))
     );
     let values = of(OURS);
     let row = Row::measured(format!("{}: share of the bound", scene.name), &values, "×", why);
@@ -73,9 +68,9 @@ pub(super) fn above(results: &Results, what: &str, scenes: &[Scene]) -> Row {
     let each = OTHERS.map(|policy| (policy, over(policy)));
     let least = each.iter().min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
     let (best, values) = least.expect("there are others");
-    let told: Vec<String> = each.iter().map(|(p, v)| format!("{p} {}", short(mean(v)))).collect();
+    let told = listed(&each, |(p, v)| format!("{p} {}", short(mean(v))));
     let name = format!("{what}: ours over the best of the others");
-    let why = format!("{best}; ours over {}", told.join(", "));
+    let why = format!("{best}; ours over {told}");
     Row::measured(name, values, "×", why).ask(mean(values) > 1.0, "above all of them")
 }
 
@@ -112,13 +107,6 @@ pub(super) fn papers_row(
     let scenes: Vec<Scene> = scenes.iter().map(papers).collect();
     let values = across(&scenes, |s| ratio(results, (s, policy), (s, base), rate));
     Row::factor(format!("{what}, the paper's host: {policy} over {base}"), paper, &values)
-}
-
-/// An ordering of which the paper gives no size: above `least` on every seed.
-pub(super) fn ordering(name: String, values: &[f64], least: f64) -> Row {
-    let (right, seeds) = (values.iter().filter(|&&v| v > least).count(), values.len());
-    let why = format!("above {least} on {right} of {seeds} seeds");
-    Row::measured(name, values, "×", why).ordered(right, seeds)
 }
 
 pub(super) fn figure(

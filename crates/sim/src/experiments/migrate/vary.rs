@@ -1,7 +1,7 @@
 //! migrate-vary (figures 13 and 14 of the paper): clients that each take a fifth of a
 //! processor come to two VMs of two vCPUs on two processors.
 
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
 use super::super::results::over;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::completions::Heard;
@@ -9,7 +9,7 @@ use super::load::{
     Disk, HDFS, OURS, PAPER, Scene, VANILLA, VSLICER, XBALLOON, cells, io, machine, vm,
 };
 use super::measure::{agent, bound, gain, machine as ran, rate, ratio, short};
-use super::rows::{above, floor, ordering};
+use super::rows::{above, floor};
 use crate::metrics::RunResult;
 use crate::vcpu::{Load, Start, TaskSpec};
 use seekway_policy::units::{Instant, Nanos};
@@ -45,13 +45,9 @@ const LEVEL_S: f64 = 1.0;
 const POLICIES: [&str; 5] = [VANILLA, VSLICER, XBALLOON, PAPER, OURS];
 
 fn client(number: usize, from: Nanos) -> TaskSpec {
-    TaskSpec {
-        name: format!("client{number}"),
-        start: Start::On(number as u16 % CORES),
-        allowed: Vec::new(),
-        from,
-        load: Load::Partly { burst: BURST, permille: PERMILLE },
-    }
+    let load = Load::Partly { burst: BURST, permille: PERMILLE };
+    let start = Start::On(number as u16 % CORES);
+    TaskSpec { from, ..TaskSpec::new(format!("client{number}"), start, load) }
 }
 
 /// The VMs with an I/O task each and clients that come at these times, spread evenly.
@@ -114,9 +110,8 @@ pub(super) fn vary_judge(options: &Options, results: &Results) -> Findings {
             findings.rows.push(above(results, &scene.name, std::slice::from_ref(&scene)));
         }
     }
-    findings
-        .rows
-        .extend(figure_13(results, FIGURE_13.map(|count| constant(count, options, PAPERS))));
+    let scenes = FIGURE_13.map(|count| constant(count, options, PAPERS));
+    findings.rows.extend(figure_13(results, scenes));
     findings
 }
 
@@ -126,7 +121,7 @@ fn figure_13(results: &Results, [few, some, many]: [Scene; 3]) -> Vec<Row> {
     let name = |scene: &Scene, policy: &str| format!("{}: {PAPER} over {policy}", scene.name);
     let told = |scene: &Scene| {
         let of = |p: &&str| format!("{p} {}", short(mean(&gain(results, scene, p))));
-        format!("over vanilla: {}", POLICIES[1..].iter().map(of).collect::<Vec<_>>().join(", "))
+        format!("over vanilla: {}", listed(&POLICIES[1..], of))
     };
     let alike = |scene: &Scene, policy: &str| {
         let values = ahead(scene, policy);
@@ -135,10 +130,11 @@ fn figure_13(results: &Results, [few, some, many]: [Scene; 3]) -> Vec<Row> {
     let mut rows = vec![alike(&few, VSLICER), alike(&few, XBALLOON), alike(&some, XBALLOON)];
     for policy in [VSLICER, XBALLOON] {
         let values = ahead(&many, policy);
-        rows.push(ordering(name(&many, policy), &values, AHEAD).because(told(&many)));
+        let row = Row::ordering(name(&many, policy), &values, AHEAD, "×");
+        rows.push(row.because(told(&many)));
         let rise = over(&values, &ahead(&some, policy));
         let name = format!("{}, over that of {}", name(&many, policy), some.name);
-        rows.push(ordering(name, &rise, 1.0));
+        rows.push(Row::ordering(name, &rise, 1.0, "×"));
     }
     rows
 }
@@ -191,9 +187,9 @@ fn recovery_rows(results: &Results, scene: &Scene, n: usize, options: &Options) 
     let name = |what: &str, policy: &str| {
         format!("{}, {} more at {:.0} s: {what}, {policy}", scene.name, ADDED[n].1, now[0])
     };
-    let level_of = |p: &&str| format!("{p} {}", short(mean(&of(p, &|s| level(s, now)))));
-    let levels: Vec<String> = [VANILLA, PAPER, OURS].iter().map(level_of).collect();
-    let why = format!("to {BACK} of what it comes to, MiB/s: {}", levels.join(", "));
+    let level_of = |p: &str| format!("{p} {}", short(mean(&of(p, &|s| level(s, now)))));
+    let levels = listed([VANILLA, PAPER, OURS], level_of);
+    let why = format!("to {BACK} of what it comes to, MiB/s: {levels}");
     let [back, ours] = [PAPER, OURS].map(|policy| of(policy, &|s| recovery(s, now)));
     let back_name = name("back after", PAPER);
     if scene.name != coming(options, PAPERS).name {
@@ -209,11 +205,8 @@ fn recovery_rows(results: &Results, scene: &Scene, n: usize, options: &Options) 
     if n + 1 == ADDED.len() {
         // The text gives the drop for the last clients only.
         let drop = of(PAPER, &|s| worst(s, now) / level(s, before));
-        rows.push(Row::factor(
-            name("the worst quarter of a second over that before", PAPER),
-            DROP,
-            &drop,
-        ));
+        let name = name("the worst quarter of a second over that before", PAPER);
+        rows.push(Row::factor(name, DROP, &drop));
     }
     rows
 }

@@ -1,11 +1,11 @@
 //! vio-apps: the paper's seven applications in 1 to 12 VMs (its figures 6 to 8).
 
-use super::super::judge::mean;
-use super::super::results::over;
+use super::super::judge::{listed, mean, range};
+use super::super::results::{by_seed, over};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{BASE, BUFFERED, Load, OURS_ON, PAPER_ON, ROOM, VIO_ON, Vm, cells};
 use super::measure::{accuracy, across, bars, cost, read_mib, short, speedup, written_mib};
-use super::rows::{Paper, asks, figure, means, ordering, row, speed};
+use super::rows::{Paper, asks, figure, means, row, speed};
 
 /// VMs: of the paper's cases the least, the most and one between.
 const COUNTS: [usize; 3] = [1, 4, 12];
@@ -142,35 +142,23 @@ fn of_several(options: &Options, results: &Results, all: &[Load]) -> Vec<Row> {
     let less: Vec<f64> = costs(&few).iter().zip(costs(&many)).map(|(f, m)| f - m).collect();
     let form = PAPER_ON.form();
     let [one, twelve] = PREDICTABLE;
-    vec![
-        ordering("mean of the others over that of WS and Wiki", &others, 1.0, "×", &form),
-        Row::factor("the most of all applications and numbers", PAPER_MOST, &most(all, of))
-            .because(&form),
-        Row::factor("Cloudstone, FS or WP, the most with 1 VM", one, &most(&predictable(1), of))
-            .because(&form),
-        Row::factor(
-            "Cloudstone, FS and WP, mean with 12 VMs",
-            twelve,
-            &across(&predictable(12), of),
-        )
-        .because(&form),
-        ordering(
-            "mean with 1 VM over that with 12",
-            &over(&across(&few, of), &across(&many, of)),
-            1.0,
-            "×",
-            &form,
-        ),
-        ordering("cost with 1 VM less that with 12", &less, 0.0, "%", &form),
-        accuracy_follows(options, results),
-    ]
+    let all_twelve = across(&predictable(12), of);
+    let few_over_many = over(&across(&few, of), &across(&many, of));
+    let rows = [
+        Row::ordering("mean of the others over that of WS and Wiki", &others, 1.0, "×"),
+        Row::factor("the most of all applications and numbers", PAPER_MOST, &most(all, of)),
+        Row::factor("Cloudstone, FS or WP, the most with 1 VM", one, &most(&predictable(1), of)),
+        Row::factor("Cloudstone, FS and WP, mean with 12 VMs", twelve, &all_twelve),
+        Row::ordering("mean with 1 VM over that with 12", &few_over_many, 1.0, "×"),
+        Row::ordering("cost with 1 VM less that with 12", &less, 0.0, "%"),
+    ];
+    let rows = rows.into_iter().map(|row| row.because(&form));
+    rows.chain([accuracy_follows(options, results)]).collect()
 }
 
 /// Seed by seed, the largest of several loads.
 pub(super) fn most(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
-    let all: Vec<Vec<f64>> = loads.iter().map(of).collect();
-    let most = |seed: usize| all.iter().map(|v| v[seed]).fold(f64::NEG_INFINITY, f64::max);
-    (0..all[0].len()).map(most).collect()
+    by_seed(&loads.iter().map(of).collect::<Vec<_>>(), |values| range(values).1)
 }
 
 /// "The accuracy reasonably corresponds to the speedups": the rank correlation
@@ -184,13 +172,11 @@ fn accuracy_follows(options: &Options, results: &Results) -> Row {
     let at = |all: &[Vec<f64>], seed: usize| all.iter().map(|v| v[seed]).collect::<Vec<_>>();
     let rank = |seed| rank_correlation(&at(&accuracies, seed), &at(&speedups, seed));
     let values: Vec<f64> = (0..speedups[0].len()).map(rank).collect();
-    let each: Vec<String> = APPS
-        .iter()
-        .zip(accuracies.iter().zip(&speedups))
-        .map(|(app, (a, s))| format!("{} {} % and {}", app.name, short(mean(a)), short(mean(s))))
-        .collect();
-    let why = format!("{}; {}", each.join(", "), PAPER_ON.form());
-    ordering("rank correlation of accuracy and speed-up", &values, 0.0, "", &why)
+    let each = listed(APPS.iter().zip(accuracies.iter().zip(&speedups)), |(app, (a, s))| {
+        format!("{} {} % and {}", app.name, short(mean(a)), short(mean(s)))
+    });
+    Row::ordering("rank correlation of accuracy and speed-up", &values, 0.0, "")
+        .because(format!("{each}; {}", PAPER_ON.form()))
 }
 
 /// Spearman's rank correlation of two lists of one length, neither with ties.

@@ -2,23 +2,23 @@
 
 use super::super::judge::mean;
 use super::super::results::over;
-use super::super::{Cell, Findings, Options, Results, Row};
+use super::super::{Findings, Options, Results, Row};
 use super::apps::{DARWIN, FILE_SERVER, WEB_PROXY, WEB_SERVER, most};
 use super::load::{ARRAY, BASE, BUFFERED, Column, Load, OURS_ON, PAPER_ON};
-use super::load::{ROOM, VIO_ON, Vm, WINDOW_512, cells, sequential};
+use super::load::{ROOM, VIO_ON, Vm, WINDOW_512, sequential};
 use super::measure::{short, speedup, throughput, worst};
-use super::rows::{Paper, ordering, sweep};
+use super::rows::{Paper, sweep};
 
 const MILLIS: u64 = 1_000;
 
 /// vio-ratio: not the protocol of figure 5, which would have O_DIRECT writers beside a baseline
 /// whose writers have a page cache.
-const RATIO_COLUMNS: [Column; 5] = [BASE, PAPER_ON, VIO_ON, OURS_ON, WINDOW_512];
+pub(super) const RATIO_COLUMNS: [Column; 5] = [BASE, PAPER_ON, VIO_ON, OURS_ON, WINDOW_512];
 
 /// vio-ratio: eight VMs with four processes each, of which so many read and the
 /// others write, all in sequence. Guests keep little dirty: in a run as long as
 /// the paper's, which moves 32 GB, writers go at the disk's pace.
-fn ratio_loads(options: &Options) -> Vec<Load> {
+pub(super) fn ratio_loads(options: &Options) -> Vec<Load> {
     let load = |readers: usize| {
         let writers = 4 - readers;
         let write = format!("fio:rw=write,bs=64KiB,size=1GiB,io_size=1TiB,numjobs={writers}");
@@ -39,10 +39,6 @@ fn ratio_loads(options: &Options) -> Vec<Load> {
     (0..=4).map(load).collect()
 }
 
-pub(super) fn ratio_cells(options: &Options) -> Vec<Cell> {
-    cells(&ratio_loads(options), &RATIO_COLUMNS)
-}
-
 pub(super) fn ratio_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.1), flashy: None };
     let caption = "Eight VMs with four processes each (figure 9 of the paper).";
@@ -50,10 +46,15 @@ pub(super) fn ratio_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = sweep(results, &loads, PAPER_ON, &RATIO_COLUMNS, paper, caption);
     let of = |at: usize| speedup(results, &loads[at], PAPER_ON);
     let name = "three readers of four over none: vio as in the paper";
-    findings.rows.push(ordering(name, &over(&of(3), &of(0)), 1.0, "×", &PAPER_ON.form()));
+    findings.rows.push(above(name, &over(&of(3), &of(0))));
     let name = "all readers over three of four: vio as in the paper";
-    findings.rows.push(ordering(name, &over(&of(4), &of(3)), 1.0, "×", &PAPER_ON.form()));
+    findings.rows.push(above(name, &over(&of(4), &of(3))));
     findings
+}
+
+/// The paper's form above 1, without a figure.
+fn above(name: &str, values: &[f64]) -> Row {
+    Row::ordering(name, values, 1.0, "×").because(PAPER_ON.form())
 }
 
 /// vio-schedulers: Darwin in one VM of 8 vCPUs and 8 GB.
@@ -66,17 +67,13 @@ fn darwin_alone() -> Vm {
 const SCHEDULERS: [(&str, &str); 4] =
     [("noop", "noop"), ("noop", "cfq"), ("cfq", "noop"), ("cfq", "cfq")];
 
-fn scheduler_loads(options: &Options) -> Vec<Load> {
+pub(super) fn scheduler_loads(options: &Options) -> Vec<Load> {
     let load = |(guest, policy): (&str, &'static str)| {
         let name = format!("guest {guest}, host {policy}");
         let load = Load::new(name, vec![darwin_alone()], MILLIS, options).with(ROOM);
         Load { policy, vcpus: 8, ..load.with(&format!(",elevator={guest}")) }
     };
     SCHEDULERS.map(load).into()
-}
-
-pub(super) fn scheduler_cells(options: &Options) -> Vec<Cell> {
-    cells(&scheduler_loads(options), &BUFFERED)
 }
 
 pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Findings {
@@ -97,15 +94,14 @@ pub(super) fn scheduler_judge(options: &Options, results: &Results) -> Findings 
             over(&speed(noop), &most(&loads[1..], speed)),
         ),
     ] {
-        let name = format!("{name}: {}", PAPER_ON.name);
-        findings.rows.push(ordering(&name, &values, 1.0, "×", &PAPER_ON.form()));
+        findings.rows.push(above(&format!("{name}: {}", PAPER_ON.name), &values));
     }
     findings
 }
 
 /// vio-mix: of eight VMs so many stream; the others are servers in turn, where
 /// the paper draws them at random.
-fn mix_loads(options: &Options) -> Vec<Load> {
+pub(super) fn mix_loads(options: &Options) -> Vec<Load> {
     let database = Vm { apps: vec!["oltp:threads=8,writers=2".into()], ..FILE_SERVER.vm() };
     let servers = [FILE_SERVER.vm(), WEB_SERVER.vm(), WEB_PROXY.vm(), database];
     let load = |streaming: usize| {
@@ -119,10 +115,6 @@ fn mix_loads(options: &Options) -> Vec<Load> {
     [0, 2, 4, 6, 8].map(load).into()
 }
 
-pub(super) fn mix_cells(options: &Options) -> Vec<Cell> {
-    cells(&mix_loads(options), &BUFFERED)
-}
-
 pub(super) fn mix_judge(options: &Options, results: &Results) -> Findings {
     let loads = mix_loads(options);
     let paper = Paper { vio: Some(1.07), flashy: None };
@@ -132,8 +124,7 @@ pub(super) fn mix_judge(options: &Options, results: &Results) -> Findings {
     findings.rows.extend([VIO_ON, OURS_ON].map(|column| worst_row(results, &loads[0], column)));
     let of = |at: usize| speedup(results, &loads[at], PAPER_ON);
     let name = "speed-up of vio as in the paper with 8 of 8 streaming over that with none";
-    let values = over(&of(4), &of(0));
-    findings.rows.push(ordering(name, &values, 1.0, "×", &PAPER_ON.form()));
+    findings.rows.push(above(name, &over(&of(4), &of(0))));
     findings
 }
 
@@ -154,7 +145,7 @@ const SIZES: [u32; 2] = [128, 8192];
 const YCSB: &str = "ycsb";
 
 /// vio-queues: one VM of each with the guest's or the host's queue so long.
-fn queue_loads(options: &Options) -> Vec<Load> {
+pub(super) fn queue_loads(options: &Options) -> Vec<Load> {
     let load = |app: &str, spec: &str, guest: u32, host: u32| {
         let keys = format!("image=40GiB,ram=8GiB,vcpus=8,tags=true,nr_requests={guest}");
         let vm = Vm { keys, apps: vec![spec.into()] };
@@ -168,10 +159,6 @@ fn queue_loads(options: &Options) -> Vec<Load> {
         loads.extend(SIZES[1..].iter().map(|&size| load(app, spec, SIZES[0], size)));
     }
     loads
-}
-
-pub(super) fn queue_cells(options: &Options) -> Vec<Cell> {
-    cells(&queue_loads(options), &BUFFERED)
 }
 
 pub(super) fn queue_judge(options: &Options, results: &Results) -> Findings {

@@ -1,11 +1,11 @@
 //! vio-interval: latency of 1 MiB reads by polling interval (the paper's figure
 //! 3), with what polls and events cost on the host.
 
-use super::super::judge::mean;
-use super::super::results::{across, over};
-use super::super::{Cell, Figure, Findings, HostSetup, Options, Results, Row};
-use super::load::{BASE, Column, Guest, Load, OURS_ON, PAPER_ON, ROOM, VIO_ON, Vm, cells};
-use super::measure::{accuracy, array_percent, cost, short, speedup, throughput};
+use super::super::judge::{count, listed, mean};
+use super::super::results::{across, by_seed, over};
+use super::super::{Figure, Findings, HostSetup, Options, Results, Row};
+use super::load::{BASE, Column, Guest, Load, OURS_ON, PAPER_ON, ROOM, VIO_ON, Vm};
+use super::measure::{accuracy, array_percent, cost, least, short, speedup, throughput};
 use super::rows::asks;
 use crate::engine::HostCosts;
 use crate::metrics::RunResult;
@@ -29,14 +29,14 @@ const INTERVALS: [(f64, Column); 4] = [
     (2.0, every("2 s", "vio:literal=true,interval=2s")),
 ];
 
-fn columns() -> Vec<Column> {
+pub(super) fn columns() -> Vec<Column> {
     let mut columns = vec![BASE, VIO_ON, OURS_ON];
     columns.extend(INTERVALS.map(|(_, column)| column));
     columns
 }
 
 /// Readers of 10 GB files, 1 MiB a call.
-fn loads(options: &Options) -> Vec<Load> {
+pub(super) fn loads(options: &Options) -> Vec<Load> {
     let load = |count: usize| {
         let vm = Vm {
             keys: "image=12GiB,ram=1GiB,vcpus=1,tags=true".into(),
@@ -49,10 +49,6 @@ fn loads(options: &Options) -> Vec<Load> {
         Load { host, settle, sequential: false, ..load.readers(1).with(ROOM) }
     };
     COUNTS.map(load).into()
-}
-
-pub(super) fn interval_cells(options: &Options) -> Vec<Cell> {
-    cells(&loads(options), &columns())
 }
 
 /// Mean time of a read of 1 MiB, ms: each VM has one under way at any time.
@@ -101,16 +97,13 @@ fn interval_row(results: &Results, load: &Load, seconds: f64, column: Column) ->
 fn best_row(results: &Results, load: &Load) -> Row {
     let all = INTERVALS.map(|(seconds, column)| (seconds, latency_ms(results, load, column)));
     let half = latency_ms(results, load, PAPER_ON);
-    let others = || all.iter().filter(|(seconds, _)| *seconds != 0.5);
-    let least = |seed: usize| others().map(|(_, v)| v[seed]).fold(f64::INFINITY, f64::min);
-    let values: Vec<f64> = (0..half.len()).map(|seed| half[seed] / least(seed)).collect();
-    let right = values.iter().filter(|&&v| v <= 1.0).count();
-    let each: Vec<String> =
-        all.iter().map(|(s, v)| format!("{s} s {} ms", short(mean(v)))).collect();
+    let others = all.iter().filter(|(seconds, _)| *seconds != 0.5).map(|(_, v)| v.clone());
+    let values = over(&half, &by_seed(&others.collect::<Vec<_>>(), least));
+    let right = count(&values, |v| v <= 1.0);
     let why = format!(
         "least at 0.5 s on {right} of {} seeds: {}; {}",
         values.len(),
-        each.join(", "),
+        listed(&all, |(s, v)| format!("{s} s {} ms", short(mean(v)))),
         PAPER_ON.form()
     );
     let name = format!("{}: time at 0.5 s over the best other's", load.name);
@@ -122,15 +115,13 @@ fn best_row(results: &Results, load: &Load) -> Row {
 fn accuracy_row(results: &Results, loads: &[Load]) -> Row {
     let of = |column: Column| across(loads, |load| results.each(load, column, accuracy));
     let values = over(&of(INTERVALS[3].1), &of(PAPER_ON));
-    let right = values.iter().filter(|&&v| v < 1.0).count();
-    let each: Vec<String> = INTERVALS
-        .iter()
-        .map(|&(seconds, column)| format!("{seconds} s {} %", short(mean(&of(column)))))
-        .collect();
+    let right = count(&values, |v| v < 1.0);
     let why = format!(
         "less on {right} of {} seeds: {}; the paper's rules and no others",
         values.len(),
-        each.join(", ")
+        listed(INTERVALS, |(seconds, column)| {
+            format!("{seconds} s {} %", short(mean(&of(column))))
+        })
     );
     let name = "accuracy at 2 s over that at 0.5 s";
     Row::measured(name, &values, "×", why).ordered(right, values.len())

@@ -3,9 +3,9 @@
 //! vio-random: guests that do nothing else (ours).
 
 use super::super::judge::mean;
-use super::super::{Cell, Findings, HostSetup, Options, Results, Row};
-use super::load::{BARE, BASE, Column, Load, OURS_ON, PAPER_ON, SEQUENTIAL, VIO_ON};
-use super::load::{cells, large_vm, random, sequential, small_vm};
+use super::super::{Findings, HostSetup, Options, Results, Row};
+use super::load::{BARE, BASE, Column, Load, OURS_ON, PAPER_ON, VIO_ON};
+use super::load::{Vm, large_vm, random, sequential, small_vm};
 use super::measure::{accuracy, cost, short, speedup, throughput};
 use super::rows::{Paper, figure};
 use super::sequential::{COUNTS, MILLIS, above_flashy, judge};
@@ -14,7 +14,7 @@ use crate::engine::HostCosts;
 /// Readers and random ones together.
 const TOGETHER: usize = 12;
 
-fn vms(options: &Options) -> Vec<Load> {
+pub(super) fn vms(options: &Options) -> Vec<Load> {
     let load = |count: usize| {
         let mut vms = vec![small_vm(sequential(1)); count];
         vms.resize(TOGETHER, small_vm(random(1)));
@@ -24,7 +24,7 @@ fn vms(options: &Options) -> Vec<Load> {
     COUNTS.map(load).into()
 }
 
-fn procs(options: &Options) -> Vec<Load> {
+pub(super) fn procs(options: &Options) -> Vec<Load> {
     let load = |count: usize| {
         let mut apps = vec![sequential(count)];
         if count < TOGETHER {
@@ -36,18 +36,10 @@ fn procs(options: &Options) -> Vec<Load> {
     COUNTS.map(load).into()
 }
 
-pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
-    cells(&vms(options), &SEQUENTIAL)
-}
-
 pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
     let paper = Paper { vio: Some(1.13), flashy: Some(1.13) };
     let caption = "VMs that read in sequence among 12 (figure 5(c) of the paper).";
     judge(results, &vms(options), |_| Paper::default(), paper, caption)
-}
-
-pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
-    cells(&procs(options), &SEQUENTIAL)
 }
 
 pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
@@ -63,13 +55,11 @@ pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
 
 /// A guest that only reads and writes at random may lose so much.
 const RANDOM_FLOOR: f64 = 0.98;
-const RANDOM_COLUMNS: [Column; 5] = [BASE, BARE, PAPER_ON, VIO_ON, OURS_ON];
+pub(super) const RANDOM_COLUMNS: [Column; 5] = [BASE, BARE, PAPER_ON, VIO_ON, OURS_ON];
 
-fn random_loads(options: &Options) -> Vec<Load> {
-    let mixed = |name: &str, vms: Vec<super::load::Vm>| Load {
-        judged: "fio",
-        ..Load::new(name, vms, MILLIS, options)
-    };
+pub(super) fn random_loads(options: &Options) -> Vec<Load> {
+    let mixed =
+        |name: &str, vms: Vec<Vm>| Load { judged: "fio", ..Load::new(name, vms, MILLIS, options) };
     let reads = "fio:rw=randread,bs=64KiB,size=4GiB,io_size=1TiB";
     let small = "fio:rw=randread,bs=4KiB,size=4GiB,io_size=1TiB,iodepth=8";
     let small = mixed("4 VMs, 4 KiB reads, 8 outstanding", vec![small_vm(small.into()); 4]);
@@ -84,18 +74,13 @@ fn random_loads(options: &Options) -> Vec<Load> {
     ]
 }
 
-pub(super) fn random_cells(options: &Options) -> Vec<Cell> {
-    cells(&random_loads(options), &RANDOM_COLUMNS)
-}
-
 pub(super) fn random_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for load in random_loads(options) {
-        for column in &RANDOM_COLUMNS[1..] {
-            findings.rows.push(random_row(results, &load, *column));
-        }
-    }
     let loads = random_loads(options);
+    for load in &loads {
+        let row = |&column| random_row(results, load, column);
+        findings.rows.extend(RANDOM_COLUMNS[1..].iter().map(row));
+    }
     let groups = loads.iter().map(|load| load.name.clone()).collect();
     let caption = "Guests that read and write at random only.";
     findings.figures.push(figure(results, &loads, groups, &RANDOM_COLUMNS, caption));

@@ -3,16 +3,16 @@
 //! paper's figure 1, several readers on a turning disk and on one solid-state drive, and what
 //! prefetching does there.
 
-use super::super::judge::mean;
+use super::super::judge::{count, listed, mean};
 use super::super::results::over;
-use super::super::{Cell, Figure, Findings, Options, Results, Row};
+use super::super::{Figure, Findings, Options, Results, Row};
 use super::load::{ARRAY, BASE, Column, Load, OURS_ON, PAPER_ON, PROTOCOL_VIO, RING, ROOM};
-use super::load::{cells, sequential, small_vm};
+use super::load::{sequential, small_vm};
 use super::measure::{array_percent, short, speedup, throughput};
 use super::rows::{Paper, row};
 use super::sequential::MILLIS;
 
-const COLUMNS: [Column; 4] = [BASE, PAPER_ON, OURS_ON, PROTOCOL_VIO];
+pub(super) const COLUMNS: [Column; 4] = [BASE, PAPER_ON, OURS_ON, PROTOCOL_VIO];
 /// From a fifth of the array to all of it.
 const COUNTS: [usize; 6] = [1, 2, 3, 4, 5, 6];
 /// The mean speed-up that the paper gives of its applications.
@@ -39,9 +39,10 @@ fn ends(options: &Options) -> Vec<Load> {
     ENDS.map(|(name, keys)| readers(format!("3 VMs, ring, {name}"), 3, keys, options)).into()
 }
 
-pub(super) fn room_cells(options: &Options) -> Vec<Cell> {
+/// All that is measured for vio-room.
+pub(super) fn room_loads(options: &Options) -> Vec<Load> {
     let ways = WAYS.iter().flat_map(|(name, keys)| way(name, keys, options));
-    cells(&ways.chain(ends(options)).collect::<Vec<_>>(), &COLUMNS)
+    ways.chain(ends(options)).collect()
 }
 
 pub(super) fn room_judge(options: &Options, results: &Results) -> Findings {
@@ -85,9 +86,8 @@ fn crossing(results: &Results, loads: &[Load]) -> Option<Row> {
     let points = curve(results, loads, PAPER_ON);
     let at = crosses(&points, PAPER_MEAN)?;
     let name = format!("ring: use of the array at which vio as in the paper gains {PAPER_MEAN}");
-    let each: Vec<String> =
-        points.iter().map(|(x, y)| format!("{} % {}", short(*x), short(*y))).collect();
-    let why = format!("between two points of the means: {}; {}", each.join(", "), PAPER_ON.form());
+    let each = listed(&points, |(x, y)| format!("{} % {}", short(*x), short(*y)));
+    let why = format!("between two points of the means: {each}; {}", PAPER_ON.form());
     Some(Row::measured(name, &[at], "%", why))
 }
 
@@ -112,7 +112,7 @@ const DISKS: [Disk; 3] = [
     Disk { name: "one drive", device: "intel-x25m-g2", counts: &[1, 4, 8], millis: 1_000 },
     Disk { name: "array", device: ARRAY, counts: &[1, 4, 8], millis: 1_000 },
 ];
-const BLEND_COLUMNS: [Column; 3] = [BASE, PAPER_ON, OURS_ON];
+pub(super) const BLEND_COLUMNS: [Column; 3] = [BASE, PAPER_ON, OURS_ON];
 
 impl Disk {
     fn loads(&self, options: &Options) -> Vec<Load> {
@@ -125,9 +125,8 @@ impl Disk {
     }
 }
 
-pub(super) fn blend_cells(options: &Options) -> Vec<Cell> {
-    let loads: Vec<Load> = DISKS.iter().flat_map(|disk| disk.loads(options)).collect();
-    cells(&loads, &BLEND_COLUMNS)
+pub(super) fn blend_loads(options: &Options) -> Vec<Load> {
+    DISKS.iter().flat_map(|disk| disk.loads(options)).collect()
 }
 
 pub(super) fn blend_judge(options: &Options, results: &Results) -> Findings {
@@ -169,7 +168,7 @@ fn blended(disk: &Disk, (fewer, more): (&Load, &Load), values: &[f64], mib_s: f6
         return Row::factor(name, 0.5, values).because(why);
     }
     let row = Row::measured(name, values, "×", why);
-    let right = values.iter().filter(|&&v| v > 1.0).count();
+    let right = count(values, |v| v > 1.0);
     if more.vms.len() == 4 { row.ordered(right, values.len()) } else { row }
 }
 

@@ -1,7 +1,7 @@
 //! The rows of a load or a sweep: what the paper claims of it, the other ways beside,
 //! and what is asked of Seekway's own forms (experiments.md, VIO, "Accept").
 
-use super::super::judge::{mean, range};
+use super::super::judge::{listed, mean, range};
 use super::super::{Figure, Findings, Results, Row};
 use super::load::{BASE, Column, Load, OURS_ON, VIO_ON};
 use super::measure::*;
@@ -40,31 +40,16 @@ pub(super) fn speed(name: String, column: Column, paper: Paper, values: &[f64]) 
     }
 }
 
-/// What the paper says without a figure: every seed's value is above `bound`.
-pub(super) fn ordering(
-    name: &str,
-    values: &[f64],
-    bound: f64,
-    unit: &'static str,
-    why: &str,
-) -> Row {
-    let right = values.iter().filter(|&&v| v > bound).count();
-    let why = format!("above {bound} on {right} of {} seeds; {why}", values.len());
-    Row::measured(name, values, unit, why).ordered(right, values.len())
-}
-
 /// Every way's speed-up, and what the baseline has.
 fn beside(results: &Results, load: &Load, columns: &[Column]) -> String {
     let others = columns.iter().filter(|&&column| column != BASE);
-    let one = |&column: &Column| {
-        format!("{} {}", column.name, short(mean(&speedup(results, load, column))))
-    };
-    let others: Vec<String> = others.map(one).collect();
     format!(
         "without {} MiB/s, {} % of the array: {}",
         short(results.mean(load, BASE, |r| throughput(r, load))),
         short(results.mean(load, BASE, array_percent)),
-        others.join(", ")
+        listed(others, |&column| {
+            format!("{} {}", column.name, short(mean(&speedup(results, load, column))))
+        })
     )
 }
 
@@ -100,32 +85,23 @@ fn worst_load(loads: &[Load], of: impl Fn(&Load) -> Vec<f64>) -> (&Load, Vec<f64
 /// Never below the floor, on any load with any seed. Of loads of [whole files](Load::whole_files) it
 /// says by how much the baseline alone differs from one window to the next.
 fn floor(results: &Results, loads: &[Load], column: Column) -> Row {
-    let (worst, values) = worst_load(loads, |load| speedup(results, load, column));
-    let below = |load: &Load| {
-        let values = speedup(results, load, column);
-        (least(&values) < FLOOR).then(|| {
-            format!("{} {} (least {:.3})", load.name, short(mean(&values)), least(&values))
-        })
-    };
-    let missed: Vec<String> = loads.iter().filter_map(below).collect();
+    let of = |load: &Load| speedup(results, load, column);
+    let (worst, values) = worst_load(loads, of);
+    let missed = listed(loads.iter().filter(|load| least(&of(load)) < FLOOR), |load| {
+        let values = of(load);
+        format!("{} {} (least {:.3})", load.name, short(mean(&values)), least(&values))
+    });
     let row = Row::measured(format!("worst load: {}", column.name), &values, "×", column.form())
         .because(format!("{}, of {} loads", worst.name, loads.len()))
         .ask(missed.is_empty(), &format!("never below {FLOOR} of the guest's own read-ahead"));
-    let whole = loads.iter().filter(|load| load.whole_files).map(|load| {
-        let (least, most) = range(&chance(results, load));
-        let values = speedup(results, load, column);
-        format!(
-            "{} {:.3} (a baseline's next window {least:.2} to {most:.2})",
-            load.name,
-            mean(&values)
-        )
+    let whole = listed(loads.iter().filter(|load| load.whole_files), |load| {
+        let ((least, most), mean) = (range(&chance(results, load)), mean(&of(load)));
+        let name = &load.name;
+        format!("{name} {mean:.3} (a baseline's next window {least:.2} to {most:.2})")
     });
-    let whole: Vec<String> = whole.collect();
-    let row = match whole.is_empty() {
-        true => row,
-        false => row.because(format!("in the mean: {}", whole.join(", "))),
-    };
-    if missed.is_empty() { row } else { row.because(format!("below: {}", missed.join(", "))) }
+    let more = [("in the mean", whole), ("below", missed)].into_iter();
+    let more = more.filter(|(_, loads)| !loads.is_empty());
+    more.fold(row, |row, (what, loads)| row.because(format!("{what}: {loads}")))
 }
 
 /// A gain wherever sequential readers wait and the array has room; none if nowhere.

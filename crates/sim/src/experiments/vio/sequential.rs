@@ -2,11 +2,12 @@
 //! several in one (figures 5(a) and 5(b) of the paper).
 
 use super::super::judge::mean;
-use super::super::{Cell, Findings, Options, Results, Row};
+use super::super::results::by_seed;
+use super::super::{Findings, Options, Results, Row};
 use super::load::{Load, PROTOCOL_FLASHY, PROTOCOL_VIO, SEQUENTIAL};
-use super::load::{cells, large_vm, sequential, small_vm};
-use super::measure::{across, speedup};
-use super::rows::{Paper, asks, figure, means, ordering, row};
+use super::load::{large_vm, sequential, small_vm};
+use super::measure::{across, least, speedup};
+use super::rows::{Paper, asks, figure, means, row};
 
 /// Readers in the paper's cases.
 pub(super) const COUNTS: [usize; 5] = [1, 3, 6, 9, 12];
@@ -15,7 +16,7 @@ pub(super) const MILLIS: u64 = 1_000;
 /// The paper gives the speed-ups at six readers.
 const AT: usize = 6;
 
-fn vms(options: &Options) -> Vec<Load> {
+pub(super) fn vms(options: &Options) -> Vec<Load> {
     let load = |count: usize| {
         let vms = vec![small_vm(sequential(1)); count];
         Load::new(format!("{count} VMs"), vms, MILLIS, options).readers(1)
@@ -23,16 +24,12 @@ fn vms(options: &Options) -> Vec<Load> {
     COUNTS.map(load).into()
 }
 
-fn procs(options: &Options) -> Vec<Load> {
+pub(super) fn procs(options: &Options) -> Vec<Load> {
     let load = |count: usize| {
         let vm = large_vm(vec![sequential(count)]);
         Load::new(format!("{count} processes"), vec![vm], MILLIS, options).readers(12)
     };
     COUNTS.map(load).into()
-}
-
-pub(super) fn vms_cells(options: &Options) -> Vec<Cell> {
-    cells(&vms(options), &SEQUENTIAL)
 }
 
 pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
@@ -41,10 +38,6 @@ pub(super) fn vms_judge(options: &Options, results: &Results) -> Findings {
     let of_mean = Paper { vio: Some(1.20), flashy: Some(1.19) };
     let caption = "Sequential readers, one in each VM (figure 5(a) of the paper).";
     judge(results, &loads, |n| if n == AT { at } else { Paper::default() }, of_mean, caption)
-}
-
-pub(super) fn procs_cells(options: &Options) -> Vec<Cell> {
-    cells(&procs(options), &SEQUENTIAL)
 }
 
 pub(super) fn procs_judge(options: &Options, results: &Results) -> Findings {
@@ -107,9 +100,7 @@ pub(super) fn above_flashy(
 
 /// With the number of readers that has least: above flashy, as the paper says of all.
 fn least_above(loads: &[Load], above: impl Fn(&Load) -> Vec<f64>) -> Row {
-    let each: Vec<Vec<f64>> = loads.iter().map(above).collect();
-    let least = |seed: usize| each.iter().map(|v| v[seed]).fold(f64::INFINITY, f64::min);
-    let values: Vec<f64> = (0..each[0].len()).map(least).collect();
+    let values = by_seed(&loads.iter().map(above).collect::<Vec<_>>(), least);
     let name = "least of all: vio above flashy, both as in the paper";
-    ordering(name, &values, 0.0, "", &PROTOCOL_VIO.form())
+    Row::ordering(name, &values, 0.0, "").because(PROTOCOL_VIO.form())
 }
