@@ -93,7 +93,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "CPU time of the policy with 1 to 5 sequential readers",
         source: "VMCD, section 4.5, figure 16",
         assumes: "512 B reads, one at a time: the most requests a second; the policy alone in a loop, times the requests a second of the simulated run",
-        cells: cost::cpu_cells,
+        cells: |options| load::cells(&cost::loads(options)),
         judge: cost::cpu_judge,
     },
     Experiment {
@@ -101,7 +101,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
         summary: "two quiet VMs and one with 64 requests outstanding: device time of each",
         source: "experiments.md (VMCD, Accept)",
         assumes: "the quiet VMs ask for the next block at once, one at a time; device time is what completions took of the device, holds left out",
-        cells: flood::flood_cells,
+        cells: |options| load::cells(&flood::loads(options)),
         judge: flood::flood_judge,
     },
 ];

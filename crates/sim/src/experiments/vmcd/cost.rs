@@ -7,8 +7,8 @@
 
 use super::super::figure::bars;
 use super::super::judge::mean;
-use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, cells};
+use super::super::{Figure, Findings, Options, Results, Row};
+use super::load::{Access, Load};
 use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
@@ -32,8 +32,8 @@ fn load(vms: usize, options: &Options) -> Load {
     Load::new(format!("{vms} VMs"), vec![vm; vms], 20, options)
 }
 
-pub(super) fn cpu_cells(options: &Options) -> Vec<Cell> {
-    cells(&VMS.map(|vms| load(vms, options)))
+pub(super) fn loads(options: &Options) -> [Load; 5] {
+    VMS.map(|vms| load(vms, options))
 }
 
 pub(super) fn cpu_judge(options: &Options, results: &Results) -> Findings {

@@ -2,7 +2,7 @@
 //! 100 and 300 requests a second of 64 KiB.
 
 use super::super::{Cell, Findings, Options, Results, Row};
-use super::load::{Access, Demand, Load, RING, Vm, cells};
+use super::load::{Access, Load, RING, Vm, cells};
 use super::measure::{
     bandwidth_row, our_rows, our_rows_but, phi_claim, phi_row, rate_claim, total, vm_bars,
 };
@@ -32,7 +32,7 @@ fn rates(pattern: &'static str, depth: u32) -> Vec<Vm> {
 /// The demands in φ are the paper's all the same.
 fn outstanding(pattern: &'static str) -> Vec<Vm> {
     let vm = |depth: u32| Vm {
-        demand: Demand::Rate(f64::from(depth) * 64.0 / 1024.0),
+        demand: Some(f64::from(depth) * 64.0 / 1024.0),
         ..Access::direct(pattern, "64KiB").depth(depth).vm()
     };
     IOPS.map(vm).into()
@@ -65,9 +65,7 @@ const OUTSTANDING: &str = "10, 100 and 300 outstanding";
 const WEIGHTS: [u32; 3] = [1, 10, 30];
 
 pub(super) fn cells_disk(options: &Options) -> Vec<Cell> {
-    let mut all = cells(&papers_loads(options));
-    all.extend(cells(&disk_loads(options)));
-    all
+    [cells(&papers_loads(options)), cells(&disk_loads(options))].concat()
 }
 
 pub(super) fn judge_disk(options: &Options, results: &Results) -> Findings {
@@ -142,9 +140,7 @@ fn small(vms: Vec<Vm>) -> Vec<Vm> {
 }
 
 pub(super) fn cells_ssd(options: &Options) -> Vec<Cell> {
-    let mut all = papers_ssd_load(options).cells();
-    all.extend(cells(&ssd_loads(options)));
-    all
+    [papers_ssd_load(options).cells(), cells(&ssd_loads(options))].concat()
 }
 
 pub(super) fn judge_ssd(options: &Options, results: &Results) -> Findings {

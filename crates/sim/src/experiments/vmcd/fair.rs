@@ -85,11 +85,9 @@ fn same_ablations(options: &Options) -> Vec<(Load, &'static [&'static str])> {
 const CFQ_OLD: &str = "cfq:generation=2.6.30";
 
 pub(super) fn same_cells(options: &Options) -> Vec<Cell> {
-    let mut all: Vec<Cell> = PATTERNS.iter().flat_map(|p| cells(&p.loads(options))).collect();
-    for (load, policies) in same_ablations(options) {
-        all.extend(load.under(policies));
-    }
-    all
+    let patterns = PATTERNS.iter().flat_map(|p| cells(&p.loads(options)));
+    let ablations = same_ablations(options).into_iter();
+    patterns.chain(ablations.flat_map(|(load, policies)| load.under(policies))).collect()
 }
 
 pub(super) fn same_judge(options: &Options, results: &Results) -> Findings {
@@ -174,9 +172,8 @@ const SIZES_PAPER: [(&str, &[f64]); 4] = [
 ];
 
 pub(super) fn sizes_cells(options: &Options) -> Vec<Cell> {
-    let mut all = cells(&sizes_loads(options));
-    all.extend(MIXES.iter().flat_map(|m| cells(&mix(m, options))));
-    all
+    let mixes = MIXES.iter().flat_map(|m| mix(m, options));
+    cells(&sizes_loads(options).into_iter().chain(mixes).collect::<Vec<_>>())
 }
 
 pub(super) fn sizes_judge(options: &Options, results: &Results) -> Findings {

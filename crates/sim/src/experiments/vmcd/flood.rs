@@ -1,14 +1,14 @@
 //! vmcd-flood (ours): two quiet VMs and one that keeps 64 requests outstanding.
 
 use super::super::figure::bars_by;
-use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, Vm, cells};
+use super::super::{Figure, Findings, Options, Results, Row};
+use super::load::{Access, Load, POLICIES, Vm};
 use super::measure::{our_rows, phi_row, shares, time_shares};
 
 /// A third of the device time each, to within so many points of a per cent.
 const WITHIN: f64 = 3.0;
 
-fn loads(options: &Options) -> Vec<Load> {
+pub(super) fn loads(options: &Options) -> Vec<Load> {
     let flood = |access: Access| access.depth(64).vm();
     let random = Access::direct("randread", "4KiB");
     let stream = Access::direct("read", "64KiB");
@@ -24,16 +24,10 @@ fn loads(options: &Options) -> Vec<Load> {
     ]
 }
 
-pub(super) fn flood_cells(options: &Options) -> Vec<Cell> {
-    cells(&loads(options))
-}
-
 pub(super) fn flood_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     for load in loads(options) {
-        for policy in POLICIES {
-            findings.rows.push(share_row(results, &load, policy));
-        }
+        findings.rows.extend(POLICIES.map(|policy| share_row(results, &load, policy)));
         findings.rows.push(phi_row(results, &load));
         findings.rows.extend(our_rows(results, &load));
         findings.figures.push(figure(results, &load));

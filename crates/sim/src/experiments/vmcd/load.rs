@@ -32,21 +32,13 @@ pub(super) const POLICIES: [&str; 5] = ["vmcd", "vmcd-time", "cfq", "deadline", 
 /// A VM by itself: the order of a sorted queue, and nothing is waited for.
 const ALONE: &str = "deadline";
 
-/// What a VM asks for.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Demand {
-    /// As much as there is: its demand is what it gets alone.
-    All,
-    /// So much, in MiB/s.
-    Rate(f64),
-}
-
 /// One VM of a load.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Vm {
     /// As `parse_vm` reads it, without the name.
     pub spec: String,
-    pub demand: Demand,
+    /// What it asks for, in MiB/s; none: as much as there is, which is what it gets alone.
+    pub demand: Option<f64>,
 }
 
 impl Vm {
@@ -116,7 +108,7 @@ impl Load {
     /// Each VM alone, where that is its demand. Like VMs are listed once.
     fn demands(&self) -> Vec<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
-        for vm in self.vms.iter().filter(|vm| vm.demand == Demand::All) {
+        for vm in self.vms.iter().filter(|vm| vm.demand.is_none()) {
             let (name, policy) = self.alone(vm);
             let scenario = self.scenario(name, vec![format!("name=alone,{}", vm.spec)]);
             let cell = Cell::new(scenario, policy);
@@ -129,9 +121,7 @@ impl Load {
 
     /// All that judging the load takes.
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = self.under(&POLICIES);
-        cells.extend(self.demands());
-        cells
+        [self.under(&POLICIES), self.demands()].concat()
     }
 }
 
@@ -171,14 +161,14 @@ impl Access {
 
     /// A VM that does this as fast as it goes.
     pub fn vm(self) -> Vm {
-        Vm { spec: self.app(), demand: Demand::All }
+        Vm { spec: self.app(), demand: None }
     }
 
     /// A VM that asks for `iops` a second of `block_kib`, with at most `depth`
     /// outstanding; what is late is made up for.
     pub fn vm_at(self, iops: u32, block_kib: u32) -> Vm {
         let spec = format!("{},rate_iops={iops}", self.app());
-        Vm { spec, demand: Demand::Rate(f64::from(iops * block_kib) / 1024.0) }
+        Vm { spec, demand: Some(f64::from(iops * block_kib) / 1024.0) }
     }
 }
 

@@ -2,9 +2,10 @@
 //! shares of device time, and the rows that every load gets.
 
 use super::super::figure::{bars_by, paper_bars};
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
+use super::super::results::across;
 use super::super::{Figure, Key, Results, Row, Ways};
-use super::load::{Demand, FORMS, Load, POLICIES};
+use super::load::{FORMS, Load, POLICIES, Vm};
 use crate::metrics::{RunResult, VmResult};
 use seekway_policy::fairness;
 
@@ -45,14 +46,11 @@ fn all_got(results: &Results, load: &Load, policy: &str) -> Vec<Vec<f64>> {
 fn demands(results: &Results, load: &Load) -> Vec<Vec<f64>> {
     let seeds = results.of(load, "cfq").len();
     let of = |seed: usize| {
-        let each = load.vms.iter().map(|vm| match vm.demand {
-            Demand::Rate(rate) => rate,
-            Demand::All => {
-                let (name, policy) = load.alone(vm);
-                total(&results.of(&name, policy)[seed])
-            }
-        });
-        each.collect()
+        let alone = |vm: &Vm| {
+            let (name, policy) = load.alone(vm);
+            total(&results.of(&name, policy)[seed])
+        };
+        load.vms.iter().map(|vm| vm.demand.unwrap_or_else(|| alone(vm))).collect()
     };
     (0..seeds).map(of).collect()
 }
@@ -123,9 +121,13 @@ pub(super) fn time_shares(results: &Results, load: &Load, policy: &str) -> Vec<V
 
 /// Mean over the seeds of each VM's figure, as `4.64/9.29/9.25`.
 pub(super) fn by_vm(by_seed: &[Vec<f64>]) -> String {
+    means(by_seed).map(short).collect::<Vec<_>>().join("/")
+}
+
+/// Mean over the seeds of each VM's figure.
+fn means(by_seed: &[Vec<f64>]) -> impl Iterator<Item = f64> {
     let vms = by_seed.first().map_or(0, Vec::len);
-    let of = |vm: usize| mean(&by_seed.iter().map(|seed| seed[vm]).collect::<Vec<_>>());
-    (0..vms).map(|vm| short(of(vm))).collect::<Vec<_>>().join("/")
+    (0..vms).map(|vm| mean(&by_seed.iter().map(|seed| seed[vm]).collect::<Vec<_>>()))
 }
 
 /// A figure with the digits that matter.
@@ -141,35 +143,30 @@ pub(super) fn short(value: f64) -> String {
 /// MiB/s of each VM and shares of device time under a policy.
 pub(super) fn shares(results: &Results, load: &Load, policy: &str) -> String {
     let got = by_vm(&all_got(results, load, policy));
-    let time: Vec<Vec<f64>> = time_shares(results, load, policy);
-    let time: Vec<String> = (0..load.vms.len())
-        .map(|vm| format!("{:.0}", mean(&time.iter().map(|seed| seed[vm]).collect::<Vec<_>>())))
-        .collect();
+    let time = time_shares(results, load, policy);
+    let time: Vec<String> = means(&time).map(|share| format!("{share:.0}")).collect();
     format!("{policy} {got} MiB/s in {} % of device time", time.join("/"))
 }
 
 /// φ as measured, with the other policies' and the other indices beside it.
 pub(super) fn phi_row(results: &Results, load: &Load) -> Row {
     let values = phi(results, load, "vmcd");
-    let of = |policy: &&str| {
+    let each = listed(POLICIES, |policy| {
         format!(
             "{policy} {} (Jain {:.3}, worst of max-min {:.2})",
             short(mean(&phi(results, load, policy))),
             mean(&jain(results, load, policy)),
             mean(&max_min(results, load, policy)),
         )
-    };
-    let each: Vec<String> = POLICIES.iter().map(of).collect();
+    });
     let unit = if equal_demands(load) { "MiB/s" } else { "" };
-    Row::measured(format!("{}: φ of vmcd", load.name), &values, unit, each.join(", "))
+    Row::measured(format!("{}: φ of vmcd", load.name), &values, unit, each)
 }
 
 /// Geometric mean over some loads, by seed: each counts the same, whichever way it differs.
 pub(super) fn over_loads(loads: &[&Load], of: impl Fn(&Load) -> Vec<f64>) -> Vec<f64> {
-    let each: Vec<Vec<f64>> = loads.iter().map(|load| of(load)).collect();
-    let seeds = each.first().map_or(0, Vec::len);
-    let logs = |seed: usize| mean(&each.iter().map(|v| v[seed].ln()).collect::<Vec<_>>());
-    (0..seeds).map(|seed| logs(seed).exp()).collect()
+    let logs = |load: &&Load| of(load).into_iter().map(f64::ln).collect();
+    across(loads, logs).into_iter().map(f64::exp).collect()
 }
 
 /// The paper's claim that φ falls by `better` (a share) against `base`, over some loads.
@@ -181,16 +178,13 @@ pub(super) fn phi_claim(
     better: f64,
 ) -> Row {
     let ratio = |load: &Load| phi_ratio(results, load, ("vmcd", base));
-    let row = Row::factor(
-        format!("{name}: φ of vmcd against {base}"),
-        1.0 - better,
-        &over_loads(loads, ratio),
-    );
+    let claim = format!("{name}: φ of vmcd against {base}");
+    let row = Row::factor(claim, 1.0 - better, &over_loads(loads, ratio));
     let each = |load: &&Load| {
         let of = |policy: &str| short(mean(&phi(results, load, policy)));
         format!("{}: {} against {}", load.name, of("vmcd"), of(base))
     };
-    row.because(loads.iter().map(each).collect::<Vec<_>>().join(", "))
+    row.because(listed(loads, each))
 }
 
 /// The paper's claim that bandwidth or requests a second are `more` (a factor), over some loads.
@@ -208,15 +202,14 @@ pub(super) fn rate_claim(
         let [ours, theirs] = ["vmcd", base].map(|p| short(results.mean(*load, p, of)));
         format!("{}: {ours} against {theirs}", load.name)
     };
-    row.because(loads.iter().map(each).collect::<Vec<_>>().join(", "))
+    row.because(listed(loads, each))
 }
 
 /// What every policy moves.
 pub(super) fn bandwidth_row(results: &Results, load: &Load) -> Row {
     let ratios = results.ratio(load, ("vmcd", "cfq"), total);
-    let each: Vec<String> =
-        POLICIES.iter().map(|p| format!("{p} {}", short(results.mean(load, p, total)))).collect();
-    let why = format!("{} MiB/s", each.join(", "));
+    let each = listed(POLICIES, |p| format!("{p} {}", short(results.mean(load, p, total))));
+    let why = format!("{each} MiB/s");
     Row::measured(format!("{}: bandwidth of vmcd and cfq", load.name), &ratios, "×", why)
 }
 

@@ -76,10 +76,8 @@ fn bare(options: &Options) -> Vec<Load> {
 
 pub(super) fn real_cells(options: &Options) -> Vec<Cell> {
     let bare = bare(options);
-    let mut all = cells(&bare);
-    let papers: Vec<Load> = bare.into_iter().map(|load| load.on_papers_host(RING)).collect();
-    all.extend(cells(&papers));
-    all
+    let papers: Vec<Load> = bare.iter().map(|load| load.clone().on_papers_host(RING)).collect();
+    [cells(&bare), cells(&papers)].concat()
 }
 
 pub(super) fn real_judge(options: &Options, results: &Results) -> Findings {

@@ -1,6 +1,7 @@
 //! vmcd-stable: bandwidth over time, figure 6.
 
-use super::super::judge::mean;
+use super::super::judge::{listed, mean, range};
+use super::super::results::by_seed;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, BASES, FAR, Load, POLICIES, RING, cells};
 use super::measure::{bandwidth_row, our_rows, rate_claim, short, total};
@@ -49,9 +50,8 @@ fn loads(options: &Options) -> [Load; 5] {
 }
 
 pub(super) fn stable_cells(options: &Options) -> Vec<Cell> {
-    let mut all = cells(&papers_loads(options).map(|(_, load, _)| load));
-    all.extend(cells(&loads(options)));
-    all
+    let papers = papers_loads(options).map(|(_, load, _)| load);
+    [cells(&papers), cells(&loads(options))].concat()
 }
 
 /// Bytes of several series in each whole span of a second. What does not fill
@@ -112,20 +112,16 @@ pub(super) fn stable_judge(options: &Options, results: &Results) -> Findings {
 
 fn swing_row(results: &Results, load: &Load, whose: &str, of: fn(&RunResult) -> f64) -> Row {
     let values = results.each(load, "vmcd", of);
-    let each: Vec<String> = POLICIES
-        .iter()
-        .map(|policy| format!("{policy} {}", short(results.mean(load, policy, of))))
-        .collect();
+    let each = listed(POLICIES, |p| format!("{p} {}", short(results.mean(load, p, of))));
     let name = format!("{}: swing of {whose} from second to second", load.name);
-    Row::measured(name, &values, "%", format!("{} %", each.join(", ")))
+    Row::measured(name, &values, "%", format!("{each} %"))
 }
 
 /// The claim that all VMs together swing least under vmcd, which has no figure in the paper.
 fn smallest(results: &Results, load: &Load, row: Row) -> Row {
     let of = |policy: &str| results.each(load, policy, swing);
-    let (values, others) = (of("vmcd"), BASES.map(of));
-    let least = |seed: usize| others.iter().map(|o| o[seed]).fold(f64::INFINITY, f64::min);
-    let right = (0..values.len()).filter(|&seed| values[seed] < least(seed)).count();
+    let (values, least) = (of("vmcd"), by_seed(&BASES.map(of), |others| range(others).0));
+    let right = values.iter().zip(&least).filter(|(own, least)| own < least).count();
     row.because(format!("smallest on {right} of {} seeds", values.len()))
         .ordered(right, values.len())
 }

@@ -1,6 +1,8 @@
 //! vmcd-bandwidth: table 4 and figure 10.
 
 use super::super::figure::{bars_by, paper_bars};
+use super::super::judge::{count, range};
+use super::super::results::{by_seed, over};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::load::{Access, BASES, FAR, FORMS, Load, POLICIES, RING, Vm, cells};
 use super::measure::{bandwidth_row, form_rows, got, our_rows, rate_claim, shares, total, vm_bars};
@@ -133,19 +135,15 @@ pub(super) fn bandwidth_judge(options: &Options, results: &Results) -> Findings 
 fn least_gain(results: &Results, load: &Load) -> Row {
     let of = |policy: &str, vm: usize| results.each(load, policy, |r| got(r, &r.vms[vm]));
     let gains = |vm: usize| {
-        let ours = of("vmcd", vm);
-        let bases = BASES.map(|base| of(base, vm));
-        let best = move |seed: usize| bases.iter().map(|b| b[seed]).fold(0.0, f64::max);
-        ours.into_iter().enumerate().map(move |(seed, v)| v / best(seed)).collect::<Vec<f64>>()
+        let best = by_seed(&BASES.map(|base| of(base, vm)), |bases| range(bases).1);
+        over(&of("vmcd", vm), &best)
     };
     let all: Vec<Vec<f64>> = (0..load.vms.len()).map(gains).collect();
-    let seeds = all[0].len();
-    let least = |seed: usize| all.iter().map(|vm| vm[seed]).fold(f64::INFINITY, f64::min);
-    let values: Vec<f64> = (0..seeds).map(least).collect();
-    let right = values.iter().filter(|&&v| v > 1.0).count();
+    let values = by_seed(&all, |gains| range(gains).0);
+    let right = count(&values, |v| v > 1.0);
     let name = format!("{}: least gain of a VM over its best baseline", load.name);
     let why = format!("{}; {}", shares(results, load, "vmcd"), shares(results, load, "cfq"));
-    Row::measured(name, &values, "×", why).ordered(right, seeds)
+    Row::measured(name, &values, "×", why).ordered(right, values.len())
 }
 
 fn table4_figure(pattern: &Pattern, options: &Options, results: &Results) -> Figure {
