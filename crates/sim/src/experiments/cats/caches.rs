@@ -28,27 +28,18 @@ const WITHIN: f64 = 0.25;
 const HITS_WITHIN: f64 = 5.0;
 const POLICIES: [&str; 3] = [CATS_7, "deadline", CFQ];
 
-/// A drive cache of the family.
-struct Member {
-    name: String,
-    device: String,
-}
-
-fn members() -> Vec<Member> {
+/// The drive caches of the family: name and device.
+fn members() -> Vec<(String, String)> {
     let mut members = Vec::new();
     for (ahead, most, kept) in AHEAD {
-        for replacement in REPLACEMENTS {
-            for segments in SEGMENTS {
-                let upper = replacement.to_uppercase();
-                let resume = most.min(32);
-                members.push(Member {
-                    name: format!("{segments} {upper} segments, {ahead}"),
-                    device: format!(
-                        "{CUT_SHORT}:segments={segments},replacement={replacement},\
-                         resume_below={resume},read_ahead_max={most},read_ahead_min={kept}"
-                    ),
-                });
-            }
+        for (replacement, segments) in REPLACEMENTS.iter().flat_map(|r| SEGMENTS.map(|s| (r, s))) {
+            let (upper, resume) = (replacement.to_uppercase(), most.min(32));
+            let name = format!("{segments} {upper} segments, {ahead}");
+            let device = format!(
+                "{CUT_SHORT}:segments={segments},replacement={replacement},\
+                 resume_below={resume},read_ahead_max={most},read_ahead_min={kept}"
+            );
+            members.push((name, device));
         }
     }
     members
@@ -56,7 +47,9 @@ fn members() -> Vec<Member> {
 
 pub(super) fn cells(options: &Options) -> Vec<Cell> {
     let load = Load { requests: REQUESTS, ..DIRECT };
-    let of = |m: Member| under(scenario(m.name, &load, &m.device, options), &POLICIES);
+    let of = |(name, device): (String, String)| {
+        under(scenario(name, &load, &device, options), &POLICIES)
+    };
     members().into_iter().flat_map(of).collect()
 }
 
@@ -81,7 +74,7 @@ impl Given {
 pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     let (mut both, mut with_hits, mut fit) = (0, 0, Vec::new());
-    for Member { name, .. } in members() {
+    for (name, _) in members() {
         let each = ["deadline", CFQ].map(|base| results.ratio(&name, (CATS_7, base), response_ms));
         let hits = results.each(&name, CATS_7, metric::hits_percent);
         let given = Given { ratios: [mean(&each[0]), mean(&each[1])], hits_percent: mean(&hits) };

@@ -2,7 +2,7 @@
 //! and put through the measured drives.
 
 use super::super::judge::mean;
-use super::super::{Cell, Findings, Options, Results, Row};
+use super::super::{Findings, Options, Row};
 use super::{CUT_SHORT, DISK, LINEAR};
 use seekway_device::DeviceModel;
 use seekway_device::closed_loop::serve;
@@ -150,11 +150,7 @@ impl Reader {
     }
 }
 
-pub(super) fn cells(_options: &Options) -> Vec<Cell> {
-    Vec::new()
-}
-
-pub(super) fn judge(options: &Options, _results: &Results) -> Findings {
+pub(super) fn judge(options: &Options) -> Findings {
     let mut findings = Findings::default();
     for (form, name) in [(Form::Points, "points"), (Form::Averaged, "moving average of 1001")] {
         findings.rows.extend(recovered(name, form));
@@ -204,13 +200,12 @@ fn stroke_of_device(fit: &Fit) -> f64 {
 fn of_the_disk() -> Vec<Row> {
     let fits: Vec<Fit> =
         (1..=SEEDS).filter_map(|s| of_profile(DISK, Form::Points, s).ok()).collect();
-    let row = |what: &str, of: fn(&Fit) -> f64, paper: f64| {
-        let values: Vec<f64> = fits.iter().map(of).collect();
-        let mut row = Row::value(format!("{DISK}: {what}"), paper, &values, "ms", 0.25);
-        row.why += "; the paper's line is its own drive's, of half the size";
-        row
-    };
     let values = |of: fn(&Fit) -> f64| fits.iter().map(of).collect::<Vec<f64>>();
+    let row = |what: &str, of: fn(&Fit) -> f64, paper: f64| {
+        let values = values(of);
+        Row::value(format!("{DISK}: {what}"), paper, &values, "ms", 0.25)
+            .because("the paper's line is its own drive's, of half the size")
+    };
     let residuals = values(|f| f.residual_ms);
     let residual =
         Row::value(format!("{DISK}: RMS about the line"), BAND_RMS_MS, &residuals, "ms", 0.25);
@@ -269,13 +264,10 @@ fn drive_rows(name: &str, fit: &Fit) -> Vec<Row> {
         fit.line_averaged.stroke_ms,
     );
     let row = |what: &str, value: f64, other: Option<f64>| {
-        let mut row = Row::measured(format!("{name}: {what}"), &[value], "ms", why.clone());
-        if let Some(other) = other {
-            let agrees = (value - other).abs() <= AGREE_MS;
-            row = row.because(format!("an independent fit has {other} ms"));
-            row = row.ask(agrees, "that fit within 0.05 ms");
-        }
-        row
+        let row = Row::measured(format!("{name}: {what}"), &[value], "ms", why.clone());
+        let Some(other) = other else { return row };
+        row.because(format!("an independent fit has {other} ms"))
+            .ask((value - other).abs() <= AGREE_MS, "that fit within 0.05 ms")
     };
     vec![
         row("at distance 0", fit.line.intercept_ms, independent.map(|i| i.1)),

@@ -1,7 +1,7 @@
 //! cats-direct and cats-buffered: tables 2 and 3, the columns of the real drive.
 
 use super::super::figure::bars as bars_of;
-use super::super::judge::mean;
+use super::super::judge::{count, mean};
 use super::super::metric::{self, response_ms, response_variance, worst_response_s};
 use super::super::results::over;
 use super::super::{BarSeries, Cell, Figure, Findings, Options, Results, Row};
@@ -20,7 +20,7 @@ struct Setting {
 
 /// Only its first setting, which is the paper's as near as we have it, stands beside the
 /// paper's figures; the others vary what may decide it.
-struct Table {
+pub(super) struct Table {
     settings: Vec<Setting>,
     /// Which column of [`MEASURES`].
     paper: fn(&Measure) -> [f64; 3],
@@ -48,7 +48,7 @@ const REORDERED: [(&str, &str, u32); 4] = [
 /// Requests of the settings beside the paper's.
 const FEWER: u64 = 20_000;
 
-fn direct() -> Table {
+pub(super) fn direct() -> Table {
     let fewer = Load { requests: FEWER, ..DIRECT };
     let on = |name, device: String| Setting { name, load: fewer, device, policies: FOUR };
     let mut settings = vec![
@@ -74,7 +74,7 @@ fn direct() -> Table {
     Table { settings, paper: |m| m.direct }
 }
 
-fn buffered() -> Table {
+pub(super) fn buffered() -> Table {
     let fewer = Load { requests: 3 * FEWER, ..BUFFERED };
     let on = |name, device: String| Setting { name, load: fewer, device, policies: FOUR };
     let with = |name, guest| Setting { load: Load { guest, ..fewer }, ..on(name, DISK.into()) };
@@ -96,33 +96,35 @@ fn buffered() -> Table {
     Table { settings, paper: |m| m.buffered }
 }
 
-fn cells(table: Table, options: &Options) -> Vec<Cell> {
-    let of = |s: Setting| under(scenario(s.name, &s.load, &s.device, options), s.policies);
-    table.settings.into_iter().flat_map(of).collect()
-}
-
-fn judge(table: &Table, results: &Results) -> Findings {
-    let mut findings = Findings::default();
-    for (n, setting) in table.settings.iter().enumerate() {
-        if n == 0 {
-            findings.rows.extend(orders_of_the_paper(table, setting, results));
-            findings.rows.extend(figures_of_the_paper(table, setting, results));
-            findings.rows.extend(distribution(setting, results));
-        } else {
-            findings.rows.extend(orders(setting, results, &LITERAL));
-        }
-        findings.rows.extend(orders(setting, results, &OURS));
-        if setting.name == TWO {
-            findings.rows.extend(service_of_two(table, results));
-        }
-        if let Some((_, base, _)) = REORDERED.iter().find(|(name, ..)| *name == setting.name) {
-            findings.rows.extend(reordered(setting, base, results));
-        }
-        findings.rows.extend(consistency(setting, results));
+impl Table {
+    pub fn cells(self, options: &Options) -> Vec<Cell> {
+        let of = |s: Setting| under(scenario(s.name, &s.load, &s.device, options), s.policies);
+        self.settings.into_iter().flat_map(of).collect()
     }
-    findings.notes.push(notes(table));
-    findings.figures = bars(table, results);
-    findings
+
+    pub fn judge(&self, results: &Results) -> Findings {
+        let mut findings = Findings::default();
+        for (n, setting) in self.settings.iter().enumerate() {
+            if n == 0 {
+                findings.rows.extend(orders_of_the_paper(self, setting, results));
+                findings.rows.extend(figures_of_the_paper(self, setting, results));
+                findings.rows.extend(distribution(setting, results));
+            } else {
+                findings.rows.extend(orders(setting, results, &LITERAL));
+            }
+            findings.rows.extend(orders(setting, results, &OURS));
+            if setting.name == TWO {
+                findings.rows.extend(service_of_two(self, results));
+            }
+            if let Some((_, base, _)) = REORDERED.iter().find(|(name, ..)| *name == setting.name) {
+                findings.rows.extend(reordered(setting, base, results));
+            }
+            findings.rows.extend(consistency(setting, results));
+        }
+        findings.notes.push(notes(self));
+        findings.figures = bars(self, results);
+        findings
+    }
 }
 
 /// The paper's three policies, each over one of the others.
@@ -167,17 +169,12 @@ fn orders_of_the_paper(table: &Table, setting: &Setting, results: &Results) -> V
 /// Mean response and its variance where no figure of the paper stands beside them.
 fn orders(setting: &Setting, results: &Results, pairs: &[(&str, &str)]) -> Vec<Row> {
     let s = setting.name;
-    let mut rows = Vec::new();
-    for (ours, base) in pairs {
-        let ratios = results.ratio(s, (*ours, *base), response_ms);
+    let row = |(ours, base): &(&str, &str)| {
+        let ratios = results.ratio(s, (ours, base), response_ms);
         let why = what_decides(setting, results, ours, base);
-        rows.push(Row::measured(
-            format!("{s}: mean response, {ours} over {base}"),
-            &ratios,
-            "×",
-            why,
-        ));
-    }
+        Row::measured(format!("{s}: mean response, {ours} over {base}"), &ratios, "×", why)
+    };
+    let mut rows: Vec<Row> = pairs.iter().map(row).collect();
     let ours = pairs[0].0;
     let ratios = results.ratio(s, (ours, "deadline"), response_variance);
     let name = format!("{s}: variance of response, {ours} over deadline");
@@ -194,7 +191,7 @@ fn reordered(setting: &Setting, base: &str, results: &Results) -> Vec<Row> {
         let queued = results.each(setting.name, policy, response_ms);
         let ratios = over(&queued, &results.each(base, policy, response_ms));
         let name = format!("{}: mean response over one command at a time, {policy}", setting.name);
-        let right = ratios.iter().filter(|&&r| r > 1.0).count();
+        let right = count(&ratios, |r| r > 1.0);
         let of = |s: &str, f: fn(&RunResult) -> f64| results.mean(s, policy, f);
         let why = format!(
             "more on {right} of {} seeds; {:.2} ms against {:.2}, {:.2} sectors/ms against {:.2}, \
@@ -223,10 +220,9 @@ fn figure(table: &Table, name: &str) -> [f64; 3] {
 fn what_decides(setting: &Setting, results: &Results, ours: &str, base: &str) -> String {
     let of = |policy: &str, f: fn(&RunResult) -> f64| results.mean(setting.name, policy, f);
     let shadow = mean(&results.ratio(setting.name, (NO_SHADOW, base), response_ms));
-    let table_alone = if ours.starts_with("cats") {
-        format!("; the table without the shadow cache {shadow:.2} ×")
-    } else {
-        String::new()
+    let table_alone = match ours.starts_with("cats") {
+        true => format!("; the table without the shadow cache {shadow:.2} ×"),
+        false => String::new(),
     };
     format!(
         "service {:.2} ms against {:.2}, {:.0} % drive hits against {:.0} %, worst response {:.1} \
@@ -372,20 +368,4 @@ fn bars(table: &Table, results: &Results) -> Vec<Figure> {
     let caption = "Distribution of the responses: CATS serves most at once and a few late.";
     let distribution = Figure::lines(("response", "ms"), y, shown.iter().map(curve), caption);
     vec![response, distribution.logarithmic()]
-}
-
-pub(super) fn direct_cells(options: &Options) -> Vec<Cell> {
-    cells(direct(), options)
-}
-
-pub(super) fn direct_judge(_options: &Options, results: &Results) -> Findings {
-    judge(&direct(), results)
-}
-
-pub(super) fn buffered_cells(options: &Options) -> Vec<Cell> {
-    cells(buffered(), options)
-}
-
-pub(super) fn buffered_judge(_options: &Options, results: &Results) -> Findings {
-    judge(&buffered(), results)
 }

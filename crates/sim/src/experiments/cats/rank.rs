@@ -1,10 +1,10 @@
 //! vpt-rank: the throttle's linear model as a prediction of the detailed disk.
 
 use super::super::judge::mean;
-use super::super::metric::{hits_percent, response_ms, service_ms, throughput};
+use super::super::metric::hits_percent;
 use super::super::results::over;
 use super::super::{Cell, Findings, MeasuredDrive, Options, Results, Row, Verdict};
-
+use super::measures::{Measure, RANKED};
 use super::{BUFFERED, CATS_7, CFQ, CUT_SHORT, DIRECT, DISK, LINEAR, Load};
 use super::{fit, scenario, under};
 use crate::metrics::RunResult;
@@ -150,46 +150,6 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     cells
 }
 
-/// A measure by which the paper ranks, and what it says of it.
-struct Measure {
-    name: &'static str,
-    of: fn(&RunResult) -> f64,
-    /// Is it a rate? It falls when times grow.
-    rate: bool,
-    unit: &'static str,
-    /// Table 2, virtual and real, each for cats, deadline and cfq.
-    direct: [[f64; 3]; 2],
-    /// Table 3 likewise.
-    buffered: [[f64; 3]; 2],
-}
-
-const MEASURES: [Measure; 3] = [
-    Measure {
-        name: "mean service",
-        of: service_ms,
-        rate: false,
-        unit: "ms",
-        direct: [[2.58, 3.24, 2.36], [1.96, 2.71, 1.39]],
-        buffered: [[7.15, 7.60, 8.57], [6.53, 7.41, 7.80]],
-    },
-    Measure {
-        name: "mean response",
-        of: response_ms,
-        rate: false,
-        unit: "ms",
-        direct: [[53.79, 78.27, 117.13], [37.35, 59.87, 124.70]],
-        buffered: [[189.45, 198.33, 258.75], [114.91, 121.87, 179.17]],
-    },
-    Measure {
-        name: "throughput",
-        of: throughput,
-        rate: true,
-        unit: "sectors/ms",
-        direct: [[6.15, 5.06, 3.38], [8.19, 6.08, 2.19]],
-        buffered: [[11.44, 11.68, 8.82], [12.00, 12.04, 9.08]],
-    },
-];
-
 pub(super) fn judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
     for target in targets(options) {
@@ -229,10 +189,10 @@ type Each = Vec<Vec<f64>>;
 impl Case<'_> {
     /// Only the literal form stands beside the paper's figures; something is asked of ours.
     fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = MEASURES.iter().map(|m| self.rank_row(&PAPER, m)).collect();
+        let mut rows: Vec<Row> = RANKED.iter().map(|m| self.rank_row(&PAPER, m)).collect();
         match self.model {
-            LITERAL => rows.extend(MEASURES.iter().flat_map(|m| self.offsets(m))),
-            VIRTUAL => rows.extend(MEASURES.iter().flat_map(|m| self.figures(m))),
+            LITERAL => rows.extend(RANKED.iter().flat_map(|m| self.offsets(m))),
+            VIRTUAL => rows.extend(RANKED.iter().flat_map(|m| self.figures(m))),
             _ => {}
         }
         if K_8.contains(&self.model) {
@@ -240,8 +200,7 @@ impl Case<'_> {
         }
         rows.extend(PAPER.map(|policy| self.error_row(policy)));
         if self.ours() {
-            let today = |m| self.rank_row(&TODAY, m);
-            let today = MEASURES.iter().map(today);
+            let today = RANKED.iter().map(|m| self.rank_row(&TODAY, m));
             rows.extend(today.map(|row| Row { name: row.name + ", today's", ..row }));
             rows.extend(["cats", "cfq"].map(|policy| self.error_row(policy)));
         }
@@ -259,7 +218,7 @@ impl Case<'_> {
     /// A figure of each seed under each policy, predicted (with k taken out of it) and actual.
     fn both(&self, policies: &[&str], measure: &Measure) -> [Each; 2] {
         let k = if K_8.contains(&self.model) { f64::from(SLOW) } else { 1.0 };
-        let unit = if measure.rate { k } else { 1.0 / k };
+        let unit = if measure.is_rate() { k } else { 1.0 / k };
         let each = |model: &str, unit: f64| -> Each {
             let of = |r: &RunResult| unit * (measure.of)(r);
             policies.iter().map(|p| self.results.each(&self.scenario(model), p, of)).collect()
@@ -317,7 +276,11 @@ impl Case<'_> {
 
     /// The paper's columns of a measure, virtual and real.
     fn papers(&self, measure: &Measure) -> [[f64; 3]; 2] {
-        if self.direct { measure.direct } else { measure.buffered }
+        let [direct, buffered] = measure.predicted.expect("the paper ranks by it");
+        match self.direct {
+            true => [direct, measure.direct],
+            false => [buffered, measure.buffered],
+        }
     }
 
     /// The prediction itself beside the paper's virtual column.
@@ -339,7 +302,7 @@ impl Case<'_> {
             let error = |(p, a): (&f64, &f64)| relative_error(*p, *a).unwrap_or(f64::NAN);
             predicted[0].iter().zip(&actual[0]).map(|pair| 100.0 * error(pair)).collect()
         };
-        let [service, response, throughput] = MEASURES.each_ref().map(errors);
+        let [service, response, throughput] = RANKED.map(errors);
         let hits =
             [self.model, REAL].map(|m| self.results.mean(&self.scenario(m), policy, hits_percent));
         let why = format!(

@@ -83,9 +83,9 @@ fn beside_the_paper(results: &Results, drive: &str) -> Row {
     let measured = row(results, drive, LITERAL, format!("{drive}: predicted, {LITERAL}"));
     let values = results.each(drive, LITERAL, predicted_percent);
     let enough = values.iter().all(|&v| v >= PAPER);
-    let mut row = Row::value(measured.name, PAPER, &values, "%", 0.03);
-    row.verdict = if enough { Verdict::Holds } else { row.verdict };
-    row.why = measured.why;
+    let row = Row::value(measured.name, PAPER, &values, "%", 0.03);
+    let verdict = if enough { Verdict::Holds } else { row.verdict };
+    let row = Row { verdict, why: measured.why, ..row };
     if drive == MAIN { row.ask(enough, "the paper's share on every seed") } else { row }
 }
 

@@ -1,9 +1,9 @@
 //! cats-sweep: what the busdriver delay, READDELAY and the drive's cache are
 //! worth, at 8 and at 50 processes, and which rule served what.
 
-use super::super::judge::mean;
+use super::super::judge::{mean, range};
 use super::super::metric::{self, policy_metric, response_ms, worst_response_s};
-use super::super::results::over;
+use super::super::results::{by_seed, over};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{CATS_0, CATS_7, CFQ, DIRECT, DISK, Load};
 use super::{scenario, under};
@@ -103,31 +103,28 @@ fn auto_rows(results: &Results, s: &str) -> Vec<Row> {
 
 /// Where it wins and where it loses.
 fn against_others(results: &Results, s: &str) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for ours in [CATS_7, "cats", NO_SHADOW] {
-        for base in BASES {
-            let ratios = results.ratio(s, (ours, base), response_ms);
-            let of = |p: &str| results.mean(s, p, response_ms);
-            let why =
-                format!("{:.2} ms against {:.2}; {}", of(ours), of(base), rules(results, s, ours));
-            rows.push(Row::measured(
-                format!("{s}: mean response, {ours} over {base}"),
-                &ratios,
-                "×",
-                why,
-            ));
-        }
-    }
-    rows
+    let row = |(ours, base): (&str, &str)| {
+        let ratios = results.ratio(s, (ours, base), response_ms);
+        let of = |p: &str| results.mean(s, p, response_ms);
+        let rules = rules(results, s, ours);
+        let why = format!("{:.2} ms against {:.2}; {rules}", of(ours), of(base));
+        Row::measured(format!("{s}: mean response, {ours} over {base}"), &ratios, "×", why)
+    };
+    pairs().map(row).collect()
+}
+
+/// CATS in each of its forms, and each of the others.
+fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    [CATS_7, "cats", NO_SHADOW].into_iter().flat_map(|ours| BASES.map(|base| (ours, base)))
 }
 
 /// Every point of the sweep.
 fn grid_rows(results: &Results, s: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for (label, delay) in READ_DELAYS {
+        let auto = ("auto".to_string(), policy("auto", delay));
         let fixed = BUSDRIVERS_MS.map(|ms| (format!("{ms} ms"), fixed(ms, delay)));
-        for (busdriver, policy) in fixed.into_iter().chain([("auto".into(), policy("auto", delay))])
-        {
+        for (busdriver, policy) in fixed.into_iter().chain([auto]) {
             let values = results.each(s, &policy, response_ms);
             let name = format!("{s}: mean response, busdriver {busdriver}, READDELAY {label}");
             rows.push(Row::measured(name, &values, "ms", rules(results, s, &policy)));
@@ -140,10 +137,8 @@ fn grid_rows(results: &Results, s: &str) -> Vec<Row> {
 fn auto_over_grid(results: &Results, s: &str) -> Vec<Row> {
     let row = |(label, delay): (&str, &str)| {
         let auto = results.each(s, &policy("auto", delay), response_ms);
-        let better = |ms| results.each(s, &fixed(ms, delay), response_ms);
-        let (zero, seven) = (better(0), better(7));
-        let least: Vec<f64> = zero.iter().zip(&seven).map(|(a, b)| a.min(*b)).collect();
-        let ratios = over(&auto, &least);
+        let both = [0, 7].map(|ms| results.each(s, &fixed(ms, delay), response_ms));
+        let ratios = over(&auto, &by_seed(&both, |both| range(both).0));
         let name = format!("{s}: auto over the better of 0 and 7 ms, READDELAY {label}");
         let held = results.mean(s, &policy("auto", delay), |r| 100.0 * held(r));
         Row::measured(name, &ratios, "×", format!("{held:.1} % of the time held"))
@@ -181,12 +176,10 @@ fn lost(results: &Results) -> String {
     for (cache, _) in caches() {
         for processes in PROCESSES {
             let s = name(cache, processes);
-            for ours in [CATS_7, "cats", NO_SHADOW] {
-                for base in BASES {
-                    let ratio = mean(&results.ratio(&s, (ours, base), response_ms));
-                    if ratio > 1.0 {
-                        places.push(format!("{s}: {ours} takes {ratio:.2} × {base}"));
-                    }
+            for (ours, base) in pairs() {
+                let ratio = mean(&results.ratio(&s, (ours, base), response_ms));
+                if ratio > 1.0 {
+                    places.push(format!("{s}: {ours} takes {ratio:.2} × {base}"));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! table-example: table 1 of the paper. The policies themselves choose the
 //! order, through the stack; the figures follow from the order.
 
-use super::super::{Cell, Findings, Options, Results, Row, Verdict};
+use super::super::{Findings, Row, Verdict};
 use seekway_policy::dispatcher;
 use seekway_policy::request::{Extent, Op, Request, VmId};
 use seekway_policy::scheduler::DeviceProfile;
@@ -113,11 +113,7 @@ fn least_response(head: u64, left: &[u64]) -> u64 {
     (0..left.len()).map(first).min().unwrap_or(0)
 }
 
-pub(super) fn cells(_options: &Options) -> Vec<Cell> {
-    Vec::new()
-}
-
-pub(super) fn judge(_options: &Options, _results: &Results) -> Findings {
+pub(super) fn judge() -> Findings {
     let mut findings = Findings::default();
     for line in LINES {
         let (order, why) = match order(line.policy) {
@@ -129,11 +125,11 @@ pub(super) fn judge(_options: &Options, _results: &Results) -> Findings {
             ("mean service", line.paper.service, found.service),
             ("mean response", line.paper.response, found.response),
         ] {
-            let mut row =
-                Row::value(format!("{}: {what}", line.name), paper, &[ours], "blocks", 0.0);
+            let name = format!("{}: {what}", line.name);
             let exact = ours == paper && order == line.order;
-            row.verdict = if exact { Verdict::Holds } else { Verdict::Refuted };
-            row.why = why.clone();
+            let verdict = if exact { Verdict::Holds } else { Verdict::Refuted };
+            let row = Row::value(name, paper, &[ours], "blocks", 0.0);
+            let row = Row { verdict, why: why.clone(), ..row };
             findings.rows.push(row.ask(exact, "the paper's order and figures exactly"));
         }
     }
