@@ -11,7 +11,7 @@ mod oracle;
 mod progress;
 mod ways;
 
-use super::judge::{Row, mean, short};
+use super::judge::{Row, listed, mean, short};
 use super::results::over;
 use super::{Cell, Experiment, Figure, Findings, Options, Results, figure, glob};
 use load::{DISKS, Disk, Mix, VMS, cell, cell_alone, cell_private, cell_whole};
@@ -133,14 +133,9 @@ fn asked(scene: &Scene<'_>) -> Vec<Row> {
         let why = format!("fairway over {first}, the first of all policies");
         at_least(row(what, &near, why), NEAR_FIRST)
     };
-    let worst_of = |parts| scene.worst(parts).1;
-    rows.push(beside(
-        "near the first, the VM with the least progress",
-        worst,
-        scene.first(worst_of),
-    ));
-    let mean_of = |parts| scene.geometric(parts);
-    let first = scene.first(mean_of);
+    let first = scene.first(|parts| scene.worst(parts).1);
+    rows.push(beside("near the first, the VM with the least progress", worst, first));
+    let first = scene.first(|parts| scene.geometric(parts));
     rows.push(beside("near the first, geometric mean", scene.geometric(all), first));
     rows
 }
@@ -220,12 +215,11 @@ fn worth_row(all: &[&Scene<'_>], name: &str, part: Parts) -> Row {
         (scene.name(), over(&scene.geometric(Parts::ALL), &without))
     };
     let by_scene: Vec<(String, Vec<f64>)> = all.iter().map(worth).collect();
-    let listed: Vec<String> =
-        by_scene.iter().map(|(scene, values)| format!("{scene} {}", short(mean(values)))).collect();
+    let each = listed(&by_scene, |(scene, values)| format!("{scene} {}", short(mean(values))));
     let harms = by_scene.iter().any(|(_, values)| mean(values) < HARM);
     let best = by_scene.into_iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
     let (_, values) = best.expect("there are scenes");
-    let why = format!("all parts over all but it: {}", listed.join(", "));
+    let why = format!("all parts over all but it: {each}");
     let enough = mean(&values) >= WORTH && !harms;
     Row::measured(format!("{name}: what it adds to the others, at best"), &values, "×", why)
         .ask(enough, &format!("at least {WORTH} in some scene and {HARM} in each"))

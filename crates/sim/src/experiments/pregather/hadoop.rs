@@ -6,12 +6,11 @@ use super::super::metric::{
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::seeks::more_at_zero;
 use super::{
-    CFQ, CFQ_MENDED, LITERAL, ON_PARTS, ONE_ZONE, ONE_ZONE_LITERAL, OURS, PATIENT, PATIENT_AS,
-    PATIENT_CFQ, PATIENT_LITERAL, XEN, XEN_NAME, label, on_parts, scenario, under,
+    AS, CFQ, CFQ_MENDED, GUESTS, LITERAL, ON_PARTS, ONE_ZONE, ONE_ZONE_LITERAL, OURS, PATIENT,
+    PATIENT_AS, PATIENT_CFQ, PATIENT_LITERAL, XEN_NAME, label, on_parts, scenario, under,
 };
 use crate::metrics::RunResult;
 
-const AS: &str = "anticipatory";
 const POLICIES: [&str; 12] = [
     CFQ,
     LITERAL,
@@ -25,13 +24,6 @@ const POLICIES: [&str; 12] = [
     ONE_ZONE_LITERAL,
     ONE_ZONE,
     CFQ_MENDED,
-];
-
-/// As in pregather-mix: how much a guest keeps outstanding. The first is the paper's.
-const GUESTS: [(&str, &str); 3] = [
-    (XEN_NAME, XEN),
-    ("128 requests of 128 KiB", "max_request_kib=128"),
-    ("8 requests of 44 KiB", "max_request_kib=44,ring=8,latency=500us"),
 ];
 
 /// What is measured beside the paper's pair: a form, and what it is compared with.
@@ -83,12 +75,10 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
         ));
         let in_variants =
             |p: &&str| variants(guest).iter().any(|pair| pair.0 == *p || pair.1 == *p);
-        let policies: Vec<&str> = if guest == XEN_NAME {
-            POLICIES.to_vec()
-        } else {
-            POLICIES.into_iter().filter(in_variants).collect()
-        };
-        if guest == XEN_NAME {
+        let is_paper = guest == XEN_NAME;
+        let policies: Vec<&str> =
+            POLICIES.into_iter().filter(|p| is_paper || in_variants(p)).collect();
+        if is_paper {
             let parts = [(sort_name(ON_PARTS), &alone), (beside_name(ON_PARTS), &beside)];
             let parts =
                 parts.map(|(name, vms)| under(on_parts(name, vms.clone()), &[CFQ, LITERAL]));
@@ -139,11 +129,8 @@ fn sort_rows(results: &Results) -> Vec<Row> {
     }
     for (base, paper) in [(CFQ, 0.82), (AS, 0.80)] {
         let ratios = results.ratio(&s, (LITERAL, base), sort_time);
-        rows.push(Row::factor(
-            format!("sort: literal form: time against {}", label(base)),
-            paper,
-            &ratios,
-        ));
+        let name = format!("sort: literal form: time against {}", label(base));
+        rows.push(Row::factor(name, paper, &ratios));
     }
     for base in [CFQ, AS] {
         let name = format!("sort: seeks at zero: literal form beyond {}", label(base));
@@ -164,9 +151,9 @@ fn beside_rows(results: &Results) -> Vec<Row> {
     let mut rows = Vec::new();
     for (app, paper, time) in APPS {
         let ratios = results.ratio(&s, (LITERAL, CFQ), time);
-        let row =
-            Row::factor(format!("TPC-H: literal form: time of {app} against cfq"), paper, &ratios);
-        rows.push(row.because(traffic(results, &s, (LITERAL, CFQ))));
+        let name = format!("TPC-H: literal form: time of {app} against cfq");
+        let why = traffic(results, &s, (LITERAL, CFQ));
+        rows.push(Row::factor(name, paper, &ratios).because(why));
     }
     let values = results.each(&s, LITERAL, zero_seeks_percent);
     rows.push(Row::value("TPC-H: literal form: seeks at zero", 63.0, &values, "%", 0.1));

@@ -2,15 +2,14 @@
 
 use super::super::judge::mean;
 use super::super::metric::{app_time, kib_per_command, service_ms, waits};
+use super::super::results::over;
 use super::super::{Cell, Findings, Options, Results, Row};
 use super::{
-    CFQ, CFQ_MENDED, LITERAL, ON_PARTS, OURS, PATIENT, PATIENT_AS, PATIENT_CFQ, PATIENT_LITERAL,
-    XEN, XEN_NAME, below, label, on_parts, random, scenario, sequential, under,
+    AS, CFQ, CFQ_MENDED, GUESTS, LITERAL, ON_PARTS, OURS, PATIENT, PATIENT_AS, PATIENT_CFQ,
+    PATIENT_LITERAL, XEN_NAME, below, label, on_parts, random, scenario, sequential, under,
 };
 use crate::metrics::RunResult;
 use std::sync::Arc;
-
-const AS: &str = "anticipatory";
 
 /// The pairs of table III, with what the text says of their applications: its number (none:
 /// their mean) and the shares of the time under CFQ and under anticipatory, where given.
@@ -50,14 +49,6 @@ const LATE: &str = "SRRR";
 /// What runs there besides.
 const PATIENT_POLICIES: [&str; 4] = [PATIENT, PATIENT_LITERAL, PATIENT_CFQ, PATIENT_AS];
 
-/// What decides table III: how much a guest keeps outstanding against the 512 KiB that are
-/// coalesced. Name and guest's keys; the first is the paper's.
-const GUESTS: [(&str, &str); 3] = [
-    (XEN_NAME, XEN),
-    ("128 requests of 128 KiB", "max_request_kib=128"),
-    ("8 requests of 44 KiB", "max_request_kib=44,ring=8,latency=500us"),
-];
-
 fn pair_name(pair: &Pair, guest: &str) -> String {
     format!("{}, {guest}", pair.name)
 }
@@ -87,19 +78,12 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
 }
 
 pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
-    let mut findings = Findings::default();
-    for pair in &PAIRS {
-        findings.rows.extend(paper_rows(results, pair));
-    }
+    let mut rows: Vec<Row> = PAIRS.iter().flat_map(|pair| paper_rows(results, pair)).collect();
     for policy in [LITERAL, OURS] {
-        for (guest, _) in GUESTS {
-            findings.rows.extend(wait_rows(results, guest, policy));
-        }
+        rows.extend(GUESTS.iter().flat_map(|(guest, _)| wait_rows(results, guest, policy)));
     }
-    for pair in &PAIRS {
-        findings.rows.extend(variant_rows(results, pair));
-    }
-    findings
+    rows.extend(PAIRS.iter().flat_map(|pair| variant_rows(results, pair)));
+    Findings { rows, ..Findings::default() }
 }
 
 /// The time of one application, or the mean of both.
@@ -171,8 +155,7 @@ fn variant_rows(results: &Results, pair: &Pair) -> Vec<Row> {
 fn host_row(results: &Results, pair: &Pair) -> Row {
     let (files, parts) = (pair_name(pair, XEN_NAME), pair_name(pair, ON_PARTS));
     let time_on = |s: &str| results.each(s, CFQ, time(None));
-    let ratios: Vec<f64> =
-        time_on(&files).iter().zip(time_on(&parts)).map(|(files, parts)| files / parts).collect();
+    let ratios = over(&time_on(&files), &time_on(&parts));
     let writes = |r: &RunResult| r.host_fs.as_ref().map_or(0.0, |host| host.requests as f64);
     let why = format!("{:.0} writes of the host's ext3", results.mean(&files, CFQ, writes));
     Row::measured(format!("{files}: cfq: time over that with {ON_PARTS}"), &ratios, "×", why)

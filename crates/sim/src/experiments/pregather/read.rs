@@ -1,7 +1,7 @@
 //! pregather-read and pregather-memory: figures 5 and 9. Table IV is in `seeks`.
 
 use super::super::figure::bars_by;
-use super::super::judge::mean;
+use super::super::judge::{listed, mean};
 use super::super::metric::{
     app_time, bandwidth, kib_per_command, policy_metric, worst_response_s, zero_seeks_percent,
 };
@@ -49,14 +49,13 @@ fn first_half_minute(r: &RunResult) -> f64 {
 }
 
 pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
-    let mut findings = Findings::default();
-    findings.rows.extend(bandwidth_rows(results));
-    findings.rows.extend(time_rows(results));
-    findings.rows.extend(seek_rows(results, XEN_NAME));
-    findings.rows.extend(variant_rows(results));
-    findings.notes.push(notes(results));
-    findings.figures = figures(results);
-    findings
+    let rows = [
+        bandwidth_rows(results),
+        time_rows(results),
+        seek_rows(results, XEN_NAME),
+        variant_rows(results),
+    ];
+    Findings { rows: rows.concat(), notes: vec![notes(results)], figures: figures(results) }
 }
 
 /// Figure 5(b): the VMs' bandwidth, in all and VM2's.
@@ -133,16 +132,14 @@ fn variant_rows(results: &Results) -> Vec<Row> {
         rows.push(Row::measured(name, &ratios, "×", ingredients(results, XEN_NAME, (policy, CFQ))));
     }
     for policy in [LITERAL, OURS] {
-        let pair = (policy, CFQ);
-        let spans = [
-            ("bytes of the first 30 s", results.ratio(XEN_NAME, pair, first_half_minute)),
-            ("all bytes", results.ratio(XEN_NAME, pair, RunResult::mib_s)),
-        ];
-        for (what, ratios) in spans {
+        let mut push = |what: &str, moved: fn(&RunResult) -> f64| {
             let why = "the paper's measure gives each VM its own time; this gives all the same";
             let name = format!("{}: {what} against cfq", label(policy));
+            let ratios = results.ratio(XEN_NAME, (policy, CFQ), moved);
             rows.push(Row::measured(name, &ratios, "×", why));
-        }
+        };
+        push("bytes of the first 30 s", first_half_minute);
+        push("all bytes", RunResult::mib_s);
     }
     rows
 }
@@ -169,16 +166,13 @@ fn notes(results: &Results) -> String {
     let rules = ["merged", "expired", "next", "borrowed", "arrival"];
     let counts = rules.map(|r| rule(&format!("dispatch_{r}")));
     let total: f64 = counts.iter().sum();
-    let shares: Vec<String> = rules
-        .iter()
-        .zip(counts)
-        .map(|(name, n)| format!("{name} {:.1} %", 100.0 * n / total))
-        .collect();
+    let share = |(name, n): (&str, f64)| format!("{name} {:.1} %", 100.0 * n / total);
+    let shares = listed(rules.into_iter().zip(counts), share);
     let waits = |f: fn(&RunResult) -> u64| results.mean(XEN_NAME, LITERAL, |r| f(r) as f64);
     let (tried, paid) = (waits(|r| r.holds.tried), waits(|r| r.holds.paid));
     format!(
         "The literal form dispatches by rule: {}; {tried:.0} waits, {:.0} % of them paid.",
-        shares.join(", "),
+        shares,
         100.0 * paid / tried.max(1.0)
     )
 }

@@ -1,6 +1,6 @@
 //! Table IV: the distances of seeks in the read experiment.
 
-use super::super::judge::mean;
+use super::super::judge::{count, mean};
 use super::super::metric::zero_seeks_percent;
 use super::super::{Results, Row};
 use super::{CFQ, LITERAL, OURS, label};
@@ -41,9 +41,8 @@ pub(super) fn more_at_zero(
 ) -> Row {
     let [ours, theirs] = [policy, base].map(|p| results.each(s, p, zero_seeks_percent));
     let beyond: Vec<f64> = ours.iter().zip(&theirs).map(|(o, t)| o - t).collect();
-    let right = beyond.iter().filter(|&&b| b > 0.0).count();
     let why = format!("{why}; {:.0} % against {:.0} %", mean(&ours), mean(&theirs));
-    Row::measured(name, &beyond, "%", why).ordered(right, beyond.len())
+    Row::measured(name, &beyond, "%", why).ordered(count(&beyond, |b| b > 0.0), beyond.len())
 }
 
 /// Rows of table IV over a scenario of three VMs that read.
@@ -53,7 +52,7 @@ pub(super) fn seek_rows(results: &Results, s: &str) -> Vec<Row> {
         let near = results.each(s, policy, within(NEAR_POWER));
         let name = format!("seeks within 2^24 sectors under {}", label(policy));
         let why = "mainly is taken as more than half; an image has 1.5 · 2^24 sectors";
-        let more = near.iter().filter(|&&v| v > 50.0).count();
+        let more = count(&near, |v| v > 50.0);
         rows.push(Row::measured(name, &near, "%", why).ordered(more, near.len()));
     }
     for policy in [LITERAL, OURS, CFQ, "anticipatory", "deadline"] {

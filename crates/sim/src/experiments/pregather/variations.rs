@@ -12,34 +12,26 @@ const BASE: &str = "as it is";
 
 /// What of load or disk is varied: name, guest's keys, disk, coalescing (KiB).
 fn settings() -> Vec<(String, String, String, u64)> {
-    let guest = XEN.to_string();
-    let mut all = vec![(BASE.to_string(), guest.clone(), DISK.to_string(), 512)];
-    for kib in [0u64, 128, 256, 1024] {
-        all.push((format!("coalesced up to {kib} KiB"), guest.clone(), DISK.into(), kib));
-    }
-    for change in
-        ["read_ahead_idle=false", "cut_short=true", "read_ahead=false", "write_cache=true"]
-    {
-        all.push((format!("drive: {change}"), guest.clone(), format!("{DISK}:{change}"), 512));
-    }
-    for ms in [0u32, 1, 2] {
-        let slow = format!("max_request_kib=44,ring=32,latency={ms}ms");
-        all.push((format!("latency {ms} ms"), slow, DISK.into(), 512));
-    }
-    for (name, keys) in [
-        ("128 requests of 128 KiB", "max_request_kib=128,latency=500us"),
-        ("8 requests of 44 KiB", "max_request_kib=44,ring=8,latency=500us"),
-    ] {
-        all.push((name.into(), keys.into(), DISK.into(), 512));
-    }
-    all.push((ON_PARTS.into(), guest.clone(), DISK.into(), 512));
-    all.push((
-        "guest read-ahead 512 KiB".into(),
-        format!("{guest},read_ahead_kb=512"),
-        DISK.into(),
-        512,
-    ));
-    all
+    let guest =
+        |name: &str, keys: &str| (name.to_string(), keys.to_string(), DISK.to_string(), 512);
+    let coalesced = [0u64, 128, 256, 1024]
+        .map(|kib| (format!("coalesced up to {kib} KiB"), XEN.to_string(), DISK.to_string(), kib));
+    let drives =
+        ["read_ahead_idle=false", "cut_short=true", "read_ahead=false", "write_cache=true"];
+    let drives = drives.map(|change| {
+        (format!("drive: {change}"), XEN.to_string(), format!("{DISK}:{change}"), 512)
+    });
+    let late = [0u32, 1, 2].map(|ms| {
+        guest(&format!("latency {ms} ms"), &format!("max_request_kib=44,ring=32,latency={ms}ms"))
+    });
+    let others = [
+        guest("128 requests of 128 KiB", "max_request_kib=128,latency=500us"),
+        guest("8 requests of 44 KiB", "max_request_kib=44,ring=8,latency=500us"),
+        guest(ON_PARTS, XEN),
+        guest("guest read-ahead 512 KiB", &format!("{XEN},read_ahead_kb=512")),
+    ];
+    let all = [guest(BASE, XEN)].into_iter().chain(coalesced).chain(drives);
+    all.chain(late).chain(others).collect()
 }
 
 /// What of the policy is varied, on the scenario as it is.
@@ -125,36 +117,28 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
 const SYNC_POLICIES: [&str; 8] =
     [CFQ, OURS, LITERAL, "anticipatory", "deadline", "noop", "cscan", "sstf"];
 
-fn sync_scenarios() -> [(&'static str, String); 2] {
-    [
-        ("sequential", "rw=read,bs=64KiB,size=1GiB,io_size=SIZE".to_string()),
-        ("random", "rw=randread,bs=4KiB,size=1GiB,io_size=SIZE".to_string()),
-    ]
-}
+/// Readers: a name, what they do, and how many bytes each reads.
+const SYNC_READERS: [(&str, &str, u64); 2] = [
+    ("sequential", "rw=read,bs=64KiB,size=1GiB", 512 << 20),
+    ("random", "rw=randread,bs=4KiB,size=1GiB", 16 << 20),
+];
 
 pub(super) fn sync_cells(options: &Options) -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for (name, app) in sync_scenarios() {
-        let bytes = if name == "random" { 16 << 20 } else { 512u64 << 20 };
-        let size = format!("{}KiB", (bytes / options.shrink) >> 10);
-        let app = app.replace("SIZE", &size);
-        let vms = (1..=3).map(|n| format!("name=vm{n},app=sync:{app}")).collect();
-        cells.extend(under(on_parts(name, vms), &SYNC_POLICIES));
-    }
-    cells
+    let cells = |(name, app, bytes): (&str, &str, u64)| {
+        let kib = (bytes / options.shrink) >> 10;
+        let vm = |n| format!("name=vm{n},app=sync:{app},io_size={kib}KiB");
+        under(on_parts(name, (1..=3).map(vm).collect()), &SYNC_POLICIES)
+    };
+    SYNC_READERS.into_iter().flat_map(cells).collect()
 }
 
 pub(super) fn sync_judge(_options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for (name, _) in sync_scenarios() {
+    for (name, ..) in SYNC_READERS {
         for policy in &SYNC_POLICIES[1..] {
             let ratios = results.ratio(name, (policy, CFQ), bandwidth);
-            let row = Row::measured(
-                format!("{name}: {policy} against cfq"),
-                &ratios,
-                "×",
-                sync_cause(policy, &ratios),
-            );
+            let why = sync_cause(policy, &ratios);
+            let row = Row::measured(format!("{name}: {policy} against cfq"), &ratios, "×", why);
             // Work-conserving policies cannot know that the next request comes: it is asked of
             // the policy of this paper as we would run it.
             let enough = ratios.iter().all(|&r| r >= 0.95);

@@ -1,6 +1,6 @@
 //! pregather-write: figure 1(b).
 
-use super::super::judge::mean;
+use super::super::judge::{count, mean};
 use super::super::metric::{app_time, bandwidth, service_ms};
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
 use super::{
@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 const POLICIES: [&str; 5] = [CFQ, LITERAL, OURS, "anticipatory", "deadline"];
 
 pub(super) fn cells(options: &Options) -> Vec<Cell> {
-    let (s, r) = (sequential("SW", options), random("RW", options));
-    let vms = three_vms(XEN, [[s.clone(), s.clone()], [s, r.clone()], [r.clone(), r]]);
+    let vms = three_vms(XEN, &sequential("SW", options), &random("RW", options));
     let mut cells = under(scenario("writes", vms), &POLICIES);
     cells.extend(under(scenario("reads", read_vms(XEN, options)), &[CFQ]));
     cells
@@ -63,7 +62,7 @@ pub(super) fn judge(_options: &Options, results: &Results) -> Findings {
         let name = format!("VM{}: places of the second half that were places of the first", vm + 1);
         let why = "figure 1(b) shows VM2's sub-regions move after 30 s, without a figure: less than \
                    half of the places are to be the same";
-        let moved = places.iter().filter(|&&share| share < 50.0).count();
+        let moved = count(&places, |share| share < 50.0);
         let row = Row::measured(name, &places, "%", why);
         findings.rows.push(if vm == 1 { row.ordered(moved, places.len()) } else { row });
     }

@@ -32,19 +32,19 @@ impl Scene<'_> {
     /// A figure with these parts, by seed.
     pub fn each(&self, parts: Parts, figure: impl Fn(&RunResult) -> f64) -> Vec<f64> {
         let cell = cell(self.disk, self.mix, parts, self.options);
-        self.results.of_cell(&cell).iter().map(|r| figure(r)).collect()
+        self.results.each_of(&cell, figure)
     }
 
     /// A figure of a VM on its private disk, by seed.
     pub fn private(&self, vm: usize, figure: fn(&RunResult, usize) -> f64) -> Vec<f64> {
         let cell = cell_private(self.disk, self.mix, vm, self.options);
-        self.results.of_cell(&cell).iter().map(|r| figure(r, 0)).collect()
+        self.results.each_of(&cell, |r| figure(r, 0))
     }
 
     /// Figures of a VM with the whole host, by seed.
     pub fn whole<T>(&self, vm: usize, figures: fn(&RunResult) -> T) -> Vec<T> {
         let cell = cell_whole(self.disk, self.mix, vm, self.options);
-        self.results.of_cell(&cell).iter().map(|r| figures(r)).collect()
+        self.results.each_of(&cell, figures)
     }
 
     /// A VM's MiB/s over those on its private disk, by seed. At least 1 where it has a rate
@@ -53,7 +53,7 @@ impl Scene<'_> {
         let ours = self.each(parts, |r| rate(r, vm));
         let asked: Vec<f64> = if self.mix.is_paced(vm) {
             let alone = cell_alone(self.disk, self.mix, vm, self.options);
-            self.results.of_cell(&alone).iter().map(|r| rate(r, 0)).collect()
+            self.results.each_of(&alone, |r| rate(r, 0))
         } else {
             Vec::new()
         };
