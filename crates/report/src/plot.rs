@@ -51,6 +51,11 @@ impl Series {
     pub fn as_reference(self) -> Series {
         Series { reference: true, ..self }
     }
+
+    /// A tooltip of one of its points.
+    fn tip(&self, x: &Axis, y: &Axis, point: (f64, f64)) -> String {
+        format!("{}: {}, {}", self.name, x.shown(point.0), y.shown(point.1))
+    }
 }
 
 /// The looks of a series: one of the palette's colours, with a dash from the fifth on so that

@@ -1,13 +1,11 @@
 //! Grouped bars: policies by VM, or ours beside the paper's. They lie, so that names of any
 //! length can be read, and each says its value.
 
-use std::fmt::Write as _;
-
 use super::Look;
 use super::scale::{Along, Axis, FittedAxis};
 use super::sheet::{Key, RIGHT, Sheet, WIDTH};
 use crate::number;
-use crate::svg::{Escaped, Px, Svg, shortened, text_width};
+use crate::svg::{Px, Svg, shortened, text_width};
 
 const BAR: f64 = 15.0;
 const GROUP_GAP: f64 = 12.0;
@@ -63,10 +61,7 @@ impl Bars {
     /// Draws the bars with axis and legend; a note says what is left out.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
-        let groups = &self.groups[..self.groups.len().min(GROUPS_MAX)];
-        if groups.len() < self.groups.len() {
-            sheet.note(format!("The first {GROUPS_MAX} of {} are shown.", self.groups.len()));
-        }
+        let groups = sheet.first(&self.groups, GROUPS_MAX);
         let given =
             || (0..groups.len()).flat_map(|g| self.series.iter().filter_map(move |s| bar(s, g)));
         let finite = || given().filter(|bar| bar.value.is_finite());
@@ -79,16 +74,10 @@ impl Bars {
         let axis = self.axis.clone().from_zero();
         let Some(x) = axis.fit(ends, WIDTH - RIGHT - left, Along::X) else { return sheet.empty(0) };
         let looks = Look::all(self.series.iter().map(|s| s.reference));
-        let keys: Vec<Key<'_>> = self
-            .series
-            .iter()
-            .zip(&looks)
-            .map(|(s, look)| {
-                let line = s.line(groups.len()).is_some();
-                Key { name: &s.name, look: *look, line }
-            })
-            .collect();
-        sheet.legend(&keys);
+        sheet.legend(self.series.iter().zip(&looks).map(|(s, &look)| {
+            let line = s.line(groups.len()).is_some();
+            Key { name: &s.name, look, line }
+        }));
         self.draw(&mut sheet, groups, &looks, &x, left);
         sheet.finish()
     }
@@ -112,8 +101,9 @@ impl Bars {
         let at = |value: f64| left + x.place(value) * width;
         let bare = FittedAxis::frame();
         let area = sheet.panel("", left, height, &bare, &y, true);
-        let (top, bottom) = (area.top, area.top + height);
-        self.draw_ticks(sheet, x, &at, top, bottom);
+        let top = area.top;
+        let grid = sheet.x_ticks(x, (left, width), (top, height), true);
+        sheet.path("g", &grid);
         for (g, group) in groups.iter().enumerate() {
             let start = top + GROUP_GAP + g as f64 * (each + GROUP_GAP);
             let name = shortened(group, NAME_MAX);
@@ -128,37 +118,10 @@ impl Bars {
         }
         for (series, look) in lines {
             let Some(value) = series.line(groups.len()) else { continue };
-            let (class, dash) = (look.stroke(), look.dash());
-            let (x, top, height) = (Px(at(value)), Px(top), Px(height));
-            let _ =
-                write!(sheet.body, r#"<path class="ln {class}"{dash} d="M{x} {top}v{height}"/>"#);
+            sheet.line(*look, &format!("M{} {}v{}", Px(at(value)), Px(top), Px(height)));
         }
-        let _ = write!(
-            sheet.body,
-            r#"<path class="ax" d="M{} {}v{}"/>"#,
-            Px(at(0.0)),
-            Px(top),
-            Px(height)
-        );
+        sheet.path("ax", &format!("M{} {}v{}", Px(at(0.0)), Px(top), Px(height)));
         sheet.x_title(left, &x.title);
-    }
-
-    fn draw_ticks(
-        &self,
-        sheet: &mut Sheet,
-        x: &FittedAxis,
-        at: &dyn Fn(f64) -> f64,
-        top: f64,
-        bottom: f64,
-    ) {
-        let (from, to) = (at(f64::MIN), at(f64::MAX));
-        let mut grid = String::new();
-        for tick in &x.ticks {
-            let place = from + x.tick_place(tick) * (to - from);
-            let _ = write!(grid, "M{} {}v{}", Px(place), Px(top), Px(bottom - top));
-            sheet.text("s m", place, bottom + 16.0, &tick.label);
-        }
-        let _ = write!(sheet.body, r#"<path class="g" d="{grid}"/>"#);
     }
 
     #[expect(clippy::too_many_arguments, reason = "one bar's whole context, used once")]
@@ -178,29 +141,13 @@ impl Bars {
         if let Some((low, high)) = range {
             tip += &format!(" ({} to {})", self.axis.shown(low), self.axis.shown(high));
         }
-        let _ = write!(
-            sheet.body,
-            r#"<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>"#,
-            look.fill(),
-            Px(from),
-            Px(y + 1.0),
-            Px((to - from).max(1.0)),
-            Px(BAR - 2.0),
-            Escaped(&tip)
-        );
+        sheet.rect(&look.fill(), (from, y + 1.0), ((to - from).max(1.0), BAR - 2.0), &tip);
         let mut end = to;
         if let Some((low, high)) = range {
-            let (low, high, middle) = (at(low), at(high), y + BAR / 2.0);
-            end = end.max(high);
+            end = end.max(at(high));
+            let (low, high, middle) = (Px(at(low)), Px(at(high)), y + BAR / 2.0);
             let (m, c) = (Px(middle), Px(middle - 3.0));
-            let _ = write!(
-                sheet.body,
-                r#"<path class="wh" d="M{} {m}H{}M{} {c}v6M{} {c}v6"/>"#,
-                Px(low),
-                Px(high),
-                Px(low),
-                Px(high)
-            );
+            sheet.path("wh", &format!("M{low} {m}H{high}M{low} {c}v6M{high} {c}v6"));
         }
         sheet.text("s", end + 5.0, y + BAR - 3.5, &self.value_text(bar.value));
     }
@@ -208,7 +155,7 @@ impl Bars {
     /// Values beside the bars share their decimals, as in a table's column.
     fn decimals(&self) -> usize {
         let given = self.series.iter().flat_map(|series| series.bars.iter().flatten());
-        let scale = if self.axis.is_percent() { 100.0 } else { 1.0 };
+        let scale = if self.axis.percent { 100.0 } else { 1.0 };
         number::column_decimals(given.map(|bar| bar.value * scale))
     }
 
@@ -220,7 +167,7 @@ impl Bars {
 
     fn value_text(&self, value: f64) -> String {
         let decimals = self.decimals();
-        let text = match self.axis.is_percent() {
+        let text = match self.axis.percent {
             true => format!("{} %", number::in_column(value * 100.0, decimals)),
             false => number::in_column(value, decimals),
         };

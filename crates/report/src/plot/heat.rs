@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::scale::{Along, Axis};
-use super::scatter::{path_of_runs, runs};
+use super::scatter::{draw_runs, runs};
 use super::sheet::{Area, EDGE, RIGHT, Sheet, WIDTH, left_margin};
 use crate::number;
-use crate::svg::{Escaped, Px, RAMP, Svg, text_width};
+use crate::svg::{Px, RAMP, Svg, text_width};
 
 /// More cells than this are merged, the largest value winning: a hot zone must stay visible.
 const COLUMNS_MAX: usize = 240;
@@ -117,13 +117,7 @@ impl HeatMap {
         x += text_width(&low) + 6.0;
         for shade in 0..RAMP {
             let tip = format!("from {}", number::significant(shades.start(shade), 3));
-            let _ = write!(
-                sheet.body,
-                r#"<rect class="q{shade}" x="{}" y="{}" width="20" height="12"><title>{}</title></rect>"#,
-                Px(x),
-                Px(y + 1.0),
-                Escaped(&tip)
-            );
+            sheet.rect(&format!("q{shade}"), (x, y + 1.0), (20.0, 12.0), &tip);
             x += 20.0;
         }
         sheet.text("s", x + 6.0, y + 11.0, &number::significant(shades.high, 2));
@@ -138,15 +132,8 @@ impl HeatMap {
             }
             let (left, right) = (area.x(outline.x.0), area.x(outline.x.1));
             let (top, bottom) = (area.y(outline.y.1), area.y(outline.y.0));
-            let _ = write!(
-                sheet.body,
-                r#"<rect class="ol" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>"#,
-                Px(left),
-                Px(top),
-                Px((right - left).max(1.0)),
-                Px((bottom - top).max(1.0)),
-                Escaped(&outline.label)
-            );
+            let size = ((right - left).max(1.0), (bottom - top).max(1.0));
+            sheet.rect("ol", (left, top), size, &outline.label);
         }
     }
 }
@@ -166,14 +153,7 @@ fn draw_cells(
         Px(area.left),
         Px(area.top + high / 2.0)
     );
-    let runs = runs(levels, columns);
-    for level in 0..RAMP {
-        let path = path_of_runs(runs.iter().filter(|run| run.level == level));
-        if !path.is_empty() {
-            let _ = write!(sheet.body, r#"<path class="px q{level}" d="{path}"/>"#);
-        }
-    }
-    sheet.body.push_str("</g>");
+    draw_runs(sheet, &runs(levels, columns), RAMP, |level| format!("q{level}"));
 }
 
 impl Shades {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::scale::{Along, Axis, FittedAxis, power_of_ten};
 use super::sheet::{RIGHT, Sheet, WIDTH, left_margin};
 use crate::number;
-use crate::svg::{Escaped, Px, Svg, text_width};
+use crate::svg::{Px, Svg, text_width};
 
 /// Bins per factor of ten.
 const PER_DECADE: usize = 2;
@@ -101,15 +101,12 @@ impl Histogram {
     /// Draws a panel for each series of which something was counted.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
-        let mut shown: Vec<&(String, SeekBins)> =
+        let shown: Vec<&(String, SeekBins)> =
             self.series.iter().filter(|s| s.1.total() > 0).collect();
         for (name, _) in self.series.iter().filter(|s| s.1.total() == 0) {
             sheet.note(format!("{name}: nothing was counted."));
         }
-        if shown.len() > PANELS_MAX {
-            sheet.note(format!("The first {PANELS_MAX} of {} are shown.", shown.len()));
-            shown.truncate(PANELS_MAX);
-        }
+        let shown = sheet.first(&shown, PANELS_MAX);
         let per_side = shown.iter().map(|s| s.1.furthest()).max().unwrap_or(0);
         let per_side = per_side.max(SHOWN_MIN).next_multiple_of(PER_DECADE);
         let shares = shown.iter().flat_map(|(_, bins)| {
@@ -125,7 +122,7 @@ impl Histogram {
         let x = FittedAxis::frame(); // Bins are placed by `Slots`.
         let slots = Slots::new(per_side, left_margin(&[&y]));
         let top = sheet.top;
-        for (name, bins) in &shown {
+        for (name, bins) in shown {
             self.draw(&mut sheet, name, bins, &slots, (&x, &y), height);
         }
         sheet.y_title(top, sheet.top, "Share");
@@ -163,15 +160,8 @@ impl Histogram {
                 number::significant(share * 100.0, 3),
                 number::count(n)
             );
-            let _ = write!(
-                sheet.body,
-                r#"<rect class="{class}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>"#,
-                Px(left + 0.5),
-                Px(top),
-                Px((width - 1.0).max(1.0)),
-                Px(area.top + height - top),
-                Escaped(&tip)
-            );
+            let size = ((width - 1.0).max(1.0), area.top + height - top);
+            sheet.rect(class, (left + 0.5, top), size, &tip);
         };
         for bin in 0..slots.per_side {
             let (from, to) = (number::count(bin_start(bin)), number::count(bin_start(bin + 1) - 1));
@@ -205,7 +195,7 @@ impl Histogram {
         if slots.width * Slots::ZERO > 45.0 {
             sheet.text("hd m", middle, y + 17.0, "0");
         }
-        let _ = write!(sheet.body, r#"<path class="ax" d="{marks}"/>"#);
+        sheet.path("ax", &marks);
         sheet.top += 12.0;
         let unit = if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) };
         sheet.text("s", slots.left, sheet.top + 13.0, "← back");

@@ -35,13 +35,8 @@ impl Lines {
             return sheet.empty(left_out);
         };
         let looks = Look::all(self.series.iter().map(|s| s.reference));
-        let keys: Vec<Key<'_>> = self
-            .series
-            .iter()
-            .zip(&looks)
-            .map(|(s, look)| Key { name: &s.name, look: *look, line: true })
-            .collect();
-        sheet.legend(&keys);
+        let keys = self.series.iter().zip(&looks);
+        sheet.legend(keys.map(|(s, &look)| Key { name: &s.name, look, line: true }));
         let left = left_margin(&[&y]);
         let area = sheet.panel("", left, HEIGHT, &x, &y, true);
         sheet.y_title(area.top, area.top + HEIGHT, &y.title);
@@ -58,32 +53,18 @@ impl Lines {
 
     fn draw(&self, sheet: &mut Sheet, area: &Area<'_>, series: &Series, look: Look) {
         let name = Escaped(&series.name);
-        let (stroke, fill, dash) = (look.stroke(), look.fill(), look.dash());
+        let (stroke, dash) = (look.stroke(), look.dash());
         let marked = series.points.len() <= MARKED_MAX;
         let mut path = String::new();
-        let mut dots = String::new();
+        let mut marks = Vec::new();
         for segment in series.points.split(|p| p.1.is_nan()) {
             let visible: Vec<(f64, f64)> =
                 segment.iter().copied().filter(|p| self.shows(*p)).collect();
             let pixels: Vec<(f64, f64)> =
                 visible.iter().map(|p| (area.x(p.0), area.y(p.1))).collect();
-            if let Some(line) = joined(&thinned(&pixels)) {
-                path += &line;
-            }
+            path.extend(joined(&thinned(&pixels)));
             if marked || pixels.len() == 1 {
-                for (point, (x, y)) in visible.iter().zip(pixels) {
-                    let tip = format!(
-                        "{}: {}, {}",
-                        series.name,
-                        self.x.shown(point.0),
-                        self.y.shown(point.1)
-                    );
-                    let (x, y, tip) = (Px(x), Px(y), Escaped(&tip));
-                    let _ = write!(
-                        dots,
-                        r#"<circle class="{fill}" cx="{x}" cy="{y}" r="3"><title>{tip}</title></circle>"#
-                    );
-                }
+                marks.extend(visible.into_iter().zip(pixels));
             }
         }
         if !path.is_empty() {
@@ -92,7 +73,9 @@ impl Lines {
                 r#"<path class="ln {stroke}"{dash} d="{path}"><title>{name}</title></path>"#
             );
         }
-        sheet.body.push_str(&dots);
+        for (point, pixel) in marks {
+            sheet.circle(&look.fill(), pixel, 3.0, &series.tip(&self.x, &self.y, point));
+        }
     }
 
     fn shows(&self, (x, y): (f64, f64)) -> bool {

@@ -9,7 +9,7 @@ const HUGE: f64 = 1e300;
 const NINES_MAX: f64 = 9.0;
 
 /// What an axis shows and how.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
     label: String,
     unit: String,
@@ -17,11 +17,12 @@ pub struct Axis {
     range: Option<(f64, f64)>,
     from_zero: bool,
     tight: bool,
-    percent: bool,
+    pub(super) percent: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Scale {
+    #[default]
     Linear,
     Log,
     Nines,
@@ -30,9 +31,7 @@ enum Scale {
 impl Axis {
     /// Equal steps, over what the data span.
     pub fn linear(label: impl Into<String>, unit: impl Into<String>) -> Axis {
-        let (label, unit) = (label.into(), unit.into());
-        let scale = Scale::Linear;
-        Axis { label, unit, scale, range: None, from_zero: false, tight: false, percent: false }
+        Axis { label: label.into(), unit: unit.into(), ..Axis::default() }
     }
 
     /// Equal factors; values that are not positive are left out and counted.
@@ -98,8 +97,8 @@ impl Axis {
         }
         Some(FittedAxis {
             scale: self.scale,
-            low: self.place(low),
-            high: self.place(high),
+            low: self.scale.place(low),
+            high: self.scale.place(high),
             ticks,
             title: self.title(exponent),
         })
@@ -200,10 +199,6 @@ impl Axis {
         }
     }
 
-    fn place(&self, value: f64) -> f64 {
-        place(self.scale, value)
-    }
-
     fn title(&self, exponent: i32) -> String {
         let power = if exponent == 0 { String::new() } else { power_of_ten(exponent) };
         let unit = match (power.as_str(), self.unit.as_str()) {
@@ -212,10 +207,6 @@ impl Axis {
             (power, unit) => format!("{power} {unit}"),
         };
         if unit.is_empty() { self.label.clone() } else { format!("{} ({unit})", self.label) }
-    }
-
-    pub(super) fn is_percent(&self) -> bool {
-        self.percent
     }
 
     /// A value in a tooltip, with its unit.
@@ -247,7 +238,7 @@ impl Along {
 }
 
 /// An axis with its range and ticks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FittedAxis {
     scale: Scale,
     low: f64,
@@ -266,23 +257,17 @@ pub(super) struct Tick {
 impl FittedAxis {
     /// An axis without ticks, for a direction in which the figure places things itself.
     pub fn frame() -> FittedAxis {
-        FittedAxis {
-            scale: Scale::Linear,
-            low: 0.0,
-            high: 1.0,
-            ticks: Vec::new(),
-            title: String::new(),
-        }
+        FittedAxis { high: 1.0, ..FittedAxis::default() }
     }
 
     /// Where a value stands: 0 at the axis's start, 1 at its end, beyond them clamped.
     pub fn place(&self, value: f64) -> f64 {
-        self.part(place(self.scale, value.clamp(-HUGE, HUGE)))
+        self.part(self.scale.place(value.clamp(-HUGE, HUGE)))
     }
 
     /// Whether a value lies between the ends.
     pub fn contains(&self, value: f64) -> bool {
-        let at = place(self.scale, value);
+        let at = self.scale.place(value);
         let slack = (self.high - self.low) * 1e-9;
         at >= self.low - slack && (at <= self.high + slack || self.scale == Scale::Nines)
     }
@@ -297,11 +282,13 @@ impl FittedAxis {
     }
 }
 
-fn place(scale: Scale, value: f64) -> f64 {
-    match scale {
-        Scale::Linear => value,
-        Scale::Log => value.max(1.0 / HUGE).log10(),
-        Scale::Nines => nines(value),
+impl Scale {
+    fn place(self, value: f64) -> f64 {
+        match self {
+            Scale::Linear => value,
+            Scale::Log => value.max(1.0 / HUGE).log10(),
+            Scale::Nines => nines(value),
+        }
     }
 }
 

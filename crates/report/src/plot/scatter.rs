@@ -55,7 +55,7 @@ impl Scatter {
     /// Draws circles if there are few points, and cells of pixels if there are many.
     pub fn render(&self) -> Svg {
         let mut sheet = Sheet::new();
-        let mut shown: Vec<&Series> =
+        let shown: Vec<&Series> =
             self.series.iter().filter(|s| s.points.iter().any(|p| self.shows(*p))).collect();
         let total: usize = self.series.iter().map(|s| s.points.len()).sum();
         let left_out = total - self.points(&self.series.iter().collect::<Vec<_>>()).count();
@@ -65,19 +65,12 @@ impl Scatter {
         };
         let looks = Look::all(shown.iter().map(|s| s.reference));
         let apart = self.are_apart(&shown);
-        if apart && shown.len() > PANELS_MAX {
-            sheet.note(format!("The first {PANELS_MAX} of {} are shown.", shown.len()));
-            shown.truncate(PANELS_MAX);
-        }
+        let shown = if apart { sheet.first(&shown, PANELS_MAX) } else { &shown[..] };
         let groups: Vec<Vec<(&Series, Look)>> = if apart {
             shown.iter().copied().zip(looks).map(|one| vec![one]).collect()
         } else {
-            let keys: Vec<Key<'_>> = shown
-                .iter()
-                .zip(&looks)
-                .map(|(s, look)| Key { name: &s.name, look: *look, line: false })
-                .collect();
-            sheet.legend(&keys);
+            let keys = shown.iter().zip(&looks);
+            sheet.legend(keys.map(|(s, &look)| Key { name: &s.name, look, line: false }));
             vec![shown.iter().copied().zip(looks).collect()]
         };
         self.draw(&mut sheet, &groups, &x, apart);
@@ -127,14 +120,8 @@ impl Scatter {
         PlacedSeries { series, look, area }: &PlacedSeries<'_>,
     ) {
         for point in self.within(series, area) {
-            let (x, y, class) = (Px(area.x(point.0)), Px(area.y(point.1)), look.fill());
-            let tip =
-                format!("{}: {}, {}", series.name, self.x.shown(point.0), self.y.shown(point.1));
-            let tip = Escaped(&tip);
-            let _ = write!(
-                sheet.body,
-                r#"<circle class="{class}" cx="{x}" cy="{y}" r="2.5"><title>{tip}</title></circle>"#
-            );
+            let pixel = (area.x(point.0), area.y(point.1));
+            sheet.circle(&look.fill(), pixel, 2.5, &series.tip(&self.x, &self.y, point));
         }
     }
 
@@ -170,14 +157,7 @@ impl Scatter {
                 sheet.body,
                 r#"<g transform="translate({x} {y})scale({side})"><title>{tip}</title>"#
             );
-            for level in 0..LEVELS {
-                let path = path_of_runs(runs.iter().filter(|run| run.level == level));
-                if !path.is_empty() {
-                    let class = look.stroke();
-                    let _ = write!(sheet.body, r#"<path class="px {class} a{level}" d="{path}"/>"#);
-                }
-            }
-            sheet.body.push_str("</g>");
+            draw_runs(sheet, runs, LEVELS, |level| format!("{} a{level}", look.stroke()));
         }
     }
 
@@ -221,7 +201,7 @@ impl Scatter {
 }
 
 /// How many shades tell how many points a cell holds.
-pub(super) const LEVELS: usize = 3;
+const LEVELS: usize = 3;
 
 /// Adjacent cells of the same shade in one row of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,8 +245,24 @@ pub(super) fn runs(levels: &[Option<usize>], columns: usize) -> Vec<Run> {
     runs
 }
 
+/// A path for each of `levels` shades, in a group that has been opened, whose unit is a cell.
+pub(super) fn draw_runs(
+    sheet: &mut Sheet,
+    runs: &[Run],
+    levels: usize,
+    class: impl Fn(usize) -> String,
+) {
+    for level in 0..levels {
+        let path = path_of_runs(runs.iter().filter(|run| run.level == level));
+        if !path.is_empty() {
+            sheet.path(&format!("px {}", class(level)), &path);
+        }
+    }
+    sheet.body.push_str("</g>");
+}
+
 /// A path of strokes one unit wide, with relative moves because they are short.
-pub(super) fn path_of_runs<'a>(runs: impl Iterator<Item = &'a Run>) -> String {
+fn path_of_runs<'a>(runs: impl Iterator<Item = &'a Run>) -> String {
     let mut path = String::new();
     let (mut row, mut column) = (0_i64, 0_i64);
     for run in runs {

@@ -61,7 +61,8 @@ impl Sheet {
     }
 
     /// A row of names, wrapped; nothing for a single name that has no need of it.
-    pub fn legend(&mut self, keys: &[Key<'_>]) {
+    pub fn legend<'a>(&mut self, keys: impl IntoIterator<Item = Key<'a>>) {
+        let keys: Vec<Key<'a>> = keys.into_iter().collect();
         if keys.is_empty() || (keys.len() == 1 && keys[0].name.is_empty()) {
             return;
         }
@@ -75,13 +76,7 @@ impl Sheet {
             }
             let y = self.top + 7.0;
             if key.line {
-                let (class, dash) = (key.look.stroke(), key.look.dash());
-                let _ = write!(
-                    self.body,
-                    r#"<path class="ln {class}"{dash} d="M{} {}h18"/>"#,
-                    Px(x),
-                    Px(y)
-                );
+                self.line(key.look, &format!("M{} {}h18", Px(x), Px(y)));
             } else {
                 let class = key.look.fill();
                 let (x, y) = (Px(x + 3.0), Px(y - 6.0));
@@ -121,23 +116,32 @@ impl Sheet {
             let _ = write!(grid, "M{} {}h{}", Px(left), Px(at), Px(area.width));
             self.text("s e", left - 6.0, at + 4.0, &tick.label);
         }
-        for tick in &x.ticks {
-            let at = left + x.tick_place(tick) * area.width;
-            let _ = write!(grid, "M{} {}v{}", Px(at), Px(area.top), Px(height));
-            if feet {
-                self.text("s m", at, bottom + 16.0, &tick.label);
-            }
-        }
-        let _ = write!(self.body, r#"<path class="g" d="{grid}"/>"#);
-        let (l, t) = (Px(left), Px(area.top));
-        let _ = write!(
-            self.body,
-            r#"<path class="ax" d="M{l} {t}v{}h{}"/>"#,
-            Px(height),
-            Px(area.width)
-        );
+        grid += &self.x_ticks(x, (left, area.width), (area.top, height), feet);
+        self.path("g", &grid);
+        let (l, t, height, width) = (Px(left), Px(area.top), Px(height), Px(area.width));
+        self.path("ax", &format!("M{l} {t}v{height}h{width}"));
         self.top = bottom + if feet { 20.0 } else { 10.0 };
         area
+    }
+
+    /// The grid's lines at the ticks of `x`, which begins at `left` and is so wide, from `top` on
+    /// and so high; with `feet`, the ticks' labels are below them.
+    pub fn x_ticks(
+        &mut self,
+        x: &FittedAxis,
+        (left, width): (f64, f64),
+        (top, height): (f64, f64),
+        feet: bool,
+    ) -> String {
+        let mut grid = String::new();
+        for tick in &x.ticks {
+            let at = left + x.tick_place(tick) * width;
+            let _ = write!(grid, "M{} {}v{}", Px(at), Px(top), Px(height));
+            if feet {
+                self.text("s m", at, top + height + 16.0, &tick.label);
+            }
+        }
+        grid
     }
 
     /// The x axis's title, below the last panel.
@@ -153,6 +157,35 @@ impl Sheet {
         let _ = write!(
             self.body,
             r#"<text class="m" transform="translate(12 {y})rotate(-90)">{title}</text>"#
+        );
+    }
+
+    pub fn path(&mut self, class: &str, path: &str) {
+        let _ = write!(self.body, r#"<path class="{class}" d="{path}"/>"#);
+    }
+
+    /// A path in the colour and with the dash of a series' line.
+    pub fn line(&mut self, look: Look, path: &str) {
+        let (class, dash) = (look.stroke(), look.dash());
+        let _ = write!(self.body, r#"<path class="ln {class}"{dash} d="{path}"/>"#);
+    }
+
+    /// A rectangle of this size with a tooltip.
+    pub fn rect(&mut self, class: &str, (x, y): (f64, f64), size: (f64, f64), tip: &str) {
+        let (x, y, tip) = (Px(x), Px(y), Escaped(tip));
+        let (width, height) = (Px(size.0), Px(size.1));
+        let _ = write!(
+            self.body,
+            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}"><title>{tip}</title></rect>"#
+        );
+    }
+
+    /// A point with a tooltip.
+    pub fn circle(&mut self, class: &str, (x, y): (f64, f64), radius: f64, tip: &str) {
+        let (x, y, radius, tip) = (Px(x), Px(y), Px(radius), Escaped(tip));
+        let _ = write!(
+            self.body,
+            r#"<circle class="{class}" cx="{x}" cy="{y}" r="{radius}"><title>{tip}</title></circle>"#
         );
     }
 
@@ -175,6 +208,14 @@ impl Sheet {
     /// A sentence below the figure.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
+    }
+
+    /// As many of `all` as are drawn; a note says so if these are not all.
+    pub fn first<'a, T>(&mut self, all: &'a [T], drawn_max: usize) -> &'a [T] {
+        if all.len() > drawn_max {
+            self.note(format!("The first {drawn_max} of {} are shown.", all.len()));
+        }
+        &all[..all.len().min(drawn_max)]
     }
 
     /// Says how much had to be left out.

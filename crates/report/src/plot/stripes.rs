@@ -50,7 +50,7 @@ impl Stripes {
         };
         let looks = Look::all([false, false].into_iter());
         let key = |n: usize| Key { name: &self.names[n], look: looks[n], line: false };
-        sheet.legend(&[key(0), key(1)]);
+        sheet.legend([key(0), key(1)]);
         let y = FittedAxis::frame();
         let area = sheet.panel("", left, rows.len() as f64 * ROW, &x, &y, true);
         let mut left_out = self.rows.len() - rows.len();
