@@ -34,8 +34,7 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
     let pairs = with_steps("the simulator", |_| simulated(&results, args.seed))?;
     let tables = [totals(&pairs, &results), each_vm(&pairs)];
     let json: Vec<Ran> = pairs.iter().map(Ran::new).collect();
-    finish(args, page(&pairs, &tables), &tables, &json)?;
-    Ok(Verdict::Done)
+    finish(args, page(&pairs, &tables), &tables, &json, [])
 }
 
 /// One policy, measured and simulated.

@@ -54,18 +54,10 @@ const FLOOR: f64 = 0.98;
 /// Runs vio-procs; `NotAccepted` if a row misses what is asked.
 pub fn run(args: &LabArgs) -> Result<Verdict> {
     let counts = if args.quick { &COUNTS[1..2] } else { &COUNTS[..] };
-    let run = |&processes: &u32| {
-        WAYS.map(|(prefetch, tagged, read_ahead_kb)| ProcsRun {
-            processes,
-            prefetch: prefetch.into(),
-            tagged,
-            read_ahead_kb,
-        })
-    };
     let options = ProcsOptions {
         agent: agent()?,
         program: args.daemon()?,
-        runs: counts.iter().flat_map(run).collect(),
+        runs: counts.iter().flat_map(|&count| WAYS.map(|way| run_of(count, way))).collect(),
         // Times are absolute: a real completion that comes late is counted.
         device: format!("{DEVICE}:k=1"),
         cache_bytes: CACHE_BYTES,
@@ -79,10 +71,11 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         with_steps("the simulator", |_| made.iter().map(row).collect::<Result<_>>())?;
     judge(&mut rows);
     let table = table(&rows, options.window);
-    let page = page(&rows, &table);
-    finish(args, page, &[table], &rows)?;
-    let missed = rows.iter().any(|r| r.verdict == "missed");
-    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
+    finish(args, page(&rows, &table), &[table], &rows, rows.iter().map(|r| r.verdict))
+}
+
+fn run_of(processes: u32, (prefetch, tagged, read_ahead_kb): Way) -> ProcsRun {
+    ProcsRun { processes, prefetch: prefetch.into(), tagged, read_ahead_kb }
 }
 
 /// The agent for guests, beside this program or in PATH.
@@ -106,10 +99,8 @@ fn simulated(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
 /// As JSON. The keys stay.
 #[derive(Serialize)]
 struct Ran {
-    processes: u32,
-    prefetch: String,
-    tagged: bool,
-    read_ahead_kb: u32,
+    #[serde(flatten)]
+    run: ProcsRun,
     live: Figures,
     simulated: Figures,
     /// Tags that the daemon told apart.
@@ -139,13 +130,10 @@ struct Figures {
 
 impl Ran {
     fn new(live: &ProcsFigures, sim: &RunResult) -> Ran {
-        let (run, vm) = (&live.run, &sim.vms[0]);
+        let vm = &sim.vms[0];
         let usage = vm.host.as_ref().map(|host| host.usage).unwrap_or_default();
         Ran {
-            processes: run.processes,
-            prefetch: run.prefetch.clone(),
-            tagged: run.tagged,
-            read_ahead_kb: run.read_ahead_kb,
+            run: live.run.clone(),
             live: Figures {
                 mib_s: live.mib_s,
                 accuracy: live.usage.accuracy,
@@ -173,12 +161,12 @@ impl Ran {
     }
 
     fn way(&self) -> String {
-        let tags = if self.tagged { ", tags" } else { "" };
-        let window = match self.read_ahead_kb {
+        let tags = if self.run.tagged { ", tags" } else { "" };
+        let window = match self.run.read_ahead_kb {
             128 => String::new(),
             kib => format!(", guest's window {kib} KiB"),
         };
-        format!("{}{tags}{window}", self.prefetch)
+        format!("{}{tags}{window}", self.run.prefetch)
     }
 }
 
@@ -212,13 +200,13 @@ fn judge(rows: &mut [Ran]) {
 
 /// Over the first way with as many processes.
 fn over(rows: &[Ran], row: &Ran, figures: fn(&Ran) -> &Figures) -> f64 {
-    let base = rows.iter().find(|r| r.processes == row.processes).expect("itself at least");
+    let base = rows.iter().find(|r| r.run.processes == row.run.processes).expect("itself at least");
     figures(row).mib_s / figures(base).mib_s
 }
 
 fn table(rows: &[Ran], window: Duration) -> Table {
     Table::of(format!("{NAME} on a real guest"), rows)
-        .number("processes", "", |r| r.processes)
+        .number("processes", "", |r| r.run.processes)
         .text("prefetcher", Ran::way)
         .number("bandwidth, real", "MiB/s", |r| r.live.mib_s)
         .number("simulator", "MiB/s", |r| r.simulated.mib_s)
@@ -251,7 +239,7 @@ fn table(rows: &[Ran], window: Duration) -> Table {
 }
 
 fn page(rows: &[Ran], table: &Table) -> Page {
-    let mut counts: Vec<u32> = rows.iter().map(|r| r.processes).collect();
+    let mut counts: Vec<u32> = rows.iter().map(|r| r.run.processes).collect();
     counts.dedup();
     let of_way = |way: usize| {
         let of = |place: &str, figures: fn(&Ran) -> &Figures, reference| {
@@ -288,13 +276,10 @@ mod tests {
     }
 
     fn rows(mib_s: [f64; WAYS.len()]) -> Vec<Ran> {
-        let row = |((prefetch, tagged, read_ahead_kb), mib_s): (Way, f64)| {
+        let row = |(way, mib_s): (Way, f64)| {
             let figures = || Figures { mib_s, accuracy: 0.0, cost: 0.0 };
             Ran {
-                processes: 1,
-                prefetch: prefetch.into(),
-                tagged,
-                read_ahead_kb,
+                run: run_of(1, way),
                 live: figures(),
                 simulated: figures(),
                 tags: 0,

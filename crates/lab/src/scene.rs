@@ -77,8 +77,7 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
         made.iter().filter(|f| f.run.only.is_some()).map(|f| f.loads[0].mib_s).collect();
     let json: Vec<Ran> = pairs.iter().map(|p| Ran::new(p, &demands)).collect();
     let tables = [totals(live, &json, &scenario, window), each_vm(&pairs)];
-    finish(args, page(live, &pairs, &tables), &tables, &json)?;
-    Ok(Verdict::Done)
+    finish(args, page(live, &pairs, &tables), &tables, &json, [])
 }
 
 /// The scenario of this name as the experiment has it.

@@ -3,7 +3,7 @@
 
 use crate::args::LabArgs;
 use anyhow::Result;
-use seekway_cli::{output, progress};
+use seekway_cli::{Verdict, output, progress};
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
 use seekway_report::table::{Cell, Table, Tone};
@@ -50,15 +50,24 @@ pub fn host_full(busy: f64) -> Option<String> {
     (busy > HOST_FULL).then(|| format!("host CPU {:.0} % busy", 100.0 * busy))
 }
 
-/// Writes the page, if one is wanted, and prints the tables or `json`.
-pub fn finish<T: Serialize>(args: &LabArgs, page: Page, tables: &[Table], json: &T) -> Result<()> {
+/// Writes the page, if one is wanted, and prints the tables or `json`. `NotAccepted` if a row of
+/// these verdicts misses what is asked.
+pub fn finish<T: Serialize>(
+    args: &LabArgs,
+    page: Page,
+    tables: &[Table],
+    json: &T,
+    verdicts: impl IntoIterator<Item = &'static str>,
+) -> Result<Verdict> {
     let Page { title, subtitle, sections } = page;
     let quick = args.quick.then_some("A quick run: not a result.");
     let said = [Some(&*subtitle).filter(|s| !s.is_empty()), quick];
     let subtitle = said.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let report = || output::report(title, subtitle, [], sections);
     output::write_report(args.report.as_deref(), report)?;
-    output::print_as(args.format, tables, json)
+    output::print_as(args.format, tables, json)?;
+    let missed = verdicts.into_iter().any(|verdict| verdict == "missed");
+    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
 }
 
 /// A verdict in its colour.

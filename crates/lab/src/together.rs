@@ -68,12 +68,12 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
     }
     let ran = Ran::new(ran);
     let tables: Vec<_> = ran.scenes.iter().flat_map(shown::tables).collect();
-    finish(args, shown::page(&ran), &tables, &ran)?;
+    let verdicts = ran.scenes.iter().map(|scene| scene.verdict);
+    let verdict = finish(args, shown::page(&ran), &tables, &ran, verdicts)?;
     if !matches!(args.format, Format::Json | Format::Csv) {
         output::print(&format!("\n{}\n", ran.sentence))?;
     }
-    let missed = ran.scenes.iter().any(|scene| scene.verdict == "missed");
-    Ok(if missed { Verdict::NotAccepted } else { Verdict::Done })
+    Ok(verdict)
 }
 
 /// Those that were asked for, of which there is at least one.

@@ -132,9 +132,8 @@ impl Computing {
     }
 
     /// Counters of the compute tasks (`/proc/PID/io`) and of the processes that the shell words
-    /// `others` name (`/proc/PID/stat`) as of one moment. `parse` gives them with how many seconds
-    /// it took to read them.
-    pub fn look<T>(&mut self, others: &str, parse: impl Fn(&str) -> Option<(T, f64)>) -> Result<T> {
+    /// `others` name (`/proc/PID/stat`) as of one moment, made figures by `of`.
+    pub fn look<T>(&mut self, others: &str, of: impl Fn(&Seen) -> Option<T>) -> Result<T> {
         let command = format!(
             "cd /proc; set --; for p in {}; do set -- $@ $p/io; done; \
              for p in {others}; do set -- $@ $p/stat; done; cat uptime $@ uptime",
@@ -143,9 +142,55 @@ impl Computing {
         look::shortest(|| {
             let said = self.run(&command)?;
             let wrong = || LiveError::Measured(format!("{}: counts {said}", self.guest.name()));
-            parse(&said).ok_or_else(wrong)
+            let seen = Seen::parse(&said);
+            seen.and_then(|seen| Some((of(&seen)?, seen.look_s))).ok_or_else(wrong)
         })
     }
+}
+
+/// What a guest has counted.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Seen {
+    /// The guest's time, in seconds.
+    pub seconds: f64,
+    /// The counters were read within so many seconds.
+    pub look_s: f64,
+    /// What all compute tasks have hashed, in MiB.
+    pub mib: f64,
+    /// The other processes: name, and processor time in seconds.
+    pub cpu: Vec<(String, f64)>,
+}
+
+impl Seen {
+    /// `uptime`, each `io`, each `stat`, and `uptime`.
+    pub fn parse(said: &str) -> Option<Seen> {
+        let mut seen = Seen::default();
+        let mut times = Vec::new();
+        for line in said.lines() {
+            if let Some(bytes) = line.strip_prefix("rchar: ") {
+                seen.mib += bytes.parse::<f64>().ok()? / f64::from(1 << 20);
+            } else if let Some((head, _)) = line.rsplit_once(") ") {
+                let (_, name) = head.split_once(" (")?;
+                seen.cpu.push((name.into(), ticks(line)? as f64 / TICKS));
+            } else if !line.contains(':') {
+                times.push(line.split(' ').next()?.parse::<f64>().ok()?);
+            }
+        }
+        let [first, last] = times[..] else { return None };
+        (seen.seconds, seen.look_s) = ((first + last) / 2.0, last - first);
+        Some(seen)
+    }
+}
+
+/// Ticks of `/proc/PID/stat` in a second (`USER_HZ`).
+pub(super) const TICKS: f64 = 100.0;
+
+/// User's and system's time by proc(5): after the name, which may have spaces, the third field is
+/// the first; wanted are the 14th and the 15th.
+pub(super) fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ').skip(11).map(str::parse::<u64>);
+    Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
 /// fio's JSON, which may have a message before it.

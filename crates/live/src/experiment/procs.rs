@@ -13,6 +13,7 @@ use crate::guest::{Accelerator, Guest, GuestSpec};
 use crate::image::GuestImage;
 use crate::shipped::Shipped;
 use seekway_hostd::control::{EmulationReport, HostReport, Request, UsageReport};
+use serde::Serialize;
 use serde_json::Value;
 use std::fs::File;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const MEMORY_MB: u32 = 768;
 const CPUS: u32 = 2;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ProcsRun {
     /// Processes that read at the same time, at least one.
     pub processes: u32,

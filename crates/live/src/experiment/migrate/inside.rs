@@ -2,7 +2,7 @@
 //! tasks and of the agent.
 
 use crate::error::{LiveError, Result};
-use crate::experiment::inside::Computing;
+use crate::experiment::inside::{Computing, Seen};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -62,10 +62,17 @@ pub(super) fn agent_sleeps(guest: &mut Computing) -> Result<Option<(f64, u64)>> 
 
 /// All counters as of one moment.
 pub(super) fn look(guest: &mut Computing) -> Result<Counts> {
-    guest.look("$(pidof fio) $(pidof seekway-guest)", parse)
+    guest.look("$(pidof fio) $(pidof seekway-guest)", |seen| Some(Counts::of(seen)))
 }
 
 impl Counts {
+    fn of(seen: &Seen) -> Counts {
+        let (readers, agent): (Vec<_>, Vec<_>) = seen.cpu.iter().partition(|(of, _)| of == "fio");
+        let cpu = |of: Vec<&(String, f64)>| of.iter().map(|(_, cpu)| cpu).sum();
+        let Seen { seconds, mib: work_mib, .. } = *seen;
+        Counts { seconds, work_mib, readers_cpu: cpu(readers), agent_cpu: cpu(agent) }
+    }
+
     /// From this look to a later one.
     pub(super) fn until(&self, later: &Counts) -> Result<Counts> {
         let counts = Counts {
@@ -81,34 +88,6 @@ impl Counts {
         let what = format!("a reader or the agent has ended in the window: {counts:?}");
         Err(LiveError::Measured(what))
     }
-}
-
-/// Ticks of `/proc/PID/stat` in a second (`USER_HZ`).
-const TICKS: f64 = 100.0;
-
-/// `uptime`, each `io`, each `stat`, and `uptime`; and how far the two are apart.
-fn parse(said: &str) -> Option<(Counts, f64)> {
-    let mut counts = Counts::default();
-    let mut times = Vec::new();
-    for line in said.lines() {
-        if let Some(bytes) = line.strip_prefix("rchar: ") {
-            counts.work_mib += bytes.parse::<f64>().ok()? / f64::from(1 << 20);
-        } else if let Some((head, rest)) = line.rsplit_once(") ") {
-            let (_, name) = head.split_once(" (")?;
-            // From the third field on; the 14th and 15th are user's and system's time.
-            let ticks = rest.split(' ').skip(11).take(2).map(str::parse::<f64>);
-            let cpu = ticks.sum::<std::result::Result<f64, _>>().ok()? / TICKS;
-            match name {
-                "fio" => counts.readers_cpu += cpu,
-                _ => counts.agent_cpu += cpu,
-            }
-        } else if !line.contains(':') {
-            times.push(line.split(' ').next()?.parse::<f64>().ok()?);
-        }
-    }
-    let [first, last] = times[..] else { return None };
-    counts.seconds = (first + last) / 2.0;
-    Some((counts, last - first))
 }
 
 /// `uptime`, and the switches of each thread.
@@ -139,11 +118,12 @@ mod tests {
             71 (fio) S 1 71 1 0 -1 4194304 500 0 0 0 25 75 0 0 20 0 1 0 300\n\
             72 (seekway-guest) S 1 72 1 0 -1 4194304 500 0 0 0 10 2 0 0 20 0 9 0 300\n\
             100.12 50.00\n";
-        let (counts, within) = parse(said).expect("proc(5)");
+        let seen = Seen::parse(said).expect("proc(5)");
+        let counts = Counts::of(&seen);
         assert_eq!((counts.work_mib, counts.readers_cpu, counts.agent_cpu), (4.0, 1.0, 0.12));
-        assert!((counts.seconds - 100.11).abs() < 1e-9 && (within - 0.02).abs() < 1e-9);
+        assert!((counts.seconds - 100.11).abs() < 1e-9 && (seen.look_s - 0.02).abs() < 1e-9);
         for wrong in ["", "100.10 5.0\n", "1 1\nrchar: x\n1 1\n", "cat: 1/io: none\n"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+            assert_eq!(Seen::parse(wrong), None, "{wrong}");
         }
         let later = Counts { seconds: 101.0, work_mib: 8.0, readers_cpu: 2.0, agent_cpu: 0.12 };
         let between = counts.until(&later).expect("all grew");

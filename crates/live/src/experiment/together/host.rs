@@ -3,6 +3,7 @@
 
 use crate::error::{At, LiveError, Result};
 use crate::experiment::figures::HostCpu;
+use crate::experiment::inside::{self, TICKS};
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
@@ -37,9 +38,6 @@ pub(super) struct Look {
     vcpus: Vec<u64>,
     daemons: u64,
 }
-
-/// Ticks of `/proc/PID/stat` in a second (`USER_HZ`).
-pub(super) const TICKS: f64 = 100.0;
 
 impl Look {
     /// `vcpus`: the threads of each QEMU's vCPUs.
@@ -81,15 +79,7 @@ impl Look {
 fn ticks(path: String) -> Result<u64> {
     let path = PathBuf::from(path);
     let text = fs::read_to_string(&path).at("read", &path)?;
-    parse(&text).ok_or_else(|| LiveError::Measured(format!("{}: {text}", path.display())))
-}
-
-/// proc(5): after the name, which may have spaces, the third field is the first; wanted are
-/// the 14th and the 15th.
-pub(super) fn parse(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ').skip(11).map(str::parse::<u64>);
-    Some(fields.next()?.ok()? + fields.next()?.ok()?)
+    inside::ticks(&text).ok_or_else(|| LiveError::Measured(format!("{}: {text}", path.display())))
 }
 
 #[cfg(test)]
@@ -100,8 +90,8 @@ mod tests {
     #[test]
     fn times_are_read_after_a_name_with_spaces() {
         let stat = "7 (CPU 0) /T) S 1 7 1 0 -1 4194304 5 0 0 0 25 75 3 4 20 0 1 0 300";
-        assert_eq!(parse(stat), Some(100));
-        assert_eq!(parse("7 (x) S 1 2"), None);
+        assert_eq!(inside::ticks(stat), Some(100));
+        assert_eq!(inside::ticks("7 (x) S 1 2"), None);
         assert!(ticks("/proc/self/stat".into()).is_ok());
         assert!(ticks("/proc/0/stat".into()).is_err());
     }

@@ -1,10 +1,9 @@
 //! What happens inside of a guest: its application, its compute tasks and the agents.
 
-use super::host;
 use super::load::{Load, Work};
 use crate::error::{LiveError, Result};
 use crate::experiment::AgentReport;
-use crate::experiment::inside::{Computing, MIGRATE};
+use crate::experiment::inside::{Computing, MIGRATE, Seen};
 use crate::guest::Guest;
 use serde::Serialize;
 use serde_json::Value;
@@ -150,32 +149,18 @@ impl Inside {
         let pid = |agent: &&str| format!("$(cat /tmp/{agent}.pid)");
         let pids: Vec<String> = self.agents.iter().map(pid).collect();
         let agents = &self.agents;
-        let counts = |said: &str| counted(said, agents).map(|seen| (seen, seen.look_s));
-        self.computing.look(&pids.join(" "), counts)
+        self.computing.look(&pids.join(" "), |seen| counted(seen, agents))
     }
 }
 
-/// `uptime`, each compute task's `io`, each agent's `stat`, and `uptime`.
-fn counted(said: &str, agents: &[&str]) -> Option<Progress> {
-    let mut progress = Progress::default();
-    let mut agents = agents.iter();
-    let mut times = Vec::new();
-    for line in said.lines() {
-        if let Some(bytes) = line.strip_prefix("rchar: ") {
-            progress.mib += bytes.parse::<f64>().ok()? / f64::from(1 << 20);
-        } else if line.contains(") ") {
-            let cpu = host::parse(line)? as f64 / host::TICKS;
-            match *agents.next()? {
-                TAG => progress.tag_cpu = cpu,
-                _ => progress.migrate_cpu = cpu,
-            }
-        } else if !line.contains(':') {
-            times.push(line.split(' ').next()?.parse::<f64>().ok()?);
-        }
-    }
-    let [first, last] = times[..] else { return None };
-    (progress.seconds, progress.look_s) = ((first + last) / 2.0, last - first);
-    agents.next().is_none().then_some(progress)
+/// What was seen of the compute tasks and of these agents; `None` if it is not of as many.
+fn counted(seen: &Seen, agents: &[&str]) -> Option<Progress> {
+    let cpu = |agent: &str| {
+        agents.iter().zip(&seen.cpu).find(|(name, _)| **name == agent).map_or(0.0, |(_, of)| of.1)
+    };
+    let Seen { seconds, look_s, mib, .. } = *seen;
+    let progress = Progress { seconds, look_s, mib, tag_cpu: cpu(TAG), migrate_cpu: cpu(MIGRATE) };
+    (seen.cpu.len() == agents.len()).then_some(progress)
 }
 
 /// What a load measured, from fio's JSON; `None` where it measured nothing.
@@ -201,20 +186,12 @@ mod tests {
 
     #[test]
     fn tasks_and_agents_are_counted() {
-        let stat = |ticks| format!("7 (seekway-guest) S 1 7 1 0 -1 4 5 0 0 0 {ticks} 2 0 0 20 0 9");
-        let said = format!(
-            "100.10 50.00\nrchar: 1048576\nwchar: 0\nrchar: 3145728\n{}\n{}\n100.12 50.00\n",
-            stat(10),
-            stat(20)
-        );
-        let progress = counted(&said, &[TAG, MIGRATE]).expect("proc(5)");
-        assert!((progress.seconds - 100.11).abs() < 1e-9);
-        assert!((progress.look_s - 0.02).abs() < 1e-9);
-        assert_eq!((progress.mib, progress.tag_cpu, progress.migrate_cpu), (4.0, 0.12, 0.22));
-        assert_eq!(counted(&said, &[TAG]), None, "whose is the second?");
-        for wrong in ["", "100.10 5.0\n", "1 1\nrchar: x\n1 1\n", "cat: 1/io: none\n"] {
-            assert_eq!(counted(wrong, &[]), None, "{wrong}");
-        }
+        let cpu = [0.12, 0.22].map(|cpu| ("seekway-guest".into(), cpu)).into();
+        let seen = Seen { seconds: 100.0, look_s: 0.02, mib: 4.0, cpu };
+        let progress = counted(&seen, &[TAG, MIGRATE]).expect("of two");
+        assert_eq!((progress.seconds, progress.look_s, progress.mib), (100.0, 0.02, 4.0));
+        assert_eq!((progress.tag_cpu, progress.migrate_cpu), (0.12, 0.22));
+        assert_eq!(counted(&seen, &[TAG]), None, "whose is the second?");
         let later = Progress { seconds: progress.seconds + 2.0, mib: 14.0, ..progress };
         let later = Progress { look_s: 0.5, ..later };
         let window = progress.until(&later).expect("it grew");
