@@ -64,6 +64,8 @@ const IO: u64 = 0;
 const PORT: u64 = 1;
 const MAILBOX: u64 = 2;
 const CANCEL: u64 = 3;
+/// There are completions of images' I/O.
+const IMAGES: u64 = 4;
 
 impl Source {
     /// kind:8, then the index:32, or port:16 generation:16 tag:24.
@@ -159,19 +161,24 @@ pub trait Backend {
     }
 }
 
-/// The kernel's ring and clock.
-pub struct Ring {
-    ring: IoUring,
-    epoch: std::time::Instant,
-}
-
-/// Who carries out what a ring is handed: submits it, and copies data that is in memory.
+/// Who submits I/O on images, and copies their data if it is in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submitter {
     /// The ring's own thread.
     Own,
     /// A thread of the kernel's beside it (`IORING_SETUP_SQPOLL`, io_uring_setup(2)).
     Kernel,
+}
+
+/// The kernel's ring and clock.
+pub struct Ring {
+    ring: IoUring,
+    /// Images' I/O has a ring of its own if the kernel's thread submits it. What ports push stays
+    /// with ours: how long it takes to wake a peer is measured here.
+    images: Option<IoUring>,
+    /// `ring` waits for completions of `images`.
+    watches: bool,
+    epoch: std::time::Instant,
 }
 
 impl Ring {
@@ -182,26 +189,42 @@ impl Ring {
             builder.setup_cqsize(COMPLETIONS).setup_r_disabled();
             builder
         };
-        let ring = match submitter {
-            Submitter::Own => {
-                let ring = builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
-                // Kernels before 6.1 do not know these.
-                ring.or_else(|_| builder().build(ENTRIES))?
-            }
-            Submitter::Kernel => builder().setup_sqpoll(LOOK_MS).build(ENTRIES)?,
+        let ring = builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
+        // Kernels before 6.1 do not know these.
+        let ring = ring.or_else(|_| builder().build(ENTRIES))?;
+        let images = match submitter {
+            Submitter::Own => None,
+            Submitter::Kernel => Some(builder().setup_sqpoll(LOOK_MS).build(ENTRIES)?),
         };
-        ring.submitter().register_files_sparse(u32::from(FILES_MAX))?;
-        if sandbox::is_on() {
-            let restricted = restrict(&ring).map_err(|e| e.to_string());
-            sandbox::note_ring(restricted);
+        let files = images.as_ref().unwrap_or(&ring);
+        files.submitter().register_files_sparse(u32::from(FILES_MAX))?;
+        for ring in [Some(&ring), images.as_ref()].into_iter().flatten() {
+            if sandbox::is_on() {
+                let restricted = restrict(ring).map_err(|e| e.to_string());
+                sandbox::note_ring(restricted);
+            }
+            ring.submitter().register_enable_rings()?;
         }
-        ring.submitter().register_enable_rings()?;
-        Ok(Ring { ring, epoch: std::time::Instant::now() })
+        Ok(Ring { ring, images, watches: false, epoch: std::time::Instant::now() })
     }
 
-    /// Does the kernel read it in a thread of its own?
-    fn has_thread(&self) -> bool {
-        self.ring.params().is_setup_sqpoll()
+    /// Wake the kernel's thread if it sleeps and has something to do. Is there a completion?
+    fn look_at_images(&mut self) -> bool {
+        let Some(images) = &mut self.images else { return false };
+        // What did not fit into the completion queue is moved there when it is asked for.
+        let overflows = images.submission().cq_overflow();
+        let _ = if overflows { images.submit_and_wait(1) } else { images.submit() };
+        !images.completion().is_empty()
+    }
+
+    /// Let a completion of images' I/O end the next sleep. One that is there ends it at once.
+    fn watch_images(&mut self) {
+        let Some(images) = self.images.as_ref().filter(|_| !self.watches) else { return };
+        let fd = io_uring::types::Fd(images.as_raw_fd());
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+        // SAFETY: the entry points to nothing.
+        unsafe { submit_to(&mut self.ring, &entry.user_data(IMAGES << 56)) };
+        self.watches = true;
     }
 
     /// Hand the kernel what is there if it is [`SUBMIT_AT`] SQEs or more.
@@ -225,6 +248,23 @@ pub fn try_out() -> std::io::Result<Vec<&'static str>> {
     Ok(lacking.map(|(_, name)| *name).collect())
 }
 
+/// Push an SQE.
+///
+/// # Safety
+/// What it points to lives until its last CQE.
+unsafe fn submit_to(ring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: the caller's promise.
+    while unsafe { ring.submission().push(entry) }.is_err() {
+        // Full: hand the kernel what is there. It takes it or says why not,
+        // and "busy" passes when completions are read, which we cannot do
+        // here; the kernel then keeps them aside and takes the SQEs.
+        let _ = ring.submit();
+        if ring.params().is_setup_sqpoll() {
+            let _ = ring.submitter().squeue_wait();
+        }
+    }
+}
+
 /// Let the ring take what reactors push, and nothing else.
 fn restrict(ring: &IoUring) -> std::io::Result<()> {
     let mut allowed: Vec<Restriction> =
@@ -242,7 +282,8 @@ impl Backend for Ring {
 
     fn register_file(&mut self, index: u16, fd: Option<RawFd>) -> std::io::Result<()> {
         let fds = [fd.unwrap_or(-1)];
-        self.ring.submitter().register_files_update(u32::from(index), &fds).map(|_| ())
+        let files = self.images.as_ref().unwrap_or(&self.ring);
+        files.submitter().register_files_update(u32::from(index), &fds).map(|_| ())
     }
 
     unsafe fn start(&mut self, index: u32, io: &mut Io, short: Option<u32>) {
@@ -252,23 +293,20 @@ impl Backend for Ring {
         }
         // SAFETY: the caller's promise.
         unsafe { self.push(Source::Io(index), entry) };
-        if !io.in_memory {
+        if self.images.is_some() {
+            self.look_at_images();
+        } else if !io.in_memory {
             self.submit_some();
         }
     }
 
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {
-        let entry = entry.user_data(source.to_user_data());
+        let ring = match (&mut self.images, source) {
+            (Some(images), Source::Io(_)) => images,
+            _ => &mut self.ring,
+        };
         // SAFETY: the caller's promise.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            // Full: hand the kernel what is there. It takes it or says why not,
-            // and "busy" passes when completions are read, which we cannot do
-            // here; the kernel then keeps them aside and takes the SQEs.
-            let _ = self.ring.submit();
-            if self.has_thread() {
-                let _ = self.ring.submitter().squeue_wait();
-            }
-        }
+        unsafe { submit_to(ring, &entry.user_data(source.to_user_data())) };
     }
 
     unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
@@ -282,28 +320,36 @@ impl Backend for Ring {
     }
 
     fn completions(&mut self, out: &mut Vec<Cqe>) {
-        out.extend(self.ring.completion().map(|cqe| Cqe {
-            source: Source::from_user_data(cqe.user_data()),
-            result: cqe.result(),
-            more: cqueue::more(cqe.flags()),
-        }));
+        let rings = [Some(&mut self.ring), self.images.as_mut()];
+        for cqe in rings.into_iter().flatten().flat_map(|ring| ring.completion()) {
+            if cqe.user_data() == IMAGES << 56 {
+                self.watches = false;
+                continue;
+            }
+            out.push(Cqe {
+                source: Source::from_user_data(cqe.user_data()),
+                result: cqe.result(),
+                more: cqueue::more(cqe.flags()),
+            });
+        }
     }
 
     fn peek(&mut self) -> bool {
-        if self.has_thread() {
-            // It is woken if it sleeps.
-            let _ = self.ring.submit();
-            return !self.ring.completion().is_empty();
-        }
+        let has_images = self.look_at_images();
         let to_submit = self.ring.submission().len() as u32;
         const GETEVENTS: u32 = 1;
         // SAFETY: no argument is passed.
         let _ =
             unsafe { self.ring.submitter().enter::<libc::sigset_t>(to_submit, 0, GETEVENTS, None) };
-        !self.ring.completion().is_empty()
+        has_images || !self.ring.completion().is_empty()
     }
 
     fn submit_and_wait(&mut self, timeout_ns: Option<u64>) {
+        if self.look_at_images() {
+            self.peek();
+            return;
+        }
+        self.watch_images();
         let result = match timeout_ns {
             None => self.ring.submit_and_wait(1),
             Some(ns) => {
@@ -328,12 +374,13 @@ mod tests {
     /// What a reactor that was taken over could still ask the kernel for.
     #[test]
     fn a_ring_opens_no_files_and_no_sockets() {
-        for submitter in [Submitter::Own, Submitter::Kernel] {
-            opens_nothing(Ring::new(submitter).unwrap());
+        opens_nothing(Ring::new(Submitter::Own).unwrap(), Source::Cancel);
+        for source in [Source::Cancel, Source::Io(0)] {
+            opens_nothing(Ring::new(Submitter::Kernel).unwrap(), source);
         }
     }
 
-    fn opens_nothing(mut ring: Ring) {
+    fn opens_nothing(mut ring: Ring, source: Source) {
         let path = c"/etc/passwd".as_ptr();
         let dir = io_uring::types::Fd(libc::AT_FDCWD);
         let fd = io_uring::types::Fd(0);
@@ -347,10 +394,12 @@ mod tests {
             (opcode::Accept::new(fd, buffers, std::ptr::null_mut()).build(), false),
         ] {
             // SAFETY: the path lives for ever; nothing else is pointed to.
-            unsafe { ring.push(Source::Cancel, entry) };
-            ring.submit_and_wait(None);
+            unsafe { ring.push(source, entry) };
             let mut answers = Vec::new();
-            ring.completions(&mut answers);
+            while answers.is_empty() {
+                ring.submit_and_wait(None);
+                ring.completions(&mut answers);
+            }
             let results: Vec<i32> = answers.iter().map(|cqe| cqe.result).collect();
             assert_eq!(results, [if allowed { -libc::ETIME } else { -libc::EACCES }]);
         }
@@ -358,8 +407,10 @@ mod tests {
         let refused = |done: std::io::Result<()>| {
             assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EACCES));
         };
-        refused(ring.ring.submitter().register_eventfd(0));
-        refused(ring.ring.submitter().register_personality().map(drop));
+        for ring in [Some(&ring.ring), ring.images.as_ref()].into_iter().flatten() {
+            refused(ring.submitter().register_eventfd(0));
+            refused(ring.submitter().register_personality().map(drop));
+        }
         ring.register_file(0, None).unwrap();
     }
 
