@@ -364,9 +364,18 @@ impl Flash {
     /// The die whose array is free first; equals take turns. Dies that `skip`
     /// names are left out.
     pub(super) fn idlest(&self, skip: &[u32]) -> Option<u32> {
-        let count = self.dies.len() as u32;
-        let order = (self.turn..count).chain(0..self.turn);
-        order.filter(|die| !skip.contains(die)).min_by_key(|&die| self.dies[die as usize].array_ns)
+        let (before, from) = self.dies.split_at(self.turn as usize);
+        let mut best: Option<(u64, u32)> = None;
+        for (first, dies) in [(self.turn, from), (0, before)] {
+            for (number, die) in (first..).zip(dies) {
+                // The cheap question first: most dies are no better than the best so far.
+                let is_better = best.is_none_or(|(least_ns, _)| die.array_ns < least_ns);
+                if is_better && !skip.contains(&number) {
+                    best = Some((die.array_ns, number));
+                }
+            }
+        }
+        best.map(|(_, number)| number)
     }
 
     /// `die` had its turn.
