@@ -105,6 +105,7 @@ pub struct Setup {
     pub profile: DeviceProfile,
     /// How long to look for news before sleeping.
     pub poll: Poll,
+    /// Who submits I/O on images.
     pub submitter: Submitter,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,

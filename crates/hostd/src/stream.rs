@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A peer's connection.
+/// A client's connection, by a unix socket or by TCP.
 #[derive(Debug)]
 pub enum Stream {
     /// Of a unix socket.

@@ -166,7 +166,7 @@ struct Said {
 }
 
 impl Said {
-    /// All sentences.
+    /// What is said: each overload on a line, then the recommendation.
     fn advice(&self) -> String {
         let overload = self.overload.iter().map(|text| format!("{text}\n"));
         overload.chain([self.recommendation.clone()]).collect()

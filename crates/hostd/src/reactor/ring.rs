@@ -198,17 +198,16 @@ impl Ring {
         };
         let files = images.as_ref().unwrap_or(&ring);
         files.submitter().register_files_sparse(u32::from(FILES_MAX))?;
-        for ring in [Some(&ring), images.as_ref()].into_iter().flatten() {
-            if sandbox::is_on() {
-                let restricted = restrict(ring).map_err(|e| e.to_string());
-                sandbox::note_ring(restricted);
-            }
-            ring.submitter().register_enable_rings()?;
+        let mut rings = std::iter::once(&ring).chain(&images);
+        if sandbox::is_on() {
+            let restricted = rings.clone().try_for_each(restrict);
+            sandbox::note_ring(restricted.map_err(|e| e.to_string()));
         }
+        rings.try_for_each(|ring| ring.submitter().register_enable_rings())?;
         Ok(Ring { ring, images, watches: false, epoch: std::time::Instant::now() })
     }
 
-    /// Wake the kernel's thread if it sleeps and has something to do. Is there a completion?
+    /// Wake the kernel's thread if it sleeps. Is a completion of images' I/O there?
     fn look_at_images(&mut self) -> bool {
         let Some(images) = &mut self.images else { return false };
         // What did not fit into the completion queue is moved there when it is asked for.
@@ -217,13 +216,14 @@ impl Ring {
         !images.completion().is_empty()
     }
 
-    /// Let a completion of images' I/O end the next sleep. One that is there ends it at once.
+    /// Let a completion of images' I/O end the next sleep. If one is there already, the sleep ends
+    /// at once.
     fn watch_images(&mut self) {
         let Some(images) = self.images.as_ref().filter(|_| !self.watches) else { return };
         let fd = io_uring::types::Fd(images.as_raw_fd());
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
         // SAFETY: the entry points to nothing.
-        unsafe { submit_to(&mut self.ring, &entry.user_data(IMAGES << 56)) };
+        unsafe { push_to(&mut self.ring, &entry.user_data(IMAGES << 56)) };
         self.watches = true;
     }
 
@@ -248,11 +248,11 @@ pub fn try_out() -> std::io::Result<Vec<&'static str>> {
     Ok(lacking.map(|(_, name)| *name).collect())
 }
 
-/// Push an SQE.
+/// Push an SQE, once the submission queue has room for it.
 ///
 /// # Safety
 /// What it points to lives until its last CQE.
-unsafe fn submit_to(ring: &mut IoUring, entry: &squeue::Entry) {
+unsafe fn push_to(ring: &mut IoUring, entry: &squeue::Entry) {
     // SAFETY: the caller's promise.
     while unsafe { ring.submission().push(entry) }.is_err() {
         // Full: hand the kernel what is there. It takes it or says why not,
@@ -306,7 +306,7 @@ impl Backend for Ring {
             _ => &mut self.ring,
         };
         // SAFETY: the caller's promise.
-        unsafe { submit_to(ring, &entry.user_data(source.to_user_data())) };
+        unsafe { push_to(ring, &entry.user_data(source.to_user_data())) };
     }
 
     unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
@@ -407,11 +407,38 @@ mod tests {
         let refused = |done: std::io::Result<()>| {
             assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EACCES));
         };
-        for ring in [Some(&ring.ring), ring.images.as_ref()].into_iter().flatten() {
+        for ring in std::iter::once(&ring.ring).chain(&ring.images) {
             refused(ring.submitter().register_eventfd(0));
             refused(ring.submitter().register_personality().map(drop));
         }
         ring.register_file(0, None).unwrap();
+    }
+
+    /// Twice what both queues hold is pushed before any completion is read.
+    #[test]
+    fn more_than_the_queues_hold_comes_back_once_each() {
+        let ready = EventFd::new(0).unwrap();
+        ready.write(1).unwrap();
+        let fd = io_uring::types::Fd(ready.as_raw_fd());
+        for submitter in [Submitter::Own, Submitter::Kernel] {
+            let mut ring = Ring::new(submitter).unwrap();
+            let all = 2 * (ENTRIES + COMPLETIONS);
+            for index in 0..all {
+                let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+                // SAFETY: the entry points to nothing.
+                unsafe { ring.push(Source::Io(index), entry) };
+            }
+            let (mut answers, mut seen) = (Vec::new(), vec![0; all as usize]);
+            while seen.contains(&0) {
+                ring.submit_and_wait(None);
+                ring.completions(&mut answers);
+                for cqe in answers.drain(..) {
+                    let Source::Io(index) = cqe.source else { panic!("{cqe:?}") };
+                    seen[index as usize] += 1;
+                }
+            }
+            assert!(seen.iter().all(|times| *times == 1), "{submitter:?}");
+        }
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub struct ScheduleArgs {
     /// work; `auto`: up to 200us, and not at all while requests come seldom [default: 0]
     #[arg(long, value_name = "TIME|auto")]
     pub poll: Option<String>,
-    /// Threads of each device: with 2, the kernel takes its I/O over in one of its own, which uses
-    /// another core while there is work [default: 1]
+    /// Threads of each device: with 2, a thread of the kernel's submits its I/O, which uses another
+    /// core while there is work [default: 1]
     #[arg(long, value_name = "1|2")]
     pub threads: Option<String>,
     /// Write a journal of each device's decisions to this folder, for `seekway replay`

@@ -71,7 +71,7 @@ pub enum BrokenChain {
 pub enum Ask {
     /// What the engine does.
     Carry {
-        /// Which operation.
+        /// Read, write, discard or another one.
         op: Op,
         /// Where in the image; 0 for a flush.
         offset: u64,

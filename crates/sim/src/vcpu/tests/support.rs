@@ -81,7 +81,7 @@ pub fn reads() -> Load {
     io(|_| {})
 }
 
-/// The same, changed.
+/// A load of random 4 KiB I/O at depth 1, after `change`.
 pub fn io(change: impl FnOnce(&mut Io)) -> Load {
     let (block, between) = (Sectors::new(8), Nanos::ZERO);
     let (sequential, computes) = (false, false);
