@@ -16,8 +16,27 @@ pub struct Contest {
     part: &'static str,
     protocol: Protocol,
     load: Load,
-    contenders: Vec<Program>,
+    contenders: Vec<Contender>,
     matches: Vec<Match>,
+}
+
+enum Contender {
+    Server(Program),
+    /// No server: fio reads the image by io_uring.
+    Raw,
+}
+
+impl Contender {
+    fn name(&self) -> String {
+        match self {
+            Contender::Server(program) => program.name(),
+            Contender::Raw => "fio io_uring".to_owned(),
+        }
+    }
+}
+
+fn servers<const N: usize>(programs: [Program; N]) -> Vec<Contender> {
+    programs.map(Contender::Server).into()
 }
 
 /// Two contenders side by side in a row, by their places among them.
@@ -50,6 +69,9 @@ pub fn all(options: &Options, place: Place) -> Vec<Contest> {
     if options.wants("threads") && place == Place::Memory && !options.peers_alone {
         contests.extend([1, 16, 64].map(|depth| threads(options, Load::random(depth))));
     }
+    if options.wants("raw") && place == Place::Memory && !options.peers_alone {
+        contests.extend([(16, 0.75), (64, 0.8)].map(|(depth, least)| raw(options, depth, least)));
+    }
     if options.wants("policies") && !options.peers_alone {
         // In memory a policy's own time is a larger part of a read's.
         let depths: &[u16] = if place == Place::Memory { &[16, 64] } else { &[64] };
@@ -70,7 +92,7 @@ fn vhost(options: &Options, load: Load) -> Contest {
             part: "vhost",
             protocol: Protocol::Vhost,
             load,
-            contenders: vec![ours(options), Program::Before { path, policy }],
+            contenders: servers([ours(options), Program::Before { path, policy }]),
             matches: vec![Match {
                 ours: 0,
                 peer: 1,
@@ -85,7 +107,7 @@ fn vhost(options: &Options, load: Load) -> Contest {
         part: "vhost",
         protocol: Protocol::Vhost,
         load,
-        contenders: vec![first, peer],
+        contenders: servers([first, peer]),
         matches: vec![Match {
             ours: 0,
             peer: 1,
@@ -107,7 +129,7 @@ fn nbd(options: &Options, place: Place, load: Load) -> Contest {
         part: "nbd",
         protocol: Protocol::Nbd,
         load,
-        contenders: vec![first, peer, other],
+        contenders: servers([first, peer, other]),
         matches: vec![against(1, target), against(2, Target::None)],
     }
 }
@@ -116,13 +138,12 @@ fn nbd(options: &Options, place: Place, load: Load) -> Contest {
 fn polls(options: &Options, load: Load) -> Contest {
     let policy = options.policy.clone();
     let polls = Program::Seekway { policy, args: &["--poll", "auto"] };
-    let contenders = vec![polls, ours(options), Program::Nbdkit];
     let against = |peer, target| Match { ours: 0, peer, target, p99_target: Target::None };
     Contest {
         part: "poll",
         protocol: Protocol::Nbd,
         load,
-        contenders,
+        contenders: servers([polls, ours(options), Program::Nbdkit]),
         matches: vec![
             against(1, Target::RatioAtLeast(0.97, None)),
             against(2, Target::RatioAtLeast(1.0, None)),
@@ -143,8 +164,25 @@ fn threads(options: &Options, load: Load) -> Contest {
         part: "threads",
         protocol: Protocol::Vhost,
         load,
-        contenders: vec![two, ours(options)],
+        contenders: servers([two, ours(options)]),
         matches: vec![Match { ours: 0, peer: 1, target, p99_target: Target::RatioAtMost(1.0) }],
+    }
+}
+
+/// vhost-user beside one process that reads the image itself.
+fn raw(options: &Options, depth: u16, least: f64) -> Contest {
+    let policy = options.policy.clone();
+    let two = Program::Seekway { policy, args: &["--threads", "2"] };
+    let target = Target::RatioAtLeast(least, None);
+    let against = |ours| Match { ours, peer: 2, target, p99_target: Target::None };
+    let mut contenders = servers([two, ours(options)]);
+    contenders.push(Contender::Raw);
+    Contest {
+        part: "raw",
+        protocol: Protocol::Vhost,
+        load: Load::random(depth),
+        contenders,
+        matches: vec![against(0), against(1)],
     }
 }
 
@@ -154,7 +192,7 @@ fn policies(load: Load) -> Contest {
         part: "policies",
         protocol: Protocol::Vhost,
         load,
-        contenders: ["noop", "fairway", "cfq", "pregather", "deadline"].map(policy).into(),
+        contenders: servers(["noop", "fairway", "cfq", "pregather", "deadline"].map(policy)),
         matches: (1..5)
             .map(|ours| Match {
                 ours,
@@ -187,14 +225,15 @@ impl Contest {
                 samples[n].push(self.measure(options, image, &self.contenders[n])?);
             }
         }
-        let several = self.matches.len() > 1 && self.part == "policies";
+        let several = self.matches.iter().any(|side| side.ours != self.matches[0].ours);
+        let names: Vec<String> = self.contenders.iter().map(Contender::name).collect();
         Ok(self
             .matches
             .iter()
             .flat_map(|side| {
-                let who = |n: usize| (self.contenders[n].name(), samples[n].as_slice());
+                let who = |n: usize| (names[n].as_str(), samples[n].as_slice());
                 let name =
-                    if several { format!("{} {what}", who(side.ours).0) } else { what.clone() };
+                    if several { format!("{} {what}", names[side.ours]) } else { what.clone() };
                 Samples {
                     part: self.part,
                     name,
@@ -210,11 +249,14 @@ impl Contest {
     }
 
     /// Start one, load it, end it.
-    fn measure(&self, options: &Options, image: &Image, program: &Program) -> Result<Sample> {
+    fn measure(&self, options: &Options, image: &Image, contender: &Contender) -> Result<Sample> {
         image.drop_cache();
+        let Contender::Server(program) = contender else {
+            return fio::raw(image.path(), self.load, options.span);
+        };
         let server = Server::start(program, self.protocol, image.path(), &options.seekway)?;
         let sample = match self.protocol {
-            Protocol::Nbd => fio::run(server.socket(), self.load, options.span, || server.cpu()),
+            Protocol::Nbd => fio::nbd(server.socket(), self.load, options.span, || server.cpu()),
             Protocol::Vhost => self.by_vhost(options, &server),
         };
         sample.map_err(|error| server.complaint(&error))

@@ -29,8 +29,8 @@ usage: make bench-host [ARGS='OPTION…']
   --quick          a third of the time: three rounds of half a second
   --json           JSON instead of the table
   --all            also p50 and the servers' CPU time (JSON always has them)
-  --only PART      vhost, nbd, poll, threads, policies, cache, emulated or
-                   idle; may be repeated
+  --only PART      vhost, nbd, poll, threads, raw, policies, cache, emulated
+                   or idle; may be repeated
   --filter TEXT    only figures in whose names it occurs, as \"depth 16\"
   --peers-alone    each peer against itself: what the machine's noise is
   --before FILE    our program as it was before a change in the place of the

@@ -38,12 +38,12 @@ pub enum Program {
 
 impl Program {
     /// For the column of a table.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         match self {
-            Program::Seekway { policy, .. } => policy,
-            Program::Before { .. } => "before",
-            Program::StorageDaemon => "qemu-storage-daemon",
-            Program::Nbdkit => "nbdkit",
+            Program::Seekway { policy, args } => [&[policy.as_str()], *args].concat().join(" "),
+            Program::Before { .. } => "before".to_owned(),
+            Program::StorageDaemon => "qemu-storage-daemon".to_owned(),
+            Program::Nbdkit => "nbdkit".to_owned(),
         }
     }
 
