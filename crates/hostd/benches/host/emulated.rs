@@ -31,7 +31,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
         options.go_on()?;
         let images = [image.path().to_path_buf()];
         let server = Server::start_many(&options.seekway, &images, &["--emulate", PROFILE])?;
-        let sample = fio::run(server.socket(), Load::random(1), SPAN, || server.cpu())?;
+        let sample = fio::nbd(server.socket(), Load::random(1), SPAN, || server.cpu())?;
         ours.push(sample.mean_us / 1e3);
         model.push(model_mean_ms(&server)?);
     }

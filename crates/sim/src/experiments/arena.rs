@@ -102,9 +102,9 @@ pub fn set_policies() -> Vec<String> {
     read::devices(SCENES)[0].set.iter().map(|spec| format!("{}{SET}", policy_of(spec))).collect()
 }
 
-/// The policy's name in its specification.
-fn policy_of(spec: &str) -> &str {
-    spec.split(':').next().unwrap_or(spec)
+/// The policy's name in its specification, or in one of [`set_policies`].
+pub fn policy_of(spec: &str) -> &str {
+    spec.split([':', ',']).next().unwrap_or(spec)
 }
 
 /// `count` scenes on the devices of the file that `seed` draws: the first ones are the same

@@ -1,10 +1,11 @@
 //! The arena's page: figures over all scenes, then every scene.
 
 use super::{Board, Outcome, tables};
+use crate::lists::distinct;
 use crate::output;
 use seekway_report::html::{Block, Report, Section};
-use seekway_report::plot::{Axis, BarSeries, Bars, Panels, Scatter, Series};
-use seekway_sim::experiments::arena::{Measure, Score};
+use seekway_report::plot::{Axis, BarSeries, Bars, Lines, Series};
+use seekway_sim::experiments::arena::{self, Measure, Score};
 
 /// The page of everything that ran.
 pub fn report(outcome: &Outcome, quick: bool) -> Report {
@@ -49,9 +50,10 @@ fn overview(outcome: &Outcome, board: &Board) -> Section {
              good as the best everywhere. Long bars all round are what to look for.",
         ),
         Block::figure(
-            bubbles(board),
+            frontier(board),
             "The same as points: throughput to the right, short p99 upwards. Nobody is better in \
-             both than a policy in the upper right corner.",
+             both than a policy in the upper right corner. A line joins one policy's settings, in \
+             the order of the command: what it gives up of one for the other.",
         ),
         Block::Table(tables::scoreboard(outcome, board)),
     ];
@@ -84,16 +86,18 @@ fn bars(board: &Board) -> seekway_report::svg::Svg {
     bars.render()
 }
 
-fn bubbles(board: &Board) -> seekway_report::svg::Svg {
-    let point = |score: &Score| {
-        let at = reached(score, Measure::Throughput).zip(reached(score, Measure::P99));
-        Series::new(score.policy.clone(), at.into_iter().collect())
+fn frontier(board: &Board) -> seekway_report::svg::Svg {
+    let names = distinct(board.policies.iter().map(|spec| arena::policy_of(spec)));
+    let points = |name: &str| {
+        let settings = board.policies.iter().filter(|spec| arena::policy_of(spec) == name);
+        let score = |spec: &String| board.scores.iter().find(|score| score.policy == *spec);
+        let at = |score| reached(score, Measure::Throughput).zip(reached(score, Measure::P99));
+        settings.filter_map(score).filter_map(at).collect()
     };
-    let scatter = Scatter {
+    let lines = Lines {
         x: Axis::linear("throughput, part of the best", ""),
         y: Axis::linear("p99, part of the best", ""),
-        series: board.scores.iter().map(point).collect(),
-        panels: Panels::Together,
+        series: names.into_iter().map(|name| Series::new(name, points(name))).collect(),
     };
-    scatter.render()
+    lines.render()
 }
