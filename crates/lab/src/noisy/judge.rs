@@ -21,7 +21,8 @@ pub const FLOOD_LEAST: f64 = 0.8;
 /// The policy that these are asked of.
 const JUDGED: &str = "fairway";
 
-/// The same scene in the simulator, under one policy. The keys stay.
+/// The same scene in the simulator, under one policy, with a quiet VM that is as fast alone. The
+/// keys stay.
 #[derive(Clone, Serialize)]
 pub struct Simulated {
     pub quiet_alone_iops: f64,
@@ -157,6 +158,12 @@ impl Ran {
         );
         (verdict(met), why)
     }
+}
+
+/// The median of what the quiet VM had alone in the rounds, in requests a second.
+pub fn quiet_alone_iops(figures: &NoisyFigures) -> Option<f64> {
+    let alone = figures.rounds.iter().filter_map(|round| Figures::new(round, 0, 0).alone_iops);
+    Spread::of(alone).map(|spread| spread.median)
 }
 
 /// Why a round says nothing of a server, if so.

@@ -41,7 +41,7 @@ pub fn table(rows: &[Ran], options: &NoisyOptions) -> Table {
              Both are vhost-user clients. Medians of {} rounds, each figure over {} s after {} s; \
              each measurement has a server of its own. Devices other than `disk` are emulated \
              (`serve --emulate NAME:k=1`, images in memory), which only our daemon can do; the \
-             simulator runs the same load for the same time.",
+             simulator runs the same load for the same time; its quiet VM is as fast alone as here.",
             options.rounds,
             span.counted.as_secs_f64(),
             span.warm_up.as_secs_f64()
