@@ -22,7 +22,7 @@
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
-use crate::mix::mix;
+use seekway_policy::mix::nth;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Sectors};
@@ -175,7 +175,7 @@ impl Cloud {
 
     /// What this command takes behind the gate.
     fn latency_ns(&mut self, floor_ns: u64) -> u64 {
-        let step = mix(self.spec.seed.wrapping_add(self.number)) as usize % STEPS;
+        let step = nth(self.spec.seed.wrapping_add(self.number)) as usize % STEPS;
         self.number += 1;
         floor_ns + self.additions_ns[step]
     }

@@ -30,7 +30,6 @@ pub mod fit;
 pub mod flash_fit;
 mod in_flight;
 pub mod linear;
-mod mix;
 pub mod profile;
 pub mod published;
 pub mod raid0;

@@ -7,7 +7,7 @@ pub use mix::Mix;
 
 use crate::DeviceModel;
 use crate::closed_loop::ClosedLoop;
-use crate::mix::random;
+use seekway_policy::mix as random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
@@ -157,7 +157,7 @@ impl Test {
         let places = self.span.map_or(places, |span| (span / self.sectors).clamp(1, places));
         let mut state = SEED;
         let mut next_place = |index: u64| match self.span {
-            Some(_) => random(&mut state) % places,
+            Some(_) => random::next(&mut state) % places,
             None => index % places,
         };
         let (mut done, mut begin_ns, mut end_ns) = (0, 0, 0);

@@ -5,6 +5,7 @@ mod common;
 use common::request;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
+use seekway_policy::mix;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, SECTOR_BYTES};
 
@@ -24,14 +25,6 @@ fn metric(device: &dyn DeviceModel, name: &str) -> f64 {
         }
     });
     found
-}
-
-/// A generator for tests: splitmix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 const DISKS: [&str; 5] =
@@ -94,7 +87,7 @@ fn random_reads_take_overhead_seek_and_half_a_turn() {
         let (mut service, mut expected, mut cylinder) = (0, 0.0, 0_u32);
         let overhead = device.profile().seek[0].1.get() as f64 - m.seek.knots()[0].1 as f64;
         for _ in 0..n {
-            let lba = random(&mut state) % capacity;
+            let lba = mix::next(&mut state) % capacity;
             let place = m.geometry.locate(lba);
             let sector = m.rotation_ns as f64 / f64::from(m.geometry.sectors_per_track(place.zone));
             expected += overhead
@@ -104,7 +97,7 @@ fn random_reads_take_overhead_seek_and_half_a_turn() {
             cylinder = place.track.cylinder;
             let done = serve(&mut *device, now, Op::Read, lba, 8);
             service += done - now;
-            now = done + random(&mut state) % 5_000_000;
+            now = done + mix::next(&mut state) % 5_000_000;
         }
         // The slow buses of the old drives add what does not overlap.
         let bus = if matches!(name, "cheetah-9lp" | "atlas-10k") { 7.0 * 0.1e6 } else { 0.0 };
@@ -196,7 +189,7 @@ fn choosing_the_nearest_beats_taking_turns() {
                     in_flight -= 1;
                 }
             }
-            let lba = random(&mut state) % (profile.capacity_sectors() - 8);
+            let lba = mix::next(&mut state) % (profile.capacity_sectors() - 8);
             device.submit(Instant::from_nanos(now), &request(Op::Read, lba, 8));
             in_flight += 1;
         }

@@ -1,17 +1,14 @@
 //! Mutations of kept inputs, from a seed: the same seed gives the same inputs.
 
 use crate::INPUT_BYTES_MAX;
+use seekway_policy::mix;
 
-/// SplitMix64 (Steele, Lea, Flood 2014); the field is its state.
+/// SplitMix64; the field is its state.
 pub struct Random(pub u64);
 
 impl Random {
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix::next(&mut self.0)
     }
 
     /// A number below `end`, which is not zero.

@@ -63,7 +63,7 @@ pub mod dispatcher;
 pub mod fairness;
 pub mod ioprio;
 pub mod journal;
-mod mix;
+pub mod mix;
 pub mod params;
 pub mod prefetcher;
 pub mod prefetchers;

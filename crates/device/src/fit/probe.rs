@@ -3,7 +3,7 @@
 use super::Sample;
 use crate::DeviceModel;
 use crate::closed_loop::serve;
-use crate::mix::random;
+use seekway_policy::mix;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
@@ -26,7 +26,7 @@ impl Iterator for Places {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        let number = u128::from(random(&mut self.state));
+        let number = u128::from(mix::next(&mut self.state));
         Some(((number * u128::from(self.count)) >> 64) as u64)
     }
 }

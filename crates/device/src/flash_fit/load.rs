@@ -3,8 +3,8 @@
 use super::matrix::Cell;
 use crate::closed_loop::command;
 use crate::fit::Places;
-use crate::mix::mix;
 use crate::profile::Profile;
+use seekway_policy::mix::nth;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
@@ -48,12 +48,12 @@ impl CellLoad {
     /// Of a drive's first `sectors` sectors, at least a command of the cell.
     pub fn new(cell: Cell, sectors: u64, seed: u64) -> CellLoad {
         let places =
-            |n, kib| Places::new(mix(mix(seed).wrapping_add(n)), sectors / sectors_of(kib));
+            |n, kib| Places::new(nth(nth(seed).wrapping_add(n)), sectors / sectors_of(kib));
         CellLoad {
             cell,
             places: places(0, cell.kib),
             reader_places: places(1, READER_KIB),
-            percents: Places::new(mix(mix(seed).wrapping_add(2)), 100),
+            percents: Places::new(nth(nth(seed).wrapping_add(2)), 100),
             issued: vec![Instant::ZERO; cell.depth as usize + 1],
             begin: None,
             last: Instant::ZERO,

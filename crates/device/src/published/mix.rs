@@ -8,7 +8,7 @@
 use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP};
 use crate::DeviceModel;
 use crate::closed_loop::command;
-use crate::mix::random;
+use seekway_policy::mix as random;
 use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
 
     /// A number from 0 to less than 1.
     fn share(&mut self) -> f64 {
-        (random(&mut self.state) >> 11) as f64 / (1_u64 << 53) as f64
+        (random::next(&mut self.state) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn measure(mut self) -> Measured {
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
             start
         } else {
             let align = sectors.min(BLOCK_SECTORS);
-            random(&mut self.state) % (last / align + 1) * align
+            random::next(&mut self.state) % (last / align + 1) * align
         };
         Extent::new(Lba::new(start), Sectors::new(sectors))
     }

@@ -7,7 +7,7 @@ use super::ftl::Work;
 use super::lane::Lane;
 use super::tasks::{Kind, ReadRules, Task, Tasks};
 use crate::in_flight::Moved;
-use crate::mix::mix;
+use seekway_policy::mix::nth;
 
 /// What the flash takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ impl FlashTimes {
         if spread_ns == 0 {
             return self.program_ns;
         }
-        let random = u128::from(mix(mix(self.seed).wrapping_add(number)));
+        let random = u128::from(nth(nth(self.seed).wrapping_add(number)));
         let part = (random * (2 * u128::from(spread_ns) + 1)) >> 64;
         self.program_ns - spread_ns + part as u64
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use seekway_policy::mix;
 use seekway_policy::request::{Extent, Op, VmId};
 use seekway_policy::units::{Lba, Sectors};
 
@@ -90,14 +91,9 @@ fn targets(profile: &str, script: &[Step], outcomes: &[Outcome]) -> Vec<Instant>
     targets
 }
 
-/// A simple generator of numbers (splitmix64), for scripts that are the same each time.
+/// A simple generator of numbers, for scripts that are the same each time.
 fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
-    move |below| {
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
+    move |below| mix::next(&mut seed) % below
 }
 
 /// Random reads of 4 KiB over the first 200 million sectors.

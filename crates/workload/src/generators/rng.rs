@@ -4,6 +4,7 @@
 //! depend on the version of a distribution crate.
 
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
+use seekway_policy::mix::{STEP, mix64};
 
 /// A seeded stream (xoshiro256++).
 #[derive(Clone, Debug)]
@@ -11,10 +12,7 @@ pub struct Rng(rand_xoshiro::Xoshiro256PlusPlus);
 
 /// The seed of child number `child` of `seed` (the finaliser of SplitMix64).
 pub fn split(seed: u64, child: u64) -> u64 {
-    let mut z = seed.wrapping_add((child.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix64(seed.wrapping_add(child.wrapping_add(1).wrapping_mul(STEP)))
 }
 
 impl Rng {

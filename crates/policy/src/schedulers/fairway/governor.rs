@@ -85,9 +85,10 @@ fn kind(is_write: bool, cost: u64) -> usize {
     SHORT_WRITES * usize::from(is_write) + usize::from(cost > SHORT)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Phase {
     /// Bounded, and the rate is measured.
+    #[default]
     Steady,
     /// Commands go one at a time.
     Delay,
@@ -125,6 +126,7 @@ impl Epoch {
 }
 
 /// The bound of what is in a device.
+#[derive(Default)]
 pub struct Governor {
     /// The part of its own speed that a light VM is to keep, 0 to 1.
     isolation: f64,
@@ -166,24 +168,10 @@ impl Governor {
     pub fn new(isolation: f64) -> Self {
         Governor {
             isolation,
-            phase: Phase::Steady,
-            settled: Instant::ZERO,
-            probed: Instant::ZERO,
-            probes: 0,
-            rates: [0.0; KEPT],
             delays: [[f64::INFINITY; KEPT]; KINDS],
-            wanted: [false; KINDS],
-            shares: [0.0; KINDS],
             stretch: 1.0,
-            reached: 0.0,
-            slowdown: 0.0,
-            busy: 0,
-            busy_before: 0,
-            steady: 0.0,
-            doublings: 0,
-            rounds_left: 0,
             rounds: 1,
-            epoch: Epoch::default(),
+            ..Governor::default()
         }
     }
 

@@ -1,6 +1,8 @@
 //! Random numbers that are the same for the same seed, one row of them for each step of a seed:
 //! a step that is left out changes none of the others'.
 
+use seekway_policy::mix::{STEP, mix64};
+
 /// xorshift64 (Marsaglia 2003) with the factor of xorshift64* (Vigna 2016).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -8,11 +10,8 @@ pub struct Random(u64);
 impl Random {
     /// The numbers of step `step` of a seed.
     pub fn new(seed: u64, step: u64) -> Random {
-        // SplitMix64 (Steele 2014): neighbours have nothing in common.
-        let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step.wrapping_add(0x632B_E59B);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Random((z ^ (z >> 31)) | 1)
+        // Neighbours have nothing in common.
+        Random(mix64(seed.wrapping_mul(STEP) ^ step.wrapping_add(0x632B_E59B)) | 1)
     }
 
     /// Other numbers, with this state: they change none of these.
