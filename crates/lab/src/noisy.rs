@@ -158,7 +158,7 @@ fn simulated(figures: &NoisyFigures, span: Span, seed: u64) -> Result<BTreeMap<S
         ..scenario.clone()
     };
     let mut alone = run(&quiet(&scenario), BASE)?;
-    if let Some(here) = judge::quiet_alone_iops(figures) {
+    if let Some(here) = judge::quiet_alone_iops(figures).filter(|iops| *iops > 0.0) {
         let think = slower(&scenario.vms[0], 1e9 / here - 1e9 / alone.vms[0].iops());
         scenario.vms[0] = with(&scenario.vms[0], "think", &format!("{}ns", think.get()));
         alone = run(&quiet(&scenario), BASE)?;
