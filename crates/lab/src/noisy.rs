@@ -21,6 +21,7 @@ use seekway_sim::RunResult;
 use seekway_sim::experiments::{Scenario, arena, glob};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub const NAME: &str = "noisy";
@@ -62,7 +63,10 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
     let interrupted = signals::noted(&[SIGINT, SIGTERM])?;
     let options = NoisyOptions { program, scenes, rounds, span, interrupted };
     let made = with_steps(NAME, |step| run_noisy(&options, step)).context("--live")?;
-    let simulate = |figures| simulated(figures, span, args.seed);
+    let simulate = |figures| match options.interrupted.load(Ordering::Relaxed) {
+        true => Err(anyhow!("interrupted")),
+        false => simulated(figures, span, args.seed),
+    };
     let simulated =
         with_steps("the simulator", |_| made.iter().map(simulate).collect::<Result<Vec<_>>>())?;
     let of_scene = |(figures, sim)| Ran::all(figures, sim);
