@@ -71,8 +71,8 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
         with_steps("the simulator", |_| made.iter().map(simulate).collect::<Result<Vec<_>>>())?;
     let of_scene = |(figures, sim)| Ran::all(figures, sim);
     let rows: Vec<Ran> = made.iter().zip(&simulated).flat_map(of_scene).collect();
-    let table = shown::table(&rows, &options);
-    finish(args, shown::page(&rows, &table), &[table], &rows, rows.iter().map(|row| row.verdict))
+    let tables = [shown::table(&rows, &options), shown::governor(&rows)];
+    finish(args, shown::page(&rows, &tables), &tables, &rows, rows.iter().map(|row| row.verdict))
 }
 
 fn span(args: &LabArgs) -> Result<Span> {
@@ -186,6 +186,11 @@ fn compare(alone: &RunResult, base: &RunResult, beside: &RunResult) -> Simulated
         quiet_p99_us: p99(beside) / 1e3,
         quiet_p99_of_alone: p99(beside) / p99(alone),
         flood_of_base: beside.vms[1].mib_s() / base.vms[1].mib_s(),
+        policy_metrics: beside
+            .policy_metrics
+            .iter()
+            .map(|(name, v)| (name.to_string(), *v))
+            .collect(),
     }
 }
 
@@ -205,7 +210,8 @@ fn slower(vm: &str, more_ns: f64) -> Nanos {
     Nanos::new((think.get() as f64 + more_ns).max(0.0) as u64)
 }
 
-/// The arena's scene with the same device and load, on images as large as the real ones.
+/// The arena's scene with the same device and load, on images as large as the real ones. Its
+/// writes are asynchronous, as to the daemon: nobody tells it that somebody waits for them.
 fn scenario(scene: &NoisyScene) -> Result<Option<Scenario>> {
     let Some((_, device)) = EMULATED.iter().find(|(profile, _)| *profile == scene.disk.name) else {
         return Ok(None);
@@ -213,7 +219,8 @@ fn scenario(scene: &NoisyScene) -> Result<Option<Scenario>> {
     let name = format!("{device}/{}", scene.flood_name);
     let found = arena::scenes(&name, 1).pop().ok_or_else(|| anyhow!("the arena has no {name}"))?;
     let image = format!("{}MiB", scene.disk.image_bytes >> 20);
-    let vms = found.scenario.vms.iter().map(|vm| with(vm, "image", &image)).collect();
+    let here = |vm: &String| format!("{},sync=false", with(vm, "image", &image));
+    let vms = found.scenario.vms.iter().map(here).collect();
     Ok(Some(Scenario { vms, ..(*found.scenario).clone() }))
 }
 

@@ -6,7 +6,7 @@ use seekway_live::experiment::{
     NOISY_BASE as BASE, NoisyFigures, NoisyRound, NoisyServer, NoisyWindow, VmSample,
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A measurement is void when the quiet VM alone changed by more from the round's beginning to its
 /// end.
@@ -32,6 +32,8 @@ pub struct Simulated {
     pub quiet_p99_of_alone: f64,
     /// The flood's rate over that under noop.
     pub flood_of_base: f64,
+    /// The policy's own figures in the end, by name.
+    pub policy_metrics: BTreeMap<String, f64>,
 }
 
 impl Simulated {
@@ -63,6 +65,8 @@ pub struct Ran {
     pub flood_mib_s: Option<f64>,
     /// Over what it gets beside the quiet VM under noop.
     pub flood_of_base: Option<f64>,
+    /// The policy's own figures at the end of each round, by name.
+    pub policy_metrics: BTreeMap<String, f64>,
     pub simulated: Option<Simulated>,
     /// Share of the emulated device's commands that were late, 0 to 1.
     pub late: Option<f64>,
@@ -112,6 +116,7 @@ impl Ran {
             flood_alone_mib_s: over(|f| f.flood_alone),
             flood_mib_s: over(|f| f.flood),
             flood_of_base: over(|f| Some(f.flood? / f.base_flood?)),
+            policy_metrics: medians(&rounds),
             simulated,
             late: over(|f| f.late),
             host_busy: over(|f| f.host_busy),
@@ -158,6 +163,16 @@ impl Ran {
         );
         (verdict(met), why)
     }
+}
+
+/// The medians of the policy's own figures over the rounds.
+fn medians(rounds: &[Figures]) -> BTreeMap<String, f64> {
+    let names: BTreeSet<&String> = rounds.iter().flat_map(|round| round.metrics.keys()).collect();
+    let median = |name: &String| {
+        let of_rounds = rounds.iter().filter_map(|round| round.metrics.get(name).copied());
+        Some((name.clone(), Spread::of(of_rounds)?.median))
+    };
+    names.into_iter().filter_map(median).collect()
 }
 
 /// The median of what the quiet VM had alone in the rounds, in requests a second.
@@ -216,6 +231,7 @@ struct Figures {
     base_flood: Option<f64>,
     late: Option<f64>,
     host_busy: Option<f64>,
+    metrics: BTreeMap<String, f64>,
 }
 
 impl Figures {
@@ -242,6 +258,7 @@ impl Figures {
             base_flood: mib_s(noop),
             late: own.and_then(late),
             host_busy: own.map(|window| window.host_busy),
+            metrics: own.map(|window| window.policy_metrics.clone()).unwrap_or_default(),
         }
     }
 }

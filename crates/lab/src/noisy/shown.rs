@@ -61,9 +61,38 @@ pub fn table(rows: &[Ran], options: &NoisyOptions) -> Table {
         .done()
 }
 
-pub fn page(rows: &[Ran], table: &Table) -> Page {
+/// What policies that bound what is in the device have learnt of it, here and in the simulator.
+pub fn governor(rows: &[Ran]) -> Table {
+    let rows: Vec<&Ran> =
+        rows.iter().filter(|row| row.policy_metrics.contains_key("bound_bytes")).collect();
+    let here = |row: &Ran, name: &str| row.policy_metrics.get(name).copied();
+    let there = |row: &Ran, name: &str| row.simulated.as_ref()?.policy_metrics.get(name).copied();
+    let mut table = Table::of("What the policy has learnt of the device", &rows)
+        .text("device/flood", |row| format!("{}/{}", row.device, row.flood))
+        .text("server", |row| &row.server);
+    for (title, unit, name, scale) in [
+        ("bound", "KiB", "bound_bytes", 1024.0),
+        ("rate", "MiB/s", "rate_bytes_per_s", 1048576.0),
+        ("delay", "µs", "delay_us", 1.0),
+        ("parts", "KiB", "part_bytes", 1024.0),
+    ] {
+        table = table
+            .number(title, unit, move |row| here(row, name).map(|value| value / scale))
+            .number("simulator", unit, move |row| there(row, name).map(|value| value / scale));
+    }
+    table
+        .note(
+            "At the end of the measurement, medians of the rounds. bound: the most that the others \
+             may have in the device while a VM with a short queue is active; rate: the most that the \
+             device completed, both with 4 KiB for each command; delay: the least that a command \
+             takes, from the daemon to the device and back; parts: of long requests.",
+        )
+        .done()
+}
+
+pub fn page(rows: &[Ran], tables: &[Table]) -> Page {
     let mut blocks: Vec<Block> = rows.chunk_by(|a, b| a.device == b.device).map(figure).collect();
-    blocks.push(Block::Table(table.clone()));
+    blocks.extend(tables.iter().cloned().map(Block::Table));
     let section = Section {
         heading: "Real servers and the simulator".into(),
         intro: "What a VM with one small read at a time keeps beside a flood.".into(),

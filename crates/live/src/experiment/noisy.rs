@@ -183,11 +183,11 @@ impl Stage<'_> {
         let cpu = HostCpu::now();
         let samples = self.load(&running, vms)?;
         let host_busy = cpu.busy_since();
-        let emulation = running.emulation()?;
+        let (emulation, policy_metrics) = running.inside()?;
         running.stop()?;
         let of = |vm: &str| samples.iter().find(|(name, _)| *name == vm).map(|(_, s)| s.clone());
         let (quiet, flood) = (of(VM_QUIET), of(VM_FLOOD));
-        Ok(NoisyWindow { quiet, flood, host_busy, emulation })
+        Ok(NoisyWindow { quiet, flood, host_busy, emulation, policy_metrics })
     }
 
     fn load<'v>(

@@ -24,6 +24,12 @@ static PARAMS: &[ParamSpec] = &[
     param("requests", Kind::Count(0, u64::MAX), "0", "how many in all (0: until the run ends)"),
     param("sequential", Kind::Flag, "false", "one after the other instead of at random"),
     param("discard", Kind::Count(0, 100), "0", "% of discards; of the rest, read says how many"),
+    param(
+        "sync",
+        Kind::Flag,
+        "true",
+        "writes are synchronous, as with O_DIRECT on a host; false: as `serve` takes a guest's",
+    ),
     param("think", Kind::Duration, "0", "from a completion to the next request"),
     param("on", Kind::Duration, "0", "length of a burst, with off"),
     param("off", Kind::Duration, "0", "pause between bursts (0: none)"),
@@ -46,6 +52,7 @@ pub struct Uniform {
     blocks: u64,
     read_share: u64,
     discard_share: u64,
+    sync_writes: bool,
     think: Nanos,
     /// Length of a burst, and of a burst with its pause.
     bursts: Option<(Nanos, Nanos)>,
@@ -84,6 +91,7 @@ impl Uniform {
             size,
             read_share: p.count("read"),
             discard_share: p.count("discard"),
+            sync_writes: p.flag("sync"),
             think: p.duration("think"),
             bursts: (on > Nanos::ZERO).then_some((on, on + off)),
             sequential: p.flag("sequential"),
@@ -144,7 +152,7 @@ impl Source for Uniform {
                 vm: 0,
                 tag: None,
                 op,
-                sync: true,
+                sync: self.sync_writes || op != Op::Write,
                 start: Lba::new(start),
                 len: Sectors::new(self.size),
             });
@@ -226,5 +234,15 @@ mod tests {
         let count = |op| out.iter().filter(|issue| issue.op == op).count();
         assert!((200..300).contains(&count(Op::Discard)), "{}", count(Op::Discard));
         assert!((325..425).contains(&count(Op::Read)), "{}", count(Op::Read));
+    }
+
+    #[test]
+    fn writes_are_synchronous_unless_said_otherwise() {
+        for (spec, expected) in [("", true), (",sync=false", false)] {
+            let plan = parse_vm(&format!("app=uniform:outstanding=100,read=50{spec}")).unwrap();
+            let (mut source, mut out) = (plan.source(1, 0).unwrap(), Vec::new());
+            source.poll(Instant::ZERO, &mut out).unwrap();
+            assert!(out.iter().all(|issue| issue.sync == (issue.op == Op::Read || expected)));
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::NoisyScene;
 use hdrhistogram::Histogram;
 use seekway_client::Load;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What the rounds of one scene gave.
@@ -34,6 +35,8 @@ pub struct NoisyWindow {
     pub host_busy: f64,
     /// Of an emulated device.
     pub emulation: Option<Emulation>,
+    /// The policy's own figures in the end, by name; none of QEMU's daemon.
+    pub policy_metrics: BTreeMap<String, f64>,
 }
 
 /// Did the emulated device keep its times?

@@ -6,6 +6,7 @@ use crate::daemon::Daemon;
 use crate::error::{At, LiveError, Result};
 use crate::process::Process;
 use seekway_client::{listening, qemu_file, wait_until_unlocked};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -87,17 +88,19 @@ impl Running {
         }
     }
 
-    /// How the emulated device did since the start.
-    pub(super) fn emulation(&self) -> Result<Option<Emulation>> {
-        let Server::Seekway(daemon) = &self.server else { return Ok(None) };
+    /// How the emulated device did since the start, and the policy's own figures now.
+    pub(super) fn inside(&self) -> Result<(Option<Emulation>, BTreeMap<String, f64>)> {
+        let Server::Seekway(daemon) = &self.server else { return Ok((None, BTreeMap::new())) };
         let report = daemon.status()?;
         let emulated = report.devices.iter().find_map(|d| d.emulated.as_ref());
-        Ok(emulated.map(|e| Emulation {
+        let emulation = emulated.map(|e| Emulation {
             k: e.k,
             commands: e.commands,
             late: e.late,
             late_by_ms: e.late_by_ms,
-        }))
+        });
+        let metrics = report.devices.into_iter().flat_map(|device| device.policy_metrics);
+        Ok((emulation, metrics.collect()))
     }
 
     /// The end of what it has printed.
