@@ -208,7 +208,12 @@ impl Cloud {
 impl DeviceModel for Cloud {
     /// No revolution and no seek: a place costs what every other costs.
     fn profile(&self) -> DeviceProfile {
-        DeviceProfile { capacity: Sectors::new(self.spec.capacity), rotation: None, seek: vec![] }
+        DeviceProfile {
+            capacity: Sectors::new(self.spec.capacity),
+            rotation: None,
+            seek: vec![],
+            stripe: None,
+        }
     }
 
     fn queue_depth(&self) -> u32 {

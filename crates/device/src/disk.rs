@@ -222,6 +222,7 @@ impl DeviceModel for Disk {
             capacity: Sectors::new(m.geometry.capacity()),
             rotation: Some(Nanos::new(m.rotation_ns)),
             seek,
+            stripe: None,
         }
     }
 

@@ -157,6 +157,7 @@ impl DeviceModel for Linear {
             capacity: Sectors::new(capacity),
             rotation: Some(Nanos::new(self.spec.rotation_ns)),
             seek: distances.map(seek).collect(),
+            stripe: None,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
 use crate::ssd::Ssd;
 use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
+use seekway_policy::scheduler::{DeviceProfile, Stripe};
 use seekway_policy::units::{Instant, Sectors};
 
 /// Everything that a profile states of an array.
@@ -58,7 +58,11 @@ impl Raid0 {
 
 impl DeviceModel for Raid0 {
     fn profile(&self) -> DeviceProfile {
-        DeviceProfile { capacity: Sectors::new(self.capacity), rotation: None, seek: vec![] }
+        let Raid0Spec { members, chunk_sectors, .. } = self.spec;
+        DeviceProfile {
+            stripe: Stripe::new(members, Sectors::new(chunk_sectors)),
+            ..DeviceProfile::unknown(Sectors::new(self.capacity), false)
+        }
     }
 
     fn queue_depth(&self) -> u32 {

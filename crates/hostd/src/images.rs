@@ -32,6 +32,7 @@ pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
 use rustix::fs::OFlags;
+use seekway_policy::scheduler::Stripe;
 use seekway_policy::stack::Map;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
@@ -251,6 +252,10 @@ impl Image {
     /// The size of that device, where it is known.
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
+    }
+    /// How that device spreads its sectors over drives, where it does and that is known.
+    pub fn stripe(&self) -> Option<Stripe> {
+        self.place.stripe
     }
     /// The same image as if it lay on a disk, and its I/O went past the page cache or through it.
     #[cfg(test)]

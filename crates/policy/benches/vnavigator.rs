@@ -86,7 +86,8 @@ impl Disk {
             (Sectors::new(2_000_000_000), Nanos::from_millis(16)),
         ];
         let rotation = Some(Nanos::from_micros(8_333));
-        let profile = DeviceProfile { capacity: Sectors::new(1 << 31), rotation, seek };
+        let profile =
+            DeviceProfile { capacity: Sectors::new(1 << 31), rotation, seek, stripe: None };
         for vm in 0..VMS {
             let len = Sectors::new(zones / VMS * ZONE);
             let region = Extent::new(Lba::new(vm * zones / VMS * ZONE), len).into_iter().collect();

@@ -18,7 +18,7 @@ use crate::params::{ParamError, parse_duration};
 use crate::prefetcher::Prefetcher;
 use crate::prefetchers;
 use crate::request::{Extent, Op, ProcessTag, RequestId, VmId};
-use crate::scheduler::{DeviceProfile, Scheduler};
+use crate::scheduler::{DeviceProfile, Scheduler, Stripe};
 use crate::schedulers;
 use crate::stack::journal::{Journal, MAGIC};
 use crate::stack::limit::{DiskLimits, GroupName, Limits};
@@ -174,7 +174,8 @@ impl<'a> Replay<'a> {
 fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
     let rest = text.strip_prefix(MAGIC).ok_or(format!("expected '{MAGIC} …'"))?;
     let mut config = Config::default();
-    let mut profile = DeviceProfile { capacity: Sectors::ZERO, rotation: None, seek: Vec::new() };
+    let mut profile =
+        DeviceProfile { capacity: Sectors::ZERO, rotation: None, seek: Vec::new(), stripe: None };
     let (mut policy, mut prefetcher) = (None, None);
     let mut cache = cache::Config::new(0);
     for pair in rest.split_whitespace() {
@@ -196,6 +197,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             "capacity" => value.parse().ok().map(|v| profile.capacity = Sectors::new(v)),
             "rotation" => parse_duration(value).map(|v| profile.rotation = Some(v)),
             "seek" => parse_seek(value).map(|v| profile.seek = v),
+            "stripe" => parse_stripe(value).map(|v| profile.stripe = Some(v)),
             "cache" => {
                 value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v)
             }
@@ -223,6 +225,11 @@ fn parse_seek(text: &str) -> Option<Vec<(Sectors, Nanos)>> {
     };
     let knots: Vec<_> = text.split(',').map(knot).collect::<Option<_>>()?;
     knots.is_sorted_by_key(|(distance, _)| *distance).then_some(knots)
+}
+
+fn parse_stripe(text: &str) -> Option<Stripe> {
+    let (members, chunk) = text.split_once(':')?;
+    Stripe::new(members.parse().ok()?, Sectors::new(chunk.parse().ok()?))
 }
 
 /// Feed one input. `None` when the text is none, or one that would break the

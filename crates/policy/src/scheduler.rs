@@ -195,6 +195,38 @@ pub struct DeviceProfile {
     /// Seek time against distance in sectors, ascending in distance: the
     /// knots of a piecewise linear curve, without rotation. Empty: unknown.
     pub seek: Vec<(Sectors, Nanos)>,
+    /// How it spreads its sectors over several drives, where that is known.
+    pub stripe: Option<Stripe>,
+}
+
+/// Chunk after chunk goes to one of several alike drives after the other (RAID 0).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stripe {
+    members: NonZeroU32,
+    chunk: Sectors,
+}
+
+impl Stripe {
+    /// Drives at most: what is kept of each is small.
+    pub const MEMBERS_MAX: u32 = 1024;
+
+    /// `None` with less than two or too many drives, or a chunk of no sectors.
+    pub fn new(members: u32, chunk: Sectors) -> Option<Stripe> {
+        let is_array = (2..=Stripe::MEMBERS_MAX).contains(&members) && chunk > Sectors::ZERO;
+        NonZeroU32::new(members).filter(|_| is_array).map(|members| Stripe { members, chunk })
+    }
+    /// How many drives.
+    pub fn members(self) -> u32 {
+        self.members.get()
+    }
+    /// What lies on one drive before the next one's begins.
+    pub fn chunk(self) -> Sectors {
+        self.chunk
+    }
+    /// On which drive a sector lies, from 0.
+    pub fn member(self, at: Lba) -> usize {
+        (at.get() / self.chunk.get() % u64::from(self.members.get())) as usize
+    }
 }
 
 impl DeviceProfile {
@@ -202,7 +234,7 @@ impl DeviceProfile {
     pub fn unknown(capacity: Sectors, rotational: bool) -> Self {
         // 7200 rpm, the slowest and commonest of today's disks.
         let rotation = rotational.then_some(Nanos::new(8_333_333));
-        DeviceProfile { capacity, rotation, seek: Vec::new() }
+        DeviceProfile { capacity, rotation, seek: Vec::new(), stripe: None }
     }
 
     /// Does the device have a head to move?
@@ -248,6 +280,7 @@ mod tests {
             capacity: Sectors::new(1_000),
             rotation: Some(Nanos::new(100)),
             seek: vec![(Sectors::new(10), Nanos::new(20)), (Sectors::new(110), Nanos::new(120))],
+            stripe: None,
         };
         let at = |d| p.positioning(Sectors::new(d)).unwrap().get();
         assert_eq!((at(0), at(1), at(10), at(60), at(5_000)), (0, 70, 70, 120, 170));
@@ -255,5 +288,14 @@ mod tests {
             DeviceProfile::unknown(Sectors::new(1), true).positioning(Sectors::new(9)),
             None
         );
+    }
+
+    #[test]
+    fn chunks_go_to_one_drive_after_the_other() {
+        let stripe = Stripe::new(3, Sectors::new(128)).unwrap();
+        assert_eq!([0, 127, 128, 383, 384].map(|at| stripe.member(Lba::new(at))), [0, 0, 1, 2, 0]);
+        assert_eq!(Stripe::new(1, Sectors::new(128)), None);
+        assert_eq!(Stripe::new(8, Sectors::ZERO), None);
+        assert_eq!(Stripe::new(u32::MAX, Sectors::new(128)), None);
     }
 }

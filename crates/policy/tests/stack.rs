@@ -128,6 +128,11 @@ fn a_replay_refuses_curves_and_times_that_go_back() {
     assert!(replay.feed(&format!("{HEADER} seek=9:1ms,5:2ms")).is_err(), "distances ascend");
     let mut replay = Replay::new(Build::default());
     replay.feed(&format!("{HEADER} seek=5:1ms,9:2ms")).unwrap();
+    let arrays = ["1:128", "2:0", "9999:128", "2", "x:1"];
+    for stripe in arrays {
+        let mut replay = Replay::new(Build::default());
+        assert!(replay.feed(&format!("{HEADER} stripe={stripe}")).is_err(), "{stripe}");
+    }
     replay.feed("5 attach 0 weight=1 size=9 cached=no map=9/99:0@0").unwrap();
     assert!(matches!(replay.feed("4 detach 0"), Err(ReplayError::Line(3, _))));
     assert!(replay.feed(&format!("{} detach 0", u64::MAX)).is_err());

@@ -72,7 +72,10 @@ impl Device {
         };
         let capacity = Sectors::from_bytes(limits.capacity_bytes);
         let capacity = image.device_capacity().unwrap_or(capacity);
-        let profile = DeviceProfile::unknown(capacity, limits.rotational);
+        let profile = DeviceProfile {
+            stripe: image.stripe(),
+            ..DeviceProfile::unknown(capacity, limits.rotational)
+        };
         let journal =
             config.journal.as_ref().map(|folder| new_journal(folder, &name)).transpose()?;
         let (journal, journal_path) = journal.unzip();

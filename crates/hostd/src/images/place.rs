@@ -1,5 +1,6 @@
 //! Which disk an image lies on, as sysfs tells.
 
+use seekway_policy::scheduler::Stripe;
 use seekway_policy::units::{Lba, Sectors};
 use std::fs;
 use std::path::Path;
@@ -20,6 +21,8 @@ pub(super) struct Place {
     pub logical: u32,
     /// Its physical block size in bytes, at least 512.
     pub physical: u32,
+    /// Of Linux's md with RAID 0 over drives of one size.
+    pub stripe: Option<Stripe>,
 }
 
 impl Place {
@@ -37,6 +40,7 @@ impl Place {
             rotational: false,
             logical: 512,
             physical: 512,
+            stripe: None,
         };
         // The link leads to the disk or, one level below it, to the partition.
         let Ok(mut folder) = fs::canonicalize(link) else { return place };
@@ -49,8 +53,22 @@ impl Place {
         place.rotational = value(&folder, "queue/rotational") == Some(1u64) && !is_virtual(&folder);
         place.logical = value(&folder, "queue/logical_block_size").unwrap_or(512).max(512);
         place.physical = value(&folder, "queue/physical_block_size").unwrap_or(512).max(512);
+        place.stripe = stripe(&folder);
         place
     }
+}
+
+/// How md spreads this disk over its drives (`Documentation/admin-guide/md.rst`). Over drives of
+/// different sizes its last part lies on fewer of them: that is not told.
+fn stripe(folder: &Path) -> Option<Stripe> {
+    let level: String = value(folder, "md/level")?;
+    let members: u32 = value(folder, "md/raid_disks")?;
+    let chunk_bytes: u64 = value(folder, "md/chunk_size")?;
+    let drive = |n: u32| value::<u64>(folder, &format!("md/rd{n}/block/size"));
+    let sizes: Option<Vec<u64>> = (0..members.min(Stripe::MEMBERS_MAX)).map(drive).collect();
+    let are_alike = sizes?.windows(2).all(|pair| pair[0] == pair[1]);
+    let stripe = Stripe::new(members, Sectors::from_bytes(chunk_bytes));
+    stripe.filter(|_| level == "raid0" && are_alike)
 }
 
 /// A disk of a hypervisor or a network. Linux calls them rotational unless told
@@ -109,6 +127,7 @@ mod tests {
             rotational: true,
             logical: 512,
             physical: 4096,
+            stripe: None,
         };
         assert_eq!(disk, expected);
         let partition = Place::read(&root.path().join("sda/sda1"), (8, 1));
@@ -125,6 +144,27 @@ mod tests {
             let place = Place::read(&root.path().join(name), (8, 0));
             assert_eq!(place.rotational, turns, "{name}");
         }
+    }
+
+    #[test]
+    fn an_array_says_how_it_is_striped() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |level: &str, sizes: [u64; 2]| {
+            let md = root.path().join("md0/md");
+            for (n, size) in sizes.iter().enumerate() {
+                let drive = md.join(format!("rd{n}/block"));
+                fs::create_dir_all(&drive).unwrap();
+                fs::write(drive.join("size"), format!("{size}\n")).unwrap();
+            }
+            for (name, text) in [("level", level), ("raid_disks", "2\n"), ("chunk_size", "65536\n")]
+            {
+                fs::write(md.join(name), text).unwrap();
+            }
+            Place::read(&root.path().join("md0"), (9, 0)).stripe
+        };
+        assert_eq!(of("raid0\n", [900, 900]), Stripe::new(2, Sectors::new(128)));
+        assert_eq!(of("raid0\n", [900, 901]), None, "the end lies on one drive");
+        assert_eq!(of("raid5\n", [900, 900]), None);
     }
 
     #[test]

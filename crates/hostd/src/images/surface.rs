@@ -221,6 +221,7 @@ mod tests {
             rotational: true,
             logical: 512,
             physical: 512,
+            stripe: None,
         };
         let extents = [FileExtent { at: 8, place: 4096, len: 16 }];
         let known = pieces_of(&extents, &place(Some(Sectors::new(1 << 20))));

@@ -42,6 +42,9 @@ impl Journal {
             let knots: Vec<String> = profile.seek.iter().map(|(d, t)| format!("{d}:{t}")).collect();
             let _ = write!(text, " seek={}", knots.join(","));
         }
+        if let Some(stripe) = profile.stripe {
+            let _ = write!(text, " stripe={}:{}", stripe.members(), stripe.chunk());
+        }
         if let Some((cache, prefetcher)) = cache {
             let prefetcher = one_word(prefetcher);
             let _ = write!(

@@ -42,8 +42,12 @@ impl Script {
     pub fn bare(spec: &str) -> Script {
         let seek = [1, 1 << 40].map(|d| (Sectors::new(d), Nanos::from_micros(SEEK / 2)));
         let rotation = Some(Nanos::from_micros(SEEK));
-        let profile =
-            DeviceProfile { capacity: Sectors::new(1 << 40), rotation, seek: seek.into() };
+        let profile = DeviceProfile {
+            capacity: Sectors::new(1 << 40),
+            rotation,
+            seek: seek.into(),
+            stripe: None,
+        };
         let policy = schedulers::build(spec).unwrap();
         Script { policy, profile, requests: Vec::new(), in_flight: 0 }
     }

@@ -12,10 +12,16 @@
 //! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
 //! that has begun.
 //!
+//! *Members.* Where the device is an array whose chunks are known, the next request of the VM goes
+//! to the member that has least to do: see [`members`].
+//!
 //! *Stalls.* A command that the device never completes must not keep others waiting. After
 //! [`STALL`] without any progress, what is in the device no longer counts against the bound.
 
+mod light;
+mod members;
 mod queue;
+mod vm;
 
 use super::cost::{self, InFlight};
 use super::governor::Governor;
@@ -28,7 +34,10 @@ use crate::request::{Completion, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
 use crate::units::{Instant, Nanos, Sectors};
+use light::Lights;
+use members::Members;
 use queue::Queue;
+use vm::{Flight, Vm};
 
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
@@ -40,8 +49,6 @@ pub const PRICE: &str = "price";
 pub(super) const QUANTUM: u64 = 64 << 10;
 /// A VM with no more than this outstanding is light: four commands of 4 KiB, or one of 28 KiB.
 const LIGHT: u64 = 32 << 10;
-/// A VM counts as light for so long after it sent something.
-const LIGHT_FOR: Nanos = Nanos::from_millis(100);
 /// A VM that was found to have less than its share counts as light for so long.
 const BEHIND_FOR: Nanos = Nanos::from_millis(20);
 /// A VM that has nothing outstanding for so long sleeps. It wakes behind its share, which says
@@ -52,39 +59,11 @@ const AWAKE: Nanos = Nanos::from_millis(5);
 const BUSY_TIMES: f64 = 3.0;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
+/// So many requests are looked at for a member that has little to do, of each of so many busy VMs a
+/// part: a VM whose turn comes seldom would pass one over for long.
+const LOOKED: u32 = 64;
 /// A target of latency does not make parts shorter than this.
 const PART_LEAST: Sectors = Sectors::new(8);
-
-struct Vm {
-    /// Tells a VM from the one that had its number before.
-    serial: u64,
-    queue: Queue,
-    /// Its requests of this class may not go now.
-    withheld: Option<Class>,
-    /// Cost of its requests that are queued or in flight.
-    outstanding: u64,
-    in_flight: u32,
-    /// Since when it has been active, without a pause of [`PAUSE`].
-    awake_since: Instant,
-    /// When its last request was done.
-    done: Instant,
-    /// When it was last found to have less than its share.
-    behind_at: Option<Instant>,
-}
-
-impl Vm {
-    /// Which of its requests goes next, of those that may go.
-    fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
-        self.queue.head(queued, self.withheld)
-    }
-}
-
-/// A request of which something is in flight.
-struct Flight {
-    serial: u64,
-    /// Its parts that are in flight, or 1.
-    parts: u32,
-}
 
 pub struct Flash {
     governs: bool,
@@ -108,8 +87,7 @@ pub struct Flash {
     /// The part of `in_flight` that does not count, because it hung at `hung_since`.
     hung: InFlight,
     hung_since: Instant,
-    /// The two VMs that last sent something while light, and when.
-    light: [(usize, Instant); 2],
+    lights: Lights,
     governor: Governor,
     price: Price,
     /// When the trial of the price began: what those VMs had outstanding whose requests may go.
@@ -118,10 +96,8 @@ pub struct Flash {
     waits: bool,
     run: Run,
     parts: u64,
+    members: Members,
 }
-
-/// Stands where the number of a VM would, for none.
-const NOBODY: usize = usize::MAX;
 
 impl Flash {
     pub fn new(params: &Params) -> Self {
@@ -142,13 +118,14 @@ impl Flash {
             progress: Instant::ZERO,
             hung: InFlight::default(),
             hung_since: Instant::ZERO,
-            light: [(NOBODY, Instant::ZERO); 2],
+            lights: Lights::default(),
             governor: Governor::new(params.number("isolation")),
             price: Price::new(params.number("write_price")),
             asked: 0,
             waits: false,
             run: Run::default(),
             parts: 0,
+            members: Members::default(),
         }
     }
 
@@ -177,24 +154,8 @@ impl Flash {
     /// Note whether the VM is light, after it has sent something.
     fn note_light(&mut self, now: Instant, vm: usize) {
         self.shares.targets.active(now, vm);
-        if self.is_heavy(vm) && !self.is_behind(now, vm) {
-            for entry in self.light.iter_mut().filter(|entry| entry.0 == vm) {
-                entry.0 = NOBODY;
-            }
-            return;
-        }
-        if self.light[0].0 != vm {
-            self.light[1] = self.light[0];
-        }
-        self.light[0] = (vm, now);
-    }
-
-    /// Is a light VM other than this one active?
-    fn others_are_light(&self, now: Instant, vm: usize) -> bool {
-        let is_other = |&(light, at): &(usize, Instant)| {
-            light != vm && light != NOBODY && now.since(at) <= LIGHT_FOR
-        };
-        self.light.iter().any(is_other)
+        let is_light = !self.is_heavy(vm) || self.is_behind(now, vm);
+        self.lights.note(now, vm, is_light);
     }
 
     /// Has it much outstanding, and was promised nothing?
@@ -234,7 +195,7 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        if !self.splits || !self.others_are_light(now, vm) {
+        if !self.splits || !self.lights.are_others(now, vm) {
             return Sectors::new(u64::MAX);
         }
         match self.shares.targets.squeeze(now, vm) {
@@ -246,11 +207,31 @@ impl Flash {
         }
     }
 
-    /// Send the head of this VM's queue, at most `most` of it.
-    fn send(&mut self, now: Instant, vm: usize, most: Sectors, continues: bool) -> Decision {
+    /// Which of this VM's requests goes next: its head, but beside others on an array the first for
+    /// the member that has least to do.
+    fn next(&self, vm: usize) -> Request {
+        let known = self.vm(vm).expect("a VM with work");
+        let head = *known.head(&self.queued).expect("a VM with work has a request");
+        if !self.waits || !self.members.are_known() {
+            return head;
+        }
+        let looked = (LOOKED / self.busy.max(1)).max(1) as usize;
+        let ids = known.queue.of(head.op).iter(&self.links).take(looked);
+        let requests = ids.filter_map(|id| self.queued.get(id));
+        *self.members.idlest(requests).unwrap_or(&head)
+    }
+
+    /// Send this request of the VM, at most `most` of it.
+    fn send(
+        &mut self,
+        now: Instant,
+        vm: usize,
+        request: Request,
+        most: Sectors,
+        continues: bool,
+    ) -> Decision {
         let is_heavy = self.is_heavy(vm);
         let known = self.vms[vm].as_mut().expect("a VM with work");
-        let request = *known.head(&self.queued).expect("a VM with work has a request");
         let id = request.id;
         let (extent, rest) = request.extent.split(most);
         let whole_cost = cost::of_command(extent.len());
@@ -267,6 +248,7 @@ impl Flash {
         // What is left was counted whole, with the cost of one command.
         known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
         self.in_flight = self.in_flight.plus(InFlight::of(request.op, whole_cost));
+        self.members.sent(extent, whole_cost);
         let serial = known.serial;
         match self.flying.get_mut(id) {
             Some(flight) => flight.parts += 1,
@@ -322,7 +304,7 @@ impl Flash {
 
     /// May a command of this VM go now, beside what is in the device?
     fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64) -> bool {
-        let others_are_light = self.others_are_light(now, vm);
+        let others_are_light = self.lights.are_others(now, vm);
         if !self.governs || self.busy < 2 && !others_are_light {
             self.waits = false;
             return true;
@@ -424,6 +406,7 @@ impl Scheduler for Flash {
         let cost = cost::of_command(request.extent.len());
         let freed = InFlight::of(request.op, cost);
         self.in_flight = self.in_flight.less(freed);
+        self.members.done(request.extent, cost);
         self.progress = now;
         if completion.dispatched < self.hung_since {
             self.hung = self.hung.less(freed);
@@ -460,19 +443,20 @@ impl Scheduler for Flash {
             return if self.queued.is_empty() { Decision::Idle } else { nothing };
         };
         if let Some(vm) = self.continuation(now) {
-            return self.send(now, vm, Sectors::new(u64::MAX), true);
+            let head = *self.vm(vm).and_then(|v| v.head(&self.queued)).expect("it continues");
+            return self.send(now, vm, head, Sectors::new(u64::MAX), true);
         }
-        let most = self.most(now, vm);
-        let head = self.vm(vm).and_then(|v| v.head(&self.queued)).expect("a VM with work");
-        let (op, cost) = (head.op, cost::of_command(head.extent.len().min(most)));
-        if !self.may_go(now, vm, op, cost) && device.commands > 0 {
+        self.members.set(device.profile.stripe);
+        let (next, most) = (self.next(vm), self.most(now, vm));
+        let cost = cost::of_command(next.extent.len().min(most));
+        if !self.may_go(now, vm, next.op, cost) && device.commands > 0 {
             let until = self.progress + STALL;
             if now < until {
                 return Decision::Wait { until: Some(until), why: DEPTH };
             }
             self.stalled(now);
         }
-        self.send(now, vm, most, false)
+        self.send(now, vm, next, most, false)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {

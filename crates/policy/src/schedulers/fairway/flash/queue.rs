@@ -24,6 +24,10 @@ impl Queue {
     pub fn class(&mut self, op: Op) -> &mut ExpiryQueue {
         if op == Op::Read { &mut self.reads } else { &mut self.writes }
     }
+    /// The same, to look at.
+    pub fn of(&self, op: Op) -> &ExpiryQueue {
+        if op == Op::Read { &self.reads } else { &self.writes }
+    }
     /// What goes next, but nothing of the class that is withheld: by age while writes are few,
     /// else by credit.
     pub fn head<'a>(&self, queued: &'a Pool, withheld: Option<Class>) -> Option<&'a Request> {
