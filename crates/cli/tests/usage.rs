@@ -4,7 +4,7 @@ mod common;
 #[path = "../../workload/tests/fixtures/names.rs"]
 mod names;
 
-use common::{Folder, Ran, command, fixture, json, line, seekway, seekway_with, trace};
+use common::{Folder, Ran, command, json, line, seekway, seekway_with, trace};
 use names::FIXTURES;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -154,7 +154,7 @@ fn what_is_no_trace_is_refused() {
 fn every_format_is_read_from_a_file_and_from_a_pipe() {
     // The disks of the two in vSCSI's format are larger than the device.
     for name in FIXTURES.into_iter().filter(|name| !name.ends_with(".vscsi")) {
-        let path = fixture(name);
+        let path = names::fixture(name).display().to_string();
         // By hand, with flaws that `--lenient` counts; MQSim's columns fit others too.
         let format = if name == "mqsim.trace" { &["--input-format", "mqsim"][..] } else { &[] };
         let end = &["--lenient", "--policies", "noop", "--format", "json"];

@@ -32,6 +32,7 @@ use mechanics::Mechanics;
 use seekway_policy::request::{Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, Nanos, Sectors};
+use serde::Deserialize;
 use std::collections::VecDeque;
 
 /// An angle: 2^64 to a turn, so that arithmetic wraps where the disk does.
@@ -99,13 +100,15 @@ pub struct CacheRules {
     pub write_segments: u32,
 }
 
-/// In which order a drive with several commands serves them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+// In which order a drive with several commands serves them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "OrderFile"))]
+#[serde(rename_all = "kebab-case")]
 pub enum QueueOrder {
-    /// In the order in which they came.
+    // In the order in which they came.
     Fcfs,
-    /// The one that the head reaches first (native command queueing), but none
-    /// waits longer than [`QUEUE_WAIT_NS_MAX`] while younger ones pass it.
+    // The one that the head reaches first (native command queueing), but none
+    // waits longer than QUEUE_WAIT_NS_MAX while younger ones pass it.
     Sptf,
 }
 

@@ -13,8 +13,8 @@ use crate::linear::Linear;
 use crate::published::{Begin, Published};
 use crate::raid0::Raid0;
 use crate::slowed::{SLOW_MAX, Slowed};
-use crate::ssd::{FlashTimes, Ssd, SsdSpec};
-use schema::{File, Raid0File, StateFile};
+use crate::ssd::{FlashTimes, Ssd, SsdSpec, Start};
+use schema::{File, Raid0File};
 use std::num::NonZeroU32;
 use thiserror::Error;
 use toml::{Table, Value};
@@ -231,7 +231,7 @@ impl Profile {
     pub fn build_for(&self, begin: Begin) -> Box<dyn DeviceModel> {
         let mut profile = self.clone();
         if let (Begin::InOrder, Some(ssd)) = (begin, &mut profile.file.ssd) {
-            ssd.state = StateFile::InOrder;
+            ssd.state = Start::InOrder;
         }
         profile.build()
     }

@@ -57,6 +57,7 @@ use mapping::Mapping;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Instant, SECTOR_BYTES, Sectors};
+use serde::Deserialize;
 
 /// Everything that a profile states of a solid-state drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,15 +97,17 @@ pub struct SsdSpec {
     pub map: Option<MapSpec>,
 }
 
-/// Which die a page is programmed to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Which die a page of a solid-state drive is programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WritePlaceFile"))]
+#[serde(rename_all = "kebab-case")]
 pub enum WritePlace {
-    /// The one whose array is free first; equals take turns.
+    // The one whose array is free first; equals take turns.
     #[default]
     Idlest,
-    /// The one that the address of the page's first unit names, as data in order lies: static
-    /// allocation, as in MQSim. If that is full of valid data, the idlest one that is not. Such a
-    /// page is reserved when it is put together, so that a busy die holds up no other.
+    // The one that the address of the page's first unit names, as data in order lies: static
+    // allocation, as in MQSim. If that is full of valid data, the idlest one that is not. Such a
+    // page is reserved when it is put together, so that a busy die holds up no other.
     Home,
 }
 

@@ -27,3 +27,9 @@ pub(crate) fn serve_one(device: &mut dyn DeviceModel, now_ns: u64, command: &Req
     assert_eq!(device.pop_completed(done), Some(command.id));
     done.as_nanos()
 }
+
+pub(crate) fn metric(device: &dyn DeviceModel, name: &str) -> f64 {
+    let mut found = f64::NAN;
+    device.metrics(&mut |n, v| found = if n == name { v } else { found });
+    found
+}

@@ -4,9 +4,8 @@
 
 mod common;
 
-use common::request;
+use common::{metric, request};
 use proptest::prelude::*;
-use seekway_device::DeviceModel;
 use seekway_device::disk::Disk;
 use seekway_device::disk::geometry::Place;
 use seekway_device::disk::mechanics::Mechanics;
@@ -78,10 +77,7 @@ fn serve(disk: &mut Disk, commands: &[Command], mut watch: impl FnMut(&Mechanics
         next = start + sectors;
         let begin_ns = now + c.gap_ns;
         let op = if c.write { Op::Write } else { Op::Read };
-        disk.submit(Instant::from_nanos(begin_ns), &request(op, start, sectors));
-        let done = disk.next_completion().unwrap();
-        assert!(disk.pop_completed(done).is_some());
-        now = done.as_nanos();
+        now = common::serve(disk, begin_ns, op, start, sectors);
         let after = metrics(disk);
         let [mechanical, seek_ns, rotation_ns] = [0, 1, 2].map(|i| after[i] - before[i]);
         before = after;
@@ -94,14 +90,9 @@ fn serve(disk: &mut Disk, commands: &[Command], mut watch: impl FnMut(&Mechanics
 
 /// Count of accesses to the medium, seek and rotation in ns.
 fn metrics(disk: &Disk) -> [u64; 3] {
-    let mut found = [0; 3];
-    disk.metrics(&mut |name, value| match name {
-        "mechanical" => found[0] = value as u64,
-        "seek_ms" => found[1] = (value * 1e6).round() as u64,
-        "rotation_ms" => found[2] = (value * 1e6).round() as u64,
-        _ => {}
-    });
-    found
+    let [seek_ms, rotation_ms] = ["seek_ms", "rotation_ms"].map(|name| metric(disk, name));
+    let ns = |ms: f64| (ms * 1e6).round() as u64;
+    [metric(disk, "mechanical") as u64, ns(seek_ms), ns(rotation_ms)]
 }
 
 fn build(what: &str) -> Disk {

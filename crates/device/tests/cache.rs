@@ -3,11 +3,9 @@
 
 mod common;
 
-use common::request;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
 use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
 
 /// Longer than any seek, a turn and the longest read-ahead here.
 const IDLE_NS: u64 = 60_000_000;
@@ -27,10 +25,7 @@ impl Drive {
     /// Does a command once the one before is done; how long it took.
     fn serve(&mut self, op: Op, start: u64, sectors: u64) -> u64 {
         let begin_ns = self.now_ns;
-        self.model.submit(Instant::from_nanos(begin_ns), &request(op, start, sectors));
-        let done = self.model.next_completion().unwrap();
-        assert!(self.model.pop_completed(done).is_some());
-        self.now_ns = done.as_nanos();
+        self.now_ns = common::serve(&mut *self.model, begin_ns, op, start, sectors);
         self.now_ns - begin_ns
     }
 
@@ -48,9 +43,7 @@ impl Drive {
     }
 
     fn metric(&self, name: &str) -> f64 {
-        let mut found = f64::NAN;
-        self.model.metrics(&mut |n, v| found = if n == name { v } else { found });
-        found
+        common::metric(&*self.model, name)
     }
 }
 

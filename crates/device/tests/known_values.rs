@@ -2,30 +2,11 @@
 
 mod common;
 
-use common::request;
-use seekway_device::DeviceModel;
+use common::{metric, request, serve};
 use seekway_device::profile;
 use seekway_policy::mix;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, SECTOR_BYTES};
-
-/// Submits to an idle device; when it was done, in ns.
-fn serve(device: &mut dyn DeviceModel, now_ns: u64, op: Op, start: u64, sectors: u64) -> u64 {
-    device.submit(Instant::from_nanos(now_ns), &request(op, start, sectors));
-    let done = device.next_completion().unwrap();
-    assert!(device.pop_completed(done).is_some());
-    done.as_nanos()
-}
-
-fn metric(device: &dyn DeviceModel, name: &str) -> f64 {
-    let mut found = f64::NAN;
-    device.metrics(&mut |n, v| {
-        if n == name {
-            found = v;
-        }
-    });
-    found
-}
 
 const DISKS: [&str; 5] =
     ["cheetah-15k4", "cheetah-15k5", "cheetah-9lp", "atlas-10k", "seagate-1tb-7200"];

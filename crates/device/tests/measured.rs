@@ -23,26 +23,18 @@ fn run(what: &str, text: &str, pace: Pace) -> Validation {
     v
 }
 
-fn check(what: &str, file: &str, demerit_ms_max: f64) {
-    let Some(text) = trace(file) else { return };
-    let v = run(what, &text, Pace::Closed);
-    assert!(v.demerit_ms <= demerit_ms_max, "{what}: demerit {:.3} ms", v.demerit_ms);
-}
-
 #[test]
-fn cheetah_15k5() {
-    // 0.302, of which 67 requests make more than half: see the profile's head.
-    check("cheetah-15k5", "cheetah15k5/random.trace", 0.31);
-}
-
-#[test]
-fn cheetah_9lp() {
-    check("cheetah-9lp", "cheetah9LP/cheetah9LP.trace", 0.30);
-}
-
-#[test]
-fn atlas_10k() {
-    check("atlas-10k", "atlas10k/atlas10k.trace", 0.30);
+fn demerits_are_small() {
+    for (what, file, demerit_ms_max) in [
+        // 0.302, of which 67 requests make more than half: see the profile's head.
+        ("cheetah-15k5", "cheetah15k5/random.trace", 0.31),
+        ("cheetah-9lp", "cheetah9LP/cheetah9LP.trace", 0.30),
+        ("atlas-10k", "atlas10k/atlas10k.trace", 0.30),
+    ] {
+        let Some(text) = trace(file) else { return };
+        let v = run(what, &text, Pace::Closed);
+        assert!(v.demerit_ms <= demerit_ms_max, "{what}: demerit {:.3} ms", v.demerit_ms);
+    }
 }
 
 /// The layout that was inferred from the trace predicts single requests: with

@@ -18,6 +18,9 @@ use std::time::Instant;
 const NO_HINTS: &str = "this kernel takes no hints in I/O priorities, and tags are hints: run \
                         Linux 6.5 or later, or Debian 12's 6.1.192-1 or later";
 
+/// Said by both agents.
+pub const EVENTS_BROKE_OFF: &str = "the kernel's process events broke off: polling goes on";
+
 /// Why the agent ended other than by a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -71,6 +74,11 @@ impl Voice {
             say::say(&mut io::stdout(), &line);
         }
     }
+
+    /// Something that the user has to know.
+    pub fn warn(self, message: impl Into<String>) {
+        self.say(&Event::Warning { message: message.into() });
+    }
 }
 
 /// Put back what an agent that died has left, if one has. The caller holds
@@ -91,14 +99,12 @@ pub fn put_back(
     let outcome = restore(system, &state).map_err(failed("list /proc"))?;
     voice.say(&outcome.event);
     if outcome.unfinished {
-        let message = "threads that have tags start others faster than these can be found: \
-                       run `seekway-guest restore` when that is over";
-        voice.say(&Event::Warning { message: message.into() });
+        voice.warn(
+            "threads that have tags start others faster than these can be found: run \
+             `seekway-guest restore` when that is over",
+        );
     }
-    match &outcome.left {
-        Some(left) => file.save(left)?,
-        None => file.remove()?,
-    }
+    file.keep(outcome.left.as_ref())?;
     Ok(Some(outcome))
 }
 
@@ -174,8 +180,7 @@ impl Agent {
         let connector = self.connector.is_some();
         self.voice.say(&Event::Started { encoding: status.encoding, tags: status.tags, connector });
         if !kernel::is_root() {
-            let message = "not root: only processes of the same user can be tagged".into();
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn("not root: only processes of the same user can be tagged");
         }
     }
 
@@ -211,8 +216,7 @@ impl Agent {
         let Some(connector) = &self.connector else { return Ok(()) };
         let began = Instant::now();
         let Ok(news) = connector.news() else {
-            let message = "the kernel's process events broke off: polling goes on".into();
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn(EVENTS_BROKE_OFF);
             self.connector = None;
             pace.lost();
             return Ok(());
@@ -259,8 +263,7 @@ impl Agent {
         let written = write_whole(path, &json);
         let failed_before = std::mem::replace(&mut self.status_failed, written.is_err());
         if let (Err(e), false) = (written, failed_before) {
-            let message = format!("write {}: {e}; tagging goes on without it", path.display());
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn(format!("write {}: {e}; tagging goes on without it", path.display()));
         }
     }
 }

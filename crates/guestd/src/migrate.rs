@@ -41,6 +41,13 @@ pub use ask::status;
 pub use probe::probe;
 pub use restore::restore;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Waits for a lock. A thread that panicked with it has said so, and left nothing half done.
+fn waited_for<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Nanoseconds since the kernel started (CLOCK_BOOTTIME), as the start times of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct BootTime(pub u64);

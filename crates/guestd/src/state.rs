@@ -172,6 +172,14 @@ impl StateFile {
         T::from_bytes(&bytes).map(Some).map_err(broken)
     }
 
+    /// Puts there what is left to be put back; nothing is left of the file if that is nothing.
+    ///
+    /// # Errors
+    /// It cannot be written or removed.
+    pub fn keep(&self, left: Option<&impl Stored>) -> Result<()> {
+        left.map_or_else(|| self.remove(), |left| self.save(left))
+    }
+
     /// Put `state` there.
     ///
     /// # Errors

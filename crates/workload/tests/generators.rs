@@ -5,7 +5,7 @@ mod device;
 use device::{DATA, LATENCY, MIB, Run, vm};
 use seekway_policy::request::Op;
 use seekway_policy::units::Nanos;
-use seekway_workload::generators::REGISTRY;
+use seekway_workload::generators::{REGISTRY, parse_vm};
 
 #[test]
 fn sequential_read_reads_each_byte_once_in_large_requests() {
@@ -72,14 +72,6 @@ fn random_write_reaches_the_disk_and_fsync_commits() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_requests() {
-    let text = "app=sysbench:mode=SR,size=64m,app=sysbench:mode=RW,size=64m,requests=500";
-    let (a, b, c) = (vm(text, 1), vm(text, 1), vm(text, 2));
-    assert_eq!(a.issued, b.issued);
-    assert_ne!(a.issued, c.issued);
-}
-
-#[test]
 fn latency_delays_and_changes_nothing_else() {
     let text = "app=sysbench:mode=SR,size=64m";
     let (a, b) = (vm(text, 1), vm(&format!("latency=1ms,{text}"), 1));
@@ -135,6 +127,37 @@ fn every_generator_ends_and_is_repeatable() {
         let (a, b) = (vm(text, 1), vm(text, 1));
         assert_eq!(a.issued, b.issued, "{text}");
         assert!(a.apps.iter().all(|app| app.finished.is_some() && app.bytes > 0), "{text}");
+    }
+}
+
+#[test]
+fn defaults_of_servers_and_services_fit_on_the_default_image() {
+    let servers = ["fileserver", "webserver", "oltp", "mailserver", "proxy", "videoserver"];
+    for app in servers.into_iter().chain(["darwin", "cloudstone", "wiki", "ycsb"]) {
+        parse_vm(&format!("app={app}")).unwrap().source(1, 0).map(|_| ()).unwrap();
+    }
+}
+
+#[test]
+fn bad_parameters_are_told() {
+    let mut bad: Vec<(String, &str)> = [
+        ("iometer:block=8g", "no block of"),
+        ("iometer:block=0", "no block of"),
+        ("darwin:size=4k", "make videos larger"),
+        ("cloudstone:database=4k", "must hold a block"),
+        ("wiki:iosize=0", "iosize must not be 0"),
+        ("ycsb:size=4k", "make store files larger"),
+    ]
+    .map(|(text, part)| (text.into(), part))
+    .into();
+    for app in ["fileserver", "webserver", "mailserver", "proxy"] {
+        bad.push((format!("{app}:iosize=0"), "iosize must not be 0"));
+        bad.push((format!("{app}:append=2g"), "at most 1 GiB"));
+        bad.push((format!("{app}:size=0"), "size must not be 0"));
+    }
+    for (text, part) in bad {
+        let error = parse_vm(&format!("app={text}")).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
     }
 }
 

@@ -2,17 +2,14 @@
 
 mod device;
 
-use device::{Run, run};
+use device::{MIB, Run};
 use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Instant;
 use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
 
-const MIB: u64 = 2048;
-const LATENCY: Nanos = Nanos::from_micros(500);
-
 fn vm(text: &str) -> Run {
-    run(&mut *parse_vm(text).unwrap().source(3, 0).unwrap(), LATENCY)
+    device::vm(text, 3)
 }
 
 fn on(done: &Run, disk: u16, op: Op) -> Vec<(Instant, Issue)> {

@@ -5,7 +5,7 @@
 mod names;
 
 use expect_test::{Expect, expect};
-use names::FIXTURES;
+use names::{FIXTURES, fixture};
 use proptest::prelude::*;
 use seekway_policy::units::Nanos;
 use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
@@ -16,8 +16,13 @@ fn open(bytes: &[u8], options: &TraceOptions) -> Result<TraceReader, TraceError>
     TraceReader::from_read("trace", Box::new(Cursor::new(bytes.to_vec())), options)
 }
 
-/// The first error of `bytes` read as `format`, then the lenient counts.
-fn check(format: Format, bytes: &[u8], expected: Expect) {
+/// The first error of each of these read in its format, then the lenient counts.
+fn check(cases: &[(Format, &[u8])], expected: Expect) {
+    let text: String = cases.iter().map(|&(format, bytes)| faults(format, bytes)).collect();
+    expected.assert_eq(&text);
+}
+
+fn faults(format: Format, bytes: &[u8]) -> String {
     let mut options = TraceOptions { format: Some(format), ..TraceOptions::default() };
     let failed = open(bytes, &options).unwrap().find_map(Result::err);
     let mut text = failed.map_or("no error".into(), |e| e.to_string()) + "\n";
@@ -28,144 +33,80 @@ fn check(format: Format, bytes: &[u8], expected: Expect) {
     for skipped in &reader.stats().skipped {
         text += &format!(", {} {}", skipped.count, skipped.reason);
     }
-    expected.assert_eq(&(text + "\n"));
+    text + "\n"
 }
 
 #[test]
 fn text_faults_have_line_and_column() {
-    let good = "130000000000000000,a,0,Read,4096,512,1\n";
-    let msr = |bad: &[u8], expected: Expect| {
-        let bytes = [good.as_bytes(), bad, b"\n\n", good.as_bytes()].concat();
-        check(Format::Msr, &bytes, expected);
-    };
-    msr(
+    let good = b"130000000000000000,a,0,Read,4096,512,1\n";
+    let bad: [&[u8]; 11] = [
         b"130000000000000000,a,0,Read,4096",
-        expect![[r#"
-        trace:2:33: missing field: expected a comma, found the end of the line
-        lenient: 2 read, 1 missing field
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Reed,4096,512,1",
-        expect![[r#"
-        trace:2:24: unknown operation: expected an operation: R, W, Read or Write, found `Reed,4096,512,1`
-        lenient: 2 read, 1 unknown operation
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Read,-4096,512,1",
-        expect![[r#"
-        trace:2:29: negative number: expected an offset in bytes, found `-4096,512,1`
-        lenient: 2 read, 1 negative number
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Read,4096,0,1",
-        expect![[r#"
-        trace:2:29: zero length: expected a length in bytes, not zero, found `4096,0,1`
-        lenient: 2 read, 1 zero length
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Read,18446744073709551615,512,1",
-        expect![[r#"
-        trace:2:29: number too large: expected a length in bytes, not zero, found `18446744073709551615,512,1`
-        lenient: 2 read, 1 number too large
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Read,99999999999999999999,512,1",
-        expect![[r#"
-        trace:2:29: number too large: expected an offset in bytes, found `99999999999999999999,512,1`
-        lenient: 2 read, 1 number too large
-    "#]],
-    );
-    msr(
         b"1300000000000000000,a,0,Read,4096,512,1",
-        expect![[r#"
-        trace:2:1: number too large: expected a time below 584 years, found `1300000000000000000,a,0,Read,409…`
-        lenient: 2 read, 1 number too large
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Re\0d,4096,512,1",
-        expect![[r#"
-        trace:2:26: binary bytes in text: expected an operation: R, W, Read or Write, found `\x00d,4096,512,1`
-        lenient: 2 read, 1 binary bytes in text
-    "#]],
-    );
-    msr(
         b"\xff\xfe\x00\x01\x02",
-        expect![[r#"
-        trace:2:1: binary bytes in text: expected a time in units of 100 ns, found `\xff\xfe\x00\x01\x02`
-        lenient: 2 read, 1 binary bytes in text
-    "#]],
-    );
-    msr(
         b"130000000000000000,a,0,Read,4096,512,1,junk",
-        expect![[r#"
-        trace:2:39: malformed field: expected the end of the line, found `,junk`
-        lenient: 2 read, 1 malformed field
-    "#]],
-    );
-    msr(
         &[b'7'; 5000],
+    ];
+    let texts = bad.map(|bad| [good, bad, b"\n\n", good].concat());
+    check(
+        &texts.each_ref().map(|text| (Format::Msr, &text[..])),
         expect![[r#"
-        trace:2:4097: line too long: expected a line of at most 4096 bytes, found a longer one
-        lenient: 2 read, 1 line too long
-    "#]],
+            trace:2:33: missing field: expected a comma, found the end of the line
+            lenient: 2 read, 1 missing field
+            trace:2:24: unknown operation: expected an operation: R, W, Read or Write, found `Reed,4096,512,1`
+            lenient: 2 read, 1 unknown operation
+            trace:2:29: negative number: expected an offset in bytes, found `-4096,512,1`
+            lenient: 2 read, 1 negative number
+            trace:2:29: zero length: expected a length in bytes, not zero, found `4096,0,1`
+            lenient: 2 read, 1 zero length
+            trace:2:29: number too large: expected a length in bytes, not zero, found `18446744073709551615,512,1`
+            lenient: 2 read, 1 number too large
+            trace:2:29: number too large: expected an offset in bytes, found `99999999999999999999,512,1`
+            lenient: 2 read, 1 number too large
+            trace:2:1: number too large: expected a time below 584 years, found `1300000000000000000,a,0,Read,409…`
+            lenient: 2 read, 1 number too large
+            trace:2:26: binary bytes in text: expected an operation: R, W, Read or Write, found `\x00d,4096,512,1`
+            lenient: 2 read, 1 binary bytes in text
+            trace:2:1: binary bytes in text: expected a time in units of 100 ns, found `\xff\xfe\x00\x01\x02`
+            lenient: 2 read, 1 binary bytes in text
+            trace:2:39: malformed field: expected the end of the line, found `,junk`
+            lenient: 2 read, 1 malformed field
+            trace:2:4097: line too long: expected a line of at most 4096 bytes, found a longer one
+            lenient: 2 read, 1 line too long
+        "#]],
     );
 }
 
 #[test]
 fn other_texts() {
     check(
-        Format::Fio,
-        b"fio version 4 iolog\n/dev/a read 0 512\n",
+        &[
+            (Format::Fio, b"fio version 4 iolog\n/dev/a read 0 512\n"),
+            (Format::Fio, b"fio version 2 iolog\n/dev/a rade 0 512\n"),
+            (Format::Tencent, b"1,2,3,2,4\n1,2,3,1,4\n"),
+            (Format::Disksim, b"R Hot 1 1 1.0 1.0\n"),
+            (Format::Blkreplay, b"0.0 ; 1 ; 1 ; R\nprose\n"),
+            (Format::Systor, b"1.0,0.1,R,0,7,9e9\n"),
+        ],
         expect![[r#"
-        trace:1:1: unsupported version: expected fio version 2 iolog or version 3, found `fio version 4 iolog`
-        lenient: 0 read, 2 unsupported version
-    "#]],
-    );
-    check(
-        Format::Fio,
-        b"fio version 2 iolog\n/dev/a rade 0 512\n",
-        expect![[r#"
-        trace:2:8: unknown operation: expected read, write, trim, sync, datasync, wait, add, open or close, found `rade 0 512`
-        lenient: 0 read, 1 unknown operation
-    "#]],
-    );
-    check(
-        Format::Tencent,
-        b"1,2,3,2,4\n1,2,3,1,4\n",
-        expect![[r#"
-        trace:1:7: unknown operation: expected 0 for a read or 1 for a write, found `2,4`
-        lenient: 1 read, 1 unknown operation
-    "#]],
-    );
-    check(
-        Format::Disksim,
-        b"R Hot 1 1 1.0 1.0\n",
-        expect![[r#"
-        trace:1:3: malformed field: expected Hit or Miss, found `Hot 1 1 1.0 1.0`
-        lenient: 0 read, 1 malformed field
-    "#]],
-    );
-    check(
-        Format::Blkreplay,
-        b"0.0 ; 1 ; 1 ; R\nprose\n",
-        expect![[r#"
-        trace:2:1: malformed field: expected a time in seconds, found `prose`
-        lenient: 1 read, 1 malformed field
-    "#]],
-    );
-    check(
-        Format::Systor,
-        b"1.0,0.1,R,0,7,9e9\n",
-        expect![[r#"
-        trace:1:16: malformed field: expected a length in bytes, not zero, found `e9`
-        lenient: 0 read, 1 malformed field
-    "#]],
+            trace:1:1: unsupported version: expected fio version 2 iolog or version 3, found `fio version 4 iolog`
+            lenient: 0 read, 2 unsupported version
+            trace:2:8: unknown operation: expected read, write, trim, sync, datasync, wait, add, open or close, found `rade 0 512`
+            lenient: 0 read, 1 unknown operation
+            trace:1:7: unknown operation: expected 0 for a read or 1 for a write, found `2,4`
+            lenient: 1 read, 1 unknown operation
+            trace:1:3: malformed field: expected Hit or Miss, found `Hot 1 1 1.0 1.0`
+            lenient: 0 read, 1 malformed field
+            trace:2:1: malformed field: expected a time in seconds, found `prose`
+            lenient: 1 read, 1 malformed field
+            trace:1:16: malformed field: expected a length in bytes, not zero, found `e9`
+            lenient: 0 read, 1 malformed field
+        "#]],
     );
 }
 
@@ -181,57 +122,28 @@ fn binary_faults_have_record_and_byte() {
         [&record[..], &bad, &record].concat()
     };
     check(
-        Format::Vscsi,
-        &with(15, &[3]),
+        &[
+            (Format::Vscsi, &with(15, &[3])),
+            (Format::Vscsi, &with(4, &[0; 4])),
+            (Format::Vscsi, &with(16, &[0xff; 8])),
+            (Format::Vscsi, &with(24, &[0xff; 8])),
+            (Format::Vscsi, &with(12, &[0x12])),
+            (Format::Vscsi, &[&record[..], &record[..20]].concat()),
+            (Format::Blktrace, &record),
+        ],
         expect![[r#"
             trace: record 2 at byte 32: unsupported version: expected the version of the first record (1 or 2), found version 3
             lenient: 2 read, 1 unsupported version
-        "#]],
-    );
-    check(
-        Format::Vscsi,
-        &with(4, &[0; 4]),
-        expect![[r#"
             trace: record 2 at byte 32: zero length: expected an extent, found 0 bytes at sector 0
             lenient: 2 read, 1 zero length
-        "#]],
-    );
-    check(
-        Format::Vscsi,
-        &with(16, &[0xff; 8]),
-        expect![[r#"
             trace: record 2 at byte 32: number too large: expected an extent, found 4096 bytes at sector 18446744073709551615
             lenient: 2 read, 1 number too large
-        "#]],
-    );
-    check(
-        Format::Vscsi,
-        &with(24, &[0xff; 8]),
-        expect![[r#"
             trace: record 2 at byte 32: number too large: expected a time below 584 years, found 18446744073709551615 microseconds
             lenient: 2 read, 1 number too large
-        "#]],
-    );
-    check(
-        Format::Vscsi,
-        &with(12, &[0x12]),
-        expect![[r#"
-        no error
-        lenient: 2 read
-    "#]],
-    );
-    check(
-        Format::Vscsi,
-        &[&record[..], &record[..20]].concat(),
-        expect![[r#"
+            no error
+            lenient: 2 read
             trace: record 2 at byte 32: truncated record: expected a whole record of 32 or 40 bytes, found 20 bytes
             lenient: 1 read, 1 truncated record
-        "#]],
-    );
-    check(
-        Format::Blktrace,
-        &record,
-        expect![[r#"
             trace: record 1 at byte 0: truncated record: expected a whole record of 48 bytes, found 32 bytes
             lenient: 0 read, 1 truncated record
         "#]],
@@ -241,9 +153,8 @@ fn binary_faults_have_record_and_byte() {
 #[test]
 fn packed_data_cut_short_names_the_file() {
     const MEMBERS: usize = 3;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     for name in ["msr.csv.gz", "msr.csv.bz2", "msr.csv.xz", "msr.csv.zst"] {
-        let whole = std::fs::read(folder.join(name)).unwrap();
+        let whole = std::fs::read(fixture(name)).unwrap();
         let mut silent = Vec::new();
         for len in 6..whole.len() {
             let options = TraceOptions { lenient: true, ..TraceOptions::default() };
@@ -260,7 +171,7 @@ fn packed_data_cut_short_names_the_file() {
         // Between two members the file is whole.
         assert!(silent.len() <= MEMBERS, "{name} may be cut at {silent:?}");
     }
-    let whole = std::fs::read(folder.join("msr.csv.gz")).unwrap();
+    let whole = std::fs::read(fixture("msr.csv.gz")).unwrap();
     let cut = open(&whole[..whole.len() - 3], &TraceOptions::default());
     let message = cut.err().unwrap().to_string();
     expect![
@@ -286,12 +197,11 @@ fn unknown_empty_and_ambiguous() {
 #[test]
 fn fiu_names_with_blanks() {
     let rest = "6 0 00112233445566778899aabbccddeeff";
+    let text = format!(
+        "1 2 Web Content 8 16 W {rest}\n1 2 a b 8 x W {rest}\n1 2 a b 8 16 X {rest}\n1 2 a b\n"
+    );
     check(
-        Format::Fiu,
-        format!(
-            "1 2 Web Content 8 16 W {rest}\n1 2 a b 8 x W {rest}\n1 2 a b 8 16 X {rest}\n1 2 a b\n"
-        )
-        .as_bytes(),
+        &[(Format::Fiu, text.as_bytes())],
         expect![[r#"
             trace:2:7: malformed field: expected a sector number, found `b 8 x W 6 0 00112233445566778899…`
             lenient: 1 read, 3 malformed field
@@ -320,8 +230,7 @@ fn what_never_ends_is_refused_at_once() {
 #[test]
 fn marks_of_windows_do_not_disturb() {
     for name in FIXTURES.into_iter().filter(|n| n.matches('.').count() == 1) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        let plain = std::fs::read(folder.join(name)).unwrap();
+        let plain = std::fs::read(fixture(name)).unwrap();
         let Ok(text) = String::from_utf8(plain.clone()) else { continue };
         if text.contains('\0') {
             continue; // binary
@@ -428,13 +337,12 @@ proptest! {
 
     #[test]
     fn mutated_files_never_panic(
-        fixture in prop::sample::select(&FIXTURES[..]),
+        name in prop::sample::select(&FIXTURES[..]),
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..8),
         detect in any::<bool>(),
     ) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        let mut bytes = std::fs::read(folder.join(fixture)).unwrap();
-        let format = match TraceReader::open(&folder.join(fixture), &TraceOptions::default()) {
+        let mut bytes = std::fs::read(fixture(name)).unwrap();
+        let format = match TraceReader::open(&fixture(name), &TraceOptions::default()) {
             Ok(reader) if !detect => Some(reader.format()),
             _ => None,
         };

@@ -1,5 +1,9 @@
 //! Traces that can be read only once: named pipes and the standard input.
 
+#[path = "fixtures/names.rs"]
+mod names;
+
+use names::{FIXTURES, fixture};
 use seekway_policy::units::{Instant, Sectors};
 use seekway_workload::Source;
 use seekway_workload::replay::{Pace, ReplayOptions, TraceSource};
@@ -8,23 +12,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-
-const FIXTURES: [&str; 10] = [
-    "vscsi1.vscsi",
-    "vscsi2.vscsi",
-    "kernel-loop.blktrace",
-    "fio3.log",
-    "blkreplay.load",
-    "msr.csv",
-    "msr.csv.gz",
-    "msr.csv.bz2",
-    "msr.csv.xz",
-    "msr.csv.zst",
-];
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
 
 fn records(path: &Path) -> Vec<Record> {
     let reader = TraceReader::open(path, &TraceOptions::default()).unwrap();

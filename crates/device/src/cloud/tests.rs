@@ -1,6 +1,6 @@
 use super::*;
 use crate::closed_loop::ClosedLoop;
-use crate::tests::{read, request, serve_one};
+use crate::tests::{metric, read, request, serve_one};
 use proptest::prelude::*;
 use seekway_policy::request::Extent;
 use seekway_policy::units::{Lba, Nanos};
@@ -24,12 +24,6 @@ fn spec() -> CloudSpec {
         seed: 1,
         queue_depth: 64,
     }
-}
-
-fn metric(cloud: &Cloud, name: &str) -> f64 {
-    let mut found = f64::NAN;
-    cloud.metrics(&mut |n, v| found = if n == name { v } else { found });
-    found
 }
 
 /// Commands of `sectors` at `depth`; how many were done in each of `spans` of `span_ns`.

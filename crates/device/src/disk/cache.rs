@@ -2,24 +2,31 @@
 //! sectors. Which sectors it holds, and which segment gives way; when they are
 //! filled is the drive's business.
 
-/// Which segment gives way to new data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+use serde::Deserialize;
+
+// Which segment gives way to new data. Profiles name it; their schema has only what is
+// documentation here, and these comments are none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ReplacementFile"))]
+#[serde(rename_all = "kebab-case")]
 pub enum Replacement {
-    /// The one that was allocated first.
+    // The one that was allocated first.
     Fifo,
-    /// The one that was used (allocated or hit) least recently.
+    // The one that was used (allocated or hit) least recently.
     Lru,
 }
 
-/// What a read that is served from a segment does to the segments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+// What a read that is served from a segment does to the segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "OnHitFile"))]
+#[serde(rename_all = "kebab-case")]
 pub enum OnHit {
-    /// It uses up a segment: the data from the hit on moves to a newly
-    /// allocated one (the shadow cache of CATS, algorithms.md 3.1).
+    // It uses up a segment: the data from the hit on moves to a newly
+    // allocated one (the shadow cache of CATS, algorithms.md 3.1).
     Consume,
-    /// It moves its own segment's read-ahead along.
+    // It moves its own segment's read-ahead along.
     Extend,
-    /// Nothing: read-ahead ends where the miss set its end.
+    // Nothing: read-ahead ends where the miss set its end.
     Keep,
 }
 

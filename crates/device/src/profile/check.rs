@@ -7,11 +7,11 @@ mod ssd;
 use super::ProfileError;
 use super::schema::*;
 use crate::cloud::{Cap, CloudSpec};
-use crate::disk::cache::{CacheShape, OnHit, Replacement};
+use crate::disk::cache::{CacheShape, Replacement};
 use crate::disk::geometry::{Geometry, Mapping, ZoneSpec};
 use crate::disk::mechanics::Mechanics;
 use crate::disk::seek::SeekCurve;
-use crate::disk::{CacheRules, DiskSpec, Overheads, QueueOrder};
+use crate::disk::{CacheRules, DiskSpec, Overheads};
 use crate::linear::LinearSpec;
 use crate::raid0::Raid0Spec;
 use std::ops::RangeInclusive;
@@ -72,7 +72,7 @@ fn shape(
     prefix: &str,
     segments: u32,
     segment_sectors: u64,
-    replacement: ReplacementFile,
+    replacement: Replacement,
 ) -> Result<CacheShape, ProfileError> {
     Ok(CacheShape {
         segments: within(&format!("{prefix}.segments"), segments, 0..=SEGMENTS_MAX)?,
@@ -81,19 +81,8 @@ fn shape(
             segment_sectors,
             1..=SEGMENT_SECTORS_MAX,
         )?,
-        replacement: match replacement {
-            ReplacementFile::Fifo => Replacement::Fifo,
-            ReplacementFile::Lru => Replacement::Lru,
-        },
+        replacement,
     })
-}
-
-fn on_hit(rule: OnHitFile) -> OnHit {
-    match rule {
-        OnHitFile::Consume => OnHit::Consume,
-        OnHitFile::Extend => OnHit::Extend,
-        OnHitFile::Keep => OnHit::Keep,
-    }
 }
 
 /// A linear device's figures.
@@ -118,7 +107,7 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
             f.prefetch_sectors,
             0..=SEGMENT_SECTORS_MAX,
         )?,
-        on_hit: on_hit(f.on_hit),
+        on_hit: f.on_hit,
         idle_ahead: f.idle_ahead,
         queue_depth: within("linear.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
     })
@@ -156,10 +145,7 @@ pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {
         bus_sector_ns: (bus_us * 1e3).round() as u64,
         cache: cache(&f.cache)?,
         queue_depth: within("disk.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
-        order: match f.queue_order {
-            OrderFile::Fcfs => QueueOrder::Fcfs,
-            OrderFile::Sptf => QueueOrder::Sptf,
-        },
+        order: f.queue_order,
     })
 }
 
@@ -248,7 +234,7 @@ fn cache(f: &CacheFile) -> Result<CacheRules, ProfileError> {
     let max = within("disk.cache.read_ahead_max", f.read_ahead_max, 0..=f.segment_sectors)?;
     Ok(CacheRules {
         shape,
-        on_hit: on_hit(f.on_hit),
+        on_hit: f.on_hit,
         read_ahead: f.read_ahead && shape.segments > 0 && max > 0,
         read_ahead_min: within("disk.cache.read_ahead_min", f.read_ahead_min, 0..=max)?,
         read_ahead_max: max,

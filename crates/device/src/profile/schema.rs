@@ -1,7 +1,10 @@
 //! The TOML of a profile, field by field. Parsing fills these; `super::check`
 //! turns them into specifications.
 
+use crate::disk::QueueOrder;
+use crate::disk::cache::{OnHit, Replacement};
 use crate::published::Published;
+use crate::ssd::{Start, WritePlace};
 use serde::Deserialize;
 
 /// A whole file: exactly one of the kinds of device.
@@ -50,8 +53,8 @@ pub(super) struct LinearFile {
     pub segments: u32,
     pub segment_sectors: u64,
     pub prefetch_sectors: u64,
-    pub replacement: ReplacementFile,
-    pub on_hit: OnHitFile,
+    pub replacement: Replacement,
+    pub on_hit: OnHit,
     /// Absent: not.
     #[serde(default)]
     pub idle_ahead: bool,
@@ -67,7 +70,7 @@ pub(super) struct DiskFile {
     pub write_settle_ms: f64,
     pub bus_sector_us: f64,
     pub queue_depth: u32,
-    pub queue_order: OrderFile,
+    pub queue_order: QueueOrder,
     pub layout: LayoutFile,
     pub seek: SeekFile,
     pub overhead: OverheadFile,
@@ -88,7 +91,7 @@ pub(super) struct SsdFile {
     pub filled: f64,
     /// How the data lies at the start; absent: in order, as from the factory.
     #[serde(default)]
-    pub state: StateFile,
+    pub state: Start,
     pub read_us: f64,
     pub program_us: f64,
     pub erase_us: f64,
@@ -118,7 +121,7 @@ pub(super) struct SsdFile {
     pub planes: u32,
     /// Which die a page is programmed to. Absent: the idlest.
     #[serde(default)]
-    pub write_place: WritePlaceFile,
+    pub write_place: WritePlace,
     /// While less than this share of the write buffer is full, reads go before what has not
     /// begun: 0 never, 1 always. Absent: 0.
     #[serde(default)]
@@ -264,8 +267,8 @@ pub(super) struct OverheadFile {
 pub(super) struct CacheFile {
     pub segments: u32,
     pub segment_sectors: u64,
-    pub replacement: ReplacementFile,
-    pub on_hit: OnHitFile,
+    pub replacement: Replacement,
+    pub on_hit: OnHit,
     pub read_ahead: bool,
     pub read_ahead_min: u64,
     pub read_ahead_max: u64,
@@ -284,51 +287,6 @@ pub(super) enum MappingFile {
     Cylinder,
     Serpentine,
     Surface,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ReplacementFile {
-    Fifo,
-    Lru,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum OnHitFile {
-    Consume,
-    Extend,
-    Keep,
-}
-
-/// How a solid-state drive begins.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum StateFile {
-    #[default]
-    InOrder,
-    Gc,
-}
-
-/// Which die a page of a solid-state drive is programmed to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum WritePlaceFile {
-    #[default]
-    Idlest,
-    Home,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum OrderFile {
-    Fcfs,
-    Sptf,
 }
 
 #[cfg(test)]

@@ -4,6 +4,12 @@ fn error(what: &str) -> String {
     load(what).err().map(|e| e.to_string()).unwrap_or_default()
 }
 
+fn assert_told(wrong: &[(&str, &str)]) {
+    for (what, said) in wrong {
+        assert!(error(what).contains(said), "{what}: {}", error(what));
+    }
+}
+
 #[test]
 fn every_embedded_profile_loads_under_its_name() {
     for name in names() {
@@ -72,51 +78,51 @@ fn files_are_told_from_names() {
     ] {
         assert_eq!(path_of(what), expected);
     }
-    let text = include_str!("../../profiles/linear-15k4.toml");
+    let text = text("linear-15k4").unwrap();
     assert_eq!(Profile::parse_with(text, "queue_depth=7").unwrap().build().queue_depth(), 7);
     assert!(Profile::parse_with(text, "queue_depth=0").is_err());
 }
 
 #[test]
 fn a_key_that_would_do_nothing_is_refused() {
-    assert!(error("intel-320:seed=3").contains("expected 0, or ssd.program_spread_us above 0"));
-    assert!(
-        error("intel-320:program_spread_us=1501")
-            .contains("ssd.program_spread_us: expected 0 to 1500, found 1501")
-    );
-    assert!(error("intel-320:planes=17").contains("ssd.planes: expected 1 to 16, found 17"));
-    let text = include_str!("../../profiles/intel-320.toml");
-    let long = text.replacen("block_pages = 256", "planes = 2\nblock_pages = 9000", 1);
-    assert!(error(&long).contains("ssd.block_pages: expected 1 to 8192"), "{}", error(&long));
-    assert!(error("intel-320:program_suspends=1").contains(
-        "ssd.reads_first: expected above 0 with ssd.program_suspends or ssd.erase_suspends \
-             above 0, found 0"
-    ));
-    assert!(
-        error("intel-320:erase_suspends=1001,reads_first=1")
-            .contains("ssd.erase_suspends: expected 0 to 1000, found 1001")
-    );
-    assert!(
-        error("intel-320:program_keep_us=5")
-            .contains("ssd.program_keep_us: expected 0, or ssd.program_suspends above 0, found 5")
-    );
-    assert!(
-        error("intel-320:reads_first=1,erase_suspends=1,resume_min_us=5")
-            .contains("ssd.resume_min_us: expected 0, or ssd.program_suspends or")
-    );
-    assert!(
-        error("intel-320:map_entry_bytes=8")
-            .contains("ssd.map_entry_bytes: expected ssd.map_cache_kib beside it, found 8")
-    );
-    assert!(error("intel-320:map_cache_kib=7").contains("ssd.map_cache_kib: expected 8 to"));
-    assert!(error("intel-320:map_cache_kib=8,map_entry_bytes=3").contains("expected 4 to 64"));
-    assert!(error("intel-320:reads_first=1.1").contains("ssd.reads_first: expected 0 to 1"));
-    assert!(error("intel-320:write_place=here").contains("expected idlest or home"));
+    assert_told(&[
+        ("intel-320:seed=3", "expected 0, or ssd.program_spread_us above 0"),
+        (
+            "intel-320:program_spread_us=1501",
+            "ssd.program_spread_us: expected 0 to 1500, found 1501",
+        ),
+        ("intel-320:planes=17", "ssd.planes: expected 1 to 16, found 17"),
+        (
+            "intel-320:program_suspends=1",
+            "ssd.reads_first: expected above 0 with ssd.program_suspends or ssd.erase_suspends \
+             above 0, found 0",
+        ),
+        (
+            "intel-320:erase_suspends=1001,reads_first=1",
+            "ssd.erase_suspends: expected 0 to 1000, found 1001",
+        ),
+        (
+            "intel-320:program_keep_us=5",
+            "ssd.program_keep_us: expected 0, or ssd.program_suspends above 0, found 5",
+        ),
+        (
+            "intel-320:reads_first=1,erase_suspends=1,resume_min_us=5",
+            "ssd.resume_min_us: expected 0, or ssd.program_suspends or",
+        ),
+        (
+            "intel-320:map_entry_bytes=8",
+            "ssd.map_entry_bytes: expected ssd.map_cache_kib beside it, found 8",
+        ),
+        ("intel-320:map_cache_kib=7", "ssd.map_cache_kib: expected 8 to"),
+        ("intel-320:map_cache_kib=8,map_entry_bytes=3", "expected 4 to 64"),
+        ("intel-320:reads_first=1.1", "ssd.reads_first: expected 0 to 1"),
+        ("intel-320:write_place=here", "expected idlest or home"),
+    ]);
 }
 
 #[test]
 fn a_wrong_mix_is_refused_by_key() {
-    let text = include_str!("../../profiles/intel-320.toml");
+    let text = text("intel-320").unwrap();
     let mix = |keys: &str| error(&format!("{text}\n[[ssd.published.mix]]\n{keys}"));
     for (keys, said) in [
         ("iops = 1000.0", "ssd.published.mix[0]: expected depth, or reads_per_s above 0"),
@@ -140,47 +146,52 @@ fn a_wrong_mix_is_refused_by_key() {
 
 #[test]
 fn errors_say_what_and_where() {
-    assert!(error("cheetah").contains("known are: linear-15k4"));
-    assert!(error("cheetah-15k5:replacement=random").contains("expected fifo or lru"));
-    assert!(error("cheetah-15k5:colour=red").contains("expected one of"));
-    assert!(
-        error("cheetah-15k5:queue_depth=0")
-            .contains("disk.queue_depth: expected 1 to 256, found 0")
-    );
-    assert!(error("linear-15k4:read_ahead_idle=true").contains("read_ahead_idle"));
-    assert!(error("a = 1\n").contains("line 1"));
-    assert!(error("name = 'x'\nsummary = 'y'\n").contains("exactly one of"));
-    assert!(error("intel-320:filled=2").contains("ssd.filled: expected 0 to 1, found 2"));
-    assert!(error("intel-320:write_buffer_kib=4").contains("expected 8 to"));
-    assert!(error("intel-320:channels=0").contains("ssd.channels"));
-    assert!(error("intel-320:capacity_sectors=99999999999").contains("physical units"));
-    assert!(error("raid0-8x-x25m-g2:colour=red").contains("or of its members one of"));
-    assert!(error("raid0-8x-x25m-g2:read_us=-1").contains("ssd.read_us"));
-    let text = include_str!("../../profiles/raid0-8x-x25m-g2.toml");
-    let nested = text.replacen("intel-x25m-g2:", "raid0-8x-x25m-g2:", 1);
-    assert!(error(&nested).contains("a solid-state drive's profile"), "{}", error(&nested));
-    assert!(error("intel-320:state=gc,filled=0.2").contains("expected 0.5 to 1 with ssd.state"));
-    assert!(error("intel-320:state=old").contains("expected in-order or gc"));
-    assert!(error("aws-gp3:iops=0").contains("cloud.iops: expected 1 to"));
-    assert!(error("aws-gp3:burst_iops=2000").contains("cloud.burst_iops: expected 3000 to"));
-    assert!(
-        error("aws-gp3:burst_iops=9000").contains("expected with cloud.io_credit above cloud.iops")
-    );
-    assert!(error("azure-p10:credit_mib=0").contains("cloud.burst_mib_s: expected with"));
-    assert!(error("azure-p10:rpm=1").contains("expected one of iops"));
-    assert!(error("cloud-flash:read_latency_us=x").contains("a time in µs"));
-    assert!(error("cloud-flash:slow=0").contains("slow: expected 1 to 1024, found 0"));
-    assert!(error("aws-gp3:slow=x").contains("a whole number"));
-    let derived = "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n";
-    assert!(error(derived).contains("no device profile is called `nothing`"));
-    let text = include_str!("../../profiles/intel-320.toml");
-    let odd = text.replacen("mapping_kib = 8", "mapping_kib = 3", 1);
-    assert!(error(&odd).contains("ssd.mapping_kib: expected a divisor"), "{}", error(&odd));
-    let text = include_str!("../../profiles/cheetah-15k4.toml");
-    let broken = text.replacen("surfaces = ", "surfaces = 9", 1);
-    assert!(
-        error(&broken).contains("disk.layout.surfaces: expected 1 to 64"),
-        "{}",
-        error(&broken)
-    );
+    assert_told(&[
+        ("cheetah", "known are: linear-15k4"),
+        ("cheetah-15k5:replacement=random", "expected fifo or lru"),
+        ("cheetah-15k5:colour=red", "expected one of"),
+        ("cheetah-15k5:queue_depth=0", "disk.queue_depth: expected 1 to 256, found 0"),
+        ("linear-15k4:read_ahead_idle=true", "read_ahead_idle"),
+        ("a = 1\n", "line 1"),
+        ("name = 'x'\nsummary = 'y'\n", "exactly one of"),
+        ("intel-320:filled=2", "ssd.filled: expected 0 to 1, found 2"),
+        ("intel-320:write_buffer_kib=4", "expected 8 to"),
+        ("intel-320:channels=0", "ssd.channels"),
+        ("intel-320:capacity_sectors=99999999999", "physical units"),
+        ("raid0-8x-x25m-g2:colour=red", "or of its members one of"),
+        ("raid0-8x-x25m-g2:read_us=-1", "ssd.read_us"),
+        ("intel-320:state=gc,filled=0.2", "expected 0.5 to 1 with ssd.state"),
+        ("intel-320:state=old", "expected in-order or gc"),
+        ("aws-gp3:iops=0", "cloud.iops: expected 1 to"),
+        ("aws-gp3:burst_iops=2000", "cloud.burst_iops: expected 3000 to"),
+        ("aws-gp3:burst_iops=9000", "expected with cloud.io_credit above cloud.iops"),
+        ("azure-p10:credit_mib=0", "cloud.burst_mib_s: expected with"),
+        ("azure-p10:rpm=1", "expected one of iops"),
+        ("cloud-flash:read_latency_us=x", "a time in µs"),
+        ("cloud-flash:slow=0", "slow: expected 1 to 1024, found 0"),
+        ("aws-gp3:slow=x", "a whole number"),
+        (
+            "name = 'x'\nsummary = 'y'\n[derived]\nfrom = 'nothing'\n",
+            "no device profile is called `nothing`",
+        ),
+    ]);
+    for (name, from, to, said) in [
+        (
+            "raid0-8x-x25m-g2",
+            "intel-x25m-g2:",
+            "raid0-8x-x25m-g2:",
+            "a solid-state drive's profile",
+        ),
+        ("intel-320", "mapping_kib = 8", "mapping_kib = 3", "ssd.mapping_kib: expected a divisor"),
+        (
+            "intel-320",
+            "block_pages = 256",
+            "planes = 2\nblock_pages = 9000",
+            "ssd.block_pages: expected 1 to 8192",
+        ),
+        ("cheetah-15k4", "surfaces = ", "surfaces = 9", "disk.layout.surfaces: expected 1 to 64"),
+    ] {
+        let changed = text(name).unwrap().replacen(from, to, 1);
+        assert!(error(&changed).contains(said), "{to}: {}", error(&changed));
+    }
 }

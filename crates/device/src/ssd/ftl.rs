@@ -11,16 +11,20 @@
 mod collection;
 
 use super::holes::Holes;
+use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// What a new drive of the model looks like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// How a solid-state drive begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateFile"))]
+#[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// Data in order, everything else erased.
+    // Data in order, everything else erased.
     #[default]
     InOrder,
-    /// As after random writes without end: all blocks but a few hold what those have
-    /// left in them, and the first write begins to collect garbage.
+    // As after random writes without end: all blocks but a few hold what those have
+    // left in them, and the first write begins to collect garbage.
+    #[serde(rename = "gc")]
     Collecting,
 }
 

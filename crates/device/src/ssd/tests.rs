@@ -1,5 +1,5 @@
 use super::*;
-use crate::tests::{read, request, serve_one};
+use crate::tests::{metric, read, request, serve_one};
 
 /// Four dies on two channels, pages and units of 4 KiB, blocks of 16 pages.
 fn spec() -> SsdSpec {
@@ -61,12 +61,6 @@ fn all(ssd: &mut Ssd, commands: &[Request]) -> Vec<u64> {
         done[id.slot()] = at.as_nanos();
     }
     done
-}
-
-fn metric(ssd: &Ssd, name: &str) -> f64 {
-    let mut found = f64::NAN;
-    ssd.metrics(&mut |n, v| found = if n == name { v } else { found });
-    found
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a test may read files and print
 
+use seekway_device::DeviceModel;
 use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
 
@@ -19,6 +20,20 @@ pub fn numbered(id: u32, op: Op, start: u64, sectors: u64) -> Request {
         extent: Extent::new(Lba::new(start), Sectors::new(sectors)).unwrap(),
         arrived: Instant::ZERO,
     }
+}
+
+/// Submits to an idle device; when it was done, in ns.
+pub fn serve(device: &mut dyn DeviceModel, now_ns: u64, op: Op, start: u64, sectors: u64) -> u64 {
+    device.submit(Instant::from_nanos(now_ns), &request(op, start, sectors));
+    let done = device.next_completion().unwrap();
+    assert!(device.pop_completed(done).is_some());
+    done.as_nanos()
+}
+
+pub fn metric(device: &dyn DeviceModel, name: &str) -> f64 {
+    let mut found = f64::NAN;
+    device.metrics(&mut |n, v| found = if n == name { v } else { found });
+    found
 }
 
 /// The text of a trace below `traces/drives`, or `None` where the traces are absent.

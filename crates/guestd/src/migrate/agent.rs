@@ -11,7 +11,7 @@ use super::status::{About, Meter};
 use super::steering::Steering;
 use super::workers::Pool;
 use super::{clock, loads, monitors};
-use crate::agent::{AgentError, Voice, check_place, failed};
+use crate::agent::{AgentError, EVENTS_BROKE_OFF, Voice, check_place, failed};
 use crate::args::MigrateArgs;
 use crate::connector::Connector;
 use crate::events::Event;
@@ -176,12 +176,11 @@ impl Agent {
     }
 
     fn warn_of_what_is_missing(&self) {
-        let warn = |message: &str| self.voice.say(&Event::Warning { message: message.into() });
         if !kernel::is_root() {
-            warn("not root: only tasks of the same user can be moved (CAP_SYS_NICE)");
+            self.voice.warn("not root: only tasks of the same user can be moved (CAP_SYS_NICE)");
         }
         if self.shared.rank().is_some_and(|rank| rank != Rank::Fifo) {
-            warn(
+            self.voice.warn(
                 "monitors are not real-time (CAP_SYS_NICE, and a limit of real-time time in the \
                  control group): what the guest itself runs is taken for absences",
             );
@@ -207,8 +206,7 @@ impl Agent {
             self.steer()?;
         }
         if let Some(e) = self.shared.tasks.take_error() {
-            let message = format!("write down what is changed: {e}; tasks are not moved");
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn(format!("write down what is changed: {e}; tasks are not moved"));
         }
         match self.shared.failure() {
             Some(message) => Err(failed("monitor")(io::Error::other(message))),
@@ -220,8 +218,8 @@ impl Agent {
     fn steer(&self) -> Result<(), AgentError> {
         self.shared.steering.look(self.online.len()).map_err(failed("read /proc/interrupts"))?;
         if let Some(e) = self.shared.steering.take_error() {
-            let message = format!("steer interrupts: {e}; completions come where they came before");
-            self.voice.say(&Event::Warning { message });
+            self.voice
+                .warn(format!("steer interrupts: {e}; completions come where they came before"));
         }
         Ok(())
     }
@@ -230,8 +228,7 @@ impl Agent {
     fn follow_children(&mut self, before: bool) -> Result<(), AgentError> {
         let Some(connector) = &self.connector else { return Ok(()) };
         let Ok(news) = connector.news() else {
-            let message = "the kernel's process events broke off: polling goes on".into();
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn(EVENTS_BROKE_OFF);
             self.connector = None;
             return Ok(());
         };
@@ -289,14 +286,9 @@ impl Agent {
         let json = serde_json::to_vec_pretty(&status).expect("plain data");
         if let Err(e) = write_whole(&self.status, &json) {
             let path = self.status.display();
-            let message = format!("write {path}: {e}; tasks are moved without it");
-            self.voice.say(&Event::Warning { message });
+            self.voice.warn(format!("write {path}: {e}; tasks are moved without it"));
         }
         Ok(())
-    }
-
-    fn warn(&self, message: String) {
-        self.voice.say(&Event::Warning { message });
     }
 
     fn end(&mut self) {
@@ -307,11 +299,11 @@ impl Agent {
         self.shared.pools.iter().for_each(Pool::end);
         match self.shared.steering.end() {
             Ok(0) => {}
-            Ok(left) => self.warn(format!(
+            Ok(left) => self.voice.warn(format!(
                 "{left} settings of interrupts could not be put back: `seekway-guest restore \
                  migrate` tries again"
             )),
-            Err(e) => self.warn(format!("put back interrupts: {e}")),
+            Err(e) => self.voice.warn(format!("put back interrupts: {e}")),
         }
         let message = match self.shared.tasks.put_all_back() {
             Ok((_, Some(_))) => return,
@@ -320,7 +312,7 @@ impl Agent {
             }
             Err(e) => format!("list /proc: {e}: what moved tasks have started was not looked for"),
         };
-        self.voice.say(&Event::Warning { message });
+        self.voice.warn(message);
     }
 }
 

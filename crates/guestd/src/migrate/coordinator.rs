@@ -17,6 +17,7 @@ use super::loads::{Loads, ThreadLoad};
 use super::preemption::{Bells, Waker};
 use super::selection::Selection;
 use super::tasks::Tasks;
+use super::waited_for;
 use crate::system::System;
 use published::{NEVER, Published, raw, time};
 use seekway_policy::units::{Instant, Nanos};
@@ -27,7 +28,7 @@ use seekway_policy::vcpu::{
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The most signs of one vCPU that wait for the policy. More come only if the thread that holds
 /// the lock is away for long: then the older signs tell nothing that the newer do not.
@@ -435,9 +436,4 @@ impl Cost {
         let affordable = self.0.load(SeqCst).saturating_mul(WINDOWS_PART);
         affordable.clamp(asked, asked.saturating_mul(LONGER_MAX))
     }
-}
-
-/// For threads that may wait.
-fn waited_for<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

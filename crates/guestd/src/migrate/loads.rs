@@ -33,6 +33,19 @@ pub struct ThreadLoad {
     pub last: Option<LastIo>,
 }
 
+impl ThreadLoad {
+    /// Adds what the thread did in the window after that.
+    pub fn add(&mut self, later: &ThreadLoad) {
+        *self = ThreadLoad {
+            waited: self.waited + later.waited,
+            ran: self.ran + later.ran,
+            ios: self.ios.saturating_add(later.ios),
+            io_time: self.io_time + later.io_time,
+            ..later.clone()
+        };
+    }
+}
+
 /// A detector of waits for I/O.
 pub trait Loads: Send {
     /// `bpf` or `proc`: as `status` names it.

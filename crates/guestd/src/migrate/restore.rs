@@ -20,8 +20,7 @@ pub const INTERRUPTS: &str = ".interrupts";
 pub fn restore(file: &StateFile, voice: Voice) -> Result<bool, AgentError> {
     let steered = steering::put_back(&Linux, &file.beside(INTERRUPTS)?)?;
     if let Some(left) = steered.as_ref().map(|left| left.len()).filter(|left| *left > 0) {
-        let message = format!("{left} settings of interrupts could not be put back: try again");
-        voice.say(&Event::Warning { message });
+        voice.warn(format!("{left} settings of interrupts could not be put back: try again"));
     }
     Ok(put_back(&Linux, file, voice)?.is_some() | steered.is_some())
 }
@@ -45,11 +44,10 @@ pub fn put_back(
     };
     if changed.unreadable > 0 {
         let n = changed.unreadable;
-        let message = format!(
+        voice.warn(format!(
             "{n} lines of the state cannot be read: tasks of which these tell keep their masks \
              (`taskset -p` shows and sets them)"
-        );
-        voice.say(&Event::Warning { message });
+        ));
     }
     let online = procfs::online().map_err(failed("list vCPUs"))?;
     let (mut tasks, mut left) = (0, Vec::new());
@@ -68,18 +66,16 @@ pub fn put_back(
     let mut ancestors = changed.records.clone();
     let descendants = restore_inherited(system, &mut ancestors).map_err(failed("list /proc"))?;
     if descendants.is_none() {
-        let message = "tasks that were moved start others faster than these can be found: \
-                       run `seekway-guest restore` when that is over";
-        voice.say(&Event::Warning { message: message.into() });
+        voice.warn(
+            "tasks that were moved start others faster than these can be found: run \
+             `seekway-guest restore` when that is over",
+        );
         // They are found by who started them.
         left = changed.records.clone();
     }
     let descendants = descendants.unwrap_or_default();
     voice.say(&Event::PutBack { tasks, inherited: descendants, failed: left.len() });
-    if left.is_empty() {
-        file.remove()?;
-    } else {
-        file.save(&Changed { records: left.clone(), ..changed })?;
-    }
-    Ok(Some(left))
+    let changed = Changed { records: left, ..changed };
+    file.keep(Some(&changed).filter(|changed| !changed.records.is_empty()))?;
+    Ok(Some(changed.records))
 }

@@ -9,14 +9,14 @@ use super::steering::Steering;
 use super::tasks::Tasks;
 use super::wakeups::Wakeups;
 use super::workers::Pool;
-use super::{clock, loads::Loads, preemption::Waker};
+use super::{clock, loads::Loads, preemption::Waker, waited_for};
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Action, Outcome, TaskId, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What all threads share.
 pub struct Shared {
@@ -148,21 +148,21 @@ impl Shared {
 
     /// A thread cannot go on: then nothing can.
     pub fn fail(&self, message: String) {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        *waited_for(&self.failed) = Some(message);
     }
 
     /// Why a thread could not go on, once.
     pub fn failure(&self) -> Option<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+        waited_for(&self.failed).take()
     }
 
     /// Monitors are scheduled so.
     pub fn set_rank(&self, rank: Rank) {
-        *self.rank.lock().unwrap_or_else(PoisonError::into_inner) = Some(rank);
+        *waited_for(&self.rank) = Some(rank);
     }
 
     /// How monitors are scheduled; `None` before the first has started.
     pub fn rank(&self) -> Option<Rank> {
-        *self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+        *waited_for(&self.rank)
     }
 }

@@ -19,6 +19,7 @@ mod tests;
 
 pub use record::{Setting, Steered};
 
+use super::waited_for;
 use crate::procfs;
 use crate::state::StateFile;
 use crate::system::Linux;
@@ -26,7 +27,7 @@ use seekway_policy::vcpu::{VcpuId, VcpuSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The most settings that are changed: more disks are left alone.
 const SETTINGS_MAX: usize = 256;
@@ -186,7 +187,7 @@ impl<K: Interrupts> Steering<K> {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        waited_for(&self.table)
     }
 
     /// Looks which disks there are. Once a second, while tasks are moved.
@@ -277,20 +278,15 @@ pub fn put_back(
     kernel: &impl Interrupts,
     file: &StateFile,
 ) -> crate::state::Result<Option<Steered>> {
-    let Some(steered) = file.load::<Steered>()?.filter(|steered| steered.boot == procfs::boot_id())
+    let Some(mut left) = file.load::<Steered>()?.filter(|left| left.boot == procfs::boot_id())
     else {
         file.remove()?;
         return Ok(None);
     };
-    let mut left = steered.clone();
     left.retain(|setting, original, ours| {
         let Ok(now) = kernel.get(setting) else { return false };
         ours.contains(&now) && now != original && kernel.set(setting, original).is_err()
     });
-    if left.len() == 0 {
-        file.remove()?
-    } else {
-        file.save(&left)?
-    }
+    file.keep(Some(&left).filter(|left| left.len() > 0))?;
     Ok(Some(left))
 }

@@ -14,14 +14,14 @@ use super::inheritance::Child;
 use super::mask_history::MaskHistory;
 use super::preemption::Waker;
 use super::records::{Place, Record, Records};
-use super::{BootTime, loads::ThreadLoad};
+use super::{BootTime, loads::ThreadLoad, waited_for};
 use crate::system::{System, Watched};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{Affinity, TaskId, TaskLoad, VcpuId, VcpuSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The most tasks in the table. Each has an open file.
 const TASKS_MAX: usize = 256;
@@ -134,7 +134,7 @@ impl<S: System> Tasks<S> {
         tasks: &mut Vec<TaskLoad>,
     ) -> bool {
         // One monitor at a time sees loads.
-        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = waited_for(&self.missed);
         let (loads, window) = match missed.0.is_empty() {
             true => (loads.to_vec(), window),
             false => (together(std::mem::take(&mut missed.0), loads), missed.1 + window),
@@ -214,7 +214,7 @@ impl<S: System> Tasks<S> {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        waited_for(&self.table)
     }
 
     /// Adds a task to the table. Returns false if it is not to be known.
@@ -314,13 +314,7 @@ impl Table {
 fn together(mut missed: Vec<ThreadLoad>, loads: &[ThreadLoad]) -> Vec<ThreadLoad> {
     for load in loads {
         match missed.iter().position(|before| before.tid == load.tid) {
-            Some(n) => {
-                let before = &mut missed[n];
-                let [waited, ran] = [before.waited + load.waited, before.ran + load.ran];
-                let (ios, io_time) =
-                    (before.ios.saturating_add(load.ios), before.io_time + load.io_time);
-                *before = ThreadLoad { waited, ran, ios, io_time, ..load.clone() };
-            }
+            Some(n) => missed[n].add(load),
             None if missed.len() < MISSED_MAX => missed.push(load.clone()),
             None => {}
         }

@@ -6,6 +6,7 @@
 //! is shared only by threads of that vCPU, none of which runs while it is away.
 
 use super::preemption::thread::settle;
+use super::waited_for;
 use crate::kernel;
 use seekway_policy::vcpu::agent::WORKERS_MAX;
 use seekway_policy::vcpu::{Action, VcpuId};
@@ -93,7 +94,7 @@ impl Pool {
 
 impl Inner {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        waited_for(&self.queue)
     }
 
     fn run(&self, mut work: Work) {

@@ -228,9 +228,7 @@ impl Fio {
         };
         job.made += 1;
         job.writes += u64::from(write);
-        let (handle, len) = (number as u32, c.block as u32);
-        let offset = c.offset + block * c.block;
-        if write { Op::Write { handle, offset, len } } else { Op::Read { handle, offset, len } }
+        Op::transfer(write, number as u32, c.offset + block * c.block, c.block as u32)
     }
 
     /// Is the job over at `now`?

@@ -180,7 +180,7 @@ const NOTHING_TO_DO: Nanos = Nanos::from_millis(1);
 pub(super) const LOG_BYTES: u64 = 256 << 20;
 
 /// An application by its flows. The fields that no step of a flow uses may have any value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Flows {
     pub spec: AppSpec,
     pub flows: Vec<Vec<Step>>,
@@ -221,19 +221,8 @@ impl Flows {
             flows,
             threads: flow_of.into_iter().map(thread).collect(),
             rngs,
-            limit: Limit::default(),
-            set: FileSet::default(),
             handle: (0, 1),
-            call_bytes: 0,
-            append_bytes: 0,
-            log_end: 0,
-            regions: Vec::new(),
-            popular: None,
-            stream: (0, 0),
-            pace: None,
-            left: 0,
-            gates: Vec::new(),
-            posts: 0,
+            ..Flows::default()
         }
     }
 
@@ -277,13 +266,9 @@ impl Flows {
         let t = &mut self.threads[n];
         let rng = rng_of(&mut self.rngs, n);
         match step {
-            Step::Read(region) => {
+            Step::Read(region) | Step::Write(region) => {
                 let (handle, offset, len) = self.regions[region].draw(n, rng);
-                Some(Op::Read { handle, offset, len })
-            }
-            Step::Write(region) => {
-                let (handle, offset, len) = self.regions[region].draw(n, rng);
-                Some(Op::Write { handle, offset, len })
+                Some(Op::transfer(matches!(step, Step::Write(_)), handle, offset, len))
             }
             Step::Sync(region) => Some(Op::Fsync { handle: self.regions[region].handle(n) }),
             Step::Pace => {
@@ -369,11 +354,10 @@ impl Flows {
             return None;
         }
         self.threads[n].done += len;
-        if !writes {
-            return Some(Op::Read { handle, offset, len: len as u32 });
+        if writes {
+            self.set.write(entry, offset, len);
         }
-        self.set.write(entry, offset, len);
-        Some(Op::Write { handle, offset, len: len as u32 })
+        Some(Op::transfer(writes, handle, offset, len as u32))
     }
 
     /// The call of a step on the thread's stream, if it makes one.
@@ -402,11 +386,9 @@ impl Flows {
         if !matches!(step, Step::ReadHere) {
             t.offset += len;
         }
-        Some(match step {
-            // What is written is the handle behind the one that is read.
-            Step::WriteOn => Op::Write { handle: handle + 1, offset, len: len as u32 },
-            _ => Op::Read { handle, offset, len: len as u32 },
-        })
+        // What is written is the handle behind the one that is read.
+        let writes = matches!(step, Step::WriteOn);
+        Some(Op::transfer(writes, handle + u32::from(writes), offset, len as u32))
     }
 
     /// The call of a step at the gates, and by how many steps the thread goes on.

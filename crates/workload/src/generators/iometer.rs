@@ -117,8 +117,7 @@ impl Iometer {
         let random = self.rng.percent(self.random_share);
         let block = if random { self.rng.below(self.blocks) } else { self.next_block };
         self.next_block = (block + 1) % self.blocks;
-        let (handle, offset, len) = (0, block * self.block, self.block as u32);
-        if read { Op::Read { handle, offset, len } } else { Op::Write { handle, offset, len } }
+        Op::transfer(!read, 0, block * self.block, self.block as u32)
     }
 
     /// Until the end of the run, `None` without one.

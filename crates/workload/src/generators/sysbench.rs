@@ -115,7 +115,7 @@ impl Sysbench {
             self.file += 1;
             self.offset = 0;
         }
-        self.request(self.mode == "SW", handle, offset, len)
+        Op::transfer(self.mode == "SW", handle, offset, len)
     }
 
     fn next_random(&mut self) -> Op {
@@ -143,11 +143,7 @@ impl Sysbench {
         let len = self.block.min(self.file_bytes - offset) as u32;
         self.performed += 1;
         self.dirty |= write;
-        self.request(write, (at / self.file_bytes) as u32, offset, len)
-    }
-
-    fn request(&self, write: bool, handle: u32, offset: u64, len: u32) -> Op {
-        if write { Op::Write { handle, offset, len } } else { Op::Read { handle, offset, len } }
+        Op::transfer(write, (at / self.file_bytes) as u32, offset, len)
     }
 
     fn sync_or_end(&mut self) -> Op {

@@ -99,8 +99,15 @@ pub enum Op {
     Done,
 }
 
+impl Op {
+    /// Reads or writes `len` bytes of the handle's file.
+    pub fn transfer(write: bool, handle: u32, offset: u64, len: u32) -> Op {
+        if write { Op::Write { handle, offset, len } } else { Op::Read { handle, offset, len } }
+    }
+}
+
 /// What an application has, fixed for its lifetime.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct AppSpec {
     /// As it shows in the tables.
     pub name: String,

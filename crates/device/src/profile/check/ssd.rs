@@ -4,8 +4,7 @@ use super::super::schema::*;
 use super::published::published;
 use super::{CAPACITY_MAX, KIB_SECTORS, ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
 use crate::ssd::{
-    FlashTimes, Layout, MapSpec, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension,
-    UNITS_MAX, WritePlace,
+    FlashTimes, Layout, MapSpec, ReadRules, SPARE_BLOCKS_MIN, SsdSpec, Start, Suspension, UNITS_MAX,
 };
 
 const CHANNELS_MAX: u32 = 64;
@@ -48,10 +47,7 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
         buffer_units: buffer_kib / f.mapping_kib,
         queue_depth: within("ssd.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
         separate_paths: f.separate_paths,
-        write_place: match f.write_place {
-            WritePlaceFile::Idlest => WritePlace::Idlest,
-            WritePlaceFile::Home => WritePlace::Home,
-        },
+        write_place: f.write_place,
         rules: read_rules(f, buffer_kib / f.mapping_kib)?,
         map: map(f)?,
     })
@@ -154,7 +150,7 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         within("ssd.block_pages", f.block_pages, 1..=BLOCK_PAGES_MAX / planes)? * planes;
     let spare = within("ssd.spare", f.spare, 0.0..=10.0)?;
     let filled = within("ssd.filled", f.filled, 0.0..=1.0)?;
-    if f.state == StateFile::Gc && filled < GC_FILLED_MIN {
+    if f.state == Start::Collecting && filled < GC_FILLED_MIN {
         let expected = format!("{GC_FILLED_MIN} to 1 with ssd.state = \"gc\"");
         return Err(wrong("ssd.filled", expected, filled));
     }
@@ -182,9 +178,6 @@ fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
         units: units as u32,
         map_units: map_units as u32,
         filled_units: (host_units as f64 * filled).round() as u32,
-        start: match f.state {
-            StateFile::InOrder => Start::InOrder,
-            StateFile::Gc => Start::Collecting,
-        },
+        start: f.state,
     })
 }

@@ -172,6 +172,38 @@ fn lambert(x: f64) -> f64 {
     low
 }
 
+/// A drive that is full of data, and the writes to random units that it gets.
+struct Filled {
+    ftl: Ftl,
+    turn: u32,
+    state: u64,
+}
+
+impl Filled {
+    /// Of its physical units, this share are logical ones.
+    fn new(layout: Layout, units_share: f64) -> Filled {
+        let units = (layout.physical_units() as f64 * units_share) as u32;
+        let ftl = Ftl::new(Layout { units, filled_units: units, ..layout });
+        Filled { ftl, turn: 0, state: 0x5EED }
+    }
+
+    fn next(&mut self) -> u32 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((self.state >> 33) % u64::from(self.ftl.layout.units)) as u32
+    }
+
+    /// Writes so many pages; units programmed to units written.
+    fn amplification(&mut self, pages: u32) -> f64 {
+        let before = (self.ftl.counts.host, self.ftl.counts.collected);
+        for _ in 0..pages {
+            let units: Vec<u32> = (0..self.ftl.layout.page_units).map(|_| self.next()).collect();
+            write(&mut self.ftl, &mut self.turn, &units);
+        }
+        let host = (self.ftl.counts.host - before.0) as f64;
+        1.0 + (self.ftl.counts.collected - before.1) as f64 / host
+    }
+}
+
 /// Uniformly random writes: Desnoyers ("Analytic modeling of SSD write
 /// performance", SYSTOR 2012) has a/(a + W(-a·e^-a)) for cleaning the oldest
 /// block, a being physical units to logical ones; greedy does a little better,
@@ -179,36 +211,11 @@ fn lambert(x: f64) -> f64 {
 #[test]
 fn greedy_collection_costs_what_analysis_says() {
     for (blocks, units_share) in [(64_u32, 0.70), (64, 0.80), (64, 0.88)] {
-        let mut l = Layout {
-            dies: 2,
-            blocks,
-            block_pages: 64,
-            planes: 1,
-            page_units: 1,
-            units: 0,
-            map_units: 0,
-            filled_units: 0,
-            start: Start::InOrder,
-        };
-        l.units = (l.physical_units() as f64 * units_share) as u32;
-        l.filled_units = l.units;
-        let mut ftl = Ftl::new(l);
-        let (mut turn, mut state) = (0, 0x5EED_u64);
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((state >> 33) % u64::from(l.units)) as u32
-        };
-        for _ in 0..4 * l.units {
-            let unit = next();
-            write(&mut ftl, &mut turn, &[unit]);
-        }
-        let before = (ftl.counts.host, ftl.counts.collected);
-        for _ in 0..4 * l.units {
-            let unit = next();
-            write(&mut ftl, &mut turn, &[unit]);
-        }
-        let host = (ftl.counts.host - before.0) as f64;
-        let found = 1.0 + (ftl.counts.collected - before.1) as f64 / host;
+        let l = Layout { dies: 2, blocks, block_pages: 64, page_units: 1, ..layout() };
+        let mut drive = Filled::new(l, units_share);
+        let l = drive.ftl.layout;
+        drive.amplification(4 * l.units);
+        let found = drive.amplification(4 * l.units);
         // Open blocks and those that are kept free serve nothing: about four a die.
         let used = f64::from(l.dies * (blocks - 4) * l.block_units());
         let a = used / f64::from(l.units);
@@ -221,40 +228,15 @@ fn greedy_collection_costs_what_analysis_says() {
 /// what one costs that got there by writing.
 #[test]
 fn a_drive_begins_where_random_writes_would_lead() {
-    let (blocks, block_pages, page_units) = (256_u32, 64, 2);
-    let mut l = Layout {
-        dies: 2,
-        blocks,
-        block_pages,
-        planes: 1,
-        page_units,
-        units: 0,
-        map_units: 0,
-        filled_units: 0,
-        start: Start::Collecting,
-    };
-    l.units = (l.physical_units() as f64 * 0.88) as u32;
-    l.filled_units = l.units;
-    let mut ftl = Ftl::new(l);
-    assert!(ftl.touched.iter().all(|&touched| !touched), "no unit was touched to get there");
-    let (mut turn, mut state) = (0, 0x5EED_u64);
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        ((state >> 33) % u64::from(l.units)) as u32
-    };
-    let mut amplification = |ftl: &mut Ftl, pages: u32| {
-        let before = (ftl.counts.host, ftl.counts.collected);
-        for _ in 0..pages {
-            let units = [next(), next()];
-            write(ftl, &mut turn, &units);
-        }
-        let host = (ftl.counts.host - before.0) as f64;
-        1.0 + (ftl.counts.collected - before.1) as f64 / host
-    };
+    let layout = Layout { dies: 2, blocks: 256, block_pages: 64, page_units: 2, ..layout() };
+    let mut drive = Filled::new(Layout { start: Start::Collecting, ..layout }, 0.88);
+    let untouched = drive.ftl.touched.iter().all(|&touched| !touched);
+    assert!(untouched, "no unit was touched to get there");
     // A tenth of the drive, then twice all of it, then a tenth again.
-    let first = amplification(&mut ftl, l.units / 20);
-    amplification(&mut ftl, l.units);
-    let later = amplification(&mut ftl, l.units / 20);
+    let units = drive.ftl.layout.units;
+    let first = drive.amplification(units / 20);
+    drive.amplification(units);
+    let later = drive.amplification(units / 20);
     assert!((0.85..1.25).contains(&(first / later)), "{first}, later {later}");
-    check(&ftl);
+    check(&drive.ftl);
 }

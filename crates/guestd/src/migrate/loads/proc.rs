@@ -1,7 +1,7 @@
 //! The detector that every Linux has: at each window it reads the files in `/proc` of the
 //! threads that may be doing I/O.
 
-use super::estimate::Estimate;
+use super::estimate::{Estimate, Load};
 use super::search::Search;
 use super::thread::Thread;
 use super::{Loads, ThreadLoad};
@@ -86,16 +86,9 @@ impl Proc {
         candidate.looked = now;
         if let Some(load) = candidate.estimate.look(counters, elapsed) {
             candidate.warm = now;
-            loads.push(ThreadLoad {
-                tid,
-                pid: candidate.pid,
-                vcpu: counters.vcpu,
-                waited: load.waited,
-                ran: load.ran,
-                ios: load.ios,
-                io_time: load.io_time,
-                last: None,
-            });
+            let Load { waited, ran, ios, io_time } = load;
+            let (pid, vcpu) = (candidate.pid, counters.vcpu);
+            loads.push(ThreadLoad { tid, pid, vcpu, waited, ran, ios, io_time, last: None });
         }
         now.since(candidate.warm) < COLD
     }
@@ -141,6 +134,7 @@ impl Loads for Proc {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
     use std::sync::mpsc::channel;
     use std::thread;
@@ -153,12 +147,7 @@ mod tests {
             for _ in 0..CANDIDATES_MAX + 1 {
                 let (alive, sleeps) = channel::<()>();
                 awake.push(alive);
-                let tids = tids.clone();
-                scope.spawn(move || {
-                    // SAFETY: gettid takes nothing and cannot fail.
-                    tids.send(unsafe { libc::gettid() }).unwrap();
-                    assert!(sleeps.recv().is_err());
-                });
+                start(scope, &tids, move || assert!(sleeps.recv().is_err()));
             }
             let mut seer = Proc::open(-1).unwrap();
             let pid = std::process::id() as i32;

@@ -124,6 +124,11 @@ impl Drop for Stop<'_> {
     }
 }
 
+pub fn own_tid() -> i32 {
+    // SAFETY: gettid takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
 /// Runs `body` on a thread of its own and tells its number.
 pub fn start<'a>(
     scope: &'a thread::Scope<'a, '_>,
@@ -132,8 +137,7 @@ pub fn start<'a>(
 ) {
     let tids = tids.clone();
     scope.spawn(move || {
-        // SAFETY: gettid takes nothing and cannot fail.
-        tids.send(unsafe { libc::gettid() }).unwrap();
+        tids.send(own_tid()).unwrap();
         body();
     });
 }
@@ -151,19 +155,8 @@ pub fn watch(
         seer.window(clock::now(), &mut loads).unwrap();
         assert!(loads.is_sorted_by_key(|load| load.tid));
         for load in &loads {
-            let plus = |a: Nanos, b: Nanos| Nanos::new(a.get() + b.get());
-            let sum = sums.entry(load.tid).or_insert(ThreadLoad {
-                waited: Nanos::ZERO,
-                ran: Nanos::ZERO,
-                ios: 0,
-                io_time: Nanos::ZERO,
-                last: None,
-                ..load.clone()
-            });
-            sum.waited = plus(sum.waited, load.waited);
-            sum.ran = plus(sum.ran, load.ran);
-            sum.io_time = plus(sum.io_time, load.io_time);
-            sum.ios += load.ios;
+            let sum = sums.entry(load.tid).and_modify(|sum| sum.add(load));
+            sum.or_insert_with(|| load.clone());
         }
     }
     sums

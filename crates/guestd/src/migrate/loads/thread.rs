@@ -112,6 +112,7 @@ fn parse_syscall(bytes: &[u8]) -> Option<libc::c_long> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::own_tid;
     use super::*;
     use proptest::prelude::*;
 
@@ -150,8 +151,7 @@ mod tests {
 
     #[test]
     fn this_thread_is_found_where_it_runs() {
-        // SAFETY: gettid takes nothing and cannot fail.
-        let tid = unsafe { libc::gettid() };
+        let tid = own_tid();
         let mut thread = Thread::open(std::process::id() as i32, tid).unwrap();
         let first = thread.look(None).unwrap();
         let later = thread.look(Some(&first)).unwrap();

@@ -195,16 +195,6 @@ fn what_the_kernel_makes_of_a_mask_whose_vcpu_goes_is_nobodys_wish() {
 fn when_there_are_too_many_the_idle_make_room() {
     let s = Scene::new();
     let later = WINDOW.0 + ROOM_AFTER + Nanos::from_millis(1);
-    let load = |tid| ThreadLoad {
-        tid,
-        pid: tid,
-        vcpu: vcpu(0),
-        waited: Nanos::ZERO,
-        ran: Nanos::ZERO,
-        ios: 1,
-        io_time: Nanos::ZERO,
-        last: None,
-    };
     let count = TASKS_MAX as i32 + 2;
     (11..10 + count).for_each(|tid| s.system().start(tid, 1, "x"));
     let all: Vec<ThreadLoad> = (10..10 + count).map(load).collect();
@@ -468,12 +458,8 @@ fn costs_of_a_change_of_a_mask() {
     let tasks = Tasks::new(Linux, records, online, Waker::new().unwrap());
     let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let tid = sleeper.id() as i32;
-    let nothing = Nanos::ZERO;
     let vcpus: Vec<VcpuId> = online.iter().collect();
-    let vcpu = vcpus[0];
-    let (waited, ran, ios, io_time) = (nothing, nothing, 0, nothing);
-    let load = ThreadLoad { tid, pid: tid, vcpu, waited, ran, ios, io_time, last: None };
-    assert!(tasks.admit(&[load], WINDOW, &mut Vec::new()));
+    assert!(tasks.admit(&[load(tid)], WINDOW, &mut Vec::new()));
     let began = clock::now();
     for &vcpu in vcpus.iter().cycle().take(CHANGES as usize / 2) {
         let (task, within) = (TaskId(tid as u64), online);

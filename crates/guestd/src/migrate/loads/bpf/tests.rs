@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::migrate::clock;
-use crate::migrate::loads::tests::{OnDisk, PAGE, PAGES, Page, Stop, finds, start, watch};
+use crate::migrate::loads::tests::{OnDisk, PAGE, PAGES, Page, Stop, finds, own_tid, start, watch};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -142,8 +142,7 @@ fn what_began_has_ended_when_nothing_is_under_way() {
     disk.file.sync_all().unwrap();
     let mut loads = Vec::new();
     bpf.window(clock::now(), &mut loads).unwrap();
-    // SAFETY: gettid takes nothing and cannot fail.
-    let own = unsafe { libc::gettid() };
+    let own = own_tid();
     let found = loads.iter().find(|load| load.tid == own).expect("this thread read");
     assert!(found.ios >= 8, "{found:?}");
     let entries = bpf.own_entries();
@@ -164,8 +163,7 @@ fn threads_that_come_and_go_leave_nothing() {
     let read = &|n: u64| {
         let mut page = Page([0; PAGE]);
         disk.file.read_exact_at(&mut page.0, n % PAGES * PAGE as u64).unwrap();
-        // SAFETY: gettid takes nothing and cannot fail.
-        unsafe { libc::gettid() as u32 }
+        own_tid() as u32
     };
     let mut ended = Vec::new();
     for round in 0..500 {
@@ -189,8 +187,7 @@ fn who_rests_sees_nothing_and_begins_anew() {
     let Some(mut bpf) = permitted() else { return };
     let Some(disk) = OnDisk::new("bpf-rest.tmp") else { return };
     let mut page = Page([0; PAGE]);
-    // SAFETY: gettid takes nothing and cannot fail.
-    let own = unsafe { libc::gettid() };
+    let own = own_tid();
     let mut reads = |bpf: &mut Bpf| {
         let mut loads = Vec::new();
         bpf.window(clock::now(), &mut loads).unwrap();
