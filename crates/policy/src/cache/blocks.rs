@@ -67,6 +67,7 @@ mod vms;
 
 use crate::request::VmId;
 use curve::Sample;
+use evict::Room;
 use index::Index;
 use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
 use runs::{Run, Runs};
@@ -335,7 +336,8 @@ impl Blocks {
         debug_assert!(self.absent(vm, blocks.start, blocks.end) == blocks, "blocks are there");
         let Some(name) = Name::of(vm, blocks.start) else { return };
         let old = frames.len();
-        self.room(vm.index(), (blocks.end - blocks.start) as usize, prefetched, frames, gone);
+        let most = (blocks.end - blocks.start) as usize;
+        self.room(vm.index(), most, prefetched, &mut Room { frames, gone });
         let frames = &frames[old..];
         if frames.is_empty() {
             return;
