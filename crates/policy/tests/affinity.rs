@@ -5,8 +5,10 @@
 //!
 //! `SEEKWAY_SEED=n cargo test -p seekway-policy --test affinity` tries others.
 
+#[path = "common/seeded.rs"]
+mod seeded;
+
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use seekway_policy::vcpu::{Affinity, VcpuId, VcpuSet};
 
 const CPUS: u16 = 5;
@@ -202,21 +204,11 @@ impl World {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // the seed
 fn in_the_end_the_task_has_what_its_owner_set() {
-    let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &{
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        bytes
+    seeded::check("affinity", 20_000, &(any::<bool>(), steps()), |(drops, steps)| {
+        let mut world = World::new(drops);
+        steps.iter().for_each(|step| world.step(step));
+        world.end();
+        Ok(())
     });
-    let config = Config { cases: 20_000, failure_persistence: None, ..Config::default() };
-    let run =
-        TestRunner::new_with_rng(config, rng).run(&(any::<bool>(), steps()), |(drops, steps)| {
-            let mut world = World::new(drops);
-            steps.iter().for_each(|step| world.step(step));
-            world.end();
-            Ok(())
-        });
-    run.unwrap_or_else(|failure| panic!("SEEKWAY_SEED={seed}: {failure}"));
 }

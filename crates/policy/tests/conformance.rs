@@ -6,10 +6,12 @@
 //! tries others; a failure prints the seed and the shrunken sequence.
 
 mod common;
+#[path = "common/seeded.rs"]
+mod seeded;
 
-use common::{Arrival, Engine};
+use common::Engine;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use seekway_policy::dispatcher::Arrival;
 use seekway_policy::request::{Extent, Op, ProcessTag, Request, VmId};
 use seekway_policy::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use seekway_policy::schedulers;
@@ -144,15 +146,8 @@ fn play(spec: &str, case: &Case) -> String {
                     if refeed {
                         engine.attach(VmId::new(vm), vm_spec(vm, 2));
                         attached[usize::from(vm)] = true;
-                        let again = |Request { vm, tag, op, sync, extent, .. }: Request| Arrival {
-                            vm,
-                            tag,
-                            op,
-                            sync,
-                            extent,
-                        };
-                        for request in returned {
-                            engine.arrive(again(request));
+                        for Request { vm, tag, op, sync, extent, .. } in returned {
+                            engine.arrive(Arrival { vm, tag, op, sync, extent });
                         }
                     }
                 }
@@ -176,22 +171,13 @@ fn play(spec: &str, case: &Case) -> String {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // a test may be given its seed
 fn every_policy_keeps_the_contract() {
-    let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
     for spec in common::specs() {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
-        let result = TestRunner::new_with_rng(config, rng).run(&case(), |case| {
+        seeded::check(spec, 256, &case(), |case| {
             let first = play(spec, &case);
             prop_assert_eq!(first, play(spec, &case), "equal input, other decisions");
             Ok(())
         });
-        if let Err(error) = result {
-            panic!("{spec}, SEEKWAY_SEED={seed}: {error}");
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{Arrival, Command, Engine, Lcg};
+use common::{Command, Engine, Lcg};
 use expect_test::expect_file;
+use seekway_policy::dispatcher::Arrival;
 use seekway_policy::request::{Extent, Op, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
 use seekway_policy::schedulers::{self, Entry, REGISTRY};

@@ -6,8 +6,10 @@
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test --test prefetchers`
 //! tries others; a failure prints the seed and the shrunken sequence.
 
+#[path = "common/seeded.rs"]
+mod seeded;
+
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers::{self, REGISTRY};
 use seekway_policy::request::{Extent, ProcessTag, VmId};
@@ -236,23 +238,14 @@ fn specs() -> Vec<String> {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // a test may be given its seed
 fn every_prefetcher_keeps_the_contract() {
-    let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
     for spec in specs() {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
         let steps = prop::collection::vec(step(), 1..300);
-        let result = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
+        seeded::check(&spec, 256, &steps, |steps| {
             let first = play(&spec, &steps);
             prop_assert_eq!(first, play(&spec, &steps), "equal input, other proposals");
             Ok(())
         });
-        if let Err(error) = result {
-            panic!("{spec}, SEEKWAY_SEED={seed}: {error}");
-        }
     }
 }
 

@@ -9,8 +9,10 @@
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test -p seekway-policy --test vcpu` tries
 //! others; a failure prints the seed and the shrunken sequence.
 
+#[path = "common/seeded.rs"]
+mod seeded;
+
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{
     self, Action, Outcome, REGISTRY, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet,
@@ -324,25 +326,16 @@ fn specs() -> Vec<String> {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // a test may be given its seed
 fn every_policy_keeps_the_contract() {
-    let seed: u64 = std::env::var("SEEKWAY_SEED").map_or(1, |s| s.parse().expect("a number"));
     for spec in specs() {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
         let steps = prop::collection::vec(step(), 1..400);
         let moves = std::cell::Cell::new(0);
-        let result = TestRunner::new_with_rng(config, rng).run(&steps, |steps| {
+        seeded::check(&spec, 256, &steps, |steps| {
             let first = play(&spec, &steps);
             moves.set(moves.get() + first.matches("Move {").count());
             prop_assert_eq!(first, play(&spec, &steps), "equal input, other actions");
             Ok(())
         });
-        if let Err(error) = result {
-            panic!("{spec}, SEEKWAY_SEED={seed}: {error}");
-        }
         let moves_tasks = spec.starts_with("vmigrater") || spec.starts_with("vsched");
         assert_eq!(moves.get() > 20, moves_tasks, "{spec}: {} moves", moves.get());
     }

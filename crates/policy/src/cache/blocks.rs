@@ -48,8 +48,7 @@
 //! find in how many. So it has fewer than its share where these are of no use to it, as
 //! to a stream that is read once, and more where it reads a set round and round. Nobody
 //! takes what makes it as fast as its share would. For what is prefetched, and for reads under
-//! way, it has frames beside that, up to its share. Frames of use to nobody stay where
-//! they are.
+//! way, it has frames beside that, up to its share. Frames of use to nobody stay.
 //!
 //! Free frames go to whoever wants one. When there are none, one is taken of the VM that
 //! is most above its part if the VM that wants it is below its own, and else of that VM.
@@ -67,6 +66,7 @@ mod vms;
 
 use crate::request::VmId;
 use curve::Sample;
+use evict::Room;
 use index::Index;
 use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
 use runs::{Run, Runs};
@@ -335,7 +335,8 @@ impl Blocks {
         debug_assert!(self.absent(vm, blocks.start, blocks.end) == blocks, "blocks are there");
         let Some(name) = Name::of(vm, blocks.start) else { return };
         let old = frames.len();
-        self.room(vm.index(), (blocks.end - blocks.start) as usize, prefetched, frames, gone);
+        let count = (blocks.end - blocks.start) as usize;
+        self.room(vm.index(), count, prefetched, &mut Room { frames, gone });
         let frames = &frames[old..];
         if frames.is_empty() {
             return;

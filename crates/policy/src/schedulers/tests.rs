@@ -202,4 +202,14 @@ impl Rig {
         });
         found.unwrap_or_else(|| panic!("no metric {name}"))
     }
+    /// A figure that the policy has of a VM, if it has it.
+    pub fn vm_metric(&self, vm: u16, name: &str) -> Option<f64> {
+        let mut found = None;
+        self.policy.vm_metrics(&mut |key, of, value| {
+            if (key, of) == (name, VmId::new(vm)) {
+                found = Some(value);
+            }
+        });
+        found
+    }
 }

@@ -3,7 +3,8 @@
 
 #![allow(dead_code)] // each file of tests uses its own part
 
-use seekway_policy::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_policy::dispatcher::Arrival;
+use seekway_policy::request::{Completion, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_policy::schedulers::{self, REGISTRY};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
@@ -60,16 +61,6 @@ pub const VARIANTS: &[&str] = &[
 /// Every policy with its defaults, and the variants.
 pub fn specs() -> impl Iterator<Item = &'static str> {
     REGISTRY.iter().map(|entry| entry.name).chain(VARIANTS.iter().copied())
-}
-
-/// A request before [`Engine::arrive`] gives it an id and a time.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    pub vm: VmId,
-    pub tag: Option<ProcessTag>,
-    pub op: Op,
-    pub sync: bool,
-    pub extent: Extent,
 }
 
 /// A command on the device: requests that continue each other, or a part of one.

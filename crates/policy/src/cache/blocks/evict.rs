@@ -5,32 +5,31 @@ use super::vms::Vm;
 use super::{Blocks, EMPTY_MAX, Frame, Gone, SMALL_PART, STEPS_MAX};
 use std::hint::black_box;
 
+/// Room that is made: frames are appended, and the blocks that had to go for them.
+pub(super) struct Room<'a> {
+    pub frames: &'a mut Vec<Frame>,
+    pub gone: &'a mut Vec<Gone>,
+}
+
 impl Blocks {
-    /// Frames for a VM to read into, `most` of them at most, are appended to `frames`.
-    pub(super) fn room(
-        &mut self,
-        vm: usize,
-        most: usize,
-        prefetched: bool,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) {
-        let end = frames.len() + most;
-        while frames.len() < end {
-            let (before, known) = (frames.len(), &self.vms[vm]);
+    /// Frames for a VM to read into, `most` of them at most.
+    pub(super) fn room(&mut self, vm: usize, most: usize, prefetched: bool, room: &mut Room<'_>) {
+        let end = room.frames.len() + most;
+        while room.frames.len() < end {
+            let (before, known) = (room.frames.len(), &self.vms[vm]);
             let mut wanted = end - before;
             let ahead = known.ahead_max().saturating_sub(known.unused);
             if prefetched && ahead == 0 {
-                self.evict_stale(vm, wanted, frames, gone);
+                self.evict_stale(vm, wanted, room);
             } else {
                 if prefetched {
                     wanted = wanted.min(ahead as usize);
                 }
-                if !self.free_frames(wanted, frames) {
-                    self.evict_any(vm, wanted, prefetched, frames, gone);
+                if !self.free_frames(wanted, room.frames) {
+                    self.evict_any(vm, wanted, prefetched, room);
                 }
             }
-            let more = (frames.len() - before) as u64;
+            let more = (room.frames.len() - before) as u64;
             if more == 0 {
                 return;
             }
@@ -50,14 +49,7 @@ impl Blocks {
     }
 
     /// Take frames of the VM that is most above its part, or of this one.
-    fn evict_any(
-        &mut self,
-        vm: usize,
-        wanted: usize,
-        prefetched: bool,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) {
+    fn evict_any(&mut self, vm: usize, wanted: usize, prefetched: bool, room: &mut Room<'_>) {
         let known = &self.vms[vm];
         let most = known.share.max(known.own()).max(1).saturating_sub(known.filling);
         let wanted = wanted.min(most as usize);
@@ -72,11 +64,11 @@ impl Blocks {
             && let Some(donor) = donor.filter(|&donor| donor != vm)
         {
             let most = self.vms[donor].excess().min(owed).max(1);
-            if self.evict(donor, wanted.min(most as usize), true, frames, gone) {
+            if self.evict(donor, wanted.min(most as usize), true, room) {
                 return;
             }
         }
-        self.evict(vm, wanted, !prefetched, frames, gone);
+        self.evict(vm, wanted, !prefetched, room);
     }
 
     /// The VM that has most.
@@ -111,41 +103,28 @@ impl Blocks {
         vm: usize,
         most: usize,
         ahead_too: bool,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
+        room: &mut Room<'_>,
     ) -> bool {
-        if self.evict_stale(vm, most, frames, gone) || self.evict_read(vm, most, frames, gone) {
+        if self.evict_stale(vm, most, room) || self.evict_read(vm, most, room) {
             return true;
         }
         let oldest = self.vms[vm].lists[Place::Ahead as usize].oldest;
         if !ahead_too || oldest == NONE {
             return false;
         }
-        self.take_ahead(oldest, most, frames, gone)
+        self.take_ahead(oldest, most, room)
     }
 
     /// Let blocks of this node go that nobody has read, `most` of them, the lowest first.
-    fn take_ahead(
-        &mut self,
-        node: u32,
-        most: usize,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) -> bool {
+    fn take_ahead(&mut self, node: u32, most: usize, room: &mut Room<'_>) -> bool {
         let Node { valid, unused, .. } = self.nodes[node];
-        self.take(node, lowest(valid & unused, most), frames, gone);
+        self.take(node, lowest(valid & unused, most), room);
         true
     }
 
     /// The same of those that were read: of the oldest run in the small queue or in
     /// main. What of it was used moves on.
-    fn evict_read(
-        &mut self,
-        vm: usize,
-        most: usize,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) -> bool {
+    fn evict_read(&mut self, vm: usize, most: usize, room: &mut Room<'_>) -> bool {
         let (mut steps, mut empty) = (0, 0);
         while empty < EMPTY_MAX {
             let known = &mut self.vms[vm];
@@ -176,7 +155,7 @@ impl Blocks {
             }
             let (goes, home) = (lowest(goes, most), node.home());
             queue.take(&mut self.runs, goes | run.blocks & !live);
-            self.take(run.node, goes, frames, gone);
+            self.take(run.node, goes, room);
             if !is_main {
                 let known = &mut self.vms[vm];
                 known.let_go += u64::from(goes.count_ones());
@@ -203,13 +182,7 @@ impl Blocks {
 
     /// Let blocks of the node go that waits ahead longest, if its stream has moved on.
     #[inline]
-    fn evict_stale(
-        &mut self,
-        vm: usize,
-        most: usize,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) -> bool {
+    fn evict_stale(&mut self, vm: usize, most: usize, room: &mut Room<'_>) -> bool {
         let known = &self.vms[vm];
         let oldest = known.lists[Place::Ahead as usize].oldest;
         if oldest == NONE {
@@ -220,6 +193,6 @@ impl Blocks {
         if age <= known.held >> self.granule_bits {
             return false;
         }
-        self.take_ahead(oldest, most, frames, gone)
+        self.take_ahead(oldest, most, room)
     }
 }

@@ -1,5 +1,6 @@
 //! Where a node and its blocks stand in its VM's queues, and how blocks leave it.
 
+use super::evict::Room;
 use super::nodes::{Mask, NODE_BLOCKS, Node, Place, mask, runs, slots};
 use super::runs::{Fifo, Run};
 use super::vms::Vm;
@@ -116,17 +117,11 @@ impl Blocks {
         }
     }
 
-    /// Blocks of a node go, and their frames are appended to `frames`.
-    pub(super) fn take(
-        &mut self,
-        n: u32,
-        blocks: Mask,
-        frames: &mut Vec<Frame>,
-        gone: &mut Vec<Gone>,
-    ) {
-        frames.extend(slots(blocks).map(|slot| self.nodes.frame(n, slot)));
+    /// Blocks of a node go, and make room.
+    pub(super) fn take(&mut self, n: u32, blocks: Mask, room: &mut Room<'_>) {
+        room.frames.extend(slots(blocks).map(|slot| self.nodes.frame(n, slot)));
         self.vms[self.nodes[n].name.vm().index()].held -= u64::from(blocks.count_ones());
-        self.unname(n, blocks, gone);
+        self.unname(n, blocks, room.gone);
     }
 
     /// Nobody finds these blocks of a node any more.
@@ -177,7 +172,7 @@ impl Blocks {
     /// Blocks of a node go, and their frames hold nothing.
     pub(super) fn release(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
         let mut going = std::mem::take(&mut self.going);
-        self.take(n, blocks, &mut going, gone);
+        self.take(n, blocks, &mut Room { frames: &mut going, gone });
         going.drain(..).for_each(|frame| self.set_free(frame));
         self.going = going;
     }

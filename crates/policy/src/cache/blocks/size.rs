@@ -5,6 +5,7 @@
 //! taken back are *bare*: the engine gives their memory to the system, and uses it
 //! again only when they come back by [`Blocks::reserve`].
 
+use super::evict::Room;
 use super::{Blocks, Frame, Gone, NONE};
 
 impl Blocks {
@@ -30,13 +31,14 @@ impl Blocks {
     /// they are filled.
     pub fn trim(&mut self, most: usize, bare: &mut Vec<Frame>, gone: &mut Vec<Gone>) {
         let mut left = most.min(self.backed.saturating_sub(self.limit) as usize);
+        let mut room = Room { frames: bare, gone };
         while left > 0 {
-            let before = bare.len();
-            if !self.pop_free(left, bare) && !self.evict_for_trim(left, bare, gone) {
+            let before = room.frames.len();
+            if !self.pop_free(left, room.frames) && !self.evict_for_trim(left, &mut room) {
                 return;
             }
-            left -= bare.len() - before;
-            for frame in &bare[before..] {
+            left -= room.frames.len() - before;
+            for frame in &room.frames[before..] {
                 self.links[frame.0 as usize] = std::mem::replace(&mut self.bare, frame.0);
                 self.backed -= 1;
             }
@@ -44,13 +46,13 @@ impl Blocks {
     }
 
     /// Let blocks go of the VM that is most above its share, or else of any.
-    fn evict_for_trim(&mut self, most: usize, bare: &mut Vec<Frame>, gone: &mut Vec<Gone>) -> bool {
+    fn evict_for_trim(&mut self, most: usize, room: &mut Room<'_>) -> bool {
         if let Some(donor) = self.donor()
-            && self.evict(donor, most, true, bare, gone)
+            && self.evict(donor, most, true, room)
         {
             return true;
         }
-        (0..self.vms.len()).any(|vm| self.evict(vm, most, true, bare, gone))
+        (0..self.vms.len()).any(|vm| self.evict(vm, most, true, room))
     }
 
     /// Up to so many backed frames that hold nothing. False when there are none.

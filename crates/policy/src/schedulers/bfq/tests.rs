@@ -2,10 +2,10 @@
 
 use super::tree::Tree;
 use super::{ANTICIPATION, IN_FLIGHT};
-use crate::request::Op;
+use crate::request::{Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::Decision;
 use crate::schedulers::tests::Rig;
-use crate::units::Instant;
+use crate::units::{Instant, Lba, Nanos, Sectors};
 
 const GIB: u64 = 1 << 21;
 
@@ -19,11 +19,24 @@ fn turns(rig: &mut Rig, n: usize, us: u64) -> Vec<(u64, usize)> {
 fn streams(spec: &str, weights: &[u32], n: u64) -> Rig {
     let mut rig = Rig::with_weights(spec, weights);
     for vm in 0..weights.len() as u16 {
-        (0..n).for_each(|i| drop_id(rig.read_long(vm, u64::from(vm) * GIB + 136 * i, 128)));
+        (0..n).for_each(|i| _ = rig.read_long(vm, u64::from(vm) * GIB + 136 * i, 128));
     }
     rig
 }
-fn drop_id(_: crate::request::RequestId) {}
+
+/// How many requests of one VM there are in these runs for each of another.
+fn ratio(runs: &[(u64, usize)], more: u64, fewer: u64) -> f64 {
+    let of = |vm| runs.iter().filter(|run| run.0 == vm).map(|run| run.1).sum::<usize>();
+    of(more) as f64 / of(fewer) as f64
+}
+
+/// A solid-state drive and two VMs with a read each.
+fn pair_on_flash(spec: &str, weights: [u32; 2]) -> Rig {
+    let mut rig = Rig::with_weights(spec, &weights).solid();
+    rig.read(0, 1_000);
+    rig.read(1, GIB);
+    rig
+}
 
 #[test]
 fn a_turn_lasts_for_the_budget() {
@@ -45,8 +58,7 @@ fn a_turn_lasts_for_the_timeout() {
 fn sectors_are_shared_by_weight() {
     let mut rig = streams("bfq:low_latency=false,max_budget=512", &[1, 3], 4_000);
     let runs = turns(&mut rig, 2_000, 100);
-    let of = |vm| runs.iter().filter(|run| run.0 == vm).map(|run| run.1).sum::<usize>();
-    let share = of(1) as f64 / of(0) as f64;
+    let share = ratio(&runs, 1, 0);
     assert!((2.8..3.2).contains(&share), "{share}: {runs:?}");
 }
 
@@ -81,39 +93,30 @@ fn a_random_queue_is_waited_for_briefly() {
 
 #[test]
 fn on_flash_equal_queues_with_company_are_not_waited_for() {
-    let mut rig = Rig::with_weights("bfq:low_latency=false", &[1, 1]).solid();
-    rig.read(0, 1_000);
-    rig.read(1, GIB);
+    let mut rig = pair_on_flash("bfq:low_latency=false", [1, 1]);
     assert_eq!((rig.serve(100), rig.serve(100)), (1_000, GIB));
 }
 
 #[test]
 fn groups_are_waited_for_whenever_two_have_requests() {
-    let mut rig = Rig::with_weights("bfq:low_latency=false,groups=true", &[1, 1]).solid();
-    rig.read(0, 1_000);
-    rig.read(1, GIB);
+    let mut rig = pair_on_flash("bfq:low_latency=false,groups=true", [1, 1]);
     rig.serve(100);
     assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
 }
 
 #[test]
 fn different_weights_are_waited_for() {
-    let mut rig = Rig::with_weights("bfq:low_latency=false", &[4, 1]).solid();
-    rig.read(0, 1_000);
-    rig.read(1, GIB);
+    let mut rig = pair_on_flash("bfq:low_latency=false", [4, 1]);
     rig.serve(100);
     assert_eq!(rig.hold_us(ANTICIPATION), 8_000);
     // Not the one with the least weight.
-    let us = 8_000;
-    rig.wait_us(us);
+    rig.wait_us(8_000);
     assert_eq!(rig.serve(100), GIB);
 }
 
 #[test]
 fn requests_in_flight_are_waited_for() {
-    let mut rig = Rig::with_weights("bfq:low_latency=false", &[4, 1]).solid();
-    rig.read(0, 1_000);
-    rig.read(1, GIB);
+    let mut rig = pair_on_flash("bfq:low_latency=false", [4, 1]);
     assert_eq!(rig.dispatch(), 1_000);
     assert_eq!(rig.decide(), Decision::Wait { until: None, why: IN_FLIGHT });
 }
@@ -136,17 +139,14 @@ fn an_interactive_vm_goes_before_a_flood() {
 }
 
 #[test]
-fn without_low_latency_nobody_is_raised() {
-    let mut rig = streams("bfq:low_latency=false", &[1, 1], 10);
-    turns(&mut rig, 5, 100);
-    assert_eq!(rig.metric("raised_queues"), 0.0);
-}
-
-#[test]
-fn other_weights_are_not_raised() {
-    let mut rig = streams("bfq", &[2, 2], 10);
-    turns(&mut rig, 5, 100);
-    assert_eq!(rig.metric("raised_queues"), 0.0);
+fn without_low_latency_or_with_other_weights_nobody_is_raised() {
+    for (spec, weight, raised) in
+        [("bfq:low_latency=false", 1, false), ("bfq", 2, false), ("bfq", 1, true)]
+    {
+        let mut rig = streams(spec, &[weight; 2], 10);
+        turns(&mut rig, 5, 100);
+        assert_eq!(rig.metric("raised_queues") > 0.0, raised, "{spec}, weights of {weight}");
+    }
 }
 
 #[test]
@@ -157,8 +157,7 @@ fn asynchronous_requests_are_charged_three_times() {
         rig.write_long(1, GIB + 136 * i, 128);
     }
     let runs = turns(&mut rig, 320, 100);
-    let of = |vm| runs.iter().filter(|run| run.0 == vm).map(|run| run.1).sum::<usize>();
-    let share = of(0) as f64 / of(1) as f64;
+    let share = ratio(&runs, 0, 1);
     assert!((2.5..3.5).contains(&share), "{share}: {runs:?}");
 }
 
@@ -273,21 +272,11 @@ fn the_peak_rate_follows_a_stream() {
     let before = rate.sectors_a_second();
     let mut now = Instant::ZERO;
     for i in 0..20_000u64 {
-        let extent = crate::request::Extent::new(
-            crate::units::Lba::new(i * 256),
-            crate::units::Sectors::new(256),
-        );
-        let request = crate::request::Request {
-            id: crate::request::RequestId::new(0),
-            vm: crate::request::VmId::new(0),
-            tag: None,
-            op: Op::Read,
-            sync: true,
-            extent: extent.unwrap(),
-            arrived: now,
-        };
+        let extent = Extent::new(Lba::new(i * 256), Sectors::new(256)).unwrap();
+        let (id, vm) = (RequestId::new(0), VmId::new(0));
+        let request = Request { id, vm, tag: None, op: Op::Read, sync: true, extent, arrived: now };
         rate.dispatched(now, &request, true);
-        now = now + crate::units::Nanos::from_micros(250);
+        now = now + Nanos::from_micros(250);
         rate.completed(now);
     }
     // 256 sectors in 250 µs: a million a second, three times what it began with.

@@ -15,18 +15,8 @@ fn serve(rig: &mut Rig, n: usize, us: u64) -> Vec<u64> {
     (0..n).map(|_| rig.serve(us) / GIGA).collect()
 }
 
-fn vm_metric(rig: &Rig, vm: u16, name: &str) -> Option<f64> {
-    let mut found = None;
-    rig.policy.vm_metrics(&mut |key, of, value| {
-        if (key, of) == (name, VmId::new(vm)) {
-            found = Some(value);
-        }
-    });
-    found
-}
-
 fn credits(rig: &Rig) -> [f64; 4] {
-    [0, 1, 2, 3].map(|vm| vm_metric(rig, vm, "credits_left").unwrap())
+    [0, 1, 2, 3].map(|vm| rig.vm_metric(vm, "credits_left").unwrap())
 }
 
 /// Replenishments by (period, spare, exhaustion).
@@ -232,7 +222,7 @@ fn detach_in_mid_round_hands_back_all_in_order() {
     assert_eq!(places, [900, 500, 700, 1_100], "the order of arrival, without 100 and 300");
     assert_eq!(serve(&mut rig, 1, 100), [3]);
     assert!(rig.is_idle());
-    assert_eq!(vm_metric(&rig, 0, "queued"), None);
+    assert_eq!(rig.vm_metric(0, "queued"), None);
     assert_eq!(causes(&rig), (0.0, 0.0, 1.0));
 }
 
@@ -244,11 +234,11 @@ fn the_monitor_shows_what_the_paper_keeps() {
     reads(&mut rig, 0, (0..10).map(|i| 100 * i));
     serve(&mut rig, 1, 1_000);
     let shown = ["queued", "credits_allotted", "dispatched", "credits_left"]
-        .map(|name| vm_metric(&rig, 0, name).unwrap());
+        .map(|name| rig.vm_metric(0, name).unwrap());
     assert_eq!(shown, [9.0, 3.0, 3.0, 9.0]);
-    assert_eq!(vm_metric(&rig, 0, "deadline_left_ms"), Some(125.0));
-    assert_eq!(vm_metric(&rig, 0, "waited_ms"), Some(1.0));
-    assert_eq!(vm_metric(&rig, 1, "waited_ms"), None, "nothing waits there");
+    assert_eq!(rig.vm_metric(0, "deadline_left_ms"), Some(125.0));
+    assert_eq!(rig.vm_metric(0, "waited_ms"), Some(1.0));
+    assert_eq!(rig.vm_metric(1, "waited_ms"), None, "nothing waits there");
 }
 
 /// A stream in which the next request comes when the last one is done.

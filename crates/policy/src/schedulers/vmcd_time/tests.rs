@@ -364,13 +364,8 @@ fn on_an_ssd_a_command_of_several_requests_is_charged_for_all() {
     assert_eq!(order.iter().sum::<u64>(), 1, "{order:?}");
     rig.wait_us(1_520);
     (0..17).for_each(|_| rig.complete());
-    let mut charged = Vec::new();
-    rig.policy.vm_metrics(&mut |name, _, ms| {
-        if name == "device_time_ms" {
-            charged.push((ms * 1e3).round());
-        }
-    });
-    assert_eq!(charged[..2], [1_360.0, 160.0]);
+    let charged = [0, 1].map(|vm| rig.vm_metric(vm, "device_time_ms").unwrap());
+    assert_eq!(charged.map(|ms| (ms * 1e3).round()), [1_360.0, 160.0]);
 }
 
 #[test]
@@ -406,15 +401,6 @@ fn detach_in_mid_turn_hands_back_all_in_order() {
 #[test]
 fn what_is_on_the_device_when_the_turn_ends_is_charged_to_its_channel() {
     let mut rig = backlogged("vmcd-time:turn=10ms", &[1, 1]);
-    let time = |rig: &Rig, vm: u16| {
-        let mut found = 0.0;
-        rig.policy.vm_metrics(&mut |key, of, value| {
-            if (key, of) == ("device_time_ms", VmId::new(vm)) {
-                found = value;
-            }
-        });
-        found
-    };
     // Two of VM 0 on the device together, for 20 ms.
     rig.dispatch();
     rig.dispatch();
@@ -426,7 +412,8 @@ fn what_is_on_the_device_when_the_turn_ends_is_charged_to_its_channel() {
     rig.complete();
     rig.wait_ms(5);
     rig.complete();
-    assert_eq!((time(&rig, 0), time(&rig, 1)), (25.0, 10.0));
+    let times = [0, 1].map(|vm| rig.vm_metric(vm, "device_time_ms"));
+    assert_eq!(times, [Some(25.0), Some(10.0)]);
 }
 
 #[test]
