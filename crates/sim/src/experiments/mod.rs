@@ -30,6 +30,8 @@ pub use together::scene_names;
 use crate::engine::HostCosts;
 use crate::vcpu::{MachineSpec, Processors};
 use seekway_policy::units::{Lba, Nanos, Sectors};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
@@ -188,14 +190,25 @@ pub struct Findings {
     pub figures: Vec<Figure>,
 }
 
+/// The text about each experiment, by name.
+static TEXTS: LazyLock<BTreeMap<String, Text>> = LazyLock::new(|| {
+    toml::from_str(include_str!("experiments.toml")).expect("the texts are part of the program")
+});
+
+/// What `experiments.toml` says about an experiment.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    pub summary: String,
+    /// Where it stands in the paper.
+    pub source: String,
+    /// What it assumes where the paper is silent.
+    pub assumes: String,
+}
+
 pub struct Experiment {
     /// Its name for `experiment run`, as `pregather-read`.
     pub name: &'static str,
-    pub summary: &'static str,
-    /// Where it stands in the paper.
-    pub source: &'static str,
-    /// What it assumes where the paper is silent.
-    pub assumes: &'static str,
     /// What is to be run.
     pub cells: fn(&Options) -> Vec<Cell>,
     /// What came of it.
@@ -203,6 +216,18 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    const fn new(
+        name: &'static str,
+        cells: fn(&Options) -> Vec<Cell>,
+        judge: fn(&Options, &Results) -> Findings,
+    ) -> Experiment {
+        Experiment { name, cells, judge }
+    }
+
+    pub fn text(&self) -> &'static Text {
+        &TEXTS[self.name]
+    }
+
     /// A hash (64-bit FNV-1a) of everything that the whole experiment runs: another one means
     /// that results of before are of other loads.
     pub fn loads(&self) -> u64 {
@@ -297,6 +322,13 @@ mod tests {
         assert_eq!(names("pregather-read"), ["pregather-read"]);
         assert_eq!(names("pregather-*").len(), pregather::EXPERIMENTS.len());
         assert!(names("*-b").contains(&"pregather-b") && names("nothing").is_empty());
+    }
+
+    #[test]
+    fn every_experiment_has_its_text() {
+        let mut names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
+        names.sort_unstable();
+        assert!(TEXTS.keys().eq(&names));
     }
 
     /// A further policy runs in every experiment in which anything does.
