@@ -33,7 +33,7 @@ pub(super) static EXPERIMENTS: &[Experiment] = &[
     Experiment::new("vmcd-real", servers::real_cells, servers::real_judge),
     Experiment::new("vmcd-ssd", demand::cells_ssd, demand::judge_ssd),
     Experiment::new("vmcd-cpu", |o| load::cells(&cost::loads(o)), cost::cpu_judge),
-    Experiment::new("vmcd-flood", |o| load::cells(&flood::loads(o)), flood::flood_judge),
+    Experiment::new("vmcd-flood", flood::flood_cells, flood::flood_judge),
 ];
 
 #[cfg(test)]
