@@ -151,9 +151,9 @@ impl Cell {
 }
 
 /// A scenario under each of some policies.
-fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
+fn under(scenario: impl Into<Arc<Scenario>>, policies: &[impl AsRef<str>]) -> Vec<Cell> {
     let scenario = scenario.into();
-    policies.iter().map(|p| Cell::new(scenario.clone(), *p)).collect()
+    policies.iter().map(|p| Cell::new(scenario.clone(), p.as_ref())).collect()
 }
 
 /// How an experiment is to be run.
@@ -289,7 +289,7 @@ mod testing {
     }
 
     /// What an experiment judges when `run` gives what each cell has with both of
-    /// two seeds. Every row has a name of its own.
+    /// two seeds. Every row has a name of its own, and every further policy has rows.
     pub(super) fn findings(
         experiment: &Experiment,
         options: &Options,
@@ -306,6 +306,10 @@ mod testing {
         names.sort_unstable();
         let twice = names.windows(2).find(|w| w[0] == w[1]);
         assert_eq!(twice, None, "{}: a name twice", experiment.name);
+        for policy in extras.policy.iter().chain(&extras.vcpu) {
+            let further = format!(": {policy} against");
+            assert!(names.iter().any(|name| name.contains(&further)), "{}", experiment.name);
+        }
         findings
     }
 }
