@@ -287,7 +287,7 @@ fn page(live: &LiveScene, pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Pag
     let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
     let section = Section {
         heading: "Real guests and the simulator".into(),
-        intro: experiment.map(|e| e.summary.to_string()).unwrap_or_default(),
+        intro: experiment.map(|e| e.text().summary.to_string()).unwrap_or_default(),
         blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
     };
     Page::new(format!("Seekway: {} on real guests", live.experiment), vec![section])

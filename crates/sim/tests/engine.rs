@@ -15,10 +15,27 @@ use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
+    simulate_with(Box::new(source), depth, limits, |_| ())
+}
+
+/// A run under noop, unless `change` of the setup says otherwise.
+fn simulate_with(
+    source: Box<dyn Source>,
+    depth: u32,
+    limits: Limits,
+    change: impl FnOnce(&mut Setup),
+) -> Result<RunResult, SimError> {
     let device = Box::new(Constant::new(depth));
     let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
-    let setup = Setup::new(schedulers::build("noop").unwrap(), device, layout);
-    run(vec![Box::new(source)], setup, limits, &mut |_, _| true).map(|r| r.0)
+    let mut setup = Setup::new(schedulers::build("noop").unwrap(), device, layout);
+    change(&mut setup);
+    run(vec![source], setup, limits, &mut |_, _| true).map(|r| r.0)
+}
+
+/// A cache of `bytes` on a device of this depth, into which nothing is prefetched.
+fn cache(bytes: u64, depth: u32) -> Option<Host> {
+    let like = Box::new(Constant::new(depth));
+    Host::new(CacheConfig::new(bytes), "none", HostCosts::default(), like).ok()
 }
 
 use Op::{Flush, Read, Write};
@@ -75,16 +92,9 @@ fn a_journal_beside_a_warm_cache_is_an_error() {
         "image=64MiB,ram=128MiB,warm=true,app=fio:rw=randread,bs=4KiB,size=48MiB,io_size=40KiB";
     let simulate = |journal: Option<String>| {
         let source = parse_vm(text).unwrap().source(1, 0).unwrap();
-        let device = Box::new(Constant::new(1));
-        let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
-        let like = Box::new(Constant::new(1));
-        let cache = CacheConfig::new(1 << 20);
-        let setup = Setup {
-            journal,
-            host: Some(Host::new(cache, "none", HostCosts::default(), like).unwrap()),
-            ..Setup::new(schedulers::build("noop").unwrap(), device, layout)
-        };
-        run(vec![source], setup, Limits::default(), &mut |_, _| true).map(|r| r.0)
+        simulate_with(source, 1, Limits::default(), |setup| {
+            (setup.journal, setup.host) = (journal, cache(1 << 20, 1));
+        })
     };
     assert!(simulate(None).unwrap().finished);
     let refused = simulate(Some("noop".into())).unwrap_err();
@@ -109,21 +119,15 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
     let plan = [Read, Write, Read, Write];
     let plan: Vec<_> = (0..).zip(plan).map(|(n, op)| (0, 0, op, n * 800, 8)).collect();
     for cached in [false, true] {
-        let source = Timed::new(&plan);
-        let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
         let mut limit = LimitsDraft::default();
         assert!(limit.set("iops", "10").unwrap());
-        let host = cached.then(|| {
-            let like = Box::new(Constant::new(8));
-            Host::new(CacheConfig::new(4096), "none", HostCosts::default(), like).unwrap()
+        let source = Box::new(Timed::new(&plan));
+        let result = simulate_with(source, 8, Limits::default(), |setup| {
+            setup.limits = vec![limit.finish().unwrap()];
+            setup.host = if cached { cache(4096, 8) } else { None };
         });
-        let setup = Setup {
-            limits: vec![limit.finish().unwrap()],
-            host,
-            ..Setup::new(schedulers::build("noop").unwrap(), Box::new(Constant::new(8)), layout)
-        };
-        let source: Box<dyn Source> = Box::new(source);
-        let result = run(vec![source], setup, Limits::default(), &mut |_, _| true).unwrap().0;
+        let result = result.unwrap();
+        assert_eq!(result.host.is_some(), cached);
         let response = &result.vms[0].response;
         for (n, want_ms) in [(1.0, 5.0), (2.0, 5.0), (3.0, 105.0), (4.0, 205.0)] {
             let seen_ms = response.value_at_quantile(n / 4.0) as f64 / 1e6;
@@ -159,12 +163,9 @@ fn a_starved_vm_does_not_look_well_served() {
     let mut plan = vec![(0, 1, Read, 0, 8)];
     plan.extend((0..200).map(|n| (6 + n * 4, 0, Read, n * 40, 8)));
     plan.insert(2, (7, 1, Read, 500, 8));
-    let source = Timed::new(&plan);
-    let device = Box::new(Constant::new(1));
-    let layout = Layout::place(source.vms(), CAPACITY, &Placement::Spread).unwrap();
-    let setup = Setup::new(Box::new(Newest(Vec::new())), device, layout);
     let until = Limits { until: Some(ms(500)), ..Limits::default() };
-    let (result, _) = run(vec![Box::new(source)], setup, until, &mut |_, _| true).unwrap();
+    let newest = |setup: &mut Setup| setup.scheduler = Box::new(Newest(Vec::new()));
+    let result = simulate_with(Box::new(Timed::new(&plan)), 1, until, newest).unwrap();
     let b = &result.vms[1];
     assert_eq!((b.requests, b.unfinished), (1, 1));
     assert_eq!(b.span, Nanos::from_millis(500), "rates are over the whole run");

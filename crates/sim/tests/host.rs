@@ -85,28 +85,10 @@ fn ahead(len: u64) -> Ahead {
 
 /// The run of a plan, and what reached the device, without VM a's place on it.
 fn simulate(plan: &[Planned], depth: u32, host: Option<Host>) -> (RunResult, Vec<(Op, Extent)>) {
-    under("noop", plan, depth, host)
+    drive(Timed::new(plan), "noop", depth, host, Limits::default())
 }
 
-fn under(
-    policy: &str,
-    plan: &[Planned],
-    depth: u32,
-    host: Option<Host>,
-) -> (RunResult, Vec<(Op, Extent)>) {
-    of(Timed::new(plan), policy, depth, host)
-}
-
-fn of(
-    source: Timed,
-    policy: &str,
-    depth: u32,
-    host: Option<Host>,
-) -> (RunResult, Vec<(Op, Extent)>) {
-    limited(source, policy, depth, host, Limits::default())
-}
-
-fn limited(
+fn drive(
     source: impl Source + 'static,
     policy: &str,
     depth: u32,
@@ -270,7 +252,8 @@ fn prefetches_cost_their_commands() {
 fn each_process_has_its_own_account() {
     let plan =
         [(0, 0, Read, 0, 8), (0, 0, Read, 800, 16), (20, 0, Read, 8, 8), (20, 1, Read, 0, 8)];
-    let (result, _) = of(Timed::tagged(&plan), "noop", 4, host(1_000, ahead(64)));
+    let (result, _) =
+        drive(Timed::tagged(&plan), "noop", 4, host(1_000, ahead(64)), Limits::default());
     let cache = |vm: usize| result.vms[vm].host.as_ref().expect("a host cache");
     let accounts = |vm: usize| {
         let of = |p: &ProcessUsage| (p.tag.map(|t| t.get()), p.usage.reads, p.usage.cached);
@@ -294,7 +277,7 @@ fn what_is_done_while_a_run_settles_is_not_measured() {
             ..Limits::default()
         };
         let host = host(1_000, Ahead { interval, ..ahead(16) });
-        limited(Timed::tagged(&plan), "noop", 4, host, limits).0
+        drive(Timed::tagged(&plan), "noop", 4, host, limits).0
     };
     let (first, all, last) = (part(None, 41), part(None, 100), part(Some(41), 100));
     let counts = |r: &RunResult| {
@@ -373,7 +356,7 @@ fn hits_that_cost_nothing_do_not_stop_time() {
     let source = Again(vec![VmDisk { name: "a".into(), capacity: Sectors::new(DISK) }], false);
     let free = Host { costs, ..host(8, ahead(0)).unwrap() };
     let limits = Limits { requests: Some(1_001), ..Limits::default() };
-    let (result, _) = limited(source, "noop", 1, Some(free), limits);
+    let (result, _) = drive(source, "noop", 1, Some(free), limits);
     assert_eq!(result.simulated, Nanos::from_millis(5) + Nanos::new(1_000));
 }
 
@@ -424,7 +407,7 @@ proptest! {
                 let config = CacheConfig::new(blocks * 4096);
                 host.cache = CacheSpec::new(config, entry.name).unwrap();
             }
-            under(policy, &plan, depth, host)
+            drive(Timed::new(&plan), policy, depth, host, Limits::default())
         };
         let (result, log) = made();
         prop_assert!(result.finished);

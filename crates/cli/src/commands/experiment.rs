@@ -50,9 +50,9 @@ pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
 fn list(format: Format) -> Result<Verdict> {
     let simulated = REGISTRY.iter().map(|e| ListEntry {
         name: e.name,
-        summary: e.summary,
-        source: e.source,
-        assumes: e.assumes,
+        summary: &e.text().summary,
+        source: &e.text().source,
+        assumes: &e.text().assumes,
         loads: Some(format!("{:016x}", e.loads())),
     });
     let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
@@ -245,7 +245,7 @@ fn simulate(
             holds: findings.rows.iter().all(|r| r.asked != Some(false)),
             rows: findings.rows.iter().map(RowJson::new).collect(),
             notes: findings.notes,
-            assumes: experiment.assumes,
+            assumes: &experiment.text().assumes,
             machines,
         });
     }

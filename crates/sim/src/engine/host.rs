@@ -110,6 +110,7 @@ impl Thread {
 }
 
 /// What cache and prefetcher cost in a run.
+#[derive(Default)]
 pub(super) struct HostSide {
     costs: HostCosts,
     bandwidth: u64,
@@ -129,17 +130,7 @@ pub(super) struct HostSide {
 
 impl HostSide {
     pub(super) fn new(costs: HostCosts, bandwidth: u64) -> Self {
-        HostSide {
-            costs,
-            bandwidth,
-            thread: Thread::default(),
-            answers: BinaryHeap::new(),
-            count: 0,
-            events: 0,
-            named: None,
-            polled_for: None,
-            polls: 0,
-        }
+        HostSide { costs, bandwidth, ..HostSide::default() }
     }
 
     /// What the device reads a second at best.

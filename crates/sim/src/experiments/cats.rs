@@ -34,70 +34,18 @@ const CATS_0: &str = "cats:busdriver=0";
 const HITS_PERCENT: f64 = 63.9;
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        name: "table-example",
-        summary: "the table's order for a head at 100 and requests at 20, 82, 120, 200",
-        source: "CATS, section 2.2, table 1",
-        assumes: "time is distance, all four requests wait from the start, no cache, no busdriver delay",
-        cells: |_| Vec::new(),
-        judge: |_, _| table::judge(),
-    },
-    Experiment {
-        name: "cats-direct",
-        summary: "50 processes read files page by page with O_DIRECT",
-        source: "CATS, section 6, table 2",
-        assumes: "closed loop of 50 processes with one request each and a sleep of Pareto(1.5, 2 ms) after each page; one command at a time at the disk; drive cache of 64 FIFO segments of 221 sectors, 64 read ahead whatever comes, hits reading on in their own segment; files over the whole disk, noatime; coalescing up to 512 KiB; CFQ with a queue for each process",
-        cells: |options| paper::direct().cells(options),
-        judge: |_, results| paper::direct().judge(results),
-    },
-    Experiment {
-        name: "cats-buffered",
-        summary: "the same through a page cache of 65 MB",
-        source: "CATS, section 6, table 3",
-        assumes: "as cats-direct; guest read-ahead of 128 KiB, page cache of 62 MiB; 200,000 pages, which are some 22,000 requests to the disk",
-        cells: |options| paper::buffered().cells(options),
-        judge: |_, results| paper::buffered().judge(results),
-    },
-    Experiment {
-        name: "cats-shadow",
-        summary: "predicted against actual hits of the drive's cache, where it differs from the shadow",
-        source: "CATS, section 6",
-        assumes: "as cats-direct; the shadow has 64 FIFO segments of which each command takes one, the drive what the row says: the paper does not know its own drive's rules",
-        cells: shadow::cells,
-        judge: shadow::judge,
-    },
-    Experiment {
-        name: "cats-sweep",
-        summary: "busdriver delay and READDELAY at 8 and 50 processes, drive caches FIFO, LRU and none",
-        source: "experiments.md (CATS)",
-        assumes: "as cats-direct with 10,000 requests a run",
-        cells: sweep::cells,
-        judge: sweep::judge,
-    },
-    Experiment {
-        name: "cats-caches",
-        summary: "40 drive caches: does any give the paper's ratios with its hits?",
-        source: "CATS, section 6, table 2",
-        assumes: "as cats-direct with 10,000 requests a run; drive caches of 8 to 64 segments of 221 sectors, FIFO and LRU, with no read-ahead or 64 or 221 sectors of it, kept or cut short by the next command; the shadow as in the paper, whatever the drive",
-        cells: caches::cells,
-        judge: caches::judge,
-    },
-    Experiment {
-        name: "vpt-rank",
-        summary: "the throttle's linear model as a prediction of the detailed disk",
-        source: "CATS, section 6, tables 2 and 3, virtual against real",
-        assumes: "as cats-direct with 20,000 and cats-buffered with 80,000 pages a run; the line is fitted to 100,000 random reads of the disk without its cache, the cache to a few reads; k = 1, and 8 for the paper's form, where the device is eight times slower and nothing else is",
-        cells: rank::cells,
-        judge: rank::judge,
-    },
-    Experiment {
-        name: "vpt-fit",
-        summary: "the throttle's line recovered from random reads, and measured drives fitted",
-        source: "CATS, section 5, figure 1",
-        assumes: "100,000 random reads of a page, one at a time, cache off; measured drives from --drives",
-        cells: |_| Vec::new(),
-        judge: |options, _| fit::judge(options),
-    },
+    Experiment::new("table-example", |_| Vec::new(), |_, _| table::judge()),
+    Experiment::new("cats-direct", |o| paper::direct().cells(o), |_, r| paper::direct().judge(r)),
+    Experiment::new(
+        "cats-buffered",
+        |o| paper::buffered().cells(o),
+        |_, r| paper::buffered().judge(r),
+    ),
+    Experiment::new("cats-shadow", shadow::cells, shadow::judge),
+    Experiment::new("cats-sweep", sweep::cells, sweep::judge),
+    Experiment::new("cats-caches", caches::cells, caches::judge),
+    Experiment::new("vpt-rank", rank::cells, rank::judge),
+    Experiment::new("vpt-fit", |_| Vec::new(), |o, _| fit::judge(o)),
 ];
 
 /// How a load is laid out and run.

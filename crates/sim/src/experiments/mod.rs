@@ -30,6 +30,8 @@ pub use together::scene_names;
 use crate::engine::HostCosts;
 use crate::vcpu::{MachineSpec, Processors};
 use seekway_policy::units::{Lba, Nanos, Sectors};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
@@ -149,9 +151,9 @@ impl Cell {
 }
 
 /// A scenario under each of some policies.
-fn under(scenario: impl Into<Arc<Scenario>>, policies: &[&str]) -> Vec<Cell> {
+fn under(scenario: impl Into<Arc<Scenario>>, policies: &[impl AsRef<str>]) -> Vec<Cell> {
     let scenario = scenario.into();
-    policies.iter().map(|p| Cell::new(scenario.clone(), *p)).collect()
+    policies.iter().map(|p| Cell::new(scenario.clone(), p.as_ref())).collect()
 }
 
 /// How an experiment is to be run.
@@ -188,14 +190,25 @@ pub struct Findings {
     pub figures: Vec<Figure>,
 }
 
+/// The text about each experiment, by name.
+static TEXTS: LazyLock<BTreeMap<String, Text>> = LazyLock::new(|| {
+    toml::from_str(include_str!("experiments.toml")).expect("the texts are part of the program")
+});
+
+/// What `experiments.toml` says about an experiment.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    pub summary: String,
+    /// Where it stands in the paper.
+    pub source: String,
+    /// What it assumes where the paper is silent.
+    pub assumes: String,
+}
+
 pub struct Experiment {
     /// Its name for `experiment run`, as `pregather-read`.
     pub name: &'static str,
-    pub summary: &'static str,
-    /// Where it stands in the paper.
-    pub source: &'static str,
-    /// What it assumes where the paper is silent.
-    pub assumes: &'static str,
     /// What is to be run.
     pub cells: fn(&Options) -> Vec<Cell>,
     /// What came of it.
@@ -203,6 +216,18 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    const fn new(
+        name: &'static str,
+        cells: fn(&Options) -> Vec<Cell>,
+        judge: fn(&Options, &Results) -> Findings,
+    ) -> Experiment {
+        Experiment { name, cells, judge }
+    }
+
+    pub fn text(&self) -> &'static Text {
+        &TEXTS[self.name]
+    }
+
     /// A hash (64-bit FNV-1a) of everything that the whole experiment runs: another one means
     /// that results of before are of other loads.
     pub fn loads(&self) -> u64 {
@@ -264,7 +289,7 @@ mod testing {
     }
 
     /// What an experiment judges when `run` gives what each cell has with both of
-    /// two seeds. Every row has a name of its own.
+    /// two seeds. Every row has a name of its own, and every further policy has rows.
     pub(super) fn findings(
         experiment: &Experiment,
         options: &Options,
@@ -281,6 +306,10 @@ mod testing {
         names.sort_unstable();
         let twice = names.windows(2).find(|w| w[0] == w[1]);
         assert_eq!(twice, None, "{}: a name twice", experiment.name);
+        for policy in extras.policy.iter().chain(&extras.vcpu) {
+            let further = format!(": {policy} against");
+            assert!(names.iter().any(|name| name.contains(&further)), "{}", experiment.name);
+        }
         findings
     }
 }
@@ -297,6 +326,13 @@ mod tests {
         assert_eq!(names("pregather-read"), ["pregather-read"]);
         assert_eq!(names("pregather-*").len(), pregather::EXPERIMENTS.len());
         assert!(names("*-b").contains(&"pregather-b") && names("nothing").is_empty());
+    }
+
+    #[test]
+    fn every_experiment_has_its_text() {
+        let mut names: Vec<&str> = REGISTRY.iter().map(|e| e.name).collect();
+        names.sort_unstable();
+        assert!(TEXTS.keys().eq(&names));
     }
 
     /// A further policy runs in every experiment in which anything does.

@@ -76,70 +76,14 @@ fn label(policy: &str) -> &str {
 }
 
 pub(super) static EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        name: "pregather-b",
-        summary: "two sequential readers in one VM, zone size B from 1 to 10^7 sectors",
-        source: "Pregather, section VI-A, figure 4",
-        assumes: "1 GiB a reader, 16 threads each, 16 KiB blocks, read-ahead 128 KiB; guests behind Xen's ring (32 requests of 44 KiB), 0.5 ms from a completion to the guest and back; images as files of the host's ext3, preallocated, its log in the middle of the disk; to CFQ no write is synchronous, as in 2.6.18",
-        cells: zones::cells,
-        judge: zones::judge,
-    },
-    Experiment {
-        name: "pregather-mix",
-        summary: "pairs of sequential and random readers and writers in one VM",
-        source: "Pregather, section VI-A, table III",
-        assumes: "sequential work 1 GiB, random work 10,000 requests of 16 KiB (sysbench's default), fsync every 100 random writes, ordered journal; guests as in pregather-b",
-        cells: mix::cells,
-        judge: mix::judge,
-    },
-    Experiment {
-        name: "pregather-read",
-        summary: "three VMs: SR+SR, SR+RR, RR+RR",
-        source: "Pregather, section VI-B1, figure 5 and table IV",
-        assumes: "SR 1 GiB, RR 10,000 requests of 16 KiB, 16 threads each; guests as in pregather-b, as variants with requests of 48, 64 and 128 KiB and images as parts of the disk; total bandwidth is the sum of the VMs' means over their own times",
-        cells: read::cells,
-        judge: read::judge,
-    },
-    Experiment {
-        name: "pregather-sensitivity",
-        summary: "pregather-read with one thing varied at a time: coalescing, drive, latency, model, slice, every correction",
-        source: "experiments.md (Pregather, Accept)",
-        assumes: "as pregather-read, guests behind Xen's ring",
-        cells: variations::cells,
-        judge: variations::judge,
-    },
-    Experiment {
-        name: "pregather-write",
-        summary: "three VMs: SW+SW, SW+RW, RW+RW",
-        source: "Pregather, section III, figure 1(b)",
-        assumes: "SW 1 GiB, RW 10,000 requests of 16 KiB with fsync every 100, ordered journal; guests as in pregather-b",
-        cells: write::cells,
-        judge: write::judge,
-    },
-    Experiment {
-        name: "pregather-hadoop",
-        summary: "a MapReduce sort in four VMs, with and without a TPC-H-like VM",
-        source: "Pregather, section VI-B2, figures 6 to 8",
-        assumes: "one physical machine: 8 maps and 2 reducers a VM over 512 MiB of input (2 maps with TPC-H); no network; guests as in pregather-b",
-        cells: hadoop::cells,
-        judge: hadoop::judge,
-    },
-    Experiment {
-        name: "pregather-memory",
-        summary: "memory of the policy in the read experiment",
-        source: "Pregather, section VI-C, figure 9",
-        assumes: "as pregather-read; the scheduler's own state, models included, at the end of the run",
-        cells: read::memory_cells,
-        judge: read::memory_judge,
-    },
-    Experiment {
-        name: "pregather-sync",
-        summary: "one synchronous O_DIRECT reader in each of three VMs",
-        source: "experiments.md (Pregather, Accept)",
-        assumes: "64 KiB sequential and 4 KiB random reads, one at a time, no think time; images as parts of the disk",
-        cells: variations::sync_cells,
-        judge: variations::sync_judge,
-    },
+    Experiment::new("pregather-b", zones::cells, zones::judge),
+    Experiment::new("pregather-mix", mix::cells, mix::judge),
+    Experiment::new("pregather-read", read::cells, read::judge),
+    Experiment::new("pregather-sensitivity", variations::cells, variations::judge),
+    Experiment::new("pregather-write", write::cells, write::judge),
+    Experiment::new("pregather-hadoop", hadoop::cells, hadoop::judge),
+    Experiment::new("pregather-memory", read::memory_cells, read::memory_judge),
+    Experiment::new("pregather-sync", variations::sync_cells, variations::sync_judge),
 ];
 
 /// A row of ratios that the paper says are above 1, without a figure.

@@ -19,14 +19,7 @@ use measure::{lost_percent, p99_ms, rate, total};
 use progress::{Scene, interval};
 use ways::Parts;
 
-pub(super) static EXPERIMENTS: &[Experiment] = &[Experiment {
-    name: "together",
-    summary: "eight VMs on four processors and one disk, each beside a private disk: all policies with all parts on, all off, each part off, each alone",
-    source: "our own: the five papers' parts in one system",
-    assumes: "each VM has four vCPUs, its generator's defaults and 512 MiB to 1 GiB of memory; slices of 11 ms; a host cache of 2 GiB; off is noop, no cache, no tags, vanilla vCPUs; a private disk is the disk eight times slower, with an eighth of the processors and of the cache",
-    cells,
-    judge,
-}];
+pub(super) static EXPERIMENTS: &[Experiment] = &[Experiment::new("together", cells, judge)];
 
 /// No VM has less progress with everything on.
 const WORST_ASKED: f64 = 0.95;

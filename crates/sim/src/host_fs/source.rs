@@ -73,8 +73,9 @@ enum Owner {
     InPlace,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Commit {
+    #[default]
     Idle,
     /// Descriptor and changed blocks are on their way to the log.
     Log,
@@ -82,6 +83,7 @@ enum Commit {
     Record,
 }
 
+#[derive(Default)]
 struct Journal {
     /// First sector of the log, and its blocks.
     start: u64,
@@ -276,14 +278,7 @@ impl Journal {
         Journal {
             start: fs.log.start * BLOCK_SECTORS,
             blocks: fs.log.end - fs.log.start,
-            head: 0,
-            running: BTreeSet::new(),
-            began: None,
-            wanted: false,
-            state: Commit::Idle,
-            committing: BTreeSet::new(),
-            pending: 0,
-            flushes: [Vec::new(), Vec::new()],
+            ..Journal::default()
         }
     }
 

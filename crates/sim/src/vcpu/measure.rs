@@ -38,7 +38,7 @@ impl Tally {
 /// one runs, known afterwards: at each move it goes to the vCPU whose time there and then
 /// ends last. Followed without knowing the future, by all that it may be on: whoever is
 /// left at the end was the one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct LeastMoves {
     /// Where it may be, if it was wise.
     may: VcpuSet,
@@ -48,10 +48,6 @@ pub(super) struct LeastMoves {
 }
 
 impl LeastMoves {
-    pub fn new() -> LeastMoves {
-        LeastMoves { may: VcpuSet::EMPTY, left_on: None, moves: 0 }
-    }
-
     /// A vCPU runs from now on, and it alone if `first`.
     pub fn runs(&mut self, vcpu: VcpuId, first: bool) {
         if first {
@@ -123,7 +119,7 @@ mod tests {
                 }
             }
             edges.sort_unstable();
-            let (mut least, mut running) = (LeastMoves::new(), VcpuSet::EMPTY);
+            let (mut least, mut running) = (LeastMoves::default(), VcpuSet::EMPTY);
             for (_, runs, vcpu) in edges {
                 let id = VcpuId::new(vcpu as u16);
                 if runs {

@@ -50,6 +50,20 @@ impl Processors {
         }
     }
 
+    /// These VMs on them, with everything modelled.
+    pub fn machine(&self, vms: Vec<VmSpec>) -> MachineSpec {
+        let Processors { count, host, guest, detector, costs, .. } = *self;
+        MachineSpec {
+            pcpus: count,
+            host,
+            guest,
+            detector,
+            costs,
+            ablation: Ablation::default(),
+            vms,
+        }
+    }
+
     /// Who computes all the time beside VMs that have only a part of it.
     fn others(&self) -> Option<VmSpec> {
         let cpu_weight = NonZeroU32::new(self.part.saturating_sub(1))?;
@@ -89,15 +103,7 @@ impl Machine {
             vms.push(others);
             guests.push(None);
         }
-        let spec = MachineSpec {
-            pcpus: processors.count,
-            host: processors.host,
-            guest: processors.guest,
-            detector: processors.detector,
-            costs: processors.costs,
-            ablation: Ablation::default(),
-            vms,
-        };
+        let spec = processors.machine(vms);
         let agent = || build(policy).map_err(|e| e.to_string());
         Machine::with_guests(&spec, guests, policy, &agent, seed, measured_from)
     }

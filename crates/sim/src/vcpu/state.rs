@@ -209,6 +209,7 @@ impl GuestAgent {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Vm {
     pub name: String,
     /// Of [`Machine::disks`](super::Machine), those that are its own.
@@ -386,25 +387,14 @@ impl Vm {
         any.start(Instant::ZERO);
         Vm {
             name: spec.name.clone(),
-            disks: 0..0,
-            agent: None,
             first,
             vcpus: usize::from(spec.vcpus),
             tasks,
-            running: VcpuSet::EMPTY,
-            runs: 0,
             halted: usize::from(spec.vcpus),
             slice,
-            unheard: Vec::new(),
             interrupted: first,
-            kernel_timer: (None, 0),
             any,
-            least: LeastMoves::new(),
-            agent_time: Nanos::ZERO,
-            switching: Nanos::ZERO,
-            moves: 0,
-            releases: 0,
-            blocked: 0,
+            ..Vm::default()
         }
     }
 }

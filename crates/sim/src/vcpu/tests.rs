@@ -17,8 +17,7 @@ use support::*;
 #[test]
 fn two_vms_halve_what_an_io_task_gets() {
     let with = |vms: usize| {
-        let all = (0..vms).map(|n| vm(&format!("vm{n}"), 4, vec![task("io", 0, reads())]));
-        let result = run_named(&spec(4, all.collect()), "vanilla", 1, ms(2000));
+        let result = run_named(&reading(vms, 4), "vanilla", 1, ms(2000));
         result.vms[0].tasks.iter().find(|t| t.io).unwrap().ios as f64
     };
     let (alone, shared) = (with(1), with(2));
@@ -27,8 +26,7 @@ fn two_vms_halve_what_an_io_task_gets() {
 
 #[test]
 fn moves_keep_an_io_task_running() {
-    let all = (0..2).map(|n| vm(&format!("vm{n}"), 4, vec![task("io", 0, reads())]));
-    let mut spec = spec(4, all.collect());
+    let mut spec = reading(2, 4);
     let ios = |spec: &MachineSpec, moves: bool| {
         let result = match moves {
             true => run_with(spec, &|| Box::<Nomad>::default(), 1, ms(2000)).0,

@@ -21,14 +21,15 @@ fn shown(value: f64, unit: &str) -> String {
 
 pub(super) fn table(experiment: &Experiment, findings: &Findings) -> Table {
     let digits = |value| seekway_report::number::significant(value, 3);
-    Table::of(format!("{}: {}", experiment.name, experiment.summary), &findings.rows)
+    let text = experiment.text();
+    Table::of(format!("{}: {}", experiment.name, text.summary), &findings.rows)
         .text("row", |row| &row.name)
         .number("paper", "", |row| row.paper.map(|paper| shown(paper, row.unit)))
         .number("ours", "", |row| shown(row.ours, row.unit))
         .text("over the seeds", |row| format!("{} to {}", digits(row.range.0), digits(row.range.1)))
         .text("verdict", badge)
         .text("why", |row| &row.why)
-        .note(format!("{}. Assumed: {}.", experiment.source, experiment.assumes))
+        .note(format!("{}. Assumed: {}.", text.source, text.assumes))
         .notes(&findings.notes)
         .done()
 }
@@ -74,7 +75,7 @@ pub(super) fn section(experiment: &Experiment, findings: &Findings, results: &Re
     let has_claims = findings.rows.iter().any(|row| row.paper.is_some());
     let place = if has_claims { 0 } else { blocks.len() };
     blocks.insert(place, Block::Table(table(experiment, findings)));
-    Section { heading: experiment.name.into(), intro: experiment.summary.into(), blocks }
+    Section { heading: experiment.name.into(), intro: experiment.text().summary.clone(), blocks }
 }
 
 /// The run of a cell with the first seed.

@@ -63,9 +63,8 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
     for (n, (cache, device)) in caches().into_iter().enumerate() {
         for processes in PROCESSES {
             let load = Load { processes, requests: REQUESTS, ..DIRECT };
-            let all = policies(n == 0);
-            let all: Vec<&str> = all.iter().map(String::as_str).collect();
-            cells.extend(under(scenario(name(cache, processes), &load, &device, options), &all));
+            let scenario = scenario(name(cache, processes), &load, &device, options);
+            cells.extend(under(scenario, &policies(n == 0)));
         }
     }
     cells

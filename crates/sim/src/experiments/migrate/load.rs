@@ -4,7 +4,7 @@
 //! What is a guess says so: the paper names its applications and no more.
 
 use super::super::{Cell, Options, Scenario};
-use crate::vcpu::{Ablation, Load, MachineSpec, Processors, Start, TaskSpec, VmSpec};
+use crate::vcpu::{Load, MachineSpec, Processors, Start, TaskSpec, VmSpec};
 use seekway_policy::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -177,9 +177,7 @@ pub(super) fn vm(number: usize, vcpus: u16) -> VmSpec {
 
 /// The paper's host: slices of 11 ms, section 5 (see [`Processors::new`]).
 pub(super) fn machine(pcpus: u16, vms: Vec<VmSpec>) -> MachineSpec {
-    let Processors { count, host, guest, detector, costs, .. } = Processors::new(pcpus);
-    let ablation = Ablation::default();
-    MachineSpec { pcpus: count, host, guest, detector, costs, ablation, vms }
+    Processors::new(pcpus).machine(vms)
 }
 
 impl Scene {
@@ -301,8 +299,7 @@ mod tests {
     use super::*;
 
     fn scene() -> Scene {
-        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None };
-        Scene::of(RANDOM, Disk::Ssd, 4, 2, &options)
+        Scene::of(RANDOM, Disk::Ssd, 4, 2, &super::super::super::testing::options(1))
     }
 
     /// No processor has tasks of two VMs when nothing is shared.

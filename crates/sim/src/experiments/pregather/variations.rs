@@ -75,9 +75,7 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
         varied.coalesce = Sectors::from_bytes(kib << 10);
         cells.extend(under(varied.clone(), &POLICIES));
         if name == BASE {
-            let forms = FORMS.map(|f| format!("pregather:{f}"));
-            let forms: Vec<&str> = forms.iter().map(String::as_str).collect();
-            cells.extend(under(varied, &forms));
+            cells.extend(under(varied, &FORMS.map(|f| format!("pregather:{f}"))));
         }
     }
     cells

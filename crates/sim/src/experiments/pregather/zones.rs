@@ -42,7 +42,6 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
         let forms = [LITERAL, OURS].into_iter();
         let forms = forms.flat_map(|form| sizes.iter().map(move |&zone| with_zone(form, zone)));
         let policies: Vec<String> = [CFQ.to_string()].into_iter().chain(forms).collect();
-        let policies: Vec<&str> = policies.iter().map(String::as_str).collect();
         cells.extend(under(varied, &policies));
     }
     cells

@@ -5,7 +5,8 @@ use super::ways::Parts;
 use crate::engine::HostCosts;
 use crate::vcpu::Processors;
 use seekway_policy::units::Nanos;
-use std::sync::Arc;
+use serde::Deserialize;
+use std::sync::{Arc, LazyLock};
 
 /// VMs of each mix.
 pub(super) const VMS: usize = 8;
@@ -58,7 +59,7 @@ impl Mix {
     /// The name of the mix on a disk, as in rows and for `scenes` of [`Options`].
     pub fn scene(self, disk: &Disk) -> String {
         match self {
-            Mix::Ordinary => disk.name.into(),
+            Mix::Ordinary => disk.name.clone(),
             Mix::Flood | Mix::Union => format!("{}, {}", disk.name, self.name()),
         }
     }
@@ -157,10 +158,12 @@ fn union(disk: &Disk) -> [String; VMS] {
     ]
 }
 
-/// A disk, and what is asked of it.
+/// A disk, and what is asked of it, as `disks.toml` states it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Disk {
-    pub name: &'static str,
-    device: &'static str,
+    pub name: String,
+    device: String,
     /// What it reads in sequence, about.
     mib_per_s: u64,
     /// Rounds of the file server that it does for eight threads alone (measured).
@@ -177,52 +180,17 @@ pub(super) struct Disk {
     measured_ms: u64,
 }
 
-pub(super) const DISKS: [Disk; 4] = [
-    Disk {
-        name: "7200 rpm",
-        device: "seagate-1tb-7200",
-        mib_per_s: 120,
-        files_per_s: 42,
-        random_per_s: Some(156),
-        mean_asked: 1.7,
-        is_throughput_asked: false,
-        settle_ms: 120_000,
-        measured_ms: 300_000,
-    },
-    Disk {
-        name: "SATA SSD",
-        device: "intel-x25m-g2",
-        mib_per_s: 240,
-        files_per_s: 623,
-        random_per_s: None,
-        mean_asked: 1.4,
-        is_throughput_asked: true,
-        settle_ms: 10_000,
-        measured_ms: 20_000,
-    },
-    Disk {
-        name: "NVMe",
-        device: "samsung-970-pro",
-        mib_per_s: 3200,
-        files_per_s: 15990,
-        random_per_s: None,
-        mean_asked: 1.4,
-        is_throughput_asked: true,
-        settle_ms: 2_000,
-        measured_ms: 12_000,
-    },
-    Disk {
-        name: "array",
-        device: "raid0-8x-x25m-g2",
-        mib_per_s: 1900,
-        files_per_s: 4300,
-        random_per_s: Some(23_400),
-        mean_asked: 1.4,
-        is_throughput_asked: true,
-        settle_ms: 2_000,
-        measured_ms: 4_000,
-    },
-];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    disk: Vec<Disk>,
+}
+
+pub(super) static DISKS: LazyLock<Vec<Disk>> = LazyLock::new(|| {
+    let file: File =
+        toml::from_str(include_str!("disks.toml")).expect("the disks are part of the program");
+    file.disk
+});
 
 /// Processors of the host, and vCPUs of each VM.
 const PROCESSORS: u16 = 4;
@@ -314,7 +282,7 @@ fn scenario(
     Scenario {
         processors: Some(processors(mix)),
         host: HostSetup { cache_bytes, costs: HostCosts::default() },
-        ..Scenario::new(name, vms, disk.device).measured(settle, measured)
+        ..Scenario::new(name, vms, &disk.device).measured(settle, measured)
     }
 }
 

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn loads_are_in_the_order_that_the_rows_take_them_in() {
-        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None };
+        let options = super::super::super::testing::options(1);
         let names: Vec<String> = queue_loads(&options).into_iter().map(|l| l.name).collect();
         assert_eq!(names[0], "Darwin, guest 128, host 128");
         assert_eq!(names[1], "Darwin, guest 8192, host 128");

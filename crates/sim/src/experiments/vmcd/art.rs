@@ -3,58 +3,17 @@
 use super::super::figure::bars;
 use super::super::metric::response_ms;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, FORMS, Load, POLICIES, RING, Vm, cells};
+use super::load::{FORMS, Load, POLICIES, cells, loads};
 use super::measure::{form_rows, our_rows, short};
 use crate::metrics::RunResult;
 
 /// How much shorter the mean response is in the paper.
 const SHORTER: [(&str, f64); 3] = [("cfq", 0.218), ("deadline", 0.13), ("anticipatory", 0.14)];
 
-fn random(block: &'static str, depth: u32) -> Access {
-    Access::direct("randread", block).depth(depth)
-}
-
-const CLOSED: &str = "closed loops, 1, 4 and 16 outstanding";
-fn closed() -> Vec<Vm> {
-    vec![random("4KiB", 1).vm(), random("16KiB", 4).vm(), random("64KiB", 16).vm()]
-}
-
-const OPEN: &str = "open loops, 40, 60 and 80 a second";
-fn open([a, b, c]: [u32; 3]) -> Vec<Vm> {
-    vec![
-        random("4KiB", 64).vm_at(a, 4),
-        random("16KiB", 64).vm_at(b, 16),
-        random("64KiB", 64).vm_at(c, 64),
-    ]
-}
-
-/// The paper says no more than that the latency demands are diverse: both kinds of loop.
-fn papers_loads(options: &Options) -> [Load; 2] {
-    let load = |name, vms| Load::new(name, vms, 60, options).on_papers_host(RING);
-    [load(CLOSED, closed()), load(OPEN, open([40, 60, 80]))]
-}
-
-fn loads(options: &Options) -> Vec<Load> {
-    let stream = Access::direct("read", "64KiB");
-    let load = |name: &str, vms, seconds| Load::new(name, vms, seconds, options);
-    vec![
-        load(CLOSED, closed(), 60),
-        load("open loops, 20, 30 and 40 a second", open([20, 30, 40]), 60),
-        load(OPEN, open([40, 60, 80]), 60),
-        load(
-            "a stream, 1 and 16 random reads outstanding",
-            vec![stream.vm(), random("4KiB", 1).vm(), random("64KiB", 16).vm()],
-            30,
-        ),
-    ]
-}
-
 pub(super) fn art_cells(options: &Options) -> Vec<Cell> {
-    let mut loads = loads(options);
-    let mut all: Vec<Cell> = loads.iter().flat_map(|load| load.under(&FORMS)).collect();
-    loads.extend(papers_loads(options));
-    all.extend(cells(&loads));
-    all
+    let [bare, papers] = ["art", "art-papers"].map(|set| loads(set, options));
+    let forms: Vec<Cell> = bare.iter().flat_map(|load| load.under(&FORMS)).collect();
+    [forms, cells(&bare), cells(&papers)].concat()
 }
 
 /// Mean response of each VM, ms, mean over the seeds.
@@ -65,7 +24,7 @@ fn by_vm(results: &Results, load: &Load, policy: &str) -> String {
 
 pub(super) fn art_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for load in papers_loads(options) {
+    for load in loads("art-papers", options) {
         for (base, shorter) in SHORTER {
             let ratios = results.ratio(&load, ("vmcd", base), response_ms);
             let name = format!("{}: mean response of vmcd against {base}", load.name);
@@ -74,7 +33,7 @@ pub(super) fn art_judge(options: &Options, results: &Results) -> Findings {
         }
         findings.figures.push(figure(results, &load));
     }
-    for load in loads(options) {
+    for load in loads("art", options) {
         for policy in ["vmcd", "vmcd-time"] {
             let ratios = results.ratio(&load, (policy, "cfq"), response_ms);
             let name = format!("{}: mean response of {policy} against cfq", load.name);

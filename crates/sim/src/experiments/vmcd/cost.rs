@@ -8,7 +8,7 @@
 use super::super::figure::bars;
 use super::super::judge::mean;
 use super::super::{Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load};
+use super::load::{Load, Vm};
 use super::measure::{our_rows, short};
 use crate::metrics::RunResult;
 use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
@@ -28,7 +28,7 @@ const IMAGE_SECTORS: u64 = 1 << 24;
 const BLOCK: Sectors = Sectors::new(8);
 
 fn load(vms: usize, options: &Options) -> Load {
-    let vm = Access::direct("read", "512B").vm();
+    let vm = Vm::worker("rw=read,bs=512B,iodepth=1,direct=true");
     Load::new(format!("{vms} VMs"), vec![vm; vms], 20, options)
 }
 

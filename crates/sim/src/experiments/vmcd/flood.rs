@@ -1,32 +1,20 @@
 //! vmcd-flood (ours): two quiet VMs and one that keeps 64 requests outstanding.
 
 use super::super::figure::bars_by;
-use super::super::{Figure, Findings, Options, Results, Row};
-use super::load::{Access, Load, POLICIES, Vm};
+use super::super::{Cell, Figure, Findings, Options, Results, Row};
+use super::load::{Load, POLICIES, cells, loads};
 use super::measure::{our_rows, phi_row, shares, time_shares};
 
 /// A third of the device time each, to within so many points of a per cent.
 const WITHIN: f64 = 3.0;
 
-pub(super) fn loads(options: &Options) -> Vec<Load> {
-    let flood = |access: Access| access.depth(64).vm();
-    let random = Access::direct("randread", "4KiB");
-    let stream = Access::direct("read", "64KiB");
-    let load = |name: &str, vms: Vec<Vm>| Load::new(name, vms, 40, options);
-    vec![
-        load("random readers, random flood", vec![random.vm(), random.vm(), flood(random)]),
-        load("streams, random flood", vec![stream.vm(), stream.vm(), flood(random)]),
-        load(
-            "a stream and a random reader, random flood",
-            vec![stream.vm(), random.vm(), flood(random)],
-        ),
-        load("random readers, sequential flood", vec![random.vm(), random.vm(), flood(stream)]),
-    ]
+pub(super) fn flood_cells(options: &Options) -> Vec<Cell> {
+    cells(&loads("flood", options))
 }
 
 pub(super) fn flood_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for load in loads(options) {
+    for load in loads("flood", options) {
         findings.rows.extend(POLICIES.map(|policy| share_row(results, &load, policy)));
         findings.rows.push(phi_row(results, &load));
         findings.rows.extend(our_rows(results, &load));

@@ -3,8 +3,10 @@
 
 use super::super::{Cell, Options, Scenario};
 use seekway_policy::units::Nanos;
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A 7200 rpm drive that leaves the order to the scheduler: one command at a time, no write cache.
 pub(super) const DISK: &str = "seagate-1tb-7200";
@@ -42,6 +44,11 @@ pub(super) struct Vm {
 }
 
 impl Vm {
+    /// A VM with an Iometer worker, which does what fio does with these keys as fast as it goes.
+    pub fn worker(keys: &str) -> Vm {
+        Vm { spec: format!("app=fio:{keys},size=4GiB,io_size=1TiB"), demand: None }
+    }
+
     /// The same with keys of the VM's own, in front of its application.
     pub fn with(self, keys: &str) -> Vm {
         Vm { spec: format!("{keys},{}", self.spec), ..self }
@@ -125,51 +132,87 @@ impl Load {
     }
 }
 
-/// An Iometer worker's access specification.
-#[derive(Clone, Copy)]
-pub(super) struct Access {
-    /// `read`, `randread`, `randwrite` or `randrw`, as fio names them.
-    pub pattern: &'static str,
-    /// Block size, with its unit.
-    pub block: &'static str,
-    /// Requests outstanding at a time: fio's `iodepth`.
-    pub depth: u32,
-    /// O_DIRECT, as Iometer opens its file; else through the guest's page
-    /// cache with its read-ahead.
-    pub direct: bool,
+/// The sets of `loads.toml`, which says what each key means.
+static SETS: LazyLock<BTreeMap<String, Vec<LoadFile>>> = LazyLock::new(|| {
+    toml::from_str(include_str!("loads.toml")).expect("the loads are part of the program")
+});
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoadFile {
+    name: String,
+    vms: Vec<String>,
+    #[serde(default)]
+    counts: Vec<usize>,
+    seconds: u64,
+    host: Option<Host>,
+    keys: Option<String>,
+    device: Option<String>,
+    #[serde(default)]
+    weights: Vec<u32>,
+    #[serde(default)]
+    rates: Vec<u32>,
+    #[serde(default)]
+    mib_s: Vec<f64>,
 }
 
-impl Access {
-    /// One request at a time, O_DIRECT.
-    pub const fn direct(pattern: &'static str, block: &'static str) -> Access {
-        Access { pattern, block, depth: 1, direct: true }
-    }
-    pub const fn depth(self, depth: u32) -> Access {
-        Access { depth, ..self }
-    }
-    pub const fn buffered(self) -> Access {
-        Access { direct: false, ..self }
+/// How far the paper's guests are from the disk.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Host {
+    Ring,
+    Far,
+}
+
+impl LoadFile {
+    fn vm(&self, n: usize) -> Vm {
+        let mut vm = Vm { demand: self.mib_s.get(n).copied(), ..Vm::worker(&self.vms[n]) };
+        if let Some(rate) = self.rates.get(n) {
+            vm.spec.push_str(&format!(",rate_iops={rate}"));
+        }
+        self.keys.iter().fold(vm, |vm, keys| vm.with(keys))
     }
 
-    /// The application, as fast as it goes.
-    fn app(self) -> String {
-        let Access { pattern, block, depth, direct } = self;
-        format!(
-            "app=fio:rw={pattern},bs={block},iodepth={depth},direct={direct},size=4GiB,io_size=1TiB"
-        )
+    fn load(&self, name: String, vms: Vec<Vm>, options: &Options) -> Load {
+        let load = Load::new(name, vms, self.seconds, options).weighted(&self.weights);
+        let load = match self.host {
+            Some(Host::Ring) => load.on_papers_host(RING),
+            Some(Host::Far) => load.on_papers_host(FAR),
+            None => load,
+        };
+        self.device.iter().fold(load, |load, device| load.on(device))
     }
 
-    /// A VM that does this as fast as it goes.
-    pub fn vm(self) -> Vm {
-        Vm { spec: self.app(), demand: None }
+    fn family(&'static self, options: &Options) -> Family {
+        let vms = (0..self.vms.len()).map(|n| self.vm(n)).collect();
+        let equal = |&count: &usize| {
+            let name = format!("{count} VMs, {}", self.name);
+            self.load(name, vec![self.vm(0); count], options)
+        };
+        let loads = match &self.counts[..] {
+            [] => vec![self.load(self.name.clone(), vms, options)],
+            counts => counts.iter().map(equal).collect(),
+        };
+        Family { name: &self.name, is_papers_host: self.host.is_some(), loads }
     }
+}
 
-    /// A VM that asks for `iops` a second of `block_kib`, with at most `depth`
-    /// outstanding; what is late is made up for.
-    pub fn vm_at(self, iops: u32, block_kib: u32) -> Vm {
-        let spec = format!("{},rate_iops={iops}", self.app());
-        Vm { spec, demand: Some(f64::from(iops * block_kib) / 1024.0) }
-    }
+/// A load, or one with several numbers of VMs.
+pub(super) struct Family {
+    /// Without the number of VMs and the host.
+    pub name: &'static str,
+    pub is_papers_host: bool,
+    pub loads: Vec<Load>,
+}
+
+/// What `loads.toml` has in a set.
+pub(super) fn families(set: &str, options: &Options) -> Vec<Family> {
+    SETS[set].iter().map(|file| file.family(options)).collect()
+}
+
+/// The loads of a set, one after the other.
+pub(super) fn loads(set: &str, options: &Options) -> Vec<Load> {
+    families(set, options).into_iter().flat_map(|family| family.loads).collect()
 }
 
 /// The cells of some loads.

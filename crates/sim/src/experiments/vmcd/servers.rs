@@ -1,15 +1,16 @@
 //! vmcd-real: file server, web server and OLTP, figures 12 to 14.
 
 use super::super::{Cell, Figure, Findings, Options, Results};
-use super::load::{Access, Load, POLICIES, RING, Vm, cells};
+use super::load::{Load, POLICIES, RING, Vm, cells};
 use super::measure::{bandwidth_row, our_rows, phi_claim, phi_row, rate_claim, total, vm_bars};
 use crate::metrics::RunResult;
 
 /// A server as Iometer's access specification of that name, at its mean size.
 struct Server {
     name: &'static str,
-    access: Access,
-    reads: u32,
+    /// Size of its requests.
+    block: &'static str,
+    reads_percent: u32,
     /// IOPS more, and φ less, than each baseline's in the paper.
     claims: [(&'static str, f64, f64); 3],
 }
@@ -20,20 +21,20 @@ struct Server {
 const SERVERS: [Server; 3] = [
     Server {
         name: "file server",
-        access: Access::direct("randrw", "11KiB"),
-        reads: 80,
+        block: "11KiB",
+        reads_percent: 80,
         claims: [("cfq", 1.115, 0.56), ("deadline", 1.112, 0.53), ("anticipatory", 1.122, 0.568)],
     },
     Server {
         name: "web server",
-        access: Access::direct("randrw", "16KiB"),
-        reads: 100,
+        block: "16KiB",
+        reads_percent: 100,
         claims: [("cfq", 1.121, 0.535), ("deadline", 1.049, 0.51), ("anticipatory", 1.125, 0.54)],
     },
     Server {
         name: "OLTP",
-        access: Access::direct("randrw", "8KiB"),
-        reads: 67,
+        block: "8KiB",
+        reads_percent: 67,
         claims: [("cfq", 1.11, 0.54), ("deadline", 1.057, 0.52), ("anticipatory", 1.056, 0.55)],
     },
 ];
@@ -49,8 +50,10 @@ const MIXED_PAPER: [(&str, &[f64]); 4] = [
 
 impl Server {
     fn vm(&self, depth: u32) -> Vm {
-        let vm = self.access.depth(depth).vm();
-        Vm { spec: format!("{},rwmixread={}", vm.spec, self.reads), ..vm }
+        let Server { block, reads_percent, .. } = self;
+        let mut vm = Vm::worker(&format!("rw=randrw,bs={block},iodepth={depth},direct=true"));
+        vm.spec.push_str(&format!(",rwmixread={reads_percent}"));
+        vm
     }
     /// Three VMs with the same server.
     fn load(&self, depth: u32, options: &Options) -> Load {

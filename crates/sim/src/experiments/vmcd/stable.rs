@@ -3,7 +3,7 @@
 use super::super::judge::{listed, mean, range};
 use super::super::results::by_seed;
 use super::super::{Cell, Figure, Findings, Options, Results, Row};
-use super::load::{Access, BASES, FAR, Load, POLICIES, RING, cells};
+use super::load::{BASES, Load, POLICIES, cells, loads};
 use super::measure::{bandwidth_row, our_rows, rate_claim, short, total};
 use crate::metrics::{RunResult, Series};
 
@@ -13,45 +13,15 @@ const MORE_REQUESTS: f64 = 440.0 / 390.0;
 /// Length of the spans whose bandwidths are compared.
 const SPAN_NS: u64 = 1_000_000_000;
 
-fn three(name: &str, access: Access, seconds: u64, options: &Options) -> Load {
-    Load::new(name, vec![access.vm(); 3], seconds, options)
-}
-
-const SMALL: Access = Access::direct("read", "512B");
-const LARGE: Access = Access::direct("read", "64KiB");
-const WRITE: Access = Access::direct("randwrite", "64KiB");
+/// What the curves of each of the paper's loads give.
+const PAPERS: [f64; 3] = [MORE_BYTES, MORE_REQUESTS, MORE_REQUESTS];
 
 /// Where there is no bandwidth there is nothing to be stable: under vmcd this load has less than
 /// half of what CFQ gives it, and its stability is not judged.
 const SLOW: &str = "64 KiB sequential reads";
 
-/// Figure 6 on the paper's host, with the factor that its curves give. For its second part the
-/// text says random writes and the figure sequential reads: both.
-fn papers_loads(options: &Options) -> [(&'static str, Load, f64); 3] {
-    let load = |name, access, keys, paper| {
-        (name, three(name, access, 20, options).on_papers_host(keys), paper)
-    };
-    [
-        load("512 B sequential reads", SMALL.buffered(), FAR, MORE_BYTES),
-        load(SLOW, LARGE, FAR, MORE_REQUESTS),
-        load("64 KiB random writes", WRITE, RING, MORE_REQUESTS),
-    ]
-}
-
-fn loads(options: &Options) -> [Load; 5] {
-    let three = |name, access, seconds| three(name, access, seconds, options);
-    [
-        three("512 B sequential reads, one at a time", SMALL, 20),
-        three("512 B sequential reads, guest read-ahead", SMALL.buffered(), 12),
-        three("64 KiB sequential reads, one at a time", LARGE, 20),
-        three("64 KiB random writes, one at a time", WRITE, 40),
-        three("64 KiB random writes, 16 outstanding", WRITE.depth(16), 40),
-    ]
-}
-
 pub(super) fn stable_cells(options: &Options) -> Vec<Cell> {
-    let papers = papers_loads(options).map(|(_, load, _)| load);
-    [cells(&papers), cells(&loads(options))].concat()
+    [cells(&loads("stable-papers", options)), cells(&loads("stable", options))].concat()
 }
 
 /// Bytes of several series in each whole span of a second. What does not fill
@@ -89,8 +59,8 @@ fn vm_swing(r: &RunResult) -> f64 {
 
 pub(super) fn stable_judge(options: &Options, results: &Results) -> Findings {
     let mut findings = Findings::default();
-    for (name, load, paper) in papers_loads(options) {
-        let is_slow = name == SLOW;
+    for (load, paper) in loads("stable-papers", options).into_iter().zip(PAPERS) {
+        let is_slow = load.name.ends_with(SLOW);
         for base in BASES {
             let name = (load.name.as_str(), "bandwidth");
             findings.rows.push(rate_claim(results, name, &[&load], (base, paper), total));
@@ -100,7 +70,7 @@ pub(super) fn stable_judge(options: &Options, results: &Results) -> Findings {
         findings.rows.push(swing_row(results, &load, "each VM", vm_swing));
         findings.figures.push(lines(results, &load));
     }
-    for load in loads(options) {
+    for load in loads("stable", options) {
         findings.rows.push(bandwidth_row(results, &load));
         findings.rows.push(swing_row(results, &load, "all VMs", swing));
         findings.rows.push(swing_row(results, &load, "each VM", vm_swing));

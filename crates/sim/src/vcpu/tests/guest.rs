@@ -187,8 +187,7 @@ fn each_task_has_its_part_of_the_disk() {
 #[test]
 fn xballoon_gains_where_who_wakes_preempts_and_costs_compute_tasks() {
     let run = |policy: &str, preempts: bool| {
-        let vms = (0..2).map(|n| vm(&format!("vm{n}"), 2, vec![task("io", 0, reads())]));
-        let mut spec = spec(2, vms.collect());
+        let mut spec = reading(2, 2);
         spec.host.wakeup_preempts = preempts;
         spec.vms[1].agent = false;
         let result = run_named(&spec, policy, 1, ms(4000));

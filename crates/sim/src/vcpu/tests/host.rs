@@ -2,7 +2,7 @@
 
 use super::script::{Log, scripted, spans};
 use super::support::*;
-use crate::vcpu::{Completes, MachineResult, MachineSpec};
+use crate::vcpu::{Completes, MachineResult, MachineSpec, Start};
 use seekway_policy::units::{Instant, Nanos};
 use std::num::NonZeroU32;
 
@@ -114,8 +114,7 @@ fn a_processors_time_adds_up() {
 
 #[test]
 fn what_is_before_the_measuring_is_forgotten() {
-    let mut spec = computing(2, 2);
-    spec.vms.iter_mut().for_each(|vm| vm.tasks.push(task("io", 0, reads())));
+    let spec = reading(2, 2);
     let whole = run_from(&spec, "vanilla", 1, Nanos::ZERO, ms(1000));
     let half = run_from(&spec, "vanilla", 1, ms(500), ms(1000));
     for p in &half.pcpus {
@@ -210,9 +209,10 @@ fn who_wakes_takes_the_processor_only_where_the_host_lets_it() {
 #[test]
 fn a_fixed_vcpu_for_completions_holds_up_the_others() {
     let ios = |on: u16, completes: Completes| {
-        let all = (0..2).map(|n| vm(&format!("vm{n}"), 4, vec![task("io", on, reads())]));
-        let mut spec = spec(4, all.collect());
+        let mut spec = reading(2, 4);
         spec.guest.completes = completes;
+        let readers = spec.vms.iter_mut().filter_map(|vm| vm.tasks.last_mut());
+        readers.for_each(|reader| reader.start = Start::On(on));
         let mean = |seed| {
             let result = run_named(&spec, "vanilla", seed, ms(1000));
             result.vms.iter().map(|vm| vm.tasks.last().unwrap().ios as f64).sum::<f64>()

@@ -61,6 +61,12 @@ pub fn vm(name: &str, vcpus: u16, more: Vec<TaskSpec>) -> VmSpec {
     }
 }
 
+/// VMs with a compute task on each vCPU and a reader on the first.
+pub fn reading(vms: usize, vcpus: u16) -> MachineSpec {
+    let one = |n| vm(&format!("vm{n}"), vcpus, vec![task("io", 0, reads())]);
+    spec(vcpus, (0..vms).map(one).collect())
+}
+
 pub fn task(name: &str, on: u16, load: Load) -> TaskSpec {
     TaskSpec::new(name, Start::On(on), load)
 }
