@@ -8,7 +8,7 @@
 use crate::client::Client;
 use crate::layer::{Event, Log};
 use crate::mounted::{Loop, Mount, run};
-use crate::promises::{Mark, Marker, Promises};
+use crate::promises::{Mark, Promises};
 use crate::{Bench, CUTS_PER_ROUND, SECTORS, setting, survives};
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_workload::generators::rng::{Rng, split};
@@ -23,7 +23,6 @@ const DISK_BYTES: usize = 32 << 20;
 /// What the disk writes as a whole. ext4 counts on that: its superblock is two sectors with one
 /// checksum, which mounting checks before it replays the journal.
 const UNIT_BYTES: usize = 4096;
-const REQUESTS: u64 = 1500;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum System {
@@ -54,7 +53,7 @@ impl System {
     fn mount(self, device: &str, folder: &Path) -> Result<Mount, String> {
         // A copy of the file system, with its UUID, may be mounted on another device.
         let options = if self == System::Xfs { "nouuid" } else { "errors=remount-ro" };
-        Mount::new(device, folder.to_owned(), self.name(), options)
+        Mount::new(&["-t", self.name(), "-o", options, device], folder.to_owned())
     }
 }
 
@@ -103,25 +102,17 @@ fn load(system: System, seed: u64, bench: &Bench<Mark>) -> Result<usize, String>
          host cache {cache}, page cache {buffered}",
         system.name()
     );
-    let device = Loop::direct(&bench.image())?;
-    system.make(&device.device, &mut rng)?;
-    let mount = system.mount(&device.device, &bench.folder.path().join("mounted"))?;
-    let image = mount.folder.join("image");
+    // Past the page cache: the device flushes its file when it is flushed itself, and its pages
+    // need no writing back through the file system below.
+    let device = Loop::new(&bench.image(), &["--direct-io=on"])?;
+    system.make(&device.0, &mut rng)?;
+    let mount = system.mount(&device.0, &bench.folder.path().join("mounted"))?;
+    let image = mount.0.join("image");
     make_image(&image, space).map_err(|e| format!("{}: {e}", image.display()))?;
     let start = bench.layer.disk.log().events.len();
-    let option = if buffered { ",buffered" } else { "" };
-    let disk = format!("disk={}{option}", image.display());
-    let args = ["--nbd", "off", "--cache", if cache { "16MiB" } else { "off" }];
-    let daemon = bench.serve(&args, &[disk])?;
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
     client.model.tears = buffered && system == System::Ext4;
-    client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
-    client.set_write_cache(write_cache);
-    let mut marker = Marker { disk: bench.layer.disk.clone(), write_cache };
-    client.load(REQUESTS, &mut marker)?;
-    client.drain(&mut marker)?;
-    drop(client);
-    daemon.stop().map_err(|e| e.to_string())?;
+    bench.load(&image, client, write_cache, cache, buffered)?;
     Ok(start)
 }
 
@@ -135,17 +126,18 @@ struct Crashed {
 impl Crashed {
     fn new() -> Result<Crashed, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let memory = Mount::new("tmpfs", folder.path().join("memory"), "tmpfs", "size=128M")?;
+        let args = ["-t", "tmpfs", "-o", "size=128M", "tmpfs"];
+        let memory = Mount::new(&args, folder.path().join("memory"))?;
         Ok(Crashed { memory, folder })
     }
 
     /// The image's bytes, after the file system has recovered.
     fn image(&self, system: System, disk: &[u8]) -> Result<Vec<u8>, String> {
-        let path = self.memory.folder.join("disk");
+        let path = self.memory.0.join("disk");
         write_sparse(&path, disk).map_err(|e| format!("{}: {e}", path.display()))?;
-        let device = Loop::buffered(&path)?;
-        let mount = system.mount(&device.device, &self.folder.path().join("mounted"))?;
-        let image = mount.folder.join("image");
+        let device = Loop::new(&path, &[])?;
+        let mount = system.mount(&device.0, &self.folder.path().join("mounted"))?;
+        let image = mount.0.join("image");
         fs::read(&image).map_err(|e| format!("{}: {e}", image.display()))
     }
 }
@@ -197,11 +189,11 @@ fn round(system: System, seed: u64, cuts: u64) -> Result<Option<[usize; 2]>, Str
 /// What a file system needs of the computer; says what is missing.
 fn possible(system: System) -> bool {
     let tried = Crashed::new().and_then(|crashed| {
-        let path = crashed.memory.folder.join("disk");
+        let path = crashed.memory.0.join("disk");
         write_sparse(&path, &vec![0; DISK_BYTES]).map_err(|e| e.to_string())?;
-        let device = Loop::buffered(&path)?;
-        system.make(&device.device, &mut Rng::new(0))?;
-        system.mount(&device.device, &crashed.folder.path().join("mounted")).map(drop)
+        let device = Loop::new(&path, &[])?;
+        system.make(&device.0, &mut Rng::new(0))?;
+        system.mount(&device.0, &crashed.folder.path().join("mounted")).map(drop)
     });
     let missing = |e: &String| {
         seekway_testing::skip(format!("a loop device with {} and its mount: {e}", system.name()));

@@ -88,9 +88,7 @@ fn round(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     let Some(bench) = Bench::<Mark>::new(SECTORS * SECTOR_BYTES, buffered, seed) else {
         return Ok(None);
     };
-    let option = if buffered { ",buffered" } else { "" };
-    let disk = format!("disk={}{option}", bench.image().display());
-    let daemon = bench.serve(&["--cache", if cache { "16MiB" } else { "off" }], &[disk])?;
+    let daemon = bench.serve_image(&bench.image(), cache, buffered)?;
     let mut client = Client::open(&daemon.socket("disk").with_extension("nbd"));
     load(&mut client, &bench.layer.disk, 1500, &mut Rng::new(split(seed, 3)))?;
     drop(client);

@@ -21,6 +21,7 @@ mod client;
 mod filesystem;
 mod fua;
 mod layer;
+#[path = "../../crates/hostd/tests/common/mounted.rs"]
 mod mounted;
 #[path = "../../crates/hostd/tests/nbd/client.rs"]
 mod nbd;
@@ -43,6 +44,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SECTORS: usize = 2048;
+/// Requests of one run of the daemon.
+const REQUESTS: u64 = 1500;
 /// Crash points of one run of the daemon.
 const CUTS_PER_ROUND: u64 = 50;
 
@@ -80,6 +83,33 @@ impl<M: Send + 'static> Bench<M> {
     }
 }
 
+impl Bench<Mark> {
+    fn serve_image(&self, image: &Path, cache: bool, buffered: bool) -> Result<Daemon, String> {
+        let option = if buffered { ",buffered" } else { "" };
+        let disk = format!("disk={}{option}", image.display());
+        self.serve(&["--cache", if cache { "16MiB" } else { "off" }], &[disk])
+    }
+
+    /// A daemon that serves this image, until the client's requests are done.
+    fn load(
+        &self,
+        image: &Path,
+        mut client: Client,
+        write_cache: bool,
+        cache: bool,
+        buffered: bool,
+    ) -> Result<(), String> {
+        let daemon = self.serve_image(image, cache, buffered)?;
+        client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
+        client.set_write_cache(write_cache);
+        let mut marker = Marker { disk: self.layer.disk.clone(), write_cache };
+        client.load(REQUESTS, &mut marker)?;
+        client.drain(&mut marker)?;
+        drop(client);
+        daemon.stop().map_err(|e| e.to_string())
+    }
+}
+
 /// One run of the daemon, and `cuts` crash points of it. `None`: skipped.
 fn block_device(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     let mut rng = Rng::new(split(seed, 2));
@@ -91,19 +121,9 @@ fn block_device(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     let Some(bench) = Bench::<Mark>::new(SECTORS * SECTOR_BYTES, buffered, seed) else {
         return Ok(None);
     };
-    let option = if buffered { ",buffered" } else { "" };
-    let disk = format!("disk={}{option}", bench.image().display());
-    let args = ["--nbd", "off", "--cache", if cache { "16MiB" } else { "off" }];
-    let daemon = bench.serve(&args, &[disk])?;
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
     client.model.tears = buffered;
-    client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
-    client.set_write_cache(write_cache);
-    let mut marker = Marker { disk: bench.layer.disk.clone(), write_cache };
-    client.load(1500, &mut marker)?;
-    client.drain(&mut marker)?;
-    drop(client);
-    daemon.stop().map_err(|e| e.to_string())?;
+    bench.load(&bench.image(), client, write_cache, cache, buffered)?;
     check_cuts(&bench.layer.disk.log(), seed, cuts)
 }
 

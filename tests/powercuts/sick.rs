@@ -7,7 +7,7 @@ use seekway_hostd::control::{Client as Control, ClientError, Request};
 use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -40,15 +40,26 @@ fn a_failed_flush_stays_failed() {
     daemon.stop().unwrap();
 }
 
+/// A file as large as the sick disk, on another device.
+fn image(bench: &Bench<()>, name: &str) -> PathBuf {
+    let path = bench.folder.path().join(name);
+    let sized = File::create(&path).and_then(|file| file.set_len((SECTORS * SECTOR_BYTES) as u64));
+    sized.expect("an image");
+    path
+}
+
+/// A daemon with the sick disk under this name, and a disk `well` on another device.
+fn beside_a_well_one(bench: &Bench<()>, sick: &str) -> Daemon {
+    let disks = [(sick, bench.image()), ("well", image(bench, "well.img"))]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    bench.serve(&["--nbd", "off"], &disks).unwrap()
+}
+
 #[test]
 fn a_disk_that_is_late_loses_nothing_and_another_goes_on() {
     let (seed, bytes) = (setting("SEEKWAY_SEED", 1), SECTORS * SECTOR_BYTES);
     let Some(bench) = Bench::<()>::new(bytes, false, seed) else { return };
-    let well = bench.folder.path().join("well.img");
-    File::create(&well).and_then(|file| file.set_len(bytes as u64)).expect("an image");
-    let disks = [("late", bench.image()), ("well", well)]
-        .map(|(name, path)| format!("{name}={}", path.display()));
-    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    let daemon = beside_a_well_one(&bench, "late");
     let (mut late, mut well) = (connect(&daemon, "late", seed), connect(&daemon, "well", seed + 1));
     bench.layer.disk.slowest_ms.store(50, Ordering::Relaxed);
     late.submit(&mut ());
@@ -65,11 +76,7 @@ fn a_disk_that_is_late_loses_nothing_and_another_goes_on() {
 fn a_disk_that_hangs_stops_no_other() {
     let (seconds, bytes) = (setting("SEEKWAY_HANG_SECONDS", 0), SECTORS * SECTOR_BYTES);
     let Some(bench) = Bench::<()>::new(bytes, false, 1) else { return };
-    let well = bench.folder.path().join("well.img");
-    File::create(&well).and_then(|file| file.set_len(bytes as u64)).expect("an image");
-    let disks = [("hangs", bench.image()), ("well", well)]
-        .map(|(name, path)| format!("{name}={}", path.display()));
-    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    let daemon = beside_a_well_one(&bench, "hangs");
     assert_eq!(daemon.status().unwrap().devices.len(), 2, "disks of two devices");
     let (mut sick, mut well) = (connect(&daemon, "hangs", 1), connect(&daemon, "well", 2));
     sick.load(100, &mut ()).unwrap();
@@ -114,13 +121,8 @@ fn ask(socket: &Path, request: &Request) -> Result<(), ClientError> {
 fn a_detach_that_hangs_stops_no_other_command() {
     let bytes = SECTORS * SECTOR_BYTES;
     let Some(bench) = Bench::<()>::new(bytes, false, 1) else { return };
-    let path = |name: &str| bench.folder.path().join(name);
-    for name in ["well.img", "other.img"] {
-        File::create(path(name)).and_then(|file| file.set_len(bytes as u64)).expect("an image");
-    }
-    let disks = [("hangs", bench.image()), ("well", path("well.img"))]
-        .map(|(name, path)| format!("{name}={}", path.display()));
-    let daemon = bench.serve(&["--nbd", "off"], &disks).unwrap();
+    let daemon = beside_a_well_one(&bench, "hangs");
+    let other = image(&bench, "other.img");
     let control = daemon.control();
     let mut sick = connect(&daemon, "hangs", 1);
     sick.load(100, &mut ()).unwrap();
@@ -131,7 +133,7 @@ fn a_detach_that_hangs_stops_no_other_command() {
     std::thread::scope(|scope| {
         let detached = scope.spawn(|| ask(&control, &detach));
         for _ in 0..3 {
-            let other = DiskConfig::new("other", path("other.img"));
+            let other = DiskConfig::new("other", &other);
             ask(&control, &Request::Attach(Box::new(other))).unwrap();
             ask(&control, &Request::Detach { disk: "other".into() }).unwrap();
         }

@@ -35,8 +35,6 @@ fn device_time_is_the_commands_and_each_disks() {
     assert_eq!(status.served.service, status.served.service_from_dispatch);
     let model = status.model_now.expect("emulated");
     assert_eq!(model, status.now, "k = 1");
-    clients.into_iter().for_each(common::Client::close);
-    rig.stop();
 }
 
 #[test]
@@ -50,8 +48,6 @@ fn the_device_time_of_a_flush_is_its_disks() {
     let after = rig.status();
     assert!(after.disks[0].device_time > before.disks[0].device_time);
     assert_eq!(after.served, before.served, "it is no read or write");
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -61,7 +57,6 @@ fn the_models_clock_goes_k_times_slower() {
     let status = rig.status();
     let model = status.model_now.expect("emulated").as_nanos();
     assert!(model.abs_diff(status.now.as_nanos() / 4) <= 1, "{model} of {:?}", status.now);
-    rig.stop();
 }
 
 #[test]
@@ -81,9 +76,8 @@ fn a_policy_tells_of_each_disk() {
     assert_eq!(known("queued"), [Some(0.0); 2]);
     assert_eq!(known("no such figure"), [None; 2]);
     client.close();
-    rig.stop();
+    drop(rig);
     let rig = Rig::start(RigSetup::default());
     rig.attach(&image(&dir, "c", LEN), None).unwrap();
     assert!(rig.status().disks[0].policy_metrics.is_empty(), "noop knows nothing");
-    rig.stop();
 }

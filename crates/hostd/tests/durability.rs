@@ -3,11 +3,10 @@
 //! that is full.
 
 mod common;
-#[path = "common/loops.rs"]
-mod loops;
 
+use common::loops::{loop_device, mount, output};
+use common::mounted::Mount;
 use common::{Ask, Rig, RigSetup, dir, image, open_image, pattern};
-use loops::{Loop, output};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions, Warnings};
 use seekway_hostd::port::{DiskId, Errno};
@@ -79,7 +78,6 @@ fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
         let (disk, warnings) = attach(&rig, &path, &BUFFERED, "");
         assert_eq!(results(&rig, disk), [Ok(()); 5], "{fault}");
         assert_eq!(warnings.all(), [""; 0]);
-        rig.stop();
     }
 }
 
@@ -107,7 +105,6 @@ fn what_fails_before_it_is_written_loses_nothing() {
     } else {
         seekway_testing::skip("direct I/O on the file system of temporary files");
     }
-    rig.stop();
 }
 
 #[test]
@@ -123,30 +120,6 @@ fn no_errno_of_a_sync_is_harmless() {
     }
 }
 
-/// A mount, taken away when dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    /// `None`, with a message, for those who may not.
-    fn new(args: &[&str], at: PathBuf) -> Option<Mount> {
-        std::fs::create_dir_all(&at).unwrap();
-        let mounted = output("mount", &[args, &[at.to_str()?]].concat());
-        if mounted.is_none() {
-            seekway_testing::skip(format!("the right to mount {args:?} (root)"));
-        }
-        mounted.map(|_| Mount(at))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Lazily: the kernel closes the files of a ring, and a loop device with them,
-        // a moment after the ring has gone.
-        let gone = output("umount", &["--lazy", self.0.to_str().unwrap()]).is_some();
-        assert!(gone || std::thread::panicking(), "{} stays", self.0.display());
-    }
-}
-
 /// Write a file until its file system is full.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
@@ -157,7 +130,7 @@ fn fill(path: &Path) {
 
 /// A folder of 16 MiB of memory, and in it the file of a disk that is to have 64.
 fn small(folder: &Path) -> Option<(Mount, PathBuf)> {
-    let mount = Mount::new(&["-t", "tmpfs", "-o", "size=16m", "none"], folder.join("small"))?;
+    let mount = mount(&["-t", "tmpfs", "-o", "size=16m", "none"], folder.join("small"))?;
     let path = image(&mount.0, "disk", 64 * MIB);
     Some((mount, path))
 }
@@ -166,7 +139,7 @@ fn small(folder: &Path) -> Option<(Mount, PathBuf)> {
 fn a_device_that_is_full_fails_every_flush() {
     let folder = tempfile::tempdir().unwrap();
     let Some((mount, path)) = small(folder.path()) else { return };
-    let Some(device) = Loop::new(&path, 512) else { return };
+    let Some(device) = loop_device(&path, 512) else { return };
     fill(&mount.0.join("filler"));
     let rig = Rig::start(RigSetup::default());
     let (disk, _) = attach(&rig, Path::new(&device.0), &BUFFERED, "");
@@ -175,20 +148,18 @@ fn a_device_that_is_full_fails_every_flush() {
     for round in 0..4 {
         assert!(client.do_one(Ask::flush()).result.is_err(), "flush {round}");
     }
-    client.close();
-    rig.stop();
 }
 
 #[test]
 fn an_image_whose_write_back_failed_unseen_is_refused_until_that_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let Some((mount, path)) = small(folder.path()) else { return };
-    let Some(device) = Loop::new(&path, 512) else { return };
+    let Some((outer, path)) = small(folder.path()) else { return };
+    let Some(device) = loop_device(&path, 512) else { return };
     let mkfs = ["-q", "-O", "^has_journal", "-E", "nodiscard", &device.0];
     if output("mkfs.ext4", &mkfs).is_none() {
         return seekway_testing::skip("mkfs.ext4");
     }
-    let Some(inner) = Mount::new(&[&device.0], folder.path().join("fs")) else { return };
+    let Some(inner) = mount(&[&device.0], folder.path().join("fs")) else { return };
     // Blocks of the file system that the disk under it has no room for.
     let path = inner.0.join("a.img");
     let file = File::create(&path).unwrap();
@@ -197,7 +168,7 @@ fn an_image_whose_write_back_failed_unseen_is_refused_until_that_is_accepted() {
         unsafe { libc::posix_fallocate(std::os::fd::AsRawFd::as_raw_fd(&file), 0, 24 << 20) };
     assert_eq!(error, 0);
     file.sync_all().unwrap();
-    fill(&mount.0.join("filler"));
+    fill(&outer.0.join("filler"));
     // A daemon writes, says that it did, and is killed.
     file.write_all_at(&pattern(5, MIB as usize), 0).unwrap();
     drop(file);
@@ -218,7 +189,7 @@ fn an_image_whose_write_back_failed_unseen_is_refused_until_that_is_accepted() {
 fn a_file_system_without_direct_io_is_served_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("ramfs");
-    let Some(mount) = Mount::new(&["-t", "ramfs", "none"], at) else { return };
+    let Some(mount) = mount(&["-t", "ramfs", "none"], at) else { return };
     let path = image(&mount.0, "a.img", MIB);
     let opened = open_image(&path, &OpenOptions::writing()).unwrap();
     let told = opened.warnings().all();

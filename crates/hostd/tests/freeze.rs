@@ -63,7 +63,6 @@ fn what_comes_to_a_frozen_disk_waits_and_others_do_not() {
     ports[..2].iter().for_each(|port| take(port, 5));
     assert_eq!(bench.status(disk).frozen_until, None);
     assert!(thaw(&bench, disk).unwrap_err().starts_with("is not frozen"));
-    bench.rig.stop();
 }
 
 #[test]
@@ -82,7 +81,6 @@ fn a_disk_is_frozen_when_all_that_was_under_way_has_ended() {
     assert_eq!(bench.status(disk).outstanding, 0);
     take(&port, 2);
     assert_eq!(thaw(&bench, disk), Ok(()));
-    bench.rig.stop();
 }
 
 #[test]
@@ -104,7 +102,6 @@ fn a_disk_thaws_by_itself_when_its_time_is_over() {
     assert_eq!(bench.status(disk).frozen_until, None);
     bench.limit(disk, "none");
     take(&port, 2);
-    bench.rig.stop();
 }
 
 #[test]
@@ -117,7 +114,7 @@ fn a_frozen_disk_can_be_detached_and_the_daemon_ends_with_one() {
     let detached = bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply));
     assert_eq!(detached, Some(Ok(())));
     assert_eq!(freeze(&bench, other, LONG), Ok(()));
-    bench.rig.stop();
+    drop(bench);
 }
 
 #[test]
@@ -143,5 +140,4 @@ fn slow_requests_are_kept_with_where_their_time_went() {
         assert!([LEN, 2 * LEN].contains(offset_bytes) && *len_bytes == LEN && *ok);
     }
     assert_eq!(slow_over(&bench, LONG), []);
-    bench.rig.stop();
 }

@@ -1,12 +1,12 @@
 //! Images against the real kernel: files of this directory's file system, of
 //! tmpfs, and loop devices (as root).
 
+mod common;
 #[path = "images/locks.rs"]
 mod locks;
-#[path = "common/loops.rs"]
-mod loops;
 
-use loops::{Loop, output};
+use common::image;
+use common::loops::{loop_device, output};
 use seekway_hostd::images::{BlockSize, Image, ImageError, OpenOptions};
 use seekway_policy::request::Extent;
 use seekway_policy::stack::Map;
@@ -29,13 +29,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A sparse file of this size.
-fn sparse(folder: &Path, name: &str, bytes: u64) -> PathBuf {
-    let path = folder.join(name);
-    File::create(&path).unwrap().set_len(bytes).unwrap();
-    path
-}
-
 fn writer(path: &Path) -> File {
     File::options().write(true).open(path).unwrap()
 }
@@ -56,13 +49,13 @@ fn what_is_no_image_is_refused_with_what_to_do() {
     assert!(error(&root.join("none"), &RW).contains("no such file; to make one: qemu-img create"));
     assert!(error(root, &RW).contains("is a directory; an image is a regular file"));
     assert!(error(Path::new("/dev/null"), &RW).contains("is a character device"));
-    let odd = sparse(root, "odd.img", 1000);
+    let odd = image(root, "odd.img", 1000);
     let text = error(&odd, &RW);
     assert!(text.contains("1000 bytes") && text.contains("truncate -s %512 "), "{text}");
     // The hint helps.
     assert!(output("truncate", &["-s", "%512", odd.to_str().unwrap()]).is_some());
     assert_eq!(Image::open(&odd, &RW).unwrap().limits().capacity_bytes, 1024);
-    assert!(error(&sparse(root, "empty.img", 0), &RW).contains("truncate -s 10G"));
+    assert!(error(&image(root, "empty.img", 0), &RW).contains("truncate -s 10G"));
     let socket = root.join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(error(&socket, &RW).contains("is a socket"));
@@ -82,7 +75,7 @@ fn drop_capabilities() {
 fn rights_that_do_not_suffice_are_named() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 4096);
+    let path = image(folder.path(), "a.img", 4096);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     let ordinary = std::thread::spawn(move || {
         drop_capabilities();
@@ -97,7 +90,7 @@ fn rights_that_do_not_suffice_are_named() {
 fn limits_of_a_file() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &RW).unwrap();
     let limits = image.limits();
     assert_eq!((limits.capacity_bytes, limits.align_bytes), (1 << 20, 512));
@@ -111,7 +104,7 @@ fn limits_of_a_file() {
 fn guests_get_the_block_size_that_was_asked_for() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let options = OpenOptions { block_size: Some(BlockSize::B4096), ..RW };
     let limits = *Image::open(&path, &options).unwrap().limits();
     assert_eq!((limits.logical_block_bytes, limits.align_bytes), (4096, 4096));
@@ -124,7 +117,7 @@ fn guests_get_the_block_size_that_was_asked_for() {
 fn a_partition_table_for_other_blocks_is_warned_of() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     writer(&path).write_all_at(b"EFI PART", 512).unwrap();
     let larger = OpenOptions { block_size: Some(BlockSize::B4096), ..RW };
     assert_eq!(Image::open(&path, &RW).unwrap().warnings().all().len(), 0);
@@ -140,8 +133,8 @@ fn the_operator_knows_on_which_device_an_image_lies() {
         return;
     };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let beside = sparse(folder.path(), "beside.img", 1 << 20);
-    let path = sparse(elsewhere.path(), "a.img", 1 << 20);
+    let beside = image(folder.path(), "beside.img", 1 << 20);
+    let path = image(elsewhere.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &RW).unwrap().lies_on(&beside).unwrap();
     let expected = Image::open(&beside, &RW).unwrap();
     assert_eq!(image.device(), expected.device());
@@ -158,7 +151,7 @@ fn the_operator_knows_on_which_device_an_image_lies() {
 fn direct_io_works_as_it_says() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &DIRECT).unwrap();
     let limits = *image.limits();
     if !image.is_direct() {
@@ -183,7 +176,7 @@ fn direct_io_works_as_it_says() {
 fn formats_are_warned_of_and_served() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     writer(&path).write_all(b"QFI\xfb").unwrap();
     for options in [RW, RO, DIRECT] {
         let image = Image::open(&path, &options).unwrap();
@@ -200,7 +193,7 @@ fn formats_are_warned_of_and_served() {
 fn sizes_are_looked_at_again() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let mut image = Image::open(&path, &RW).unwrap();
     for bytes in [1 << 21, 1 << 19, 512, 1 << 20] {
         writer(&path).set_len(bytes).unwrap();
@@ -219,7 +212,7 @@ fn runs_of_a_sparse_file() {
     let _alone = alone();
     const M: u64 = 1 << 20;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = sparse(folder.path(), "a.img", 16 * M);
+    let path = image(folder.path(), "a.img", 16 * M);
     for at in [2, 3, 8] {
         writer(&path).write_all_at(&vec![1; M as usize], at * M).unwrap();
     }
@@ -280,7 +273,7 @@ fn maps_are_those_of_filefrag() {
     let _alone = alone();
     // Not /tmp, which may be a tmpfs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = sparse(folder.path(), "a.img", 64 << 20);
+    let path = image(folder.path(), "a.img", 64 << 20);
     assert!(Image::open(&path, &RW).unwrap().map().is_none(), "nothing has a place yet");
     // 400 extents: more than FIEMAP is asked for at once.
     for n in 0..400 {
@@ -309,7 +302,7 @@ fn tmpfs_has_no_place() {
         seekway_testing::skip("a writable /dev/shm");
         return;
     };
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     for options in [RW, DIRECT] {
         let image = Image::open(&path, &options).unwrap();
         assert_eq!((image.device().0, image.device_capacity()), (0, None));
@@ -324,19 +317,19 @@ fn block_sizes_of_block_devices() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let asked = |size, direct| OpenOptions { block_size: Some(size), direct, ..RW };
-    let small = sparse(folder.path(), "small", (8 << 20) + 512);
-    let large = sparse(folder.path(), "large", 8 << 20);
-    let Some(device) = Loop::new(&small, 512) else { return };
+    let small = image(folder.path(), "small", (8 << 20) + 512);
+    let large = image(folder.path(), "large", 8 << 20);
+    let Some(device) = loop_device(&small, 512) else { return };
     let text = error(Path::new(&device.0), &asked(BlockSize::B4096, true));
     assert!(text.ends_with("use another device, or leave block_size out"), "{text}");
     drop(device);
-    let Some(device) = Loop::new(&large, 512) else { return };
+    let Some(device) = loop_device(&large, 512) else { return };
     let image = Image::open(Path::new(&device.0), &asked(BlockSize::B4096, true)).unwrap();
     let limits = image.limits();
     assert_eq!((limits.logical_block_bytes, limits.physical_block_bytes), (4096, 4096));
     drop(image);
     drop(device);
-    let Some(device) = Loop::new(&large, 4096) else { return };
+    let Some(device) = loop_device(&large, 4096) else { return };
     for direct in [false, true] {
         let text = error(Path::new(&device.0), &asked(BlockSize::B512, direct));
         assert!(text.ends_with("the device has blocks of 4096 bytes; leave block_size out"));
@@ -349,8 +342,8 @@ fn block_devices() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for sector_bytes in [512, 4096] {
-        let path = sparse(folder.path(), &format!("disk-{sector_bytes}"), 8 << 20);
-        let Some(device) = Loop::new(&path, sector_bytes) else { return };
+        let path = image(folder.path(), &format!("disk-{sector_bytes}"), 8 << 20);
+        let Some(device) = loop_device(&path, sector_bytes) else { return };
         let node = Path::new(&device.0);
         let mut image = Image::open(node, &DIRECT).unwrap();
         assert!(image.is_block() && image.is_direct(), "{:?}", image.warnings());
@@ -380,8 +373,8 @@ fn block_devices() {
 fn a_block_device_that_is_served_by_another_node_is_told_of() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = sparse(folder.path(), "disk", 8 << 20);
-    let Some(device) = Loop::new(&path, 512) else { return };
+    let path = image(folder.path(), "disk", 8 << 20);
+    let Some(device) = loop_device(&path, 512) else { return };
     let node = Path::new(&device.0);
     let number = std::fs::metadata(node).unwrap().rdev();
     let other = folder.path().join("other");
@@ -416,9 +409,9 @@ fn partition(path: &Path, sectors: u32) {
 fn a_partition_lies_on_its_disk() {
     let _alone = alone();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = sparse(folder.path(), "disk", 64 << 20);
+    let path = image(folder.path(), "disk", 64 << 20);
     partition(&path, 131_072);
-    let Some(device) = Loop::new(&path, 512) else { return };
+    let Some(device) = loop_device(&path, 512) else { return };
     let part = PathBuf::from(format!("{}p1", device.0));
     // partx tells the kernel whether or not the device was set up to scan.
     if output("partx", &["--add", &device.0]).is_none() || !part.exists() {

@@ -46,7 +46,6 @@ fn a_rate_holds_over_all_ports_of_a_disk() {
     let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
     // The bucket counts whole nanoseconds.
     assert!(60.0 <= most + 0.01, "60 requests passed where {most:.3} may");
-    bench.rig.stop();
 }
 
 #[test]
@@ -63,7 +62,6 @@ fn a_reconnect_brings_no_new_burst() {
     }
     let most = 100.0 * began.elapsed().as_secs_f64() + 10.0 + 1.0;
     assert!(50.0 <= most, "50 requests passed where {most:.1} may");
-    bench.rig.stop();
 }
 
 #[test]
@@ -86,7 +84,6 @@ fn limits_change_while_requests_wait_and_flushes_never_do() {
     take(&port, 18);
     let status = bench.status(disk);
     assert_eq!((status.limited, status.outstanding), (0, 0));
-    bench.rig.stop();
 }
 
 #[test]
@@ -109,7 +106,6 @@ fn a_group_holds_over_its_disks_and_changes() {
     assert_eq!(disks.map(|disk| bench.status(disk).limited), [2, 0]);
     set_group(&bench, "t", "none");
     take(&ports[0], 2);
-    bench.rig.stop();
 }
 
 #[test]
@@ -122,7 +118,6 @@ fn a_disk_whose_requests_wait_for_hours_can_be_detached() {
     assert_eq!(bench.status(disk).limited, 19);
     bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply)).unwrap().unwrap();
     assert!(bench.rig.status().disks.is_empty());
-    bench.rig.stop();
 }
 
 /// A daemon with groups.

@@ -5,6 +5,7 @@
 mod changes;
 mod common;
 
+use common::loops::mount;
 use common::{Ask, PATIENCE, Rig, RigSetup, dir, image, pattern};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
@@ -41,8 +42,6 @@ fn an_image_in_memory_is_read_and_written_in_short_and_long_pieces() {
     for ((i, _, len), answer) in places().zip(&reads) {
         assert!(answer.buffer == pattern(i, len as usize), "{len} bytes");
     }
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -78,8 +77,6 @@ fn what_is_written_is_read_under_every_policy() {
         let [reads, writes] =
             [OpKind::Read, OpKind::Write].map(|k| status.disks[0].ops[k as usize].requests);
         assert_eq!((reads, writes, status.outstanding), (256, 256, 0), "{}", entry.name);
-        client.close();
-        rig.stop();
     }
 }
 
@@ -95,7 +92,6 @@ fn requests_out_of_range_or_misaligned_are_refused_at_once() {
         assert_eq!(answer.result, Err(Errno(libc::EINVAL)), "{offset}+{len}");
     }
     assert!(client.do_one(Ask::read(MIB - 512, 512)).result.is_ok());
-    rig.stop();
 }
 
 #[test]
@@ -116,21 +112,6 @@ fn one_bad_sector_fails_one_request_of_a_coalesced_command() {
     let status = rig.status();
     assert!(status.stats.commands < 32, "nothing was coalesced: {:?}", status.stats);
     assert_eq!(status.disks[0].ops[OpKind::Read as usize].errors, 1);
-    rig.stop();
-}
-
-#[test]
-fn short_and_interrupted_transfers_are_continued() {
-    for fault in ["short:op=any", "again:op=any,count=50"] {
-        let dir = dir();
-        let rig = Rig::start(RigSetup::default());
-        let client = rig.open(rig.attach(&image(&dir, "a.img", MIB), Some(fault)).unwrap());
-        let data = pattern(3, 64 << 10);
-        assert!(client.do_one(Ask::write(8192, data.clone())).result.is_ok(), "{fault}");
-        let answer = client.do_one(Ask::read(8192, 64 << 10));
-        assert!(answer.result.is_ok() && answer.buffer == data, "{fault}");
-        rig.stop();
-    }
 }
 
 #[test]
@@ -146,7 +127,6 @@ fn an_image_that_shrinks_is_an_error_and_not_zeroes() {
     assert_eq!(client.do_one(Ask::read(MIB / 2 - 4096, 8192)).result, Err(Errno(libc::EIO)));
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     assert!(unharmed.do_one(Ask::read(MIB / 2, 4096)).result.is_ok());
-    rig.stop();
 }
 
 #[test]
@@ -170,30 +150,14 @@ fn discard_punches_and_write_zeroes_zeroes() {
         let answer = client.do_one(Ask::read(at, MIB));
         assert!(answer.buffer.iter().all(|&b| b == byte), "MiB {}", at / MIB);
     }
-    rig.stop();
 }
 
 #[test]
 fn a_full_file_system_says_so_and_the_rest_goes_on() {
     let dir = dir();
-    let mount = dir.path().join("full");
-    fs::create_dir(&mount).unwrap();
-    let target = std::ffi::CString::new(mount.to_str().unwrap()).unwrap();
-    // SAFETY: all arguments are C strings.
-    let mounted = unsafe {
-        libc::mount(
-            c"seekway".as_ptr(),
-            target.as_ptr(),
-            c"tmpfs".as_ptr(),
-            0,
-            c"size=256k".as_ptr().cast(),
-        )
-    };
-    if mounted != 0 {
-        seekway_testing::skip("the right to mount a tmpfs (root)");
-        return;
-    }
-    let path = image(&mount, "a.img", MIB);
+    let args = ["-t", "tmpfs", "-o", "size=256k", "none"];
+    let Some(mount) = mount(&args, dir.path().join("full")) else { return };
+    let path = image(&mount.0, "a.img", MIB);
     let rig = Rig::start(RigSetup::default());
     let client = rig.open(rig.attach(&path, None).unwrap());
     let answers = client.do_all((0..256).map(|i| Ask::write(i * 4096, pattern(i, 4096))).collect());
@@ -204,9 +168,6 @@ fn a_full_file_system_says_so_and_the_rest_goes_on() {
         let read = client.do_one(Ask::read(answer.token * 4096, 4096));
         assert!(read.buffer == pattern(answer.token, 4096), "block {}", answer.token);
     }
-    rig.stop();
-    // SAFETY: a C string.
-    unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
 }
 
 #[test]
@@ -224,7 +185,6 @@ fn polling_and_the_kernels_thread_serve_too() {
         for i in 0..100 {
             assert!(client.do_one(Ask::write(i * 512, pattern(i, 512))).result.is_ok());
         }
-        rig.stop();
     }
 }
 
@@ -245,7 +205,6 @@ fn an_emulated_disk_is_never_faster_than_its_model() {
     let (model, seen) = (report.model_service.get(), report.service.get());
     assert!(model > 50 * 1_000_000, "random reads of a 7200 rpm disk in {model} ns");
     assert!(model <= seen && seen <= took, "model {model}, service {seen}, all {took} ns");
-    rig.stop();
 }
 
 /// A guest that always has flushes outstanding.
@@ -287,7 +246,6 @@ fn one_guests_flushes_do_not_keep_others_from_the_device() {
     let flusher = Flusher(busy, None);
     rig.handle.ask(|r| Message::OpenPort(Box::new(flusher), r)).unwrap();
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
-    rig.stop();
 }
 
 /// Twenty thousand discards of the same sectors would be two hundred million
@@ -302,7 +260,6 @@ fn one_guests_overlapping_discards_do_not_keep_others_from_the_device() {
     hostile.ask(vec![Ask::new(Op::WriteZeroes, 0, MIB, Vec::new()), Ask::read(0, 4096)]);
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     assert!((0..20_002).all(|_| hostile.answer().result.is_ok()));
-    rig.stop();
 }
 
 #[test]
@@ -316,7 +273,6 @@ fn an_idle_reactor_turns_when_it_is_asked_to() {
         assert!(std::time::Instant::now() < end, "no turn");
         std::thread::yield_now();
     }
-    rig.stop();
 }
 
 /// Panics when it is told to. Says so when it is dropped, as it would be if the thread were unwound.
@@ -373,7 +329,6 @@ fn one_disks_requests_leave_room_for_those_of_others() {
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     let refused = (0..count).filter(|_| hostile.answer().result == Err(Errno(libc::EBUSY))).count();
     assert_eq!(refused, count - OUTSTANDING_DEFAULT / 2);
-    rig.stop();
 }
 
 #[test]
@@ -392,7 +347,6 @@ fn a_place_past_every_device_is_refused() {
     assert!(attach("a.img", u64::MAX).is_err());
     assert!(attach("b.img", u64::MAX / 512 - 10).is_err());
     assert!(attach("c.img", 1 << 20).is_ok());
-    rig.stop();
 }
 
 #[test]
@@ -407,8 +361,6 @@ fn a_flush_that_fails_fails_all_that_went_with_it() {
     let status = rig.status();
     assert_eq!(status.disks[0].ops[OpKind::Flush as usize].errors, 16);
     assert_eq!((status.stats.requests, status.stats.commands), (16, 1));
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -422,7 +374,6 @@ fn what_is_counted_is_shared_with_who_asks_until_it_changes() {
     assert!(Arc::ptr_eq(&reads(&first), &reads(&second)), "nothing is copied to be looked at");
     client.do_one(Ask::read(0, 4096));
     assert_eq!((reads(&first).len(), reads(&rig.status()).len()), (1, 2));
-    rig.stop();
 }
 
 /// The answer takes long for an image in many pieces, and other guests would wait meanwhile.
@@ -438,6 +389,4 @@ fn who_attaches_a_disk_says_where_it_lies() {
     let client = rig.open(id);
     assert!(client.do_one(Ask::read(0, 4096)).result.is_ok());
     assert_eq!(rig.status().regions[40], 1);
-    client.close();
-    rig.stop();
 }

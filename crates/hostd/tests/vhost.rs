@@ -39,8 +39,6 @@ fn what_is_written_is_read() {
     assert_eq!(driver.flush(0), 0);
     assert_eq!(driver.read(0, 4096, data.len()), (0, data.clone()));
     assert_eq!(&server.image()[4096..4096 + data.len()], &data[..]);
-    drop(driver);
-    server.stop();
 }
 
 #[test]
@@ -58,10 +56,8 @@ fn queues_read_through_the_cache_what_others_wrote() {
         assert_eq!(driver.discard(1, 4096, 4096), 0);
         assert_eq!(driver.read(0, 4096, 4096), (0, vec![0; 4096]), "round {round}");
     }
-    let usage = server.rig().status().disks[0].cache.as_ref().unwrap().usage;
+    let usage = server.rig.status().disks[0].cache.as_ref().unwrap().usage;
     assert_eq!((usage.reads, usage.cached), (60, 20 * 8), "{usage:?}");
-    drop(driver);
-    server.stop();
 }
 
 #[test]
@@ -78,8 +74,6 @@ fn discarded_and_zeroed_ranges_read_as_zeroes() {
     expected[192 << 10..(192 << 10) + 4096].fill(0);
     assert_eq!(driver.read(0, 0, 256 << 10), (0, expected));
     assert_eq!(driver.discard(0, MIB, 4096), EIO);
-    drop(driver);
-    server.stop();
 }
 
 #[test]
@@ -90,8 +84,6 @@ fn what_the_disk_does_not_have_is_an_error() {
     assert_eq!(driver.read(0, MIB - 4096, 8192).0, EIO);
     assert_eq!(driver.write(0, 1 << 60, &[0; 4096]), EIO);
     assert_eq!(driver.read(0, MIB - 4096, 4096), (0, vec![0; 4096]));
-    drop(driver);
-    server.stop();
 }
 
 #[test]
@@ -102,8 +94,6 @@ fn a_read_only_disk_is_read_only() {
     assert_eq!(driver.write(0, 0, &[1; 4096]), EIO);
     assert_eq!(driver.discard(0, 0, 4096), EIO);
     assert_eq!(driver.read(0, 0, 4096), (0, vec![0; 4096]));
-    drop(driver);
-    server.stop();
 }
 
 /// Keep `depth` requests under way on each of `queues` queues until `count` are done.
@@ -164,8 +154,7 @@ fn many_requests_on_many_queues() {
         exercise(&mut driver, 4, 64, 20_000);
         drop(driver);
         server.wait_idle();
-        assert_eq!(server.rig().status().disks[0].ports, 0);
-        server.stop();
+        assert_eq!(server.rig.status().disks[0].ports, 0);
     }
 }
 
@@ -177,8 +166,6 @@ fn the_configuration_says_what_the_disk_is() {
     assert_eq!((u64::from(config.capacity), u16::from(config.num_queues)), (2048, 3));
     assert_eq!((u32::from(config.seg_max), config.writeback), (126, 1));
     assert_eq!((u32::from(config.max_discard_seg), u32::from(config.max_write_zeroes_seg)), (1, 1));
-    drop(driver);
-    server.stop();
 }
 
 #[test]
@@ -189,8 +176,7 @@ fn requests_by_hand() {
     // GET_ID.
     guest.request(0, 8, 0);
     guest.descriptor(1, Guest::data(0), 20, 3, 2);
-    guest.kick.write(1).unwrap();
-    assert_eq!(guest.wait_used(1), [(0, 21)]);
+    assert_eq!(guest.carry_out(1), [(0, 21)]);
     assert_eq!((guest.status(0), &guest.get(Guest::data(0), 5)[..]), (0, &b"disk\0"[..]));
     // An unknown request, a header cut short, and one that nothing can be said about.
     guest.request(3, 99, 0);
@@ -198,18 +184,14 @@ fn requests_by_hand() {
     guest.descriptor(6, Guest::data(6), 15, 1, 8);
     guest.descriptor(9, Guest::data(9), 16, 0, 0);
     guest.offer(9);
-    guest.kick.write(1).unwrap();
-    assert_eq!(guest.wait_used(3), [(3, 1), (6, 1), (9, 0)]);
+    assert_eq!(guest.carry_out(3), [(3, 1), (6, 1), (9, 0)]);
     assert_eq!((guest.status(3), guest.status(6)), (2, 1));
     // The queue goes on where it stopped.
     assert_eq!(vmm.stop(0).unwrap(), 4);
     vmm.start(&guest, 0, 4).unwrap();
     guest.write(0, 5, &[7; 512]);
-    guest.kick.write(1).unwrap();
-    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
+    assert_eq!((guest.carry_out(1).len(), guest.status(0)), (1, 0));
     assert_eq!(server.image()[5 * 512..6 * 512], [7; 512]);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -219,9 +201,7 @@ fn a_kick_before_the_queue_was_started_is_not_lost() {
     guest.write(0, 0, &[9; 512]);
     guest.kick.write(1).unwrap();
     guest.kick.read().unwrap();
-    let vmm = Vmm::connect(&server.socket);
-    vmm.negotiate(raw::FEATURES);
-    vmm.set_memory(&guest).unwrap();
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     vmm.start(&guest, 0, 0).unwrap();
     assert_eq!(guest.wait_used(1).len(), 1);
     // While it is disabled nothing is taken.
@@ -232,8 +212,6 @@ fn a_kick_before_the_queue_was_started_is_not_lost() {
     assert_eq!(guest.used(), []);
     vmm.vring(raw::SET_VRING_ENABLE, 0, 1).unwrap();
     assert_eq!(guest.wait_used(1).len(), 1);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -250,8 +228,6 @@ fn memory_can_change_under_a_running_queue() {
         assert_eq!(guest.wait_used(16).len(), 16);
     }
     assert_eq!(server.image()[..16 * 512], [49; 16 * 512]);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -273,8 +249,6 @@ fn a_resize_reaches_the_guest() {
     let body = [[0u32, 8, 0].map(u32::to_le_bytes).concat(), vec![0; 8]].concat();
     let (config, _) = vmm.ask(raw::GET_CONFIG, &body).unwrap();
     assert_eq!(config[12..], (2 * MIB / 512).to_le_bytes());
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -293,7 +267,6 @@ fn the_write_cache_can_be_switched() {
     let vmm = Vmm::connect(&server.socket);
     vmm.negotiate(raw::FEATURES & !(1 << 11) & !FLUSH);
     assert!(vmm.set_write_cache(0).is_err());
-    server.stop();
 }
 
 #[test]
@@ -307,7 +280,6 @@ fn a_second_connection_is_refused() {
     first.ask(raw::GET_FEATURES, &[]).unwrap();
     drop(first);
     Vmm::serve(&server.socket, &guest).ask(raw::GET_FEATURES, &[]).unwrap();
-    server.stop();
 }
 
 #[test]
@@ -353,7 +325,6 @@ fn messages_that_make_no_sense_end_the_connection() {
         assert!(send(&vmm).is_err(), "{what}");
         assert!(vmm.is_refused(), "{what}");
     }
-    server.stop();
 }
 
 #[test]
@@ -399,12 +370,10 @@ fn a_broken_queue_is_stopped_and_can_be_set_up_again() {
         vmm.set_memory(&guest).unwrap();
         vmm.start(&guest, 0, 0).unwrap();
         guest.write(0, 0, &[1; 512]);
-        guest.kick.write(1).unwrap();
-        assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0), "{what}");
+        assert_eq!((guest.carry_out(1).len(), guest.status(0)), (1, 0), "{what}");
         drop(vmm);
         server.wait_idle();
     }
-    server.stop();
 }
 
 /// A guest with nothing but garbage in its rings, again and again.
@@ -461,7 +430,4 @@ fn garbage_in_one_guest_does_not_touch_another() {
         rounds += 1;
     }
     bad.join().expect("the bad guest got through");
-    drop(driver);
-    drop(other);
-    server.stop();
 }

@@ -2,12 +2,12 @@
 //! without one, and beside QEMU's daemon; misses beside no cache.
 
 use crate::Options;
+use crate::contest::in_turn;
 use crate::image::Image;
 use crate::load::Sample;
 use crate::report::{Row, Samples, Target};
 use crate::server::{NO_CACHE, Program, Protocol, Server};
 use seekway_client::{Client, Load, Result, Span, Wait};
-use seekway_hostd::control::{self, Request};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -53,18 +53,8 @@ pub fn run(options: &Options, image: &Image) -> Result<Vec<Row>> {
         Contender::ours("no cache", &NO_CACHE, options.wait, false),
     ];
     let load = Load::random(1);
-    let mut samples = vec![Vec::new(); contenders.len()];
-    for round in 0..options.rounds {
-        eprintln!("cache {}, round {} of {}", load.name(), round + 1, options.rounds);
-        let mut order: Vec<usize> = (0..contenders.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for n in order {
-            options.go_on()?;
-            samples[n].push(measure(options, image, load, &contenders[n])?);
-        }
-    }
+    let what = format!("cache {}", load.name());
+    let samples = in_turn(options, &what, &contenders, |who| measure(options, image, load, who))?;
     let rows = |name: &str, ours: usize, peer: usize, target, p50_target| {
         let who = |n: usize| (contenders[n].name, samples[n].as_slice());
         let name = format!("{name} {}", load.name());
@@ -109,14 +99,11 @@ fn measure(options: &Options, image: &Image, load: Load, who: &Contender) -> Res
             client.run(Load::sequential(16), once, Wait::Event, || ())?;
         }
         let missed = if who.warm { missed_bytes(&server, who)? } else { None };
-        let mut before = Duration::ZERO;
-        let at_start = || before = server.cpu().unwrap_or_default();
-        let (latencies, wall) = client.run(load, options.span, who.wait, at_start)?;
-        let cpu = server.cpu()?.saturating_sub(before);
+        let sample = server.load(&mut client, load, options.span, who.wait)?;
         if who.warm && missed_bytes(&server, who)? != missed {
             return Err("what was to be hits were misses: more --seconds".into());
         }
-        Ok(Sample::new(&load, &latencies, wall, cpu))
+        Ok(sample)
     };
     run().map_err(|error: String| server.complaint(&error))
 }
@@ -126,10 +113,7 @@ fn missed_bytes(server: &Server, who: &Contender) -> Result<Option<u64>> {
     if who.more.as_ref().is_none_or(|more| more.starts_with(&NO_CACHE)) {
         return Ok(None);
     }
-    let failed = |error: control::ClientError| error.to_string();
-    let mut client =
-        control::Client::connect(&server.dir().join("control.sock")).map_err(failed)?;
-    let status: Value = client.ask(&Request::Status {}).map_err(failed)?;
+    let status = server.status()?;
     let missed = status.pointer("/devices/0/disks/0/cache/missed_bytes").and_then(Value::as_u64);
     missed.map(Some).ok_or_else(|| format!("no cache in {status}"))
 }

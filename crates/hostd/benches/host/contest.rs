@@ -6,7 +6,6 @@ use crate::report::{Row, Samples, Target};
 use crate::server::{Program, Protocol, Server};
 use crate::{Options, fio};
 use seekway_client::{Client, Load, Result};
-use std::time::Duration;
 
 /// Guest memory for the client's data: 64 reads of 128 KiB.
 const MEMORY_BYTES: usize = 8 << 20;
@@ -205,26 +204,39 @@ fn policies(load: Load) -> Contest {
     }
 }
 
+/// Measures every contender once a round, every other round in reverse. The samples of each.
+pub fn in_turn<C>(
+    options: &Options,
+    what: &str,
+    contenders: &[C],
+    measure: impl Fn(&C) -> Result<Sample>,
+) -> Result<Vec<Vec<Sample>>> {
+    let mut samples = vec![Vec::new(); contenders.len()];
+    for round in 0..options.rounds {
+        eprintln!("{what}, round {} of {}", round + 1, options.rounds);
+        let mut order: Vec<usize> = (0..contenders.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for n in order {
+            options.go_on()?;
+            samples[n].push(measure(&contenders[n])?);
+        }
+    }
+    Ok(samples)
+}
+
 impl Contest {
     fn name(&self, place: Place) -> String {
         format!("{} {}", place.name(), self.load.name())
     }
 
-    /// Measures every contender once a round, every other round in reverse; returns the rows.
+    /// The rows of all contenders.
     pub fn run(&self, options: &Options, image: &Image) -> Result<Vec<Row>> {
         let what = self.name(image.place());
-        let mut samples = vec![Vec::new(); self.contenders.len()];
-        for round in 0..options.rounds {
-            eprintln!("{} {what}, round {} of {}", self.part, round + 1, options.rounds);
-            let mut order: Vec<usize> = (0..self.contenders.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for n in order {
-                options.go_on()?;
-                samples[n].push(self.measure(options, image, &self.contenders[n])?);
-            }
-        }
+        let whole = format!("{} {what}", self.part);
+        let measure = |who: &Contender| self.measure(options, image, who);
+        let samples = in_turn(options, &whole, &self.contenders, measure)?;
         let several = self.matches.iter().any(|side| side.ours != self.matches[0].ours);
         let names: Vec<String> = self.contenders.iter().map(Contender::name).collect();
         Ok(self
@@ -264,10 +276,6 @@ impl Contest {
 
     fn by_vhost(&self, options: &Options, server: &Server) -> Result<Sample> {
         let mut client = Client::connect(server.socket(), MEMORY_BYTES)?;
-        let mut before = Duration::ZERO;
-        let at_start = || before = server.cpu().unwrap_or_default();
-        let (latencies, wall) = client.run(self.load, options.span, options.wait, at_start)?;
-        let cpu = server.cpu()?.saturating_sub(before);
-        Ok(Sample::new(&self.load, &latencies, wall, cpu))
+        server.load(&mut client, self.load, options.span, options.wait)
     }
 }

@@ -5,7 +5,6 @@ use crate::fio;
 use crate::report::{Row, Target};
 use crate::server::Server;
 use seekway_client::{Load, Result, Span};
-use seekway_hostd::control::{Client, Request};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -49,10 +48,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
 
 /// The model's mean service time of what it has served, by the control socket.
 fn model_mean_ms(server: &Server) -> Result<f64> {
-    let mut client = Client::connect(&server.dir().join("control.sock"))
-        .map_err(|error| server.complaint(&error.to_string()))?;
-    let status: Value =
-        client.ask(&Request::Status {}).map_err(|error| server.complaint(&error.to_string()))?;
+    let status = server.status()?;
     let mean = status.pointer("/devices/0/emulated/model_service_mean_ms");
     mean.and_then(Value::as_f64).ok_or_else(|| format!("no mean of the model in {status}"))
 }

@@ -1,6 +1,9 @@
 //! Servers: ours and the peers, started one at a time and ended by their id.
 
-use seekway_client::{Result, listening, qemu_file, wait_until_unlocked};
+use crate::load::Sample;
+use seekway_client::{Client, Load, Result, Span, Wait, listening, qemu_file, wait_until_unlocked};
+use seekway_hostd::control::{self, Request};
+use serde_json::Value;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -189,6 +192,22 @@ impl Server {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
+    }
+
+    /// Load it by this client.
+    pub fn load(&self, client: &mut Client, load: Load, span: Span, wait: Wait) -> Result<Sample> {
+        let mut before = Duration::ZERO;
+        let at_start = || before = self.cpu().unwrap_or_default();
+        let (latencies, wall) = client.run(load, span, wait, at_start)?;
+        let cpu = self.cpu()?.saturating_sub(before);
+        Ok(Sample::new(&load, &latencies, wall, cpu))
+    }
+
+    /// What our own server says of itself, by its control socket.
+    pub fn status(&self) -> Result<Value> {
+        let asked = control::Client::connect(&self.dir().join("control.sock"))
+            .and_then(|mut client| client.ask(&Request::Status {}));
+        asked.map_err(|error| self.complaint(&error.to_string()))
     }
 
     /// What went wrong, with the server's own last words.

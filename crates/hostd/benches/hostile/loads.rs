@@ -178,9 +178,7 @@ fn neighbour(world: &World, stop: &AtomicBool) -> Result<String> {
 /// One eventfd is the kick of eight queues, all without a request.
 fn kicks(world: &World, stop: &AtomicBool) -> Result<String> {
     let guest = Guest::new(64);
-    let vmm = Vmm::connect(&world.socket("bad.vhost"));
-    vmm.negotiate(FEATURES | MULTIQUEUE);
-    vmm.set_memory(&guest).map_err(|e| e.to_string())?;
+    let vmm = Vmm::introduce(&world.socket("bad.vhost"), FEATURES | MULTIQUEUE, &guest);
     for queue in 0..8 {
         vmm.start(&guest, queue, 0).map_err(|e| e.to_string())?;
     }
@@ -191,9 +189,7 @@ fn kicks(world: &World, stop: &AtomicBool) -> Result<String> {
 fn chains(world: &World, stop: &AtomicBool) -> Result<String> {
     const SIZE: u16 = 64;
     let mut guest = Guest::new(SIZE);
-    let vmm = Vmm::connect(&world.socket("bad.vhost"));
-    vmm.negotiate(FEATURES | INDIRECT);
-    vmm.set_memory(&guest).map_err(|e| e.to_string())?;
+    let vmm = Vmm::introduce(&world.socket("bad.vhost"), FEATURES | INDIRECT, &guest);
     vmm.start(&guest, 0, 0).map_err(|e| e.to_string())?;
     // The header that all share: a read beyond the end.
     let sector = [&[0; 8][..], &(1u64 << 40).to_le_bytes()].concat();

@@ -1,6 +1,7 @@
 //! Settings from files and flags, and what is said about wrong ones.
 
 use super::*;
+use crate::images::BlockSize;
 use expect_test::{Expect, expect};
 use seekway_policy::schedulers;
 use std::num::NonZeroU32;
@@ -22,8 +23,7 @@ fn check(text: &str, expected: Expect) {
 
 #[test]
 fn a_whole_file() {
-    check(
-        r#"
+    let text = r#"
 policy = "cfq:quantum=4"
 listen = "/run/seekway"
 control = "ctl.sock"
@@ -60,141 +60,48 @@ buffered = true
 lba = "1GiB"
 block_size = 4096
 on = "db.qcow2"
-"#,
-        expect![[r#"
-            Config {
-                disks: [
-                    DiskConfig {
-                        name: "web",
-                        path: "/images/web.img",
-                        weight: 4,
-                        read_only: false,
-                        lba: None,
-                        fault: None,
-                        buffered: false,
-                        cache: true,
-                        accept_lost_writes: false,
-                        incoming: false,
-                        block_size: None,
-                        guest_memory: None,
-                        on: None,
-                        sockets: SocketConfig {
-                            owner: None,
-                            group: None,
-                            mode: None,
-                            nbd: None,
-                        },
-                        allow: [
-                            "backup",
-                            "vm1.example.org",
-                        ],
-                        limits: none,
-                    },
-                    DiskConfig {
-                        name: "db",
-                        path: "/etc/seekway/db.img",
-                        weight: 1,
-                        read_only: true,
-                        lba: Some(
-                            2097152,
-                        ),
-                        fault: None,
-                        buffered: true,
-                        cache: true,
-                        accept_lost_writes: false,
-                        incoming: false,
-                        block_size: Some(
-                            B4096,
-                        ),
-                        guest_memory: None,
-                        on: Some(
-                            "/etc/seekway/db.qcow2",
-                        ),
-                        sockets: SocketConfig {
-                            owner: None,
-                            group: None,
-                            mode: None,
-                            nbd: None,
-                        },
-                        allow: [],
-                        limits: none,
-                    },
-                ],
-                groups: [],
-                policy: Some(
-                    "cfq:quantum=4",
-                ),
-                listen: Some(
-                    "/run/seekway",
-                ),
-                control: Some(
-                    "/etc/seekway/ctl.sock",
-                ),
-                metrics: Some(
-                    127.0.0.1:9100,
-                ),
-                web: Some(
-                    127.0.0.1:9188,
-                ),
-                web_control: Some(
-                    "/etc/seekway/web.token",
-                ),
-                nbd: Some(
-                    [::1]:10809,
-                ),
-                sockets: SocketConfig {
-                    owner: None,
-                    group: None,
-                    mode: None,
-                    nbd: None,
-                },
-                tls: TlsConfig {
-                    cert: Some(
-                        "/etc/seekway/cert.pem",
-                    ),
-                    key: Some(
-                        "/etc/seekway/key.pem",
-                    ),
-                    client_ca: Some(
-                        "/etc/seekway/ca.pem",
-                    ),
-                    required: true,
-                },
-                emulate: None,
-                depth: Some(
-                    32,
-                ),
-                coalesce: Sectors(
-                    128,
-                ),
-                hard_limit: Nanos(
-                    5000000000,
-                ),
-                poll: Poll {
-                    time: Nanos(
-                        50000,
-                    ),
-                    is_learnt: false,
-                    paused: Instant(
-                        0,
-                    ),
-                },
-                submitter: Kernel,
-                cache: None,
-                prefetch: None,
-                cache_lock: false,
-                bandwidth_bytes_per_s: None,
-                journal: Some(
-                    "/etc/seekway/../journals",
-                ),
-                sandbox: false,
-                images: [
-                    "/etc/seekway/more",
-                    "/images",
-                ],
-            }
-        "#]],
-    );
+"#;
+    let settings = file::parse(Path::new("/etc/seekway/serve.toml"), text);
+    let here = |name: &str| Some(Path::new("/etc/seekway").join(name));
+    let web = DiskConfig {
+        weight: NonZeroU32::new(4).unwrap(),
+        allow: vec!["backup".into(), "vm1.example.org".into()],
+        ..DiskConfig::new("web", "/images/web.img")
+    };
+    let db = DiskConfig {
+        read_only: true,
+        buffered: true,
+        lba: Some((1 << 30) / 512),
+        block_size: Some(BlockSize::B4096),
+        on: here("db.qcow2"),
+        ..DiskConfig::new("db", "/etc/seekway/db.img")
+    };
+    let expected = Config {
+        disks: vec![web, db],
+        policy: Some("cfq:quantum=4".into()),
+        listen: Some("/run/seekway".into()),
+        control: here("ctl.sock"),
+        metrics: Some(([127, 0, 0, 1], 9100).into()),
+        web: Some(([127, 0, 0, 1], 9188).into()),
+        web_control: here("web.token"),
+        nbd: Some(([0, 0, 0, 0, 0, 0, 0, 1], 10_809).into()),
+        tls: TlsConfig {
+            cert: here("cert.pem"),
+            key: here("key.pem"),
+            client_ca: here("ca.pem"),
+            required: true,
+        },
+        depth: Some(32),
+        coalesce: Sectors::new(128),
+        hard_limit: Nanos::from_secs(5),
+        poll: Poll::fixed(Nanos::from_micros(50)),
+        submitter: Submitter::Kernel,
+        journal: here("../journals"),
+        sandbox: false,
+        images: vec!["/etc/seekway/more".into(), "/images".into()],
+        ..Config::default()
+    };
+    assert_eq!(settings.resolve(), Ok(expected));
 }
 
 #[test]

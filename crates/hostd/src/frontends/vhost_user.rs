@@ -50,6 +50,8 @@ use crate::reactor::Handle;
 use crate::shortage::told;
 use crate::stream::{interest, poll};
 use listeners::{PeerGuard, peek_channel};
+#[cfg(test)]
+pub(crate) use mapping::memory_file;
 use notes::Notes;
 pub(crate) use session::Session;
 use std::io;

@@ -350,19 +350,12 @@ impl std::ops::IndexMut<u32> for Ios {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reactor::tests::LIMITS;
 
     #[test]
     fn pieces_of_blocks_bounce_before_direct_io() {
         // As NVMe says: memory may begin at any word.
-        let limits = |memory_align_bytes| Limits {
-            capacity_bytes: 1 << 20,
-            logical_block_bytes: 512,
-            physical_block_bytes: 4096,
-            align_bytes: 512,
-            memory_align_bytes,
-            read_only: false,
-            rotational: false,
-        };
+        let limits = |memory_align_bytes| Limits { memory_align_bytes, ..LIMITS };
         let iovec = |at: usize, iov_len| libc::iovec { iov_base: at as *mut _, iov_len };
         for (at, len, memory, expected) in [
             (4, 512, 4, true),

@@ -7,9 +7,21 @@ mod swarm;
 pub(super) mod taking;
 
 use super::{Poll, Setup, Submitter};
+use crate::images::Limits;
 use seekway_policy::dispatcher::COALESCE_DEFAULT;
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::units::{Nanos, Sectors};
+
+/// What a disk of 1 GiB can do.
+pub(crate) const LIMITS: Limits = Limits {
+    capacity_bytes: 1 << 30,
+    logical_block_bytes: 512,
+    physical_block_bytes: 4096,
+    align_bytes: 512,
+    memory_align_bytes: 512,
+    read_only: false,
+    rotational: false,
+};
 
 /// A reactor under noop, without a cache.
 pub(crate) fn setup(name: &str) -> Setup {

@@ -1,6 +1,7 @@
 use super::*;
+use crate::frontends::vhost_user::memory_file;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -16,17 +17,12 @@ struct Mapped {
 impl Mapped {
     fn new(pages: usize) -> Mapped {
         let bytes = pages * PAGE;
-        // SAFETY: a new file, mapped anywhere.
-        unsafe {
-            let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC);
-            let file = File::from_raw_fd(fd);
-            file.set_len(bytes as u64).unwrap();
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let fd = file.as_raw_fd();
-            let at = libc::mmap(null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0);
-            assert_ne!(at, libc::MAP_FAILED);
-            Mapped { file, at: at.cast(), bytes }
-        }
+        let file = memory_file(bytes as u64);
+        let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: mapped anywhere.
+        let at = unsafe { libc::mmap(null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        Mapped { file, at: at.cast(), bytes }
     }
 
     fn watch(&self) -> Watch {

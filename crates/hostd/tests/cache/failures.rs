@@ -1,10 +1,11 @@
 //! What goes wrong below stays there, or reaches the one whom it concerns.
 
 use crate::common::{Ask, dir, pattern};
-use crate::guesses::{MIB, Random, ReadOn, Wild, of_disk, prefetch, quiet, rig};
+use crate::guesses::{MIB, ReadOn, Wild, of_disk, prefetch, quiet, rig};
 use crate::reads::{at, full_image};
 use seekway_hostd::port::Errno;
 use seekway_hostd::reactor::Message;
+use seekway_workload::generators::rng::Rng;
 use std::fs::{self, OpenOptions};
 
 #[test]
@@ -22,8 +23,6 @@ fn a_prefetch_that_fails_is_nobodys_business() {
     let answer = client.do_one(Ask::read(65_536, 65_536));
     assert!(answer.result.is_ok() && answer.buffer == *at(&data, 65_536, 65_536));
     assert_eq!(rig.status().disks[0].ops[0].errors, 0);
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -49,8 +48,6 @@ fn a_guest_that_waits_for_a_prefetch_that_fails_is_served_all_the_same() {
             .count();
         // A failure that comes again for the guest's own read is the guest's.
         assert!(errors < count, "{errors} errors of {count} faults");
-        client.close();
-        rig.stop();
     }
 }
 
@@ -72,8 +69,6 @@ fn a_bad_sector_fails_who_wants_it_and_not_its_neighbours() {
         }
     }
     assert_eq!(quiet(&rig, &client).disks[0].ops[0].errors, 3);
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -95,7 +90,7 @@ fn no_disk_sees_anothers_data_in_frames_that_are_used_again() {
         .collect();
     // The second shrinks behind our back: an error, and never a former owner's bytes.
     OpenOptions::new().write(true).open(&disks[1].0).unwrap().set_len(len / 2).unwrap();
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let (mut failed, mut served) = (0, 0);
     for _ in 0..300 {
         for (n, (_, data, client)) in disks.iter().enumerate() {
@@ -112,7 +107,6 @@ fn no_disk_sees_anothers_data_in_frames_that_are_used_again() {
         }
     }
     assert!(failed > 50 && served > 500, "{failed} failed, {served} served");
-    rig.stop();
 }
 
 #[test]
@@ -145,6 +139,4 @@ fn a_disk_that_shrinks_and_grows_reads_as_zeroes_there() {
     assert!(client.do_one(Ask::write(2 * MIB - 1536, new.clone())).result.is_ok());
     assert!(client.do_one(Ask::read(2 * MIB - 1536, 1536)).buffer == new);
     assert_eq!(fs::metadata(&path).unwrap().len(), 2 * MIB);
-    client.close();
-    rig.stop();
 }

@@ -70,8 +70,6 @@ fn a_guest_whose_reads_are_all_hits_leaves_the_others_their_turn() {
     let usage = rig.status().disks[0].cache.as_ref().unwrap().usage;
     assert!(usage.cached > 100 * 8, "the other was idle: {usage:?}");
     rig.handle.send(Message::ClosePort(port));
-    client.close();
-    rig.stop();
 }
 
 /// Bytes that one disk may have copied at once.
@@ -95,8 +93,6 @@ fn what_is_copied_at_once_is_bounded() {
     }
     client.do_all(ask(16));
     assert_eq!(device_read(&rig.status()), MIB + 2 * past, "the next turn has its own");
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -112,8 +108,6 @@ fn discards_beyond_what_a_turn_takes_go_in_the_next() {
     }
     client.do_one(Ask::read(0, 4096));
     assert_eq!(device_read(&rig.status()), 8192, "the first discard took the block out");
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -161,7 +155,6 @@ fn one_guest_that_waits_for_all_it_may_leaves_the_others_the_cache() {
     }
     // Six blocks, and what went past.
     assert_eq!(device_read(&quiet(&rig, &clients[0])), 6 * 4096 + past * 1024);
-    rig.stop();
 }
 
 #[test]
@@ -189,6 +182,4 @@ fn a_read_with_many_holes_in_the_cache_goes_past_it_in_the_end() {
         assert!(client.do_one(Ask::read(offset, 4096)).buffer == *at(&data, offset, 4096));
         assert_eq!(device_read(&rig.status()) - before, bytes, "{offset}");
     }
-    client.close();
-    rig.stop();
 }

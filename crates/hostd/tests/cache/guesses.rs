@@ -7,33 +7,21 @@ use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers;
 use seekway_policy::request::{Extent, VmId};
 use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_workload::generators::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
 pub const MIB: u64 = 1 << 20;
 
-/// xorshift64* (Vigna 2016); the field is its state, which must not be 0.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, n: u64) -> u64 {
-        // xorshift64* of Marsaglia and Vigna.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
-    }
-}
-
 /// After each read it guesses a few places of any disk.
 pub struct Wild {
-    random: Random,
+    random: Rng,
     disks: BTreeMap<VmId, u64>,
     left: u64,
 }
 
 impl Wild {
     pub fn new(seed: u64) -> Box<Wild> {
-        Box::new(Wild { random: Random(seed | 1), disks: BTreeMap::new(), left: 0 })
+        Box::new(Wild { random: Rng::new(seed), disks: BTreeMap::new(), left: 0 })
     }
 }
 

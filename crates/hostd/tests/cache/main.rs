@@ -4,9 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-#[path = "../common/loops.rs"]
-mod loops;
-
 mod coherence;
 mod failures;
 mod greedy;

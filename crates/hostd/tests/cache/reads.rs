@@ -1,15 +1,15 @@
 //! Reads through the cache: what needs the device, and what does not.
 
-use crate::common::{Ask, Client, Rig, RigSetup, cache, dir, open_image, pattern};
+use crate::common::{Ask, Rig, RigSetup, cache, dir, open_image, pattern};
 use crate::guesses::{
-    MIB, Random, ReadOn, Wants, Wild, build, device_read, of_disk, prefetch, prefetch_named, quiet,
-    rig,
+    MIB, ReadOn, Wants, Wild, build, device_read, of_disk, prefetch, prefetch_named, quiet, rig,
 };
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::schedulers;
 use seekway_policy::units::Nanos;
+use seekway_workload::generators::rng::Rng;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -52,8 +52,6 @@ fn what_was_read_once_needs_no_device() {
     let read: u64 = 2 * places.iter().map(|(_, len)| len / 512).sum::<u64>();
     assert_eq!((usage.reads, usage.read), (10, read));
     assert_eq!(usage.cached + usage.missed, read);
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn nothing_is_read_twice() {
     prefetch(&rig, Wild::new(seed));
     let disk = rig.attach(&path, None).unwrap();
     let clients = [rig.open(disk), rig.open(disk)];
-    let mut random = Random(seed | 1);
+    let mut random = Rng::new(seed);
     let mut asked = Vec::new();
     for _ in 0..2000 {
         let offset = random.below(len / 512) * 512;
@@ -99,8 +97,6 @@ fn nothing_is_read_twice() {
     let joined = usage.read - counted;
     eprintln!("{joined} sectors joined, {usage:?}");
     assert!(joined < usage.read / 2, "{usage:?}");
-    clients.into_iter().for_each(Client::close);
-    rig.stop();
 }
 
 #[test]
@@ -121,8 +117,6 @@ fn what_is_read_on_is_there_when_the_guest_comes() {
     assert_eq!(device_read(&status), 4 * MIB);
     assert_eq!((usage.wasted, usage.cost()), (0, 0.0));
     assert!(status.stats.background > 0);
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -161,8 +155,6 @@ fn guests_take_waiting_prefetches_over_and_a_crowd_has_them_dropped() {
     // Ten blocks, and the prefetch that was taken over.
     assert_eq!(device_read(&status), 10 * 4096 + 65_536);
     assert_eq!((status.stats.background, status.stats.withdrawn), (0, 2));
-    client.close();
-    rig.stop();
 }
 
 /// An image of 4 MiB whose map has, where the file system tells, a piece for each
@@ -217,8 +209,6 @@ fn a_prefetch_that_has_begun_is_not_taken_back() {
     eprintln!("{pieces} pieces, {:?}", status.stats);
     let usage = of_disk(&status).usage;
     assert_eq!(usage.used + usage.wasted + usage.dropped, usage.prefetched, "{usage:?}");
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -237,8 +227,6 @@ fn an_image_in_pieces_is_read_ahead_in_pieces() {
     let requests = status.stats.background + status.stats.requests;
     eprintln!("{pieces} pieces, {requests} requests");
     assert!(pieces < 16 || requests > 64, "{pieces} pieces, {requests} requests");
-    client.close();
-    rig.stop();
 }
 
 #[test]
@@ -255,8 +243,6 @@ fn a_cache_smaller_than_a_read_serves_it() {
             assert_eq!(answer.result, Ok(()));
             assert!(answer.buffer == *at(&data, offset, MIB), "{n}, cache of {bytes}");
         }
-        client.close();
-        rig.stop();
     }
 }
 
@@ -282,7 +268,6 @@ fn disks_past_the_cache_and_read_only_ones_are_served() {
         assert_eq!(write.result.is_err(), read_only);
         client.close();
         rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
-        rig.stop();
     }
 }
 
@@ -319,7 +304,6 @@ fn disks_leave_while_they_are_read_ahead_and_their_number_is_used_again() {
         let answer = client.do_one(Ask::read(offsets(n), 4096));
         assert!(answer.buffer == *at(&others, offsets(n), 4096), "{n}");
     }
-    rig.stop();
 }
 
 #[test]
@@ -348,7 +332,6 @@ fn writes_under_way_when_a_disk_leaves_do_not_reach_the_next_of_its_number() {
         }
         assert_eq!(device_read(&rig.status()), before + 4096, "{n}");
     }
-    rig.stop();
 }
 
 #[test]
@@ -365,7 +348,7 @@ fn everything_changes_under_load_and_the_journal_replays() {
     });
     prefetch_named(&rig, "wild:9");
     let client = rig.open(rig.attach(&path, None).unwrap());
-    let mut random = Random(77);
+    let mut random = Rng::new(77);
     for (turn, entry) in schedulers::REGISTRY.iter().enumerate() {
         // One, behind which the prefetcher has its turn, and a crowd that takes
         // back what waits; the policy changes while all that is under way.
@@ -389,7 +372,7 @@ fn everything_changes_under_load_and_the_journal_replays() {
     let stats = quiet(&rig, &client).stats;
     assert!(stats.background > 0 && stats.withdrawn > 0, "{stats:?}");
     client.close();
-    rig.stop();
+    drop(rig);
     let mut replay = Replay::new(Build { prefetcher: &build, ..Build::default() });
     for line in fs::read_to_string(&journal).unwrap().lines() {
         replay.feed(line).unwrap();
@@ -420,7 +403,5 @@ fn what_the_page_cache_reads_is_no_measure_of_the_device() {
         }
         let bandwidth = status.cache.unwrap().bandwidth_bytes_per_s.unwrap();
         assert_eq!(bandwidth > 1, direct, "{bandwidth} bytes a second, direct: {direct}");
-        client.close();
-        rig.stop();
     }
 }

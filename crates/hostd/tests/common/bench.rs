@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 /// A reactor with disks on images in a folder.
 pub struct Bench {
-    folder: TempDir,
     pub rig: Rig,
+    folder: TempDir,
 }
 
 impl Bench {

@@ -1,43 +1,29 @@
-//! Loop devices, for those who may have them (root).
+//! Loop devices and mounts, for those who may have them (root).
 
-use std::path::Path;
-use std::process::Command;
+use super::mounted::{Loop, Mount, run};
+use std::path::{Path, PathBuf};
 
 /// The output of a program; `None`, with a message, where it is not installed
 /// or fails.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
-    match Command::new(program).args(args).output() {
-        Ok(o) if o.status.success() => Some(String::from_utf8_lossy(&o.stdout).into_owned()),
-        Ok(o) => {
-            eprintln!("{program} {args:?}: {}", String::from_utf8_lossy(&o.stderr).trim());
-            None
-        }
-        Err(e) => {
-            eprintln!("{program}: {e}");
-            None
-        }
-    }
+    run(program, args).inspect_err(|e| eprintln!("{e}")).ok()
 }
 
-/// A loop device over a file, let go of when dropped.
-pub struct Loop(pub String);
-
-impl Loop {
-    /// `None`, with a message, where there is none to be had.
-    pub fn new(path: &Path, sector_bytes: u32) -> Option<Loop> {
-        let sector = sector_bytes.to_string();
-        let args = ["--find", "--show", "--sector-size", &sector, path.to_str()?];
-        let device = output("losetup", &args);
-        if device.is_none() {
-            seekway_testing::skip("a free loop device and the right to use it");
-        }
-        Some(Loop(device?.trim().to_owned()))
+/// A loop device over a file; `None`, with a message, where there is none to be had.
+pub fn loop_device(path: &Path, sector_bytes: u32) -> Option<Loop> {
+    let sector = sector_bytes.to_string();
+    let device = Loop::new(path, &["--sector-size", &sector]).inspect_err(|e| eprintln!("{e}"));
+    if device.is_err() {
+        seekway_testing::skip("a free loop device and the right to use it");
     }
+    device.ok()
 }
 
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let gone = output("losetup", &["--detach", &self.0]).is_some();
-        assert!(gone || std::thread::panicking(), "{} stays", self.0);
+/// A mount; `None`, with a message, for those who may not.
+pub fn mount(args: &[&str], at: PathBuf) -> Option<Mount> {
+    let mounted = Mount::new(args, at).inspect_err(|e| eprintln!("{e}"));
+    if mounted.is_err() {
+        seekway_testing::skip(format!("the right to mount {args:?} (root)"));
     }
+    mounted.ok()
 }

@@ -1,8 +1,11 @@
 //! A port that does what a test tells it, and a reactor to try it on.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod acceptor;
 pub mod bench;
 pub mod daemon;
+pub mod loops;
+pub mod mounted;
 
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
@@ -232,11 +235,15 @@ impl Rig {
     pub fn status(&self) -> Status {
         self.handle.ask(Message::Status).unwrap()
     }
+}
 
-    /// End, and see that the reactor's thread ended well.
-    pub fn stop(mut self) {
+/// Its thread has to end well, but in a test that has failed already.
+impl Drop for Rig {
+    fn drop(&mut self) {
         self.handle.send(Message::Shutdown);
-        self.thread.take().unwrap().join().expect("the reactor ended well");
+        if let Some(thread) = self.thread.take().filter(|_| !std::thread::panicking()) {
+            thread.join().expect("the reactor ended well");
+        }
     }
 }
 

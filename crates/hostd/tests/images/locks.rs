@@ -1,7 +1,8 @@
 //! Locks on images: between two of ours, and between ours and QEMU's (where
 //! qemu-io is installed).
 
-use crate::{RO, RW, alone, sparse};
+use crate::common::image;
+use crate::{RO, RW, alone};
 use seekway_hostd::images::{Image, ImageError};
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 fn one_writer_or_many_readers() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let error = |options| Image::open(&path, options).map(|_| ()).unwrap_err().to_string();
     let writer = Image::open(&path, &RW).unwrap();
     for options in [&RW, &RO] {
@@ -70,7 +71,7 @@ fn qemu_and_we_keep_each_other_out() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let ours = |read_only| Image::open(&path, if read_only { &RO } else { &RW });
     // Does the first only read, and the second?
     for (first, second) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -100,7 +101,7 @@ fn qemu_img_is_kept_out_while_we_write() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = sparse(folder.path(), "a.img", 1 << 20);
+    let path = image(folder.path(), "a.img", 1 << 20);
     let (file, copy) = (path.to_str().unwrap(), folder.path().join("b.img"));
     let run = |args: &[&str]| -> Output { Command::new("qemu-img").args(args).output().unwrap() };
     // (`qemu-img info` reads no data and takes no lock.)

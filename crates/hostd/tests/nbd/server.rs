@@ -1,20 +1,18 @@
 //! A reactor with disks, and sockets on which they are served: what the
 //! daemon's control thread does, in small.
 
+use crate::common::acceptor::Acceptor;
 use crate::common::{PATIENCE, Rig, RigSetup, dir, image};
 use seekway_hostd::frontends::nbd::{Export, Exports, Only, ServeError, Stream, serve};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{CacheSetup, Disk, DiskStatus, Message};
-use seekway_hostd::sandbox::{Kind, enter};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -22,8 +20,6 @@ pub const MIB: u64 = 1 << 20;
 
 #[derive(Default)]
 pub struct Setup<'a> {
-    /// Size of each disk; 0 for 64 MiB.
-    pub len: u64,
     pub read_only: bool,
     pub cache: Option<CacheSetup>,
     pub fault: Option<&'a str>,
@@ -31,22 +27,13 @@ pub struct Setup<'a> {
     pub tls_required: bool,
 }
 
-/// What accepts connections, and how the sessions' threads ended.
-struct Acceptor {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-    /// Connects once, so that `accept` returns and the thread sees `stop`.
-    poke: Box<dyn Fn() + Send>,
-}
-
 pub struct Server {
-    pub dir: TempDir,
+    /// Dropped first: it ends all connections, so that threads of TLS sessions end.
     pub rig: Option<Rig>,
+    acceptor: Option<Acceptor>,
+    pub dir: TempDir,
     pub disks: Vec<Export>,
     pub errors: Arc<Mutex<Vec<ServeError>>>,
-    acceptors: Vec<Acceptor>,
-    tls: Option<Arc<rustls::ServerConfig>>,
-    tls_required: bool,
 }
 
 struct All(Vec<Export>);
@@ -69,7 +56,7 @@ impl Server {
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().map(|(stream, _)| Stream::from(stream));
         let poke = move || drop(UnixStream::connect(&path));
-        server.accept(Arc::new(Only(export)), accept, Box::new(poke));
+        server.accept(&setup, Arc::new(Only(export)), accept, poke);
         server
     }
 
@@ -81,7 +68,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let accept = move || listener.accept().map(|(stream, _)| Stream::from(stream));
         let poke = move || drop(TcpStream::connect(address));
-        server.accept(Arc::new(all), accept, Box::new(poke));
+        server.accept(&setup, Arc::new(all), accept, poke);
         (server, address.port())
     }
 
@@ -91,14 +78,12 @@ impl Server {
             rig: Some(Rig::start(RigSetup { cache: setup.cache.clone(), ..RigSetup::default() })),
             disks: Vec::new(),
             errors: Arc::default(),
-            acceptors: Vec::new(),
-            tls: setup.tls.clone(),
-            tls_required: setup.tls_required,
+            acceptor: None,
         }
     }
 
     fn add(&mut self, name: &str, setup: &Setup<'_>) -> Export {
-        let path = image(&self.dir, name, if setup.len == 0 { 64 * MIB } else { setup.len });
+        let path = image(&self.dir, name, 64 * MIB);
         let options = OpenOptions { read_only: setup.read_only, ..OpenOptions::writing() };
         let image = Image::open(&path, &options).unwrap();
         let limits = *image.limits();
@@ -120,34 +105,23 @@ impl Server {
 
     fn accept(
         &mut self,
+        setup: &Setup<'_>,
         exports: Arc<dyn Exports>,
         accept: impl Fn() -> std::io::Result<Stream> + Send + 'static,
-        poke: Box<dyn Fn() + Send>,
+        poke: impl Fn() + Send + 'static,
     ) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, errors) = (stop.clone(), self.errors.clone());
-        let (tls, required) = (self.tls.clone(), self.tls_required);
-        let thread = std::thread::spawn(move || {
-            let mut sessions = Vec::new();
-            while let Ok(socket) = accept() {
-                if stopped.load(Ordering::SeqCst) {
-                    break;
-                }
-                let (exports, tls, errors) = (exports.clone(), tls.clone(), errors.clone());
-                sessions.push(std::thread::spawn(move || {
-                    enter(Kind::FrontEnd); // as in the daemon
-                    if let Err(error) = serve(socket, exports, tls, required) {
-                        errors.lock().unwrap().push(error);
-                    }
-                }));
+        let (tls, required) = (setup.tls.clone(), setup.tls_required);
+        let errors = self.errors.clone();
+        let serve = move |socket| {
+            if let Err(error) = serve(socket, exports.clone(), tls.clone(), required) {
+                errors.lock().unwrap().push(error);
             }
-            sessions.into_iter().for_each(|s| s.join().expect("a session ends well"));
-        });
-        self.acceptors.push(Acceptor { stop, thread, poke });
+        };
+        self.acceptor = Some(Acceptor::start(accept, poke, serve));
     }
 
     pub fn rig(&self) -> &Rig {
-        self.rig.as_ref().expect("runs until it is dropped")
+        self.rig.as_ref().expect("it runs")
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -170,7 +144,7 @@ impl Server {
     /// Wait until what `when` says of the first disk is true.
     pub fn wait(&self, what: &str, when: impl Fn(&DiskStatus) -> bool) {
         let start = Instant::now();
-        while !when(&self.disk(self.disks[0].id())) {
+        while !when(&self.disk(self.disks[0].disk)) {
             assert!(start.elapsed() < PATIENCE, "{what} did not come about");
             std::thread::yield_now();
         }
@@ -179,31 +153,6 @@ impl Server {
     /// No connection, and nothing under way.
     pub fn wait_idle(&self) {
         self.wait("an idle disk", |d| d.ports == 0 && d.outstanding == 0);
-    }
-}
-
-trait Id {
-    fn id(&self) -> DiskId;
-}
-
-impl Id for Export {
-    fn id(&self) -> DiskId {
-        self.disk
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        // Ends all connections, so that threads of TLS sessions end.
-        self.rig.take().expect("stops once").stop();
-        for acceptor in self.acceptors.drain(..) {
-            acceptor.stop.store(true, Ordering::SeqCst);
-            (acceptor.poke)();
-            acceptor.thread.join().expect("the acceptor ends well");
-        }
     }
 }
 

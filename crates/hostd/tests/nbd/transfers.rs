@@ -4,40 +4,32 @@ use crate::client::{Client, DISC, READ, WRITE, request};
 use crate::common::pattern;
 use crate::server::{MIB, Server, Setup};
 use seekway_hostd::reactor::OpKind;
+use seekway_workload::generators::rng::Rng;
 use std::io::Write;
 use std::net::Shutdown;
-
-/// Pseudo-random numbers, below `limit`.
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed | 1;
-    move |limit| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % limit
-    }
-}
 
 #[test]
 fn payloads_arrive_however_the_stream_is_cut() {
     let server = Server::one(Setup::default());
     let mut client = Client::open(&server.socket());
-    let mut next = numbers(7);
+    let mut next = Rng::new(7);
     let mut expected = vec![0; 32 << 20];
     for round in 0..4 {
         let (mut stream, mut count, mut at) = (Vec::new(), 0, 0u64);
         // Ascending, so that no two overlap: they may be done in any order.
         while at < 6 * MIB {
-            let len = match next(4) {
-                0 => 512 * (1 + next(4)),
-                1 => 4096 * (1 + next(16)),
+            let len = match next.below(4) {
+                0 => 512 * (1 + next.below(4)),
+                1 => 4096 * (1 + next.below(16)),
                 2 => 4096,
-                _ => 512 * (1 + next(1024)),
+                _ => 512 * (1 + next.below(1024)),
             };
             let data = pattern(round * 1000 + count, len as usize);
             let offset = round * 8 * MIB + at;
             stream.extend(request(WRITE, count, offset, len as u32));
             stream.extend(&data);
             expected[offset as usize..][..data.len()].copy_from_slice(&data);
-            if next(5) == 0 {
+            if next.below(5) == 0 {
                 // Refused, its payload is swallowed.
                 stream.extend(request(WRITE, 1 << 32 | count, 1 << 40, 700));
                 stream.extend([0xee; 700]);
@@ -46,12 +38,12 @@ fn payloads_arrive_however_the_stream_is_cut() {
             count += 1;
         }
         let mut writer = client.socket.try_clone().unwrap();
-        let mut cut = numbers(round);
+        let mut cut = Rng::new(round);
         let sender = std::thread::spawn(move || {
             let mut rest = &stream[..];
             while !rest.is_empty() {
                 let sizes = [1, 27, 28, 29, 4124, 70_000, 300_000];
-                let len = sizes[cut(7) as usize].min(rest.len());
+                let len = sizes[cut.below(7) as usize].min(rest.len());
                 writer.write_all(&rest[..len]).unwrap();
                 rest = &rest[len..];
             }
@@ -141,13 +133,12 @@ fn an_orderly_end_replies_to_what_was_taken() {
     }
     server.wait("a request", |d| d.ops[OpKind::Read as usize].requests > 0);
     let rig = server.rig.take().unwrap();
-    let stopping = std::thread::spawn(move || rig.stop());
+    let stopping = std::thread::spawn(move || drop(rig));
     // Whole replies, as many as were taken, and then the end.
     let replies = client.rest();
     assert!(!replies.is_empty());
     assert_eq!(replies.len() % (16 + 65536), 0);
     stopping.join().unwrap();
-    server.rig = Some(crate::common::Rig::start(Default::default()));
 }
 
 #[test]

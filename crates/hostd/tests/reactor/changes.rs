@@ -5,58 +5,9 @@ use crate::common::{Ask, Client, Rig, RigSetup, dir, image, pattern};
 use seekway_hostd::reactor::Message;
 use seekway_policy::journal::{Build, Replay};
 use seekway_policy::schedulers;
+use seekway_workload::generators::rng::Rng;
 use std::fs::{self, File};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
-use tempfile::TempDir;
-
-#[test]
-fn policies_change_under_load_and_the_journal_replays() {
-    let dir = dir();
-    let path = image(&dir, "a.img", 64 * MIB);
-    let journal = dir.path().join("journal");
-    let file = File::create(&journal).unwrap();
-    let setup = RigSetup {
-        policy: "pregather",
-        emulate: Some("linear-15k4"),
-        journal: Some(file),
-        ..RigSetup::default()
-    };
-    let rig = Rig::start(setup);
-    let clients = [(); 2].map(|()| rig.open(rig.attach(&path_of(&dir, &path), None).unwrap()));
-    for (turn, entry) in schedulers::REGISTRY.iter().enumerate() {
-        for client in &clients {
-            client.ask(
-                (0..40).map(|i| Ask::read((i * 7919 + turn as u64) % 16000 * 4096, 4096)).collect(),
-            );
-        }
-        rig.handle.ask(|r| Message::SetPolicy(entry.name.into(), r)).unwrap().unwrap();
-    }
-    let bad = rig.handle.ask(|r| Message::SetPolicy("nonesuch".into(), r)).unwrap();
-    assert!(bad.unwrap_err().contains("pregather"), "the error lists what there is");
-    for client in &clients {
-        for _ in 0..40 * schedulers::REGISTRY.len() {
-            assert!(client.answer().result.is_ok());
-        }
-    }
-    rig.stop();
-    let text = fs::read_to_string(&journal).unwrap();
-    let mut replay = Replay::new(Build::default());
-    for line in text.lines() {
-        replay.feed(line).unwrap();
-    }
-    // Every request arrived; neighbours went in one command.
-    let replayed = replay.replayed();
-    assert!(replayed.inputs > 640 && replayed.outputs > 100, "{replayed:?}");
-}
-
-/// Each attach locks its image: a copy for each.
-fn path_of(dir: &TempDir, like: &PathBuf) -> PathBuf {
-    let count = fs::read_dir(dir.path()).unwrap().count();
-    let path = dir.path().join(format!("copy-{count}.img"));
-    fs::copy(like, &path).unwrap();
-    path
-}
 
 #[test]
 fn disks_leave_when_their_work_is_done_and_come_back_under_their_number() {
@@ -74,7 +25,6 @@ fn disks_leave_when_their_work_is_done_and_come_back_under_their_number() {
     let again = rig.attach(&path, None).expect("the lock is gone with the disk");
     assert_eq!(again, disk);
     assert!(rig.open(again).do_one(Ask::read(0, 4096)).buffer == pattern(0, 4096));
-    rig.stop();
 }
 
 #[test]
@@ -88,22 +38,21 @@ fn a_resize_is_seen() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * MIB).unwrap();
     assert_eq!(rig.handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(2 * MIB));
     assert!(client.do_one(Ask::read(MIB, 4096)).result.is_ok());
-    rig.stop();
 }
 
 /// Disks come, go, grow, change weight, and policies change, under load: what
 /// is written is what is read, and the journal replays byte for byte.
 #[test]
 fn everything_changes_under_load_and_the_journal_replays() {
+    let mut policies = schedulers::REGISTRY.iter().cycle();
     for (emulate, fault, turns) in [
         (None, "short", 150),
-        (None, "again:op=read,after=3", 150),
+        (None, "again:op=read,after=3,count=900", 150),
         (Some("linear-15k4"), "short", 20),
     ] {
         let dir = dir();
         let journal = dir.path().join("journal");
         let file = File::create(&journal).unwrap();
-        let fault = fault.replace("after=3", "after=3,count=900");
         let rig = Rig::start(RigSetup {
             policy: "pregather",
             emulate,
@@ -111,14 +60,10 @@ fn everything_changes_under_load_and_the_journal_replays() {
             depth: Some(3),
             ..RigSetup::default()
         });
-        let mut random = 7u64;
-        let mut next = |n: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) % n
-        };
+        let mut rng = Rng::new(7);
+        let mut next = |n| rng.below(n);
         let paths = ["a.img", "b.img", "c.img"].map(|n| image(&dir, n, 4 * MIB));
-        let mut disks: Vec<_> =
-            paths.iter().map(|p| rig.attach(p, Some(&fault)).unwrap()).collect();
+        let mut disks: Vec<_> = paths.iter().map(|p| rig.attach(p, Some(fault)).unwrap()).collect();
         let mut clients: Vec<_> = disks.iter().map(|&d| rig.open(d)).collect();
         let mut under_way = [0usize; 3];
         let drain = |client: &Client, left: &mut usize| {
@@ -142,10 +87,9 @@ fn everything_changes_under_load_and_the_journal_replays() {
             under_way[at] += asks.len();
             clients[at].ask(asks);
             match next(8) {
-                0 => {
-                    let policy =
-                        &schedulers::REGISTRY[next(schedulers::REGISTRY.len() as u64) as usize];
-                    rig.handle.ask(|r| Message::SetPolicy(policy.name.into(), r)).unwrap().unwrap();
+                0 | 4 => {
+                    let policy = policies.next().expect("a circle has no end").name;
+                    rig.handle.ask(|r| Message::SetPolicy(policy.into(), r)).unwrap().unwrap();
                 }
                 1 => {
                     let weight = NonZeroU32::new(1 + next(9) as u32).unwrap();
@@ -162,12 +106,14 @@ fn everything_changes_under_load_and_the_journal_replays() {
                 3 if turn % 2 == 0 => {
                     rig.handle.ask(|r| Message::DetachDisk(disks[at], r)).unwrap().unwrap();
                     drain(&clients[at], &mut under_way[at]);
-                    disks[at] = rig.attach(&paths[at], Some(&fault)).unwrap();
+                    disks[at] = rig.attach(&paths[at], Some(fault)).unwrap();
                     clients[at] = rig.open(disks[at]);
                 }
                 _ => {}
             }
         }
+        let bad = rig.handle.ask(|r| Message::SetPolicy("nonesuch".into(), r)).unwrap();
+        assert!(bad.unwrap_err().contains("pregather"), "the error lists what there is");
         for (client, left) in clients.iter().zip(&mut under_way) {
             drain(client, left);
         }
@@ -181,9 +127,11 @@ fn everything_changes_under_load_and_the_journal_replays() {
                 assert!(blank || a.buffer == pattern(i as u64, 4096), "block {i}");
             }
         }
-        rig.stop();
+        drop(rig);
         let text = fs::read_to_string(&journal).unwrap();
         let mut replay = Replay::new(Build::default());
         text.lines().for_each(|line| replay.feed(line).unwrap());
+        let replayed = replay.replayed();
+        assert!(replayed.inputs > 640 && replayed.outputs > 100, "{replayed:?}");
     }
 }

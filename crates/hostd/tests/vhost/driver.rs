@@ -1,9 +1,9 @@
 //! A guest's driver, of crate `virtio-driver`.
 
 use crate::common::PATIENCE;
+use crate::raw::Memory;
 use crate::server::Served;
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use virtio_driver::{
     EventFd, QueueNotifier, VhostUser, VirtioBlkConfig, VirtioBlkFeatureFlags, VirtioBlkQueue,
@@ -27,40 +27,7 @@ pub struct Driver {
     kicks: Vec<Box<dyn QueueNotifier>>,
     calls: Vec<Arc<EventFd>>,
     pub transport: Box<VirtioBlkTransport>,
-    buffer: Mapping,
-}
-
-/// Shared memory of this process.
-struct Mapping {
-    base: *mut u8,
-    file: File,
-}
-
-impl Mapping {
-    fn new(bytes: usize) -> Mapping {
-        // SAFETY: a new file, mapped anywhere.
-        unsafe {
-            let fd = libc::memfd_create(c"driver".as_ptr(), libc::MFD_CLOEXEC);
-            let file = File::from_raw_fd(fd);
-            file.set_len(bytes as u64).unwrap();
-            let prot = libc::PROT_READ | libc::PROT_WRITE;
-            let base = libc::mmap(std::ptr::null_mut(), bytes, prot, libc::MAP_SHARED, fd, 0);
-            assert_ne!(base, libc::MAP_FAILED);
-            Mapping { base: base.cast(), file }
-        }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped; the device is not at work when a test looks.
-        unsafe { std::slice::from_raw_parts_mut(self.base, BUFFER_BYTES) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: nobody looks any more.
-        unsafe { libc::munmap(self.base.cast(), BUFFER_BYTES) };
-    }
+    buffer: Memory,
 }
 
 impl Driver {
@@ -72,7 +39,7 @@ impl Driver {
         let path = served.socket.to_str().unwrap();
         let transport = VhostUser::new(path, features).unwrap();
         let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
-        let buffer = Mapping::new(BUFFER_BYTES);
+        let buffer = Memory::new(BUFFER_BYTES);
         let (base, fd) = (buffer.base as usize, buffer.file.as_raw_fd());
         transport.map_mem_region(base, BUFFER_BYTES, fd, 0).unwrap();
         let mut vqs = VirtioBlkQueue::setup_queues(&mut *transport, queues, size).unwrap();
@@ -88,7 +55,8 @@ impl Driver {
 
     /// The memory that requests use.
     pub fn buffer(&mut self) -> &mut [u8] {
-        self.buffer.bytes()
+        // SAFETY: mapped; the device is not at work when a test looks.
+        unsafe { std::slice::from_raw_parts_mut(self.buffer.base, BUFFER_BYTES) }
     }
 
     /// Queue a read into the buffer at `at`.

@@ -21,7 +21,7 @@ fn a_full_call_eventfd_stops_nobody() {
     let other = server.also("other", Shape { bytes: MIB, queues: 1, read_only: false });
     let mut guest = Guest::new(64);
     guest.call = EventFd::new(libc::EFD_CLOEXEC).unwrap();
-    let vmm = Vmm::serve(&server.socket, &guest);
+    let _vmm = Vmm::serve(&server.socket, &guest);
     raw::wait(&guest.call);
     guest.call.write(u64::MAX - 1).unwrap();
     let mut driver = Driver::connect(&other, 1, 128);
@@ -35,13 +35,10 @@ fn a_full_call_eventfd_stops_nobody() {
         }
         assert_eq!(driver.read(0, 512 * sector, 512).0, 0);
         // And the reactor listens to its control thread.
-        assert_eq!(server.rig().status().disks.len(), 2);
+        assert_eq!(server.rig.status().disks.len(), 2);
     }
     // It was called all the same, as far as the counter goes.
     assert_eq!(guest.call.read().unwrap(), u64::MAX);
-    drop((driver, vmm));
-    drop(other);
-    server.stop();
 }
 
 /// A VMM that cuts its guest's memory short would end the daemon by SIGBUS.
@@ -65,13 +62,9 @@ fn memory_that_is_cut_short_ends_one_connection() {
     }
     // With its memory back the guest goes on.
     let mut guest = Guest::new(64);
-    let vmm = Vmm::serve(&server.socket, &guest);
+    let _vmm = Vmm::serve(&server.socket, &guest);
     guest.request(0, 0, 0);
-    guest.kick.write(1).unwrap();
-    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
-    drop((driver, vmm));
-    drop(other);
-    server.stop();
+    assert_eq!((guest.carry_out(1).len(), guest.status(0)), (1, 0));
 }
 
 /// There are zeroes where the data was, which must not reach the disk.
@@ -83,21 +76,18 @@ fn data_that_was_taken_away_is_not_written() {
     let mut guest = Guest::new(64);
     let vmm = Vmm::serve(&server.socket, &guest);
     guest.write(0, 0, &[7; 512]);
-    guest.kick.write(1).unwrap();
-    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 0));
+    assert_eq!((guest.carry_out(1).len(), guest.status(0)), (1, 0));
     guest.put(HEADER, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     guest.descriptor(0, HEADER, 16, 1, 1);
     guest.descriptor(1, DATA, 512, 1, 2);
     guest.descriptor(2, HEADER + 0x20, 1, 2, 0);
     guest.offer(0);
     guest.cut_memory(DATA & !0xfff);
-    guest.kick.write(1).unwrap();
     // Where the image is direct the daemon copies the data, and hangs up; else the kernel does.
-    guest.wait_used(1);
+    guest.carry_out(1);
     drop(vmm);
     server.wait_idle();
     assert!(server.image()[..512] == [7; 512]);
-    server.stop();
 }
 
 /// A VMM that makes long requests available as fast as it can would take memory without bound.
@@ -108,20 +98,18 @@ fn requests_stay_in_the_ring_where_a_disk_has_enough() {
     let server = Server::start(MIB, 1);
     let other = server.also("other", Shape { bytes: MIB, queues: 1, read_only: false });
     let slow = DiskLimits::parse("iops=1").unwrap();
-    let disk = server.rig().status().disks.iter().find(|d| d.name == "disk").unwrap().id;
-    let set = |limits| server.rig().handle.ask(|r| Message::SetLimits(disk, limits, r)).unwrap();
+    let disk = server.rig.status().disks.iter().find(|d| d.name == "disk").unwrap().id;
+    let set = |limits| server.rig.handle.ask(|r| Message::SetLimits(disk, limits, r)).unwrap();
     set(slow).unwrap();
     let mut guest = Guest::new(REQUESTS);
-    let vmm = Vmm::connect(&server.socket);
-    vmm.negotiate(raw::FEATURES | raw::INDIRECT);
-    vmm.set_memory(&guest).unwrap();
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES | raw::INDIRECT, &guest);
     (0..REQUESTS).for_each(|head| guest.long_read(head, PIECES));
     vmm.start(&guest, 0, 0).unwrap();
     // As many as have 2^18 pieces; what is done makes room for others.
     let most = (1u32 << 18).div_ceil(u32::from(PIECES));
     let end = Instant::now() + PATIENCE;
     loop {
-        let status = server.rig().status();
+        let status = server.rig.status();
         let outstanding = status.disks.iter().find(|d| d.id == disk).unwrap().outstanding;
         assert!(outstanding <= most, "{outstanding} of at most {most}");
         if outstanding == most {
@@ -135,9 +123,6 @@ fn requests_stay_in_the_ring_where_a_disk_has_enough() {
     set(DiskLimits::default()).unwrap();
     assert_eq!(guest.wait_used(REQUESTS.into()).len(), usize::from(REQUESTS));
     assert_eq!(guest.status(0), 0);
-    drop((driver, vmm));
-    drop(other);
-    server.stop();
 }
 
 /// The last daemon has published a request and was killed before it called the
@@ -152,9 +137,7 @@ fn a_call_that_a_killed_daemon_owes_is_made() {
         guest.put(USED + 4, &[0, 0, 0, 0, 1, 2, 0, 0]);
         guest.put(USED + 2, &1u16.to_le_bytes());
         assert_eq!(guest.get16(AVAILABLE + 4 + 2 * 64), 0);
-        let vmm = Vmm::connect(&server.socket);
-        vmm.negotiate(features);
-        vmm.set_memory(&guest).unwrap();
+        let vmm = Vmm::introduce(&server.socket, features, &guest);
         // The call eventfd comes before the kick's, as Cloud Hypervisor has it.
         vmm.start(&guest, 0, 1).unwrap();
         raw::wait(&guest.call);
@@ -165,22 +148,12 @@ fn a_call_that_a_killed_daemon_owes_is_made() {
         drop(vmm);
         server.wait_idle();
     }
-    server.stop();
-}
-
-/// A VMM whose guest reads and sets the write cache's switch.
-fn connect(server: &Server, guest: &Guest) -> Vmm {
-    let vmm = Vmm::connect(&server.socket);
-    vmm.negotiate(raw::FEATURES);
-    vmm.set_memory(guest).unwrap();
-    vmm
 }
 
 /// Write a sector: the status that the guest sees.
 fn write(guest: &mut Guest) -> u8 {
     guest.write(0, 1, &[1; 512]);
-    guest.kick.write(1).unwrap();
-    assert_eq!(guest.wait_used(1).len(), 1);
+    assert_eq!(guest.carry_out(1).len(), 1);
     guest.status(0)
 }
 
@@ -189,13 +162,13 @@ fn write(guest: &mut Guest) -> u8 {
 fn a_write_cache_that_is_unknown_is_off_on_the_next_connection_too() {
     let server = Server::start(MIB, 1);
     let mut guest = Guest::new(64);
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     vmm.start(&guest, 0, 0).unwrap();
     write(&mut guest);
     drop(vmm);
     server.wait_idle();
     // The guest comes from elsewhere: its VMM has a new record.
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     let (record, file) = vmm.get_inflight(1, 64);
     vmm.set_inflight(&record, &file).unwrap();
     vmm.start(&guest, 0, guest.used).unwrap();
@@ -203,12 +176,10 @@ fn a_write_cache_that_is_unknown_is_off_on_the_next_connection_too() {
     drop(vmm);
     server.wait_idle();
     let unused = Guest::new(64);
-    let vmm = connect(&server, &unused);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &unused);
     vmm.set_inflight(&record, &file).unwrap();
     vmm.start(&unused, 0, 0).unwrap();
     assert_eq!(vmm.write_cache(), 0);
-    drop(vmm);
-    server.stop();
 }
 
 /// On this image every durable write fails and others do not: it tells which
@@ -219,13 +190,12 @@ fn a_write_cache_that_was_switched_off_stays_off() {
     let server = Server::through_page_cache(shape, "eio:op=flush,count=1");
     let (durable, not) = (1, 0);
     let mut guest = Guest::new(64);
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     let (record, file) = vmm.get_inflight(1, 64);
     vmm.set_inflight(&record, &file).unwrap();
     vmm.start(&guest, 0, 0).unwrap();
     guest.request(0, 4, 0);
-    guest.kick.write(1).unwrap();
-    assert_eq!((guest.wait_used(1).len(), guest.status(0)), (1, 1), "the flush fails");
+    assert_eq!((guest.carry_out(1).len(), guest.status(0)), (1, 1), "the flush fails");
     assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
     vmm.set_write_cache(0).unwrap();
     assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
@@ -233,7 +203,7 @@ fn a_write_cache_that_was_switched_off_stays_off() {
 
     // Another daemon, as far as the VMM can tell: it brings its record.
     server.wait_idle();
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     vmm.set_inflight(&record, &file).unwrap();
     vmm.start(&guest, 0, guest.used).unwrap();
     assert_eq!((vmm.write_cache(), write(&mut guest)), (0, durable));
@@ -241,7 +211,7 @@ fn a_write_cache_that_was_switched_off_stays_off() {
     assert_eq!(write(&mut guest), not);
     drop(vmm);
     server.wait_idle();
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     vmm.set_inflight(&record, &file).unwrap();
     vmm.start(&guest, 0, guest.used).unwrap();
     assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
@@ -250,7 +220,7 @@ fn a_write_cache_that_was_switched_off_stays_off() {
     // Without one, or with a new one, nobody knows what the guest wants.
     for with_record in [false, true] {
         server.wait_idle();
-        let vmm = connect(&server, &guest);
+        let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
         if with_record {
             let (record, file) = vmm.get_inflight(1, 64);
             vmm.set_inflight(&record, &file).unwrap();
@@ -265,9 +235,7 @@ fn a_write_cache_that_was_switched_off_stays_off() {
     // A guest that begins has a write cache, as the configuration says.
     server.wait_idle();
     let mut guest = Guest::new(64);
-    let vmm = connect(&server, &guest);
+    let vmm = Vmm::introduce(&server.socket, raw::FEATURES, &guest);
     vmm.start(&guest, 0, 0).unwrap();
     assert_eq!((vmm.write_cache(), write(&mut guest)), (1, not));
-    drop(vmm);
-    server.stop();
 }

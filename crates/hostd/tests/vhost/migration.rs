@@ -47,8 +47,7 @@ fn begin(vmm: &Vmm, log: &File) {
 
 fn read(guest: &mut Guest, head: u16) {
     guest.request(head, READ, 0);
-    guest.kick.write(1).unwrap();
-    guest.wait_used(1);
+    guest.carry_out(1);
     assert_eq!(guest.status(head), 0);
 }
 
@@ -71,8 +70,6 @@ fn a_running_queue_logs_what_it_writes_until_it_is_told_not_to() {
     read(&mut guest, 6);
     vmm.stop(0).unwrap();
     assert!(logged(&log).is_empty());
-    drop(vmm);
-    server.stop();
 }
 
 /// A queue that is to be logged, and has no log yet.
@@ -84,9 +81,7 @@ fn without_log() -> (Server, Guest, Vmm) {
 }
 
 fn serve_without_log(socket: &Path, guest: &Guest) -> Vmm {
-    let vmm = Vmm::connect(socket);
-    vmm.negotiate(raw::FEATURES | raw::LOG_ALL);
-    vmm.set_memory(guest).unwrap();
+    let vmm = Vmm::introduce(socket, raw::FEATURES | raw::LOG_ALL, guest);
     vmm.start(guest, 0, 0).unwrap();
     vmm
 }
@@ -104,7 +99,7 @@ fn a_log_that_never_comes_is_missed_in_the_daemons_own_log() {
 
 #[test]
 fn queues_that_are_to_be_logged_wait_for_their_log() {
-    let (server, mut guest, vmm) = without_log();
+    let (_server, mut guest, vmm) = without_log();
     guest.request(2, READ, 0);
     guest.kick.write(1).unwrap();
     let log = log_file(LOG_BYTES);
@@ -113,17 +108,13 @@ fn queues_that_are_to_be_logged_wait_for_their_log() {
     vmm.stop(0).unwrap();
     // The used ring is not logged before the VMM says where it is.
     assert_eq!(logged(&log), [Guest::data(2) / 4096]);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
 fn queues_that_wait_for_a_log_begin_when_the_migration_is_called_off() {
-    let (server, mut guest, vmm) = without_log();
+    let (_server, mut guest, vmm) = without_log();
     vmm.set(raw::SET_FEATURES, &raw::FEATURES.to_le_bytes(), &[]).unwrap();
     read(&mut guest, 0);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -138,8 +129,6 @@ fn a_log_that_is_too_short_ends_the_connection_and_one_that_is_taken_away_harms_
     begin(&vmm, &log);
     log.set_len(0).unwrap();
     read(&mut guest, 0);
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -148,8 +137,7 @@ fn a_device_that_is_reset_begins_anew() {
     let mut guest = Guest::new(16);
     let vmm = Vmm::serve(&server.socket, &guest);
     guest.write(0, 1, &pattern(1, 512).try_into().unwrap());
-    guest.kick.write(1).unwrap();
-    guest.wait_used(1);
+    guest.carry_out(1);
     vmm.set_write_cache(0).unwrap();
     vmm.set(raw::RESET_DEVICE, &[], &[]).unwrap();
     assert_eq!(vmm.write_cache(), 1, "as it was before the guest set it");
@@ -159,11 +147,8 @@ fn a_device_that_is_reset_begins_anew() {
     vmm.set_memory(&guest).unwrap();
     vmm.start(&guest, 0, 0).unwrap();
     guest.request(0, READ, 1);
-    guest.kick.write(1).unwrap();
-    guest.wait_used(1);
+    guest.carry_out(1);
     assert_eq!(guest.get(Guest::data(0), 512), pattern(1, 512));
-    drop(vmm);
-    server.stop();
 }
 
 #[test]
@@ -177,6 +162,4 @@ fn a_ring_that_has_gone_round_is_no_new_guests() {
     guest.put(raw::USED + 4 + 8 * 15 + 4, &1u32.to_le_bytes());
     let vmm = Vmm::serve(&server.socket, &guest);
     assert_eq!(vmm.write_cache(), 0, "what the guest has set is not known");
-    drop(vmm);
-    server.stop();
 }

@@ -51,10 +51,41 @@ pub const USED: u64 = 0x9000;
 /// Request h: header, 512 bytes of data, status, from this + 0x400 h.
 const REQUESTS: u64 = 0x1_0000;
 
+/// Memory of this process that a device can have too.
+pub struct Memory {
+    pub file: File,
+    pub base: *mut u8,
+    len: usize,
+}
+
+impl Memory {
+    pub fn new(len: usize) -> Memory {
+        // SAFETY: a new file, mapped anywhere.
+        unsafe {
+            let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
+            let file = File::from_raw_fd(fd);
+            file.set_len(len as u64).unwrap();
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let base = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            Memory { file, base: base.cast(), len }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: nobody looks any more.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+// SAFETY: the mapping is for the process.
+unsafe impl Send for Memory {}
+
 /// The guest: memory, and the driver's indices. Outlives connections.
 pub struct Guest {
-    file: File,
-    base: *mut u8,
+    memory: Memory,
     pub size: u16,
     pub available: u16,
     pub used: u16,
@@ -65,52 +96,43 @@ pub struct Guest {
 
 impl Guest {
     pub fn new(size: u16) -> Guest {
-        // SAFETY: a new file, mapped anywhere.
-        let (file, base) = unsafe {
-            let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
-            let file = File::from_raw_fd(fd);
-            file.set_len(MEMORY_BYTES).unwrap();
-            let (prot, len) = (libc::PROT_READ | libc::PROT_WRITE, MEMORY_BYTES as usize);
-            let base = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0);
-            assert_ne!(base, libc::MAP_FAILED);
-            (file, base.cast())
-        };
+        let memory = Memory::new(MEMORY_BYTES as usize);
         let event = || EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).unwrap();
         let (kick, call, err) = (event(), event(), event());
-        Guest { file, base, size, available: 0, used: 0, kick, call, err }
+        Guest { memory, size, available: 0, used: 0, kick, call, err }
     }
 
     pub fn put(&self, at: u64, bytes: &[u8]) {
         assert!(at + bytes.len() as u64 <= MEMORY_BYTES);
         for (i, byte) in bytes.iter().enumerate() {
             // SAFETY: inside the mapping.
-            unsafe { self.base.add(at as usize + i).write_volatile(*byte) };
+            unsafe { self.memory.base.add(at as usize + i).write_volatile(*byte) };
         }
     }
 
     pub fn get(&self, at: u64, len: usize) -> Vec<u8> {
         assert!(at + len as u64 <= MEMORY_BYTES);
         // SAFETY: inside the mapping.
-        (0..len).map(|i| unsafe { self.base.add(at as usize + i).read_volatile() }).collect()
+        (0..len).map(|i| unsafe { self.memory.base.add(at as usize + i).read_volatile() }).collect()
     }
 
     pub fn get16(&self, at: u64) -> u16 {
         // One load: the device may write at any time.
         assert!(at.is_multiple_of(2) && at + 2 <= MEMORY_BYTES);
         // SAFETY: inside the mapping, which begins at a page.
-        u16::from_le(unsafe { self.base.add(at as usize).cast::<u16>().read_volatile() })
+        u16::from_le(unsafe { self.memory.base.add(at as usize).cast::<u16>().read_volatile() })
     }
 
     pub fn put16(&self, at: u64, value: u16) {
         // One store: the device may look at any time.
         assert!(at.is_multiple_of(2) && at + 2 <= MEMORY_BYTES);
         // SAFETY: inside the mapping, which begins at a page.
-        unsafe { self.base.add(at as usize).cast::<u16>().write_volatile(value.to_le()) };
+        unsafe { self.memory.base.add(at as usize).cast::<u16>().write_volatile(value.to_le()) };
     }
 
     /// Take memory away but for the first bytes. Nobody here may look at it any more.
     pub fn cut_memory(&self, bytes: u64) {
-        self.file.set_len(bytes).unwrap();
+        self.memory.file.set_len(bytes).unwrap();
     }
 
     pub fn descriptor(&self, index: u16, address: u64, len: u32, flags: u16, next: u16) {
@@ -189,6 +211,12 @@ impl Guest {
         all
     }
 
+    /// Kick, and wait until `count` more are used.
+    pub fn carry_out(&mut self, count: usize) -> Vec<(u32, u32)> {
+        self.kick.write(1).unwrap();
+        self.wait_used(count)
+    }
+
     /// Wait until `count` more are used.
     pub fn wait_used(&mut self, count: usize) -> Vec<(u32, u32)> {
         let (mut all, end) = (Vec::new(), Instant::now() + PATIENCE);
@@ -202,16 +230,6 @@ impl Guest {
         }
     }
 }
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // SAFETY: nobody looks any more.
-        unsafe { libc::munmap(self.base.cast(), MEMORY_BYTES as usize) };
-    }
-}
-
-// SAFETY: the mapping is for the process.
-unsafe impl Send for Guest {}
 
 /// Wait for an eventfd and take what is in it.
 pub fn wait(event: &EventFd) {
@@ -280,7 +298,15 @@ impl Vmm {
         self.receive()
     }
 
-    /// All up to the queues.
+    /// Connect, and do all up to the queues.
+    pub fn introduce(socket: &Path, features: u64, guest: &Guest) -> Vmm {
+        let vmm = Vmm::connect(socket);
+        vmm.negotiate(features);
+        vmm.set_memory(guest).unwrap();
+        vmm
+    }
+
+    /// All up to the guest's memory.
     pub fn negotiate(&self, features: u64) {
         self.send(SET_OWNER, 1, &[], &[]).unwrap();
         let offered =
@@ -291,12 +317,12 @@ impl Vmm {
     }
 
     pub fn set_memory(&self, guest: &Guest) -> io::Result<()> {
-        self.set(SET_MEM_TABLE, &memory_table(), &[guest.file.as_raw_fd()])
+        self.set(SET_MEM_TABLE, &memory_table(), &[guest.memory.file.as_raw_fd()])
     }
 
     /// The same without an acknowledgement.
     pub fn send_memory(&self, guest: &Guest) -> io::Result<()> {
-        self.send(SET_MEM_TABLE, 1, &memory_table(), &[guest.file.as_raw_fd()])
+        self.send(SET_MEM_TABLE, 1, &memory_table(), &[guest.memory.file.as_raw_fd()])
     }
 
     pub fn vring(&self, request: u32, queue: u32, value: u32) -> io::Result<()> {
@@ -338,9 +364,7 @@ impl Vmm {
 
     /// Connect, and start queue 0.
     pub fn serve(socket: &Path, guest: &Guest) -> Vmm {
-        let vmm = Vmm::connect(socket);
-        vmm.negotiate(FEATURES);
-        vmm.set_memory(guest).unwrap();
+        let vmm = Vmm::introduce(socket, FEATURES, guest);
         vmm.start(guest, 0, guest.available).unwrap();
         vmm
     }

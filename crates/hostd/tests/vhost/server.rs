@@ -1,16 +1,15 @@
 //! A reactor with one disk, and a socket on which it is served.
 
+use crate::common::acceptor::Acceptor;
 use crate::common::{Rig, RigSetup, dir, image, open_image};
 use seekway_hostd::frontends::vhost_user::{ConfigListeners, DiskHandle, serve, start_rings};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Kept, Limits, OpenOptions};
 use seekway_hostd::reactor::{Disk, Handle, Message};
-use seekway_hostd::sandbox::{Kind, enter};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 
 /// How many connections have ended.
@@ -24,8 +23,7 @@ pub struct Served {
     pub limits: Arc<Mutex<Limits>>,
     pub config_changed: Arc<ConfigListeners>,
     ended: Arc<Ended>,
-    stop: Arc<AtomicBool>,
-    accepting: Option<JoinHandle<()>>,
+    acceptor: Option<Acceptor>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -67,38 +65,25 @@ impl Served {
         };
         let listener = UnixListener::bind(&socket).unwrap();
         start_rings();
-        let (ended, stop) = (Arc::new(Ended::default()), Arc::new(AtomicBool::new(false)));
-        let connections = Arc::new(AtomicUsize::new(0));
-        let accepting = {
-            let (ended, stop, connections) = (ended.clone(), stop.clone(), connections.clone());
-            thread::spawn(move || {
-                let mut threads = Vec::new();
-                while let Ok((stream, _)) = listener.accept() {
-                    if stop.load(Ordering::Acquire) {
-                        break;
-                    }
-                    connections.fetch_add(1, Ordering::AcqRel);
-                    let (served, ended) = (served.clone(), ended.clone());
-                    threads.push(thread::spawn(move || {
-                        enter(Kind::FrontEnd); // as in the daemon
-                        serve(stream, served);
-                        *ended.0.lock().unwrap() += 1;
-                        ended.1.notify_all();
-                    }));
-                }
-                threads.into_iter().for_each(|t| t.join().expect("a connection ended well"));
-            })
+        let (ended, connections) = (Arc::new(Ended::default()), Arc::new(AtomicUsize::new(0)));
+        let counted = connections.clone();
+        let accept = move || {
+            let accepted = listener.accept();
+            counted.fetch_add(1, Ordering::AcqRel);
+            accepted.map(|(stream, _)| stream)
         };
-        Served {
-            image,
-            socket,
-            limits,
-            config_changed,
-            ended,
-            stop,
-            accepting: Some(accepting),
-            connections,
-        }
+        let at = socket.clone();
+        let poke = move || drop(UnixStream::connect(&at));
+        let serve = {
+            let ended = ended.clone();
+            move |stream| {
+                serve(stream, served.clone());
+                *ended.0.lock().unwrap() += 1;
+                ended.1.notify_all();
+            }
+        };
+        let acceptor = Some(Acceptor::start(accept, poke, serve));
+        Served { image, socket, limits, config_changed, ended, acceptor, connections }
     }
 
     /// What is in the image.
@@ -120,13 +105,8 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
         self.config_changed.disconnect();
-        let _ = std::os::unix::net::UnixStream::connect(&self.socket);
-        let joined = self.accepting.take().unwrap().join();
-        if !thread::panicking() {
-            joined.expect("the listener ended well");
-        }
+        drop(self.acceptor.take());
         std::fs::remove_file(&self.socket).unwrap();
     }
 }
@@ -139,10 +119,10 @@ pub struct Shape {
     pub read_only: bool,
 }
 
-/// A reactor that serves one disk.
+/// A reactor that serves one disk. The sockets go first when it is dropped.
 pub struct Server {
-    served: Option<Served>,
-    rig: Option<Rig>,
+    served: Served,
+    pub rig: Rig,
     dir: PathBuf,
     _temporary: Option<TempDir>,
 }
@@ -164,7 +144,7 @@ impl Server {
         let rig = Rig::start(RigSetup::default());
         let served = Served::start(&rig.handle, dir.path(), "disk", shape, Some(fault));
         let path = dir.path().into();
-        Server { served: Some(served), rig: Some(rig), dir: path, _temporary: Some(dir) }
+        Server { served, rig, dir: path, _temporary: Some(dir) }
     }
 
     /// Keep the image and the socket here.
@@ -176,28 +156,18 @@ impl Server {
     pub fn on(setup: RigSetup<'_>, dir: &Path, shape: Shape) -> Server {
         let rig = Rig::start(setup);
         let served = Served::start(&rig.handle, dir, "disk", shape, None);
-        Server { served: Some(served), rig: Some(rig), dir: dir.into(), _temporary: None }
+        Server { served, rig, dir: dir.into(), _temporary: None }
     }
 
     /// One more disk on the same reactor.
     pub fn also(&self, name: &str, shape: Shape) -> Served {
-        Served::start(&self.rig().handle, &self.dir, name, shape, None)
-    }
-
-    pub fn rig(&self) -> &Rig {
-        self.rig.as_ref().unwrap()
-    }
-
-    /// End, and see that all ended well.
-    pub fn stop(mut self) {
-        drop(self.served.take());
-        self.rig.take().unwrap().stop();
+        Served::start(&self.rig.handle, &self.dir, name, shape, None)
     }
 }
 
 impl std::ops::Deref for Server {
     type Target = Served;
     fn deref(&self) -> &Served {
-        self.served.as_ref().unwrap()
+        &self.served
     }
 }

@@ -9,21 +9,9 @@ use super::wire::*;
 use super::{Export, Exports};
 use crate::images::Limits;
 use crate::port::DiskId;
-use crate::reactor::tests::setup;
+use crate::reactor::tests::{LIMITS, setup};
 use crate::reactor::{Handle, spawn};
-use proptest::collection::vec;
-use proptest::prelude::*;
 use std::sync::{Arc, OnceLock};
-
-pub(super) const LIMITS: Limits = Limits {
-    capacity_bytes: 1 << 30,
-    logical_block_bytes: 512,
-    physical_block_bytes: 4096,
-    align_bytes: 512,
-    memory_align_bytes: 512,
-    read_only: false,
-    rotational: false,
-};
 
 /// A reactor without disks: exports have one, and nothing here talks to it.
 fn reactor() -> Handle {
@@ -310,83 +298,4 @@ fn extents_never_call_data_zero() {
     check(&[(100, false), (8092, true)], 8192, 4096, false, &[(4096, 0), (4096, HOLE)]);
     check(&[(5000, true), (3192, false)], 8192, 4096, false, &[(4096, HOLE), (4096, 0)]);
     check(&[(100, true), (8092, false)], 8192, 4096, false, &[(8192, 0)]);
-}
-
-proptest! {
-    #[test]
-    fn any_option_is_survived(options in vec((0u32..12, vec(any::<u8>(), 0..64)), 0..20)) {
-        let mut n = negotiation(Security::Offered);
-        for (option, data) in options {
-            if n.option(option, &data, &mut Vec::new()).is_err() {
-                break;
-            }
-        }
-    }
-
-    /// One byte of a valid option changed, or its end cut off.
-    #[test]
-    fn mutated_options_are_survived(at in 0usize..64, byte: u8, cut in 0usize..64, which in 0usize..3) {
-        let mut data = [go("web", &[1, 2, 3]), meta("web", &["base:allocation", "base:"]), meta("", &[])][which].clone();
-        if let Some(b) = data.get_mut(at) {
-            *b = byte;
-        }
-        data.truncate(cut);
-        for option in [OPT_GO, OPT_INFO, OPT_SET_META_CONTEXT, OPT_LIST_META_CONTEXT] {
-            let mut n = negotiation(Security::Plain);
-            ask(&mut n, OPT_STRUCTURED_REPLY, &[]);
-            ask(&mut n, option, &data);
-        }
-    }
-
-    #[test]
-    fn any_header_is_survived(bytes: [u8; 16], request: [u8; 28]) {
-        let _ = option_header(&bytes);
-        if let Some(request) = Request::parse(&request) {
-            judge(&request, &LIMITS, true, true);
-        }
-    }
-
-    /// Whatever the verdict lets pass lies inside the disk and is aligned.
-    #[test]
-    fn what_passes_is_in_range(
-        flags in 0u16..32, command in 0u16..10, offset: u64, len: u32,
-        shift in 0u32..64, align in prop::sample::select(vec![512u32, 4096]),
-    ) {
-        let limits = Limits { align_bytes: align, ..LIMITS };
-        let mask = !u64::from(align - 1);
-        let request = request(command, flags, (offset >> shift) & mask, len & mask as u32);
-        if let Verdict::Carry(action) = judge(&request, &limits, true, true)
-            && action.op != seekway_policy::request::Op::Flush
-        {
-            prop_assert!(request.len_bytes > 0);
-            let end = request.offset_bytes + u64::from(request.len_bytes);
-            prop_assert!(end <= limits.capacity_bytes);
-        }
-    }
-
-    /// Runs of any kind: the extents cover the request's beginning, and no
-    /// block that holds data is called a hole.
-    #[test]
-    fn extents_are_honest(
-        runs in vec((0u64..20_000, any::<bool>()), 0..12), blocks in 1u32..20, one: bool,
-    ) {
-        let (len, align) = (blocks * 4096, 4096u32);
-        let extents = reply::extents(&runs, len, align, one);
-        prop_assert!(!extents.is_empty());
-        prop_assert!(!one || extents.len() == 1);
-        let total: u64 = extents.iter().map(|e| u64::from(e.0)).sum();
-        prop_assert!(total <= u64::from(len));
-        let mut start = 0u64;
-        for (extent, state) in extents {
-            prop_assert!(extent > 0 && extent % align == 0);
-            let end = start + u64::from(extent);
-            let mut at = 0u64;
-            for &(run, hole) in &runs {
-                let overlaps = run > 0 && at < end && at + run > start;
-                prop_assert!(state == 0 || hole || !overlaps);
-                at += run;
-            }
-            start = end;
-        }
-    }
 }

@@ -120,16 +120,7 @@ fn space(limits: &Limits, queues: u16, writeback: bool) -> [u8; CONFIG_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: Limits = Limits {
-        capacity_bytes: 1 << 30,
-        logical_block_bytes: 512,
-        physical_block_bytes: 4096,
-        align_bytes: 512,
-        memory_align_bytes: 512,
-        read_only: false,
-        rotational: false,
-    };
+    use crate::reactor::tests::LIMITS;
 
     #[test]
     fn the_space_says_what_the_limits_say() {

@@ -9,6 +9,8 @@ use super::account::{Account, Exceeded, Hold, MemoryHold, Resource};
 use crate::sandbox;
 use crate::shortage::told;
 use crate::sigbus::Watch;
+#[cfg(test)]
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -172,19 +174,12 @@ fn system_page_bytes() -> u64 {
 /// A memory file of this length, for tests.
 #[cfg(test)]
 pub fn memory_file(bytes: u64) -> File {
-    memory_file_of(bytes, 0).unwrap()
+    memory_file_of(bytes, MemfdFlags::empty()).unwrap()
 }
 
 #[cfg(test)]
-fn memory_file_of(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new.
-    let file = unsafe { File::from_raw_fd(fd) };
+fn memory_file_of(bytes: u64, flags: MemfdFlags) -> io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC | flags)?);
     file.set_len(bytes)?;
     Ok(file)
 }
@@ -213,7 +208,7 @@ mod tests {
     /// No huge page has to exist: none is touched.
     #[test]
     fn a_part_of_a_huge_page_is_refused() {
-        let huge = libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+        let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         let Ok(file) = memory_file_of(2 * HUGE_BYTES, huge) else {
             return seekway_testing::skip("memory files of huge pages of 2 MiB");
         };

@@ -1,17 +1,11 @@
-use super::super::io::{Io, Kind};
-use super::super::ring::{Backend, Cqe, Source};
-use super::super::tests::taking::reactor_on;
+use super::super::io::Kind;
+use super::super::tests::taking::{Played, reactor_on};
 use super::super::{Disk, Reactor};
 use super::*;
 use crate::images::{Image, OpenOptions};
 use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
-use io_uring::squeue;
 use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
-use std::cell::RefCell;
 use std::fs::File;
-use std::os::fd::RawFd;
-use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
@@ -51,44 +45,6 @@ fn none_is_held_when_one_has_failed() {
     assert_eq!([(); 3].map(|()| syncs.release(true)), [Some(4), Some(5), None]);
 }
 
-/// A kernel whose I/O ends when the test says so.
-#[derive(Clone, Default)]
-struct Kernel {
-    under_way: Rc<RefCell<Vec<(u32, Kind)>>>,
-    done: Rc<RefCell<Vec<Cqe>>>,
-}
-
-impl Kernel {
-    /// The first I/O of this kind ends.
-    #[track_caller]
-    fn end(&self, kind: Kind, result: i32) {
-        let mut under_way = self.under_way.borrow_mut();
-        let at = under_way.iter().position(|(_, other)| *other == kind).expect("it is under way");
-        let source = Source::Io(under_way.remove(at).0);
-        self.done.borrow_mut().push(Cqe { source, result, more: false });
-    }
-}
-
-impl Backend for Kernel {
-    fn now(&mut self) -> Instant {
-        Instant::ZERO
-    }
-    fn register_file(&mut self, _: u16, _: Option<RawFd>) -> std::io::Result<()> {
-        Ok(())
-    }
-    unsafe fn start(&mut self, index: u32, io: &mut Io, _: Option<u32>) {
-        self.under_way.borrow_mut().push((index, io.kind));
-    }
-    unsafe fn push(&mut self, _: Source, _: squeue::Entry) {}
-    fn completions(&mut self, out: &mut Vec<Cqe>) {
-        out.append(&mut self.done.borrow_mut());
-    }
-    fn peek(&mut self) -> bool {
-        false
-    }
-    fn submit_and_wait(&mut self, _: Option<u64>) {}
-}
-
 type Answers = Arc<Mutex<Vec<(u64, Result<(), Errno>)>>>;
 
 struct Guest {
@@ -113,7 +69,7 @@ static DATA: [u8; 512] = [1; 512];
 
 /// A disk with a flush and a durable write under way.
 struct World {
-    kernel: Kernel,
+    kernel: Played,
     reactor: Reactor,
     answers: Answers,
     _folder: tempfile::TempDir,
@@ -125,7 +81,7 @@ impl World {
         let path = folder.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
         let image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(is_direct);
-        let kernel = Kernel::default();
+        let kernel = Played::default();
         let mut reactor = reactor_on(Box::new(kernel.clone()));
         let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();
         let answers = Answers::default();

@@ -7,7 +7,7 @@ use crate::images::{Image, OpenOptions};
 use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
 use crate::reactor::Reactor;
 use crate::reactor::admin::MESSAGES_MAX;
-use crate::reactor::io::Io;
+use crate::reactor::io::{Io, Kind};
 use crate::reactor::message::{Disk, Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
@@ -23,19 +23,38 @@ use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
-/// A ring on which nothing happens.
-struct Still;
+/// A ring whose I/O ends when the test says so.
+#[derive(Clone, Default)]
+pub(in crate::reactor) struct Played {
+    pub(in crate::reactor) under_way: Rc<RefCell<Vec<(u32, Kind)>>>,
+    done: Rc<RefCell<Vec<Cqe>>>,
+}
 
-impl Backend for Still {
+impl Played {
+    /// The first I/O of this kind ends.
+    #[track_caller]
+    pub(in crate::reactor) fn end(&self, kind: Kind, result: i32) {
+        let mut under_way = self.under_way.borrow_mut();
+        let at = under_way.iter().position(|(_, other)| *other == kind).expect("it is under way");
+        let source = Source::Io(under_way.remove(at).0);
+        self.done.borrow_mut().push(Cqe { source, result, more: false });
+    }
+}
+
+impl Backend for Played {
     fn now(&mut self) -> Instant {
         Instant::ZERO
     }
     fn register_file(&mut self, _: u16, _: Option<RawFd>) -> std::io::Result<()> {
         Ok(())
     }
-    unsafe fn start(&mut self, _: u32, _: &mut Io, _: Option<u32>) {}
+    unsafe fn start(&mut self, index: u32, io: &mut Io, _: Option<u32>) {
+        self.under_way.borrow_mut().push((index, io.kind));
+    }
     unsafe fn push(&mut self, _: Source, _: squeue::Entry) {}
-    fn completions(&mut self, _: &mut Vec<Cqe>) {}
+    fn completions(&mut self, out: &mut Vec<Cqe>) {
+        out.append(&mut self.done.borrow_mut());
+    }
     fn peek(&mut self) -> bool {
         false
     }
@@ -72,7 +91,7 @@ impl Port for Endless {
 }
 
 fn reactor() -> Reactor {
-    reactor_on(Box::new(Still))
+    reactor_on(Box::<Played>::default())
 }
 
 pub(in crate::reactor) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {

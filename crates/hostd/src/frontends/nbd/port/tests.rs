@@ -4,12 +4,12 @@ use super::*;
 use crate::frontends::nbd::Export;
 use crate::frontends::nbd::buffers::DiskMemory;
 use crate::frontends::nbd::request::HEADER_LEN;
-use crate::frontends::nbd::tests::LIMITS;
 use crate::frontends::nbd::wire::{
     CMD_BLOCK_STATUS, CMD_READ, CMD_WRITE, REQUEST_LEN_MAX, REQUEST_MAGIC,
 };
 use crate::limits_table::{number, says};
 use crate::reactor::Handle;
+use crate::reactor::tests::LIMITS;
 use io_uring::squeue;
 use seekway_policy::units::Instant;
 use std::ops::Range;

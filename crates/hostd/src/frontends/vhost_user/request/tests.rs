@@ -243,68 +243,7 @@ fn copies_stop_where_either_side_ends() {
     assert_eq!(&back[..7], b"xycdefg");
 }
 
-/// A descriptor that is likely to mean something.
-fn any_descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
-    let address = prop_oneof![
-        4 => 0..END,
-        1 => Just(SPLIT - 8),
-        1 => Just(HEADER),
-        1 => any::<u64>(),
-    ];
-    let len = prop_oneof![4 => 0u32..2048, 1 => Just(512), 1 => Just(16), 1 => any::<u32>()];
-    let flags = prop_oneof![6 => 0u16..4, 1 => 0u16..8, 1 => any::<u16>()];
-    (address, len, flags, prop_oneof![8 => 0..SIZE, 1 => any::<u16>()])
-}
-
 proptest! {
-    /// Whatever the guest writes: no panic, bounded work, and no byte outside of
-    /// its memory.
-    #[test]
-    fn any_table(
-        descriptors in prop::collection::vec(any_descriptor(), SIZE as usize),
-        inner in prop::collection::vec(any_descriptor(), 8),
-        header in any::<[u8; 16]>(),
-        kind in prop_oneof![0u32..16, any::<u32>()],
-        head in 0..SIZE + 2,
-    ) {
-        let memory = memory();
-        memory.write_slice(&header, GuestAddress(HEADER)).unwrap();
-        memory.write_obj(kind.to_le(), GuestAddress(HEADER)).unwrap();
-        for (i, &d) in descriptors.iter().enumerate() {
-            put(&memory, TABLE + 16 * i as u64, d);
-        }
-        for (i, &d) in inner.iter().enumerate() {
-            put(&memory, SPLIT - 8 + 16 * i as u64, d);
-        }
-        let mut pieces = Vec::new();
-        let parsed = parse(&memory, table(&memory), head, &mut pieces);
-        prop_assert!(pieces.len() <= CHAIN_MAX);
-        let inside = |base: *const u8, len: usize| {
-            memory.iter().any(|r| {
-                let start = r.as_ptr() as usize;
-                base as usize >= start && base as usize + len <= start + r.size()
-            })
-        };
-        for piece in &pieces {
-            prop_assert!(inside(piece.iov_base.cast(), piece.iov_len));
-        }
-        if let Ok(request) = parsed {
-            prop_assert_eq!(request.status.is_some(), request.writable_len > 0);
-            if let Some(status) = request.status {
-                prop_assert!(inside(status, 1));
-            }
-            let bytes: usize = pieces.iter().map(|p| p.iov_len).sum();
-            match request.ask {
-                Ask::Carry { op: Op::Read | Op::Write, offset, len, .. } => {
-                    prop_assert_eq!(bytes as u64, len);
-                    prop_assert!(len > 0 && len % 512 == 0 && offset % 512 == 0);
-                }
-                Ask::Carry { .. } => prop_assert_eq!(bytes, 0),
-                Ask::Identify | Ask::Refuse(_) => {}
-            }
-        }
-    }
-
     /// However header, data and status are cut, the request is the same.
     #[test]
     fn any_framing(

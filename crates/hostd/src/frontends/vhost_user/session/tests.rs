@@ -2,9 +2,10 @@ use super::super::account::{PEER_MAX, PEER_RESERVED, TOTAL_QUARTERS};
 use super::super::mapping::memory_file;
 use super::super::memory::GuestMemory;
 use super::*;
-use crate::images::{Kept, Limits};
+use crate::images::Kept;
 use crate::limits_table::{number, says};
 use crate::port::DiskId;
+use crate::reactor::tests::LIMITS;
 use crate::reactor::{Handle, while_waiting};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{FromRawFd, IntoRawFd};
@@ -24,20 +25,11 @@ const USER: u64 = 0x7f00_0000_0000;
 
 /// A session of which queue 0 runs in a reactor that the test plays.
 fn running(handle: Handle) -> (Session, SyncSender<Closed>) {
-    let limits = Limits {
-        capacity_bytes: 1 << 20,
-        logical_block_bytes: 512,
-        physical_block_bytes: 512,
-        align_bytes: 512,
-        memory_align_bytes: 512,
-        read_only: false,
-        rotational: false,
-    };
     let disk = DiskHandle {
         name: "disk".into(),
         disk: DiskId(0),
         handle,
-        limits: Arc::new(move || limits),
+        limits: Arc::new(|| LIMITS),
         config_changed: Arc::default(),
         image_use: Arc::new(Kept),
         queues: 1,

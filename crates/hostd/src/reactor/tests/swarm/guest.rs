@@ -4,9 +4,10 @@
 mod vmm;
 
 use super::disk::{Disk, Notes, Write};
-use super::migration::{Migration, memfd};
+use super::migration::Migration;
 use super::random::Random;
 use crate::frontends::vhost_user::Session;
+use crate::frontends::vhost_user::memory_file;
 use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
 use std::fs::File;
 use std::ops::Range;
@@ -107,7 +108,7 @@ impl Guest {
             Queue { at, size, kick: eventfd(), call: eventfd(), available: 0, used: 0, requests }
         });
         let queues: Vec<Queue> = queues.collect();
-        let file = memfd(bytes);
+        let file = memory_file(bytes);
         let memory = map(&file, bytes);
         let (event_idx, indirect) = (random.once_in(2), random.once_in(2));
         let mut features = bit(VIRTIO_F_VERSION_1)

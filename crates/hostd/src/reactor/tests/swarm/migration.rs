@@ -2,9 +2,9 @@
 //! when the move began, what the guest has written since, and the pages that the device's log
 //! names: nothing else may be missing.
 
+use crate::frontends::vhost_user::memory_file;
 use std::cell::RefCell;
 use std::fs::File;
-use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 /// What a bit of the log stands for.
@@ -21,7 +21,7 @@ impl Migration {
     /// A log for so many bytes of memory, of which nothing is copied yet.
     pub fn new(bytes: usize) -> Migration {
         let log_bytes = bytes.div_ceil(8 * PAGE_BYTES);
-        Migration { log: memfd(log_bytes as u64), log_bytes, copy: RefCell::default() }
+        Migration { log: memory_file(log_bytes as u64), log_bytes, copy: RefCell::default() }
     }
 
     /// The log and its bytes.
@@ -70,15 +70,4 @@ impl Migration {
             Some(at) => Err(format!("moving: the device wrote byte {at:#x} and did not log it")),
         }
     }
-}
-
-/// Memory that both VMMs may map.
-pub fn memfd(bytes: u64) -> File {
-    // SAFETY: the name is a C string.
-    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0, "memfd: {}", std::io::Error::last_os_error());
-    // SAFETY: the descriptor is new and nobody else's.
-    let file = unsafe { File::from_raw_fd(fd) };
-    file.set_len(bytes).expect("memory");
-    file
 }

@@ -2,12 +2,13 @@
 //! VMM, takes memory away, and ends.
 
 use super::super::disk::{Disk, Notes};
-use super::super::migration::{Migration, memfd};
+use super::super::migration::Migration;
 use super::super::random::Random;
 use super::{AVAILABLE, Guest, USED, bit, map};
 use crate::death;
 use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::inflight::Inflight;
+use crate::frontends::vhost_user::memory_file;
 use crate::frontends::vhost_user::{DiskHandle, Session};
 use crate::images::ImageUse;
 use std::fs::File;
@@ -182,7 +183,7 @@ impl Guest {
         let memory = self.get(0, self.memory.size());
         migration.copy_logged(&memory);
         let memory = migration.end(&memory)?;
-        self.file = memfd(memory.len() as u64);
+        self.file = memory_file(memory.len() as u64);
         self.memory = map(&self.file, memory.len() as u64);
         self.put(0, &memory);
         self.inflight = None;

@@ -40,50 +40,41 @@ fn text(path: &Path) -> &str {
 }
 
 /// A loop device. Detached when dropped; where something is mounted on it, it goes with that.
-pub struct Loop {
-    pub device: String,
-}
+pub struct Loop(pub String);
 
 impl Loop {
-    /// Past the page cache: the device flushes its file when it is flushed itself, and its pages
-    /// need no writing back through the file system below.
-    pub fn direct(file: &Path) -> Result<Loop, String> {
-        let args = ["--find", "--show", "--direct-io=on", text(file)];
-        Ok(Loop { device: run("losetup", &args)? })
-    }
-
-    pub fn buffered(file: &Path) -> Result<Loop, String> {
-        Ok(Loop { device: run("losetup", &["--find", "--show", text(file)])? })
+    pub fn new(file: &Path, options: &[&str]) -> Result<Loop, String> {
+        let args = [&["--find", "--show"], options, &[text(file)]].concat();
+        Ok(Loop(run("losetup", &args)?))
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        if let Err(e) = run("losetup", &["--detach", &self.device]) {
-            eprintln!("{} stays: {e}", self.device);
+        if let Err(e) = run("losetup", &["--detach", &self.0]) {
+            eprintln!("{} stays: {e}", self.0);
         }
     }
 }
 
-/// Something mounted. Unmounted when dropped.
-pub struct Mount {
-    pub folder: PathBuf,
-}
+/// Something mounted in a folder. Unmounted when dropped.
+pub struct Mount(pub PathBuf);
 
 impl Mount {
-    pub fn new(source: &str, folder: PathBuf, kind: &str, options: &str) -> Result<Mount, String> {
+    /// Mount what `args` say, at a folder that is made.
+    pub fn new(args: &[&str], folder: PathBuf) -> Result<Mount, String> {
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        run("mount", &["-t", kind, "-o", options, source, text(&folder)])?;
-        Ok(Mount { folder })
+        run("mount", &[args, &[text(&folder)]].concat())?;
+        Ok(Mount(folder))
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: the kernel closes the files of a daemon's ring a moment after the daemon has
+        // Lazily: the kernel closes the files of a ring a moment after the ring, or its daemon, has
         // gone. The loop device below goes with the mount.
-        if let Err(e) = run("umount", &["--lazy", text(&self.folder)]) {
-            eprintln!("{} stays: {e}", self.folder.display());
+        if let Err(e) = run("umount", &["--lazy", text(&self.0)]) {
+            eprintln!("{} stays: {e}", self.0.display());
         }
     }
 }
