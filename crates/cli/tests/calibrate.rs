@@ -12,20 +12,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
-const KEYS: [&str; 11] = [
-    "requests",
-    "fitted",
-    "intercept_ms",
-    "full_stroke_ms",
-    "residual_ms",
-    "demerit_ms",
-    "hit_ms",
-    "near_ms",
-    "write_ms",
-    "mean_measured_ms",
-    "mean_model_ms",
-];
-
 /// A measured trace of 8-sector reads at 4 + 5 (d/D) ms, D 100 million sectors;
 /// every `hits`-th takes 0.2 ms.
 fn trace(reads: u64, hits: u64) -> String {
@@ -46,9 +32,6 @@ fn a_trace_gives_its_line_as_json() {
     let path = folder.file("a.trace", &trace(3_000, u64::MAX));
     let text = seekway(&["calibrate", &path, "--format", "json"]).ok();
     let made = json(&text);
-    let found: Vec<&String> = made.as_object().expect("an object").keys().collect();
-    assert_eq!(found.len(), KEYS.len(), "{text}");
-    assert!(KEYS.iter().all(|k| found.iter().any(|f| f == k)), "{text}");
     assert_eq!(made["requests"], 3_000);
     let near = |key: &str, value: f64| {
         let is = made[key].as_f64().expect("a number");

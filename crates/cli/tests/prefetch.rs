@@ -40,9 +40,6 @@ fn every_policy_runs_with_every_prefetcher() {
         for key in ["hit_share", "late_share", "accuracy", "cost", "wasted_mib", "dropped_mib"] {
             assert!(host[key].as_f64() >= Some(0.0), "no {key}: {host:#}");
         }
-        for key in ["promoted", "background_commands", "polls", "host_busy_s", "prefetch_metrics"] {
-            assert!(!host[key].is_null(), "no {key}: {host:#}");
-        }
         let (web, db) = (&run["vms"][0]["cache"], &run["vms"][1]["cache"]);
         for vm in [web, db] {
             assert!(vm["streams"].is_array() && vm["resident_mib"].as_f64() > Some(0.0), "{vm:#}");

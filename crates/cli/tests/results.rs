@@ -1,19 +1,11 @@
-//! What scripts rely on: JSON keys, CSV, determinism, the report, journals.
+//! What scripts rely on: JSON, CSV, determinism, the report, journals. The keys of all JSON are
+//! those of `share/schema`: unit tests hold the types to it, `tests/system/test_schemas.py` what is
+//! printed.
 
 mod common;
 
 use common::{Folder, json, line, number, policies, seekway, seekway_with, timeless_runs, trace};
 use serde_json::Value;
-
-/// Every one of `keys` is there.
-#[track_caller]
-fn has(value: &Value, keys: &[&str]) {
-    for key in keys {
-        assert!(value.get(key).is_some(), "no {key:?} in {value:#}");
-    }
-}
-
-const RESPONSE: &[&str] = &["mean", "p50", "p99", "p999", "max"];
 
 fn load(folder: &Folder) -> Vec<String> {
     let (a, b) = (folder.file("a.trace", &trace(300)), folder.file("b.trace", &trace(200)));
@@ -27,7 +19,7 @@ fn run(load: &[String], more: &[&str]) -> common::Ran {
 }
 
 #[test]
-fn compare_has_the_keys_that_scripts_read() {
+fn compare_runs_every_policy_and_tells_what_it_knows_of_each_vm() {
     let folder = Folder::new();
     let made = json(&run(&load(&folder), &["--format", "json"]).ok());
     assert_eq!(made["device"], "seagate-1tb-7200");
@@ -35,25 +27,16 @@ fn compare_has_the_keys_that_scripts_read() {
     let names: Vec<&str> = runs.iter().filter_map(|r| r["policy"].as_str()).collect();
     assert_eq!(names, policies());
     for run in runs {
-        has(run, &["policy", "seed", "requests", "simulated_s", "wall_s", "iops", "mib_s"]);
-        has(run, &["service_ms", "response_ms", "zero_seek_share", "held_ms", "waits"]);
-        has(run, &["phi", "jain", "max_min_share", "vms", "service_from_dispatch_ms"]);
         let worst = run["max_min_share"].as_f64().expect("two VMs with demands");
         assert!((0.0..1.5).contains(&worst), "{worst}");
-        has(&run["service_ms"], &["mean"]);
-        has(&run["response_ms"], RESPONSE);
-        has(&run["waits"], &["tried", "paid"]);
-        assert!(run["held_ms"].is_object());
         assert_eq!(run["requests"], 500);
         let vms = run["vms"].as_array().expect("a list");
         assert_eq!(vms.len(), 2);
         for vm in vms {
-            has(vm, &["name", "requests", "iops", "mib_s", "response_ms"]);
             let known = vm["policy_metrics"].as_object().expect("an object");
             let vmcd = run["policy"].as_str().is_some_and(|p| p.starts_with("vmcd"));
             assert!(!vmcd || known.contains_key("queued"), "{known:?}");
             assert!(run["policy"] != "noop" || known.is_empty(), "{known:?}");
-            has(&vm["response_ms"], RESPONSE);
         }
     }
 }
@@ -73,23 +56,20 @@ fn compare_keeps_limits_of_vms_and_of_groups() {
 }
 
 #[test]
-fn inspect_has_the_keys_that_scripts_read() {
+fn inspect_counts_windows_and_finds_hot_zones() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(300));
     let made = json(&seekway(&["inspect", &path, "--at", "0.5s", "--format", "json"]).ok());
     let vm = &made["vms"][0];
-    has(vm, &["name", "window", "threshold", "zones_at_least_1", "hot"]);
     assert_eq!(vm["window"], 25, "windows of 20 ms");
-    let hot = vm["hot"].as_array().expect("a list");
-    assert!(!hot.is_empty(), "{made:#}");
-    hot.iter().for_each(|zone| has(zone, &["zone", "start_lba", "density", "interval_ms"]));
+    assert!(vm["hot"].as_array().is_some_and(|hot| !hot.is_empty()), "{made:#}");
     let several =
         seekway(&["inspect", &path, "--at", "0.5s", "--at", "1s", "--format", "json"]).ok();
     assert_eq!(json(&several).as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn validate_has_its_keys_and_fails_above_its_limit() {
+fn validate_fails_above_its_limit() {
     let folder = Folder::new();
     let mut text = String::new();
     for n in 0..200u64 {
@@ -98,8 +78,6 @@ fn validate_has_its_keys_and_fails_above_its_limit() {
     let path = folder.file("drive.trace", &text);
     let validate = ["device", "validate", "cheetah-15k5", "--trace", &path, "--format", "json"];
     let made = json(&seekway(&validate).ok());
-    has(&made, &["profile", "trace", "requests", "demerit_ms"]);
-    has(&made, &["mean_measured_ms", "mean_model_ms"]);
     assert_eq!(made["requests"], 200);
     let strict = seekway(&[&validate[..], &["--max-demerit", "0.001"]].concat());
     assert_eq!(strict.code, Some(1));
@@ -112,9 +90,6 @@ fn validate_has_its_keys_and_fails_above_its_limit() {
 fn validate_without_a_trace_holds_a_drive_against_what_was_published() {
     let validate = |name| seekway(&["device", "validate", name, "--format", "json"]);
     let made = json(&validate("intel-320").ok());
-    has(&made, &["profile", "error_max", "holds", "figures"]);
-    has(&made["figures"][0], &["test", "unit", "published", "model", "error", "holds"]);
-    has(&made["figures"][0], &["error_min", "error_max"]);
     assert_eq!(
         (made["holds"].as_bool(), made["figures"][0]["published"].as_f64()),
         (Some(true), Some(270.0))
@@ -315,7 +290,6 @@ fn equal_vms_that_share_a_disk_evenly_have_what_private_disks_give_them() {
     assert_eq!(least, each[0].min(each[1]));
     assert_eq!(*vm, if each[0] <= each[1] { "a" } else { "b" });
     assert!((mean - (each[0] * each[1]).sqrt()).abs() < 1e-9);
-    has(&run["vms"][1]["private"], &["mib_s", "p99_ms", "p99_over_private"]);
 
     let csv = args(&["--fair-to", "private", "--format", "csv"]).ok();
     let mut lines = csv.lines();

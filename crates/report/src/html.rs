@@ -184,7 +184,7 @@ fn render_table(table: &Table, number: usize) -> Markup {
                     @for (row, cells) in shown.iter().enumerate() {
                         tr {
                             @for (i, cell) in cells.iter().enumerate() {
-                                td class=[side(i)] data-v=[table.cell(row, i).sort_key()] {
+                                td class=[side(i)] data-v=[table.cell(row, i).number()] {
                                     @match badge(table.cell(row, i).tone()) {
                                         Some(class) => span class=(class) { (cell) },
                                         None => (cell),

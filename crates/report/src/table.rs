@@ -201,8 +201,9 @@ impl Cell {
         }
     }
 
-    /// The cell's number at full precision, by which HTML tables are sorted.
-    pub(crate) fn sort_key(&self) -> Option<f64> {
+    /// The cell's number at full precision, by which HTML tables are sorted: `None` if it has none
+    /// or is not finite.
+    pub fn number(&self) -> Option<f64> {
         match *self {
             Cell::Absent | Cell::Text(_) | Cell::Badge { .. } => None,
             Cell::Count(value) => Some(value as f64),

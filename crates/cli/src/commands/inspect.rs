@@ -289,7 +289,6 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
             columns: COLUMNS,
             values: vm.cells.clone(),
             value_label: "highest density of a zone".into(),
-            log: true,
             outlines: vm.outlines.clone(),
         };
         let line = |title: &str, points: &[(f64, f64)]| Lines {

@@ -65,7 +65,7 @@ pub struct Ran {
     pub flood_mib_s: Option<f64>,
     /// Over what it gets beside the quiet VM under noop.
     pub flood_of_base: Option<f64>,
-    /// The policy's own figures at the end of each round, by name.
+    /// The policy's own figures in the end, by name.
     pub policy_metrics: BTreeMap<String, f64>,
     pub simulated: Option<Simulated>,
     /// Share of the emulated device's commands that were late, 0 to 1.
@@ -96,30 +96,40 @@ impl Ran {
         // One good round among many is luck.
         let is_void = voids.len() * 2 >= figures.rounds.len().max(1);
         let good = |round: &&NoisyRound| is_void || void(round, at, base).is_none();
-        let rounds: Vec<Figures> =
-            figures.rounds.iter().filter(good).map(|r| Figures::new(r, at, base)).collect();
-        let spread = |of: fn(&Figures) -> Option<f64>| Spread::of(rounds.iter().filter_map(of));
-        let over = |of| spread(of).map(|spread| spread.median);
+        let rounds: Vec<&NoisyRound> = figures.rounds.iter().filter(good).collect();
+        let median = |of: &dyn Fn(&NoisyRound) -> Option<f64>| {
+            Spread::of(rounds.iter().filter_map(|round| of(round))).map(|spread| spread.median)
+        };
+        let iops = |round: &NoisyRound, at: usize| beside(round, at)?.quiet.as_ref().map(IOPS);
+        let p99 = |round: &NoisyRound, at: usize| beside(round, at)?.quiet.as_ref().map(P99);
+        let flood = |round: &NoisyRound, at: usize| mib_s(beside(round, at)?);
+        let range = Spread::of(rounds.iter().filter_map(|round| iops(round, at)));
+        let windows = rounds.iter().filter_map(|round| beside(round, at));
+        let named: BTreeSet<&String> = windows.flat_map(|w| w.policy_metrics.keys()).collect();
+        let policy_metrics = |name: &String| {
+            let value = median(&|round| beside(round, at)?.policy_metrics.get(name).copied());
+            Some((name.clone(), value?))
+        };
         let simulated = simulated.get(&server).cloned();
         let mut row = Ran {
             device: scene.disk.name.clone(),
             emulated: scene.disk.emulate.is_some(),
             flood: scene.flood_name.clone(),
             server,
-            quiet_alone_iops: over(|f| f.alone_iops),
-            quiet_alone_p99_us: over(|f| f.alone_p99),
-            quiet_iops: over(|f| f.iops),
-            quiet_iops_range: spread(|f| f.iops).map(|s| (s.least, s.largest)),
-            quiet_of_alone: over(|f| Some(f.iops? / f.alone_iops?)),
-            quiet_p99_us: over(|f| f.p99),
-            quiet_p99_of_alone: over(|f| Some(f.p99? / f.alone_p99?)),
-            flood_alone_mib_s: over(|f| f.flood_alone),
-            flood_mib_s: over(|f| f.flood),
-            flood_of_base: over(|f| Some(f.flood? / f.base_flood?)),
-            policy_metrics: medians(&rounds),
+            quiet_alone_iops: median(&|r| alone(r, IOPS)),
+            quiet_alone_p99_us: median(&|r| alone(r, P99)),
+            quiet_iops: median(&|r| iops(r, at)),
+            quiet_iops_range: range.map(|range| (range.least, range.largest)),
+            quiet_of_alone: median(&|r| Some(iops(r, at)? / alone(r, IOPS)?)),
+            quiet_p99_us: median(&|r| p99(r, at)),
+            quiet_p99_of_alone: median(&|r| Some(p99(r, at)? / alone(r, P99)?)),
+            flood_alone_mib_s: median(&|r| mib_s(r.flood_alone.as_ref().ok()?)),
+            flood_mib_s: median(&|r| flood(r, at)),
+            flood_of_base: median(&|r| Some(flood(r, at)? / flood(r, base)?)),
+            policy_metrics: named.into_iter().filter_map(policy_metrics).collect(),
             simulated,
-            late: over(|f| f.late),
-            host_busy: over(|f| f.host_busy),
+            late: median(&|r| late(beside(r, at)?)),
+            host_busy: median(&|r| Some(beside(r, at)?.host_busy)),
             rounds: figures.rounds.len(),
             void_rounds: voids.len(),
             verdict: "void",
@@ -130,9 +140,9 @@ impl Ran {
             },
         };
         if !is_void {
-            let over_base =
-                (over(|f| Some(f.iops? / f.base_iops?)), over(|f| Some(f.p99? / f.base_p99?)));
-            (row.verdict, row.why) = row.judge(over_base);
+            let iops_over_base = median(&|r| Some(iops(r, at)? / iops(r, base)?));
+            let p99_over_base = median(&|r| Some(p99(r, at)? / p99(r, base)?));
+            (row.verdict, row.why) = row.judge((iops_over_base, p99_over_base));
         }
         row
     }
@@ -165,19 +175,9 @@ impl Ran {
     }
 }
 
-/// The medians of the policy's own figures over the rounds.
-fn medians(rounds: &[Figures]) -> BTreeMap<String, f64> {
-    let names: BTreeSet<&String> = rounds.iter().flat_map(|round| round.metrics.keys()).collect();
-    let median = |name: &String| {
-        let of_rounds = rounds.iter().filter_map(|round| round.metrics.get(name).copied());
-        Some((name.clone(), Spread::of(of_rounds)?.median))
-    };
-    names.into_iter().filter_map(median).collect()
-}
-
 /// The median of what the quiet VM had alone in the rounds, in requests a second.
 pub fn quiet_alone_iops(figures: &NoisyFigures) -> Option<f64> {
-    let alone = figures.rounds.iter().filter_map(|round| Figures::new(round, 0, 0).alone_iops);
+    let alone = figures.rounds.iter().filter_map(|round| alone(round, IOPS));
     Spread::of(alone).map(|spread| spread.median)
 }
 
@@ -187,7 +187,7 @@ fn void(round: &NoisyRound, at: usize, base: usize) -> Option<String> {
         Some(format!("{what}{}", error.lines().next().unwrap_or_default()))
     };
     let [before, after] = match &round.quiet_alone {
-        [Ok(before), Ok(after)] => [before, after].map(|w| quiet(w).map_or(0.0, |q| q.iops)),
+        [Ok(before), Ok(after)] => [before, after].map(|w| w.quiet.as_ref().map_or(0.0, IOPS)),
         [Err(error), _] | [_, Err(error)] => return failed("the quiet VM alone: ", error),
     };
     if (before - after).abs() > DRIFT_MAX * before.max(after) {
@@ -210,55 +210,27 @@ fn void(round: &NoisyRound, at: usize, base: usize) -> Option<String> {
     None
 }
 
-fn quiet(window: &NoisyWindow) -> Option<&VmSample> {
-    window.quiet.as_ref()
+/// Figures of the quiet VM.
+const IOPS: fn(&VmSample) -> f64 = |sample| sample.iops;
+const P99: fn(&VmSample) -> f64 = |sample| sample.p99_us;
+
+/// The quiet VM's mean over the windows that it has alone in a round.
+fn alone(round: &NoisyRound, of: fn(&VmSample) -> f64) -> Option<f64> {
+    let windows = round.quiet_alone.iter().filter_map(|window| window.as_ref().ok());
+    let alone: Vec<f64> = windows.filter_map(|w| w.quiet.as_ref()).map(of).collect();
+    (!alone.is_empty()).then(|| alone.iter().sum::<f64>() / alone.len() as f64)
+}
+
+/// Both VMs under the server with this index.
+fn beside(round: &NoisyRound, at: usize) -> Option<&NoisyWindow> {
+    round.beside[at].as_ref().ok()
+}
+
+/// The flood, in MiB a second.
+fn mib_s(window: &NoisyWindow) -> Option<f64> {
+    Some(window.flood.as_ref()?.bytes_s / f64::from(1 << 20))
 }
 
 fn late(window: &NoisyWindow) -> Option<f64> {
     window.emulation.map(|e| e.late as f64 / e.commands.max(1) as f64)
-}
-
-/// One round of a server.
-struct Figures {
-    alone_iops: Option<f64>,
-    alone_p99: Option<f64>,
-    iops: Option<f64>,
-    p99: Option<f64>,
-    flood_alone: Option<f64>,
-    flood: Option<f64>,
-    base_iops: Option<f64>,
-    base_p99: Option<f64>,
-    base_flood: Option<f64>,
-    late: Option<f64>,
-    host_busy: Option<f64>,
-    metrics: BTreeMap<String, f64>,
-}
-
-impl Figures {
-    fn new(round: &NoisyRound, at: usize, base: usize) -> Figures {
-        let alone: Vec<&VmSample> =
-            round.quiet_alone.iter().filter_map(|w| quiet(w.as_ref().ok()?)).collect();
-        let mean = |of: fn(&VmSample) -> f64| {
-            let sum: f64 = alone.iter().map(|sample| of(sample)).sum();
-            (!alone.is_empty()).then(|| sum / alone.len() as f64)
-        };
-        let (own, noop) = (round.beside[at].as_ref().ok(), round.beside[base].as_ref().ok());
-        let mib_s = |window: Option<&NoisyWindow>| {
-            Some(window?.flood.as_ref()?.bytes_s / f64::from(1 << 20))
-        };
-        Figures {
-            alone_iops: mean(|sample| sample.iops),
-            alone_p99: mean(|sample| sample.p99_us),
-            iops: own.and_then(quiet).map(|q| q.iops),
-            p99: own.and_then(quiet).map(|q| q.p99_us),
-            flood_alone: mib_s(round.flood_alone.as_ref().ok()),
-            flood: mib_s(own),
-            base_iops: noop.and_then(quiet).map(|q| q.iops),
-            base_p99: noop.and_then(quiet).map(|q| q.p99_us),
-            base_flood: mib_s(noop),
-            late: own.and_then(late),
-            host_busy: own.map(|window| window.host_busy),
-            metrics: own.map(|window| window.policy_metrics.clone()).unwrap_or_default(),
-        }
-    }
 }

@@ -31,8 +31,6 @@ pub struct HeatMap {
     pub values: Vec<f64>,
     /// What the values are, with their unit: "requests per zone".
     pub value_label: String,
-    /// Equal factors rather than equal steps from shade to shade.
-    pub log: bool,
     /// Drawn over the cells: predicted intervals, thresholds crossed.
     pub outlines: Vec<Outline>,
 }
@@ -47,11 +45,10 @@ pub struct Outline {
     pub label: String,
 }
 
-/// From values to shades.
+/// From values to shades, by equal factors from shade to shade.
 struct Shades {
     low: f64,
     high: f64,
-    log: bool,
 }
 
 impl HeatMap {
@@ -66,11 +63,11 @@ impl HeatMap {
         };
         let x = axis(&self.x, self.x_range, WIDTH - RIGHT - 80.0, Along::X);
         let y = axis(&self.y, self.y_range, HEIGHT, Along::Y);
-        let (Some(x), Some(y), Some(high)) = (x, y, some.clone().reduce(f64::max)) else {
+        let (low, high) = (some.clone().reduce(f64::min), some.reduce(f64::max));
+        let (Some(x), Some(y), Some((low, high))) = (x, y, low.zip(high)) else {
             return sheet.empty(left_out);
         };
-        let low = if self.log { some.reduce(f64::min).unwrap_or(high) } else { 0.0 };
-        let shades = Shades { low, high, log: self.log };
+        let shades = Shades { low, high };
         self.draw_key(&mut sheet, &shades);
         let left = left_margin(&[&y]);
         let area = sheet.panel("", left, HEIGHT, &x, &y, true);
@@ -106,8 +103,7 @@ impl HeatMap {
 
     /// The ramp with its ends, as a legend.
     fn draw_key(&self, sheet: &mut Sheet, shades: &Shades) {
-        let scale = if self.log { ", logarithmic" } else { "" };
-        let name = format!("{}{scale}:", self.value_label);
+        let name = format!("{}, logarithmic:", self.value_label);
         let mut x = EDGE;
         let y = sheet.top;
         sheet.text("", x, y + 11.0, &name);
@@ -161,21 +157,12 @@ impl Shades {
         if value <= 0.0 || value.is_nan() {
             return None;
         }
-        let part = if self.log {
-            (value / self.low).ln() / (self.high / self.low).ln()
-        } else {
-            (value - self.low) / (self.high - self.low)
-        };
+        let part = (value / self.low).ln() / (self.high / self.low).ln();
         let part = if part.is_nan() { 1.0 } else { part };
         Some(((part * RAMP as f64) as usize).min(RAMP - 1))
     }
 
     fn start(&self, shade: usize) -> f64 {
-        let part = shade as f64 / RAMP as f64;
-        if self.log {
-            self.low * (self.high / self.low).powf(part)
-        } else {
-            self.low + (self.high - self.low) * part
-        }
+        self.low * (self.high / self.low).powf(shade as f64 / RAMP as f64)
     }
 }

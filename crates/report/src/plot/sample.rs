@@ -34,11 +34,6 @@ impl PointSample {
         }
     }
 
-    /// How many points were offered.
-    pub fn seen(&self) -> u64 {
-        self.seen
-    }
-
     /// Each point that was kept stands for about so many: 1 when none was dropped.
     pub fn one_in(&self) -> u64 {
         1 << self.halvings.min(63)
@@ -74,7 +69,7 @@ mod tests {
         let many = sample(1_000_000);
         let points = many.points();
         assert!((400..=1000).contains(&points.len()), "{}", points.len());
-        assert_eq!(many.seen(), 1_000_000);
+        assert_eq!(many.seen, 1_000_000);
         assert!(points.windows(2).all(|w| w[0].0 < w[1].0));
         let odd = points.iter().filter(|p| p.1 == 1.0).count() as f64 / points.len() as f64;
         assert!((0.4..0.6).contains(&odd), "both of two alternating streams: {odd}");

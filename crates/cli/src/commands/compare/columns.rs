@@ -24,23 +24,13 @@ fn array(cells: Vec<&Cell>) -> ArrayRef {
         let count = |cell: &Cell| if let Cell::Count(n) = cell { Some(*n) } else { None };
         return Arc::new(cells.into_iter().map(count).collect::<UInt64Array>());
     }
-    Arc::new(cells.into_iter().map(number).collect::<Float64Array>())
+    Arc::new(cells.into_iter().map(Cell::number).collect::<Float64Array>())
 }
 
 fn text(cell: &Cell) -> Option<&str> {
     match cell {
         Cell::Text(text) | Cell::Badge { text, .. } => Some(text),
         _ => None,
-    }
-}
-
-fn number(cell: &Cell) -> Option<f64> {
-    match *cell {
-        Cell::Count(n) => Some(n as f64),
-        Cell::Number(x) | Cell::Share(x) | Cell::Change(x) | Cell::Ratio(x) => {
-            Some(x).filter(|x| x.is_finite())
-        }
-        Cell::Absent | Cell::Text(_) | Cell::Badge { .. } => None,
     }
 }
 

@@ -91,7 +91,6 @@ pub struct DeviceRow {
     /// Shares of the time withheld, by cause, the longest first.
     pub held: Vec<(String, f64)>,
     pub jain: Option<f64>,
-    pub cache: Option<String>,
 }
 
 impl View {
@@ -154,7 +153,6 @@ impl View {
             busy: sample.map_or(0.0, |sample| share(sample.service_ms)),
             held,
             jain: device.fairness.jain,
-            cache: device.cache.as_ref().map(|cache| cache.prefetcher.clone()),
         }
     }
 
