@@ -208,12 +208,7 @@ impl Cloud {
 impl DeviceModel for Cloud {
     /// No revolution and no seek: a place costs what every other costs.
     fn profile(&self) -> DeviceProfile {
-        DeviceProfile {
-            capacity: Sectors::new(self.spec.capacity),
-            rotation: None,
-            seek: vec![],
-            stripe: None,
-        }
+        DeviceProfile::unknown(Sectors::new(self.spec.capacity), false)
     }
 
     fn queue_depth(&self) -> u32 {

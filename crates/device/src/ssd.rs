@@ -328,12 +328,7 @@ impl Ssd {
 impl DeviceModel for Ssd {
     /// No revolution and no seek: what a place costs does not depend on the last one.
     fn profile(&self) -> DeviceProfile {
-        DeviceProfile {
-            capacity: Sectors::new(self.spec.capacity),
-            rotation: None,
-            seek: vec![],
-            stripe: None,
-        }
+        DeviceProfile::unknown(Sectors::new(self.spec.capacity), false)
     }
 
     fn queue_depth(&self) -> u32 {

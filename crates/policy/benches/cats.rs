@@ -46,12 +46,7 @@ fn decide(policy: &mut Box<dyn Scheduler>, head: Lba) -> RequestId {
 }
 
 fn decide_at(policy: &mut Box<dyn Scheduler>, now: Instant, head: Lba) -> RequestId {
-    let profile = DeviceProfile {
-        capacity: Sectors::new(CAPACITY),
-        rotation: None,
-        seek: Vec::new(),
-        stripe: None,
-    };
+    let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), false);
     let view =
         DeviceView { in_flight: 1, commands: 1, depth: 2, ..DeviceView::idle(head, &profile) };
     match policy.decide(now, &view) {

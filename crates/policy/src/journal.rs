@@ -174,8 +174,7 @@ impl<'a> Replay<'a> {
 fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
     let rest = text.strip_prefix(MAGIC).ok_or(format!("expected '{MAGIC} …'"))?;
     let mut config = Config::default();
-    let mut profile =
-        DeviceProfile { capacity: Sectors::ZERO, rotation: None, seek: Vec::new(), stripe: None };
+    let mut profile = DeviceProfile::unknown(Sectors::ZERO, false);
     let (mut policy, mut prefetcher) = (None, None);
     let mut cache = cache::Config::new(0);
     for pair in rest.split_whitespace() {

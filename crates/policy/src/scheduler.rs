@@ -202,30 +202,30 @@ pub struct DeviceProfile {
 /// Chunk after chunk goes to one of several alike drives after the other (RAID 0).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stripe {
-    members: NonZeroU32,
+    members: u32,
     chunk: Sectors,
 }
 
 impl Stripe {
-    /// Drives at most: what is kept of each is small.
+    /// The most drives: the memory for them stays small whatever a journal says.
     pub const MEMBERS_MAX: u32 = 1024;
 
-    /// `None` with less than two or too many drives, or a chunk of no sectors.
+    /// `None` with less than two drives or more than [`Stripe::MEMBERS_MAX`], or an empty chunk.
     pub fn new(members: u32, chunk: Sectors) -> Option<Stripe> {
         let is_array = (2..=Stripe::MEMBERS_MAX).contains(&members) && chunk > Sectors::ZERO;
-        NonZeroU32::new(members).filter(|_| is_array).map(|members| Stripe { members, chunk })
+        is_array.then_some(Stripe { members, chunk })
     }
     /// How many drives.
     pub fn members(self) -> u32 {
-        self.members.get()
+        self.members
     }
-    /// What lies on one drive before the next one's begins.
+    /// What lies on one drive before the next drive's turn.
     pub fn chunk(self) -> Sectors {
         self.chunk
     }
     /// On which drive a sector lies, from 0.
     pub fn member(self, at: Lba) -> usize {
-        (at.get() / self.chunk.get() % u64::from(self.members.get())) as usize
+        (at.get() / self.chunk.get() % u64::from(self.members)) as usize
     }
 }
 

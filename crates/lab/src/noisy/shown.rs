@@ -72,7 +72,7 @@ pub fn governor(rows: &[Ran]) -> Table {
         .text("server", |row| &row.server);
     for (title, unit, name, scale) in [
         ("bound", "KiB", "bound_bytes", 1024.0),
-        ("rate", "MiB/s", "rate_bytes_per_s", 1048576.0),
+        ("rate", "MiB/s", "rate_bytes_per_s", f64::from(1 << 20)),
         ("delay", "µs", "delay_us", 1.0),
         ("parts", "KiB", "part_bytes", 1024.0),
     ] {

@@ -59,8 +59,9 @@ const AWAKE: Nanos = Nanos::from_millis(5);
 const BUSY_TIMES: f64 = 3.0;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
-/// So many requests are looked at for a member that has little to do, of each of so many busy VMs a
-/// part: a VM whose turn comes seldom would pass one over for long.
+/// Of its oldest requests, a VM sends the first for the member that has least to do: of so many if no
+/// other VM is busy, of an nth of them with n busy VMs. A VM whose turn comes seldom would else pass
+/// a request over for long.
 const LOOKED: u32 = 64;
 /// A target of latency does not make parts shorter than this.
 const PART_LEAST: Sectors = Sectors::new(8);
@@ -195,7 +196,7 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        if !self.splits || !self.lights.are_others(now, vm) {
+        if !self.splits || !self.lights.has_other(now, vm) {
             return Sectors::new(u64::MAX);
         }
         match self.shares.targets.squeeze(now, vm) {
@@ -208,11 +209,12 @@ impl Flash {
     }
 
     /// Which of this VM's requests goes next: its head, but beside others on an array the first for
-    /// the member that has least to do.
+    /// the member that has least to do. A VM with a promise is late by its oldest request, so that
+    /// one goes.
     fn next(&self, vm: usize) -> Request {
         let known = self.vm(vm).expect("a VM with work");
         let head = *known.head(&self.queued).expect("a VM with work has a request");
-        if !self.waits || !self.members.are_known() {
+        if !self.waits || !self.members.are_known() || self.shares.is_promised(vm) {
             return head;
         }
         let looked = (LOOKED / self.busy.max(1)).max(1) as usize;
@@ -304,7 +306,7 @@ impl Flash {
 
     /// May a command of this VM go now, beside what is in the device?
     fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64) -> bool {
-        let others_are_light = self.lights.are_others(now, vm);
+        let others_are_light = self.lights.has_other(now, vm);
         if !self.governs || self.busy < 2 && !others_are_light {
             self.waits = false;
             return true;

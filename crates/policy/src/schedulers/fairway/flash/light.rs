@@ -24,7 +24,7 @@ impl Lights {
     }
 
     /// Is a light VM other than this one active?
-    pub fn are_others(&self, now: Instant, vm: usize) -> bool {
+    pub fn has_other(&self, now: Instant, vm: usize) -> bool {
         self.0.iter().flatten().any(|&(light, at)| light != vm && now.since(at) <= FOR)
     }
 }
