@@ -148,6 +148,9 @@ impl Dispatcher {
         self.load.commands -= 1;
         self.load.unseen -= u32::from(!first.seen);
         let (background, mut members) = (first.background, 0);
+        if background {
+            self.background_ends(now, id);
+        }
         let mut next = Some(id);
         while let Some(member) = next {
             let slot = &self.slots[member];
@@ -158,13 +161,10 @@ impl Dispatcher {
             members += 1;
             self.finish(now, member, &end, done);
         }
-        match background {
-            true => self.background.completed(members),
-            false => {
-                self.load.requests -= members as u32;
-                self.last_demand = now;
-                self.account(now, &served);
-            }
+        if !background {
+            self.load.requests -= members;
+            self.last_demand = now;
+            self.account(now, &served);
         }
         served
     }
@@ -342,7 +342,7 @@ impl Dispatcher {
             let Some(whole) = self.finish_part(now, member, *end) else { return };
             done.push(whole);
         } else {
-            if slot.known {
+            if slot.known && !slot.background {
                 self.scheduler.completed(now, end);
             }
             self.slots.release(member);

@@ -110,6 +110,31 @@ pub trait Scheduler: Send {
         false
     }
 
+    /// How much of a VM's prefetches may go now, as one command: at least `len` sectors, or none.
+    /// Asked while nothing is queued and something is in the device; into an idle one a prefetch
+    /// goes whatever the answer. A policy that does not know prefetches has them all go.
+    fn background_most(
+        &mut self,
+        _now: Instant,
+        _vm: VmId,
+        _len: Sectors,
+        _device: &DeviceView<'_>,
+    ) -> Sectors {
+        Sectors::new(u64::MAX)
+    }
+
+    /// Of VMs that have prefetches waiting, the one with the least of these goes next, and equal
+    /// ones by turns.
+    fn background_place(&self, _vm: VmId) -> u128 {
+        0
+    }
+
+    /// A command of prefetches has gone, by the id of the first of them.
+    fn background_sent(&mut self, _now: Instant, _command: &Request) {}
+
+    /// Such a command is done, which was sent then. Its VM may have left.
+    fn background_completed(&mut self, _now: Instant, _command: &Request, _sent: Instant) {}
+
     /// Only what this policy alone knows; latency is measured outside, alike for all.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 

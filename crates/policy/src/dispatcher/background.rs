@@ -1,5 +1,5 @@
 //! The background class: reads that nobody waits for yet (read-ahead into the
-//! host's cache). No policy sees them, so they are below demand under every
+//! host's cache). No policy queues them, so they are below demand under every
 //! policy alike: one goes only when the policy has nothing queued, when demand
 //! keeps its share of the device's places, and, on a device with a head, when
 //! it lies at the head or nobody has wanted the head for a while (as CFQ's
@@ -7,29 +7,35 @@
 //! `CFQ_IDLE_GRACE`). What waits is taken back when demand wants the device
 //! ([`Dispatcher::is_crowded`]) or the very blocks ([`Dispatcher::withdraw`]).
 //!
-//! How many go at once follows how late they come, as in feedback-directed prefetching
-//! (Srinath and others, HPCA 2007): few while readers find all of them done, since demand
-//! waits behind each, and more when guests wait for them.
+//! A policy is asked how much of a VM's may go beside what is in the device
+//! ([`Scheduler::background_most`](crate::scheduler::Scheduler::background_most)), and told what has
+//! gone, so that it may count in the VM's share.
+//!
+//! How much goes at once follows how late it comes, as in feedback-directed prefetching
+//! (Srinath and others, HPCA 2007): little while readers find all of it done, since demand
+//! waits behind it, and more when guests wait for it.
 
 use super::commands::{fits, grow};
-use super::slots::State;
+use super::slots::{Slot, State};
 use super::{Arrival, Dispatcher, Output};
-use crate::request::{Op, RequestId, VmId};
-use crate::units::{Instant, Lba, Nanos};
+use crate::request::{Op, Request, RequestId, VmId};
+use crate::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 
 /// How long nobody may have wanted the head before it leaves its place for the
 /// background: a synchronous reader's think time and a seek fit into it.
 const GRACE: Nanos = Nanos::from_millis(10);
-/// Background requests outstanding on a device without a head.
-const OUTSTANDING_SOLID: usize = 64;
+/// Amounts of prefetches are counted in these sectors, 128 KiB.
+const UNIT: u64 = 256;
+/// Units outstanding on a device without a head.
+const OUTSTANDING_SOLID: u64 = 64;
 /// The same on a device with one: what fits between two demands.
-const OUTSTANDING_ROTATIONAL: usize = 8;
+const OUTSTANDING_ROTATIONAL: u64 = 8;
 
-/// So many may be on a device without a head while nobody waits for one: 512 KiB of prefetches.
-const FEW: usize = 4;
+/// So many may be on a device without a head while nobody waits for one.
+const FEW: u64 = 4;
 /// After so many that nobody had to wait for, one fewer may go at once.
-const IN_TIME: usize = 64;
+const IN_TIME: u64 = 64;
 
 /// The queues of the background class, one for each VM, served by turns.
 #[derive(Default)]
@@ -38,38 +44,43 @@ pub(super) struct Background {
     /// The VM whose turn is next.
     turn: usize,
     queued: usize,
-    /// Requests on the device.
-    in_flight: usize,
-    /// So many more than [`FEW`] may be there.
-    more: usize,
-    /// Requests done since a guest last waited for one, or since `more` last changed.
-    in_time: usize,
+    /// Sectors that are queued or on the device.
+    outstanding: u64,
+    /// Sectors on the device.
+    in_flight: u64,
+    /// So many units more than [`FEW`] may be there.
+    more: u64,
+    /// Sectors done since a guest last waited for some, or since `more` last changed.
+    in_time: u64,
 }
 
 impl Background {
-    fn push(&mut self, vm: VmId, id: RequestId) {
+    fn push(&mut self, vm: VmId, id: RequestId, len: Sectors) {
         if self.queues.len() <= vm.index() {
             self.queues.resize_with(vm.index() + 1, VecDeque::new);
         }
         self.queues[vm.index()].push_back(id);
         self.queued += 1;
+        self.outstanding += len.get();
     }
 
     /// Forget a queued one.
-    pub(super) fn remove(&mut self, vm: VmId, id: RequestId) {
+    pub(super) fn remove(&mut self, vm: VmId, id: RequestId, len: Sectors) {
         let queue = &mut self.queues[vm.index()];
         let at = queue.iter().position(|&q| q == id).expect("a background request is queued");
         queue.remove(at);
         self.queued -= 1;
+        self.outstanding -= len.get();
     }
 
-    /// The VM whose turn it is.
-    fn next_vm(&self) -> Option<usize> {
+    /// The VM whose turn it is, of those with the least place.
+    fn next_vm(&self, place: impl Fn(VmId) -> u128) -> Option<usize> {
         if self.queued == 0 {
             return None;
         }
         let count = self.queues.len();
-        (0..count).map(|n| (self.turn + n) % count).find(|&vm| !self.queues[vm].is_empty())
+        let vms = (0..count).map(|n| (self.turn + n) % count);
+        vms.filter(|&vm| !self.queues[vm].is_empty()).min_by_key(|&vm| place(VmId::new(vm as u16)))
     }
 
     fn pop(&mut self, vm: usize) -> Option<RequestId> {
@@ -79,11 +90,12 @@ impl Background {
         Some(id)
     }
 
-    /// A command of `requests` requests is done.
-    pub(super) fn completed(&mut self, requests: usize) {
-        self.in_flight -= requests;
-        self.in_time += requests;
-        if self.in_time >= IN_TIME {
+    /// A command of this length is done.
+    pub(super) fn completed(&mut self, len: Sectors) {
+        self.in_flight -= len.get();
+        self.outstanding -= len.get();
+        self.in_time += len.get();
+        if self.in_time >= IN_TIME * UNIT {
             (self.more, self.in_time) = (self.more.saturating_sub(1), 0);
         }
     }
@@ -99,7 +111,7 @@ impl Dispatcher {
         let id = self.slots.allocate(now, arrival);
         let slot = &mut self.slots[id];
         (slot.state, slot.background) = (State::Background, true);
-        self.background.push(arrival.vm, id);
+        self.background.push(arrival.vm, id, arrival.extent.len());
         id
     }
 
@@ -109,8 +121,8 @@ impl Dispatcher {
         if !self.waits_in_background(id) {
             return false;
         }
-        let vm = self.slots[id].request.vm;
-        self.background.remove(vm, id);
+        let Request { vm, extent, .. } = self.slots[id].request;
+        self.background.remove(vm, id, extent.len());
         self.slots.release(id);
         self.stats.withdrawn += 1;
         true
@@ -121,7 +133,7 @@ impl Dispatcher {
         self.slots.get(id).is_some_and(|s| s.state == State::Background)
     }
 
-    /// How many more background reads may arrive now: none while demand is
+    /// How many more background reads of 128 KiB may arrive now: none while demand is
     /// [crowded](Dispatcher::is_crowded).
     pub fn background_room(&self) -> usize {
         let most = match self.profile.rotational() {
@@ -130,7 +142,7 @@ impl Dispatcher {
         };
         match self.is_crowded() {
             true => 0,
-            false => most.saturating_sub(self.background.queued + self.background.in_flight),
+            false => most.saturating_sub(self.background.outstanding.div_ceil(UNIT)) as usize,
         }
     }
 
@@ -147,15 +159,14 @@ impl Dispatcher {
         (background.more, background.in_time) = ((background.more + 1).min(more_max), 0);
     }
 
-    /// Background requests on the device at once, at most: enough of a prefetch's length to
-    /// use its bandwidth, and few enough that demand that comes meanwhile does not
-    /// wait for long behind them.
-    fn background_most(&self) -> usize {
-        (self.config.depth as usize / 8).max(1)
+    /// Units on the device at once, at most: enough to use its bandwidth, and few enough that
+    /// demand that comes meanwhile does not wait for long behind them.
+    fn background_most(&self) -> u64 {
+        u64::from(self.config.depth / 8).max(1)
     }
 
     /// How many of them may be there now.
-    fn background_in_flight_max(&self) -> usize {
+    fn background_in_flight_max(&self) -> u64 {
         let most = self.background_most();
         match self.profile.rotational() {
             true => most,
@@ -165,12 +176,26 @@ impl Dispatcher {
 
     /// The policy has nothing: a background command, when one may go.
     pub(super) fn poll_background(&mut self, now: Instant) -> Output {
-        let Some(vm) = self.background.next_vm() else { return Output::Idle };
-        if self.background.in_flight >= self.background_in_flight_max() {
+        let place = |vm| self.scheduler.background_place(vm);
+        let Some(vm) = self.background.next_vm(place) else { return Output::Idle };
+        let room =
+            (self.background_in_flight_max() * UNIT).saturating_sub(self.background.in_flight);
+        if room == 0 {
             return Output::Idle;
         }
         let first = self.background.queues[vm][0];
-        if self.profile.rotational() && !self.is_at(first, self.load.head) {
+        let Request { vm: of, extent, .. } = self.slots[first].request;
+        // A head that is in place reads on; elsewhere the bound stands.
+        let room = if self.profile.rotational() { u64::MAX } else { room };
+        let most = match self.load.commands {
+            0 => Sectors::new(u64::MAX),
+            _ => {
+                let view = self.load.view(&self.config, &self.profile);
+                self.scheduler.background_most(now, of, extent.len(), &view)
+            }
+        };
+        let goes = most > Sectors::ZERO;
+        if self.profile.rotational() && !(goes && extent.start() == self.load.head) {
             if self.load.commands > 0 {
                 return Output::Idle;
             }
@@ -179,31 +204,25 @@ impl Dispatcher {
                 return Output::WakeAt(free);
             }
         }
-        self.dispatch_background(now, vm)
-    }
-
-    fn is_at(&self, id: RequestId, place: Lba) -> bool {
-        self.slots[id].request.extent.start() == place
+        match goes {
+            true => self.dispatch_background(now, vm, most.min(Sectors::new(room))),
+            false => Output::Idle,
+        }
     }
 
     /// Make a command of the VM's first background reads, as far as each
-    /// continues the one before.
-    fn dispatch_background(&mut self, now: Instant, vm: usize) -> Output {
+    /// continues the one before, and no longer than `most` but for the first.
+    fn dispatch_background(&mut self, now: Instant, vm: usize, most: Sectors) -> Output {
         let first = self.background.pop(vm).expect("it was looked at");
         let mut command = self.slots[first].request;
         self.holds.end(now, Some(&command));
         self.slots[first].leads = true;
+        self.slots[first].known = true;
         let (mut last, mut requests) = (first, 1);
         self.background_sent(now, first);
-        // A head that is in place reads on; elsewhere the bound stands.
-        let most = match self.profile.rotational() {
-            true => usize::MAX,
-            false => self.background_in_flight_max() - self.background.in_flight,
-        };
-        while requests < most
-            && let Some(&id) = self.background.queues[vm].front()
+        while let Some(&id) = self.background.queues[vm].front()
             && let next = self.slots[id].request
-            && fits(&command, &next, next.extent, self.config.coalesce)
+            && fits(&command, &next, next.extent, self.config.coalesce.min(most))
         {
             self.background.pop(vm);
             grow(&mut command, next.extent);
@@ -211,12 +230,27 @@ impl Dispatcher {
             self.background_sent(now, id);
             (last, requests) = (id, requests + 1);
         }
-        self.background.in_flight += requests;
+        self.background.in_flight += command.extent.len().get();
         self.load.commands += 1;
         self.load.unseen += 1;
         self.stats.background_commands += 1;
-        self.stats.background += requests as u64;
+        self.stats.background += requests;
+        self.stats.background_bytes += command.extent.len().bytes();
+        self.scheduler.background_sent(now, &command);
         Output::Dispatch(command)
+    }
+
+    /// A command of the background is done: its slots still are what they were.
+    #[cold]
+    pub(super) fn background_ends(&mut self, now: Instant, id: RequestId) {
+        let Slot { mut request, dispatched, known, .. } = self.slots[id];
+        for member in self.members(id).skip(1) {
+            grow(&mut request, member.extent);
+        }
+        self.background.completed(request.extent.len());
+        if known {
+            self.scheduler.background_completed(now, &request, dispatched);
+        }
     }
 
     fn background_sent(&mut self, now: Instant, id: RequestId) {

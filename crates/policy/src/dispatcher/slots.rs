@@ -34,11 +34,12 @@ pub(super) struct Slot {
     pub leads: bool,
     /// Next request of the same command.
     pub next: Option<RequestId>,
-    /// The policy in charge has dispatched it, and expects its completion.
+    /// The policy in charge has dispatched it, and expects its completion; of the background, it was
+    /// told that the command which begins here has gone.
     pub known: bool,
     /// Of the first of a command: some request of the command is `known`.
     pub seen: bool,
-    /// Of the background class: no policy has seen it.
+    /// Of the background class: no policy has queued it.
     pub background: bool,
     /// A part: `request.id` is the id of the whole request, and not its own.
     pub part: bool,

@@ -87,6 +87,8 @@ pub struct Stats {
     pub background: u64,
     /// Commands that they were coalesced into.
     pub background_commands: u64,
+    /// Bytes that these read.
+    pub background_bytes: u64,
     /// Requests of the background class taken back before they reached the device.
     pub withdrawn: u64,
 }

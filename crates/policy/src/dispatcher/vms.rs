@@ -73,7 +73,7 @@ impl Dispatcher {
         let requests = gone.iter().map(|&id| self.slots[id].request).collect();
         for id in gone {
             if self.slots[id].state == State::Background {
-                self.background.remove(vm, id);
+                self.background.remove(vm, id, self.slots[id].request.extent.len());
             }
             self.slots.release(id);
         }

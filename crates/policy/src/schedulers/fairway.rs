@@ -26,7 +26,7 @@ use super::Entry;
 use crate::params::{Kind, ParamError, ParamSpec, Params};
 use crate::request::{Completion, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
-use crate::units::Instant;
+use crate::units::{Instant, Sectors};
 use flash::Flash;
 use head::Head;
 
@@ -143,6 +143,29 @@ impl Scheduler for Fairway {
     fn completed(&mut self, now: Instant, completion: &Completion) {
         self.head.completed(now, completion);
         self.flash.completed(now, completion);
+    }
+
+    fn background_most(
+        &mut self,
+        now: Instant,
+        vm: VmId,
+        len: Sectors,
+        device: &DeviceView<'_>,
+    ) -> Sectors {
+        self.part().background_most(now, vm, len, device)
+    }
+
+    fn background_place(&self, vm: VmId) -> u128 {
+        if self.with_head { 0 } else { self.flash.background_place(vm) }
+    }
+
+    fn background_sent(&mut self, now: Instant, command: &Request) {
+        self.part().background_sent(now, command);
+    }
+
+    fn background_completed(&mut self, now: Instant, command: &Request, sent: Instant) {
+        self.head.background_completed(now, command, sent);
+        self.flash.background_completed(now, command, sent);
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {

@@ -6,7 +6,11 @@ use super::Stack;
 use super::types::Submit;
 use crate::cache::FetchId;
 use crate::request::{Extent, Op, RequestId, VmId};
-use crate::units::Instant;
+use crate::units::{Instant, Sectors};
+
+/// Prefetches go to the dispatcher in pieces of 32 KiB. Commands take as many as the policy allows:
+/// few while a VM waits that is slowed down by long ones.
+const PREFETCH_PIECE: Sectors = Sectors::new(64);
 
 /// How a fetch is carried out.
 #[derive(Clone, Default)]
@@ -40,11 +44,16 @@ impl Stack {
             return self.arrive_part(now, call, extent);
         }
         let mut requests = std::mem::take(&mut self.background);
-        self.cut(call, extent, |stack, arrival| {
-            let id = stack.dispatcher.arrive_background(now, arrival);
-            requests.push(id);
-            id
-        });
+        let mut rest = Some(extent);
+        while let Some(extent) = rest {
+            let (piece, left) = extent.split(PREFETCH_PIECE);
+            self.cut(call, piece, |stack, arrival| {
+                let id = stack.dispatcher.arrive_background(now, arrival);
+                requests.push(id);
+                id
+            });
+            rest = left;
+        }
         if let Some(cache) = &mut self.cache {
             cache.under_way[at].requests.extend_from_slice(&requests);
             cache.prefetches.push(id);

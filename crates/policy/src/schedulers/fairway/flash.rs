@@ -4,16 +4,19 @@
 //! write each byte counts twice. What of a VM goes next, its [`Queue`] says.
 //!
 //! *Depth.* While a *light* VM is active beside others, what is in the device stays within the
-//! [governor](super::governor)'s bound, and with no light VM but several busy ones within three
-//! times that. One VM alone is not bounded. A VM is light if what it has outstanding costs at
-//! most [`LIGHT`], or if it has a target of latency; a target that is missed shrinks the bound
-//! of the others.
+//! [governor](super::governor)'s bound, and else within three times that, so that a VM that comes
+//! finds a short queue. Only where no other VM is attached there is no bound. A VM is light if what
+//! it has outstanding costs at most [`LIGHT`], or if it has a target of latency, and stays so for a
+//! while after its last request: see [`light`]. A target that is missed shrinks the bound of the
+//! others.
 //!
 //! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
 //! that has begun.
 //!
 //! *Members.* Where the device is an array whose chunks are known, the next request of the VM goes
 //! to the member that has least to do: see [`members`].
+//!
+//! *Prefetches* are their VM's: they count in its share and in the bound, as a heavy VM's commands do.
 //!
 //! *Stalls.* A command that the device never completes must not keep others waiting. After
 //! [`STALL`] without any progress, what is in the device no longer counts against the bound.
@@ -30,11 +33,11 @@ use super::promises;
 use super::shares::{Shares, Work};
 use crate::params::Params;
 use crate::queues::{Links, Pool, Slots};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
+use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
 use crate::units::{Instant, Nanos, Sectors};
-use light::Lights;
+use light::{Lights, Pauses};
 use members::Members;
 use queue::Queue;
 use vm::{Flight, Vm};
@@ -55,7 +58,7 @@ const BEHIND_FOR: Nanos = Nanos::from_millis(20);
 /// nothing until it has been awake for [`AWAKE`].
 const PAUSE: Nanos = Nanos::from_millis(2);
 const AWAKE: Nanos = Nanos::from_millis(5);
-/// Several busy VMs, none of them light, have so many times the bound.
+/// While no VM is light, those that are busy have so many times the bound.
 const BUSY_TIMES: f64 = 3.0;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
@@ -79,7 +82,9 @@ pub struct Flash {
     vms: Vec<Option<Vm>>,
     shares: Shares,
     flying: Slots<Flight>,
+    /// VMs that have ever been attached, and those that are.
     attached: u64,
+    here: u32,
     in_flight: InFlight,
     /// VMs with something outstanding.
     busy: u32,
@@ -114,6 +119,7 @@ impl Flash {
             shares: Shares::new(QUANTUM),
             flying: Slots::new(),
             attached: 0,
+            here: 0,
             in_flight: InFlight::default(),
             busy: 0,
             progress: Instant::ZERO,
@@ -140,6 +146,7 @@ impl Flash {
         let Some(known) = self.vms[vm].as_mut() else { return };
         if known.outstanding == 0 && now.since(known.done) > PAUSE {
             (known.awake_since, known.behind_at) = (now, None);
+            known.pauses.ended(now.since(known.done));
         }
         if self.lifts && is_behind && now.since(known.awake_since) > AWAKE {
             known.behind_at = Some(now);
@@ -155,13 +162,21 @@ impl Flash {
     /// Note whether the VM is light, after it has sent something.
     fn note_light(&mut self, now: Instant, vm: usize) {
         self.shares.targets.active(now, vm);
-        let is_light = !self.is_heavy(vm) || self.is_behind(now, vm);
-        self.lights.note(now, vm, is_light);
+        if self.is_heavy(vm) && !self.is_behind(now, vm) {
+            self.lights.forget(vm);
+        } else if let Some(known) = self.vm(vm) {
+            self.lights.note(now, vm, known.pauses);
+        }
     }
 
     /// Has it much outstanding, and was promised nothing?
     fn is_heavy(&self, vm: usize) -> bool {
         self.vm(vm).is_some_and(|known| known.outstanding > LIGHT) && !self.shares.is_promised(vm)
+    }
+
+    /// Has it little outstanding, or less than its share?
+    fn is_light(&self, now: Instant, vm: usize) -> bool {
+        self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT) || self.is_behind(now, vm)
     }
 
     /// Say what the VM sends next.
@@ -246,16 +261,9 @@ impl Flash {
         let charged = cost::in_shares(request.op, charged, self.price.times());
         known.queue.charge(request.op, charged);
         self.progress = now;
-        known.in_flight += 1;
         // What is left was counted whole, with the cost of one command.
         known.outstanding += if rest.is_some() { cost::of_command(Sectors::ZERO) } else { 0 };
-        self.in_flight = self.in_flight.plus(InFlight::of(request.op, whole_cost));
-        self.members.sent(extent, whole_cost);
-        let serial = known.serial;
-        match self.flying.get_mut(id) {
-            Some(flight) => flight.parts += 1,
-            None => self.flying.insert(id, Flight { serial, parts: 1 }),
-        }
+        self.in_device(vm, id, request.op, extent);
         if !continues {
             self.run.end();
         }
@@ -267,6 +275,7 @@ impl Flash {
                 Decision::DispatchPart { id, len: extent.len() }
             }
             None => {
+                let known = self.vms[vm].as_mut().expect("a VM with work");
                 known.queue.class(request.op).remove(&mut self.links, id);
                 self.queued.take(id);
                 Decision::Dispatch(id)
@@ -304,32 +313,84 @@ impl Flash {
         Decision::Wait { until: Some(until), why: PRICE }
     }
 
-    /// May a command of this VM go now, beside what is in the device?
-    fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64) -> bool {
-        let others_are_light = self.lights.has_other(now, vm);
-        if !self.governs || self.busy < 2 && !others_are_light {
+    /// May a command of this VM go now, beside what is in the device? `is_light`: one of a VM that
+    /// has little outstanding.
+    fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64, is_light: bool) -> bool {
+        if !self.governs || self.here < 2 {
             self.waits = false;
             return true;
         }
+        let others_are_light = self.lights.has_other(now, vm);
         let is_pressed = self.shares.targets.presses(now, vm);
         self.governor.busy(self.busy, is_pressed);
         if self.price.withheld().is_some() {
             return true;
         }
-        self.governor.probe(now);
+        self.governor.probe(now, self.splits && others_are_light);
         if self.auto_part {
             self.part = Sectors::from_bytes(self.governor.part_bytes());
         }
         if !std::mem::replace(&mut self.waits, true) {
-            self.governor.begin_epoch(now);
+            self.governor.resume(now);
         }
-        let is_light =
-            self.vm(vm).is_some_and(|known| known.outstanding <= LIGHT) || self.is_behind(now, vm);
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
         let squeeze = self.shares.targets.squeeze(now, vm);
         let InFlight { all, writes } = self.in_flight.less(self.hung);
         self.governor.allows(all, cost, times * squeeze)
             && (op != Op::Write || self.governor.allows_write(writes, cost))
+    }
+
+    /// A command of this VM is in the device, by the id of its first request.
+    fn in_device(&mut self, vm: usize, id: RequestId, op: Op, extent: Extent) -> u64 {
+        let cost = cost::of_command(extent.len());
+        self.in_flight = self.in_flight.plus(InFlight::of(op, cost));
+        self.members.sent(extent, cost);
+        let known = self.vms[vm].as_mut().expect("a command of a VM that is attached");
+        known.in_flight += 1;
+        match self.flying.get_mut(id) {
+            Some(flight) => flight.parts += 1,
+            None => self.flying.insert(id, Flight { serial: known.serial, parts: 1 }),
+        }
+        cost
+    }
+
+    /// A command is done. Is its VM still the one that sent it? `None`: nothing is known of it.
+    fn left_device(&mut self, now: Instant, command: &Request, sent: Instant) -> Option<bool> {
+        self.run.end();
+        let flight = self.flying.get_mut(command.id)?;
+        let serial = flight.serial;
+        flight.parts -= 1;
+        if flight.parts == 0 {
+            self.flying.remove(command.id);
+        }
+        let cost = cost::of_command(command.extent.len());
+        let freed = InFlight::of(command.op, cost);
+        self.in_flight = self.in_flight.less(freed);
+        self.members.done(command.extent, cost);
+        self.progress = now;
+        if sent < self.hung_since {
+            self.hung = self.hung.less(freed);
+        }
+        // What went at the very instant of the stall is in `hung`, and not before it.
+        self.hung = self.hung.min(self.in_flight);
+        if let Some(withheld) = self.price.withheld() {
+            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
+                || 2 * self.in_flight.all >= self.asked;
+            if self.price.completed(now, command.op, cost, is_busy) {
+                self.place_all(now, withheld == Class::Writes);
+            }
+        } else if self.waits {
+            self.governor.completed(now, command.op == Op::Write, cost, sent);
+        }
+        let known = self.vms.get_mut(command.vm.index()).and_then(Option::as_mut);
+        let Some(known) = known.filter(|known| known.serial == serial) else {
+            return Some(false);
+        };
+        known.in_flight -= 1;
+        known.outstanding -= cost;
+        known.done = now;
+        self.busy -= u32::from(known.in_flight == 0 && known.queue.is_empty());
+        Some(true)
     }
 
     /// Nothing has gone or come back for too long: what is in the device may never be done.
@@ -345,6 +406,7 @@ impl Scheduler for Flash {
             self.vms.resize_with(vm.index() + 1, || None);
         }
         self.attached += 1;
+        self.here += 1;
         self.shares.attach(vm.index(), &spec);
         self.vms[vm.index()] = Some(Vm {
             serial: self.attached,
@@ -354,6 +416,7 @@ impl Scheduler for Flash {
             in_flight: 0,
             awake_since: now,
             done: now,
+            pauses: Pauses::default(),
             behind_at: None,
         });
     }
@@ -362,6 +425,8 @@ impl Scheduler for Flash {
         let Some(known) = self.vms.get_mut(vm.index()).and_then(Option::take) else {
             return Vec::new();
         };
+        self.here -= 1;
+        self.lights.forget(vm.index());
         self.shares.detach(vm.index());
         self.busy -= u32::from(known.in_flight > 0 || !known.queue.is_empty());
         self.run.end();
@@ -373,6 +438,9 @@ impl Scheduler for Flash {
         let (vm, id) = (request.vm.index(), request.id);
         self.note_behind(now, vm);
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
+        if self.busy == 0 {
+            self.governor.resume(now);
+        }
         self.busy += u32::from(known.queue.is_empty() && known.in_flight == 0);
         known.queue.class(request.op).push(&mut self.links, id);
         known.outstanding += cost::of_command(request.extent.len());
@@ -397,46 +465,55 @@ impl Scheduler for Flash {
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
-        self.run.end();
         let request = &completion.request;
-        let Some(flight) = self.flying.get_mut(request.id) else { return };
-        let serial = flight.serial;
-        flight.parts -= 1;
-        if flight.parts == 0 {
-            self.flying.remove(request.id);
-        }
-        let cost = cost::of_command(request.extent.len());
-        let freed = InFlight::of(request.op, cost);
-        self.in_flight = self.in_flight.less(freed);
-        self.members.done(request.extent, cost);
-        self.progress = now;
-        if completion.dispatched < self.hung_since {
-            self.hung = self.hung.less(freed);
-        }
-        // What went at the very instant of the stall is in `hung`, and not before it.
-        self.hung = self.hung.min(self.in_flight);
-        if let Some(withheld) = self.price.withheld() {
-            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
-                || 2 * self.in_flight.all >= self.asked;
-            if self.price.completed(now, request.op, cost, is_busy) {
-                self.place_all(now, withheld == Class::Writes);
-            }
-        } else if self.waits {
-            self.governor.completed(now, request.op == Op::Write, cost, completion.dispatched);
-        }
+        let Some(is_its_vms) = self.left_device(now, request, completion.dispatched) else {
+            return;
+        };
         let vm = request.vm.index();
-        let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
-        if known.serial == serial {
-            if self.waits && known.outstanding <= LIGHT {
-                let took = now.since(request.arrived);
-                self.governor.answered(request.op == Op::Write, cost, took);
-            }
-            known.in_flight -= 1;
-            known.outstanding -= cost;
-            known.done = now;
-            self.shares.completed(now, completion);
-            self.busy -= u32::from(known.in_flight == 0 && known.queue.is_empty());
+        let Some(known) = self.vms.get(vm).and_then(Option::as_ref).filter(|_| is_its_vms) else {
+            return;
+        };
+        let cost = cost::of_command(request.extent.len());
+        if self.waits && known.outstanding + cost <= LIGHT {
+            let took = now.since(request.arrived);
+            self.governor.answered(request.op == Op::Write, cost, took);
         }
+        if self.lights.is_noted(vm) {
+            self.lights.note(now, vm, known.pauses);
+        }
+        self.shares.completed(now, completion);
+    }
+
+    fn background_most(
+        &mut self,
+        now: Instant,
+        vm: VmId,
+        len: Sectors,
+        _device: &DeviceView<'_>,
+    ) -> Sectors {
+        let most = self.most(now, vm.index());
+        let cost = cost::of_command(len.min(most));
+        let is_withheld = self.price.withheld() == Some(Class::Reads);
+        let goes = !is_withheld && self.may_go(now, vm.index(), Op::Read, cost, false);
+        if goes { most } else { Sectors::ZERO }
+    }
+
+    fn background_place(&self, vm: VmId) -> u128 {
+        self.shares.tag(vm.index())
+    }
+
+    fn background_sent(&mut self, now: Instant, command: &Request) {
+        let vm = command.vm.index();
+        let known = self.vms[vm].as_ref().expect("a prefetch of a VM that is attached");
+        self.busy += u32::from(known.queue.is_empty() && known.in_flight == 0);
+        let cost = self.in_device(vm, command.id, command.op, command.extent);
+        self.vms[vm].as_mut().expect("it is attached").outstanding += cost;
+        self.progress = now;
+        self.shares.charge_background(now, vm, cost, command.extent.len());
+    }
+
+    fn background_completed(&mut self, now: Instant, command: &Request, sent: Instant) {
+        self.left_device(now, command, sent);
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {
@@ -451,7 +528,8 @@ impl Scheduler for Flash {
         self.members.set(device.profile.stripe);
         let (next, most) = (self.next(vm), self.most(now, vm));
         let cost = cost::of_command(next.extent.len().min(most));
-        if !self.may_go(now, vm, next.op, cost) && device.commands > 0 {
+        let is_light = self.is_light(now, vm);
+        if !self.may_go(now, vm, next.op, cost, is_light) && device.commands > 0 {
             let until = self.progress + STALL;
             if now < until {
                 return Decision::Wait { until: Some(until), why: DEPTH };

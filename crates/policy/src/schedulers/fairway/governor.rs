@@ -6,8 +6,8 @@
 //! second, times the least time that a command takes there (the bandwidth-delay product of
 //! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
 //! had to wait for the bound, from time to time with the bound doubled; the time by a few
-//! commands one at a time. Short and long reads and writes take different times: each kind has
-//! its own, and counts by its share of the cost.
+//! commands one at a time. Reads and writes of different lengths take different times: each kind
+//! has its own, and counts by its share of the cost.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
 //! over the least that they take, and how much of its best rate the device reaches, say whether
@@ -28,6 +28,8 @@ const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
 /// So long after a trial of the price a device works on reads and writes as it did before it. A
 /// drive that collects garbage is fast until its buffer is full of writes again.
 const SETTLES: Nanos = Nanos::from_millis(5);
+/// What may be in the device before its rate is known: some milliseconds' worth of a slow one.
+const FIRST: f64 = (4 << 20) as f64;
 /// From one probe to the next.
 const PROBE_EVERY: Nanos = Nanos::from_millis(250);
 /// Commands that go one at a time in a probe of the delay: at least and at most. It ends between
@@ -75,14 +77,22 @@ const ROUNDS_MAX: u32 = 32;
 /// Probes for which a measurement stands.
 const KEPT: usize = 4;
 
-/// Short and long reads and writes.
-const KINDS: usize = 4;
+/// Reads and writes: short ones, and up to four and sixteen times longer, and longer still. So what
+/// parts take is known when a light VM comes back to long requests that have gone whole.
+const LENGTHS: usize = 4;
+const KINDS: usize = 2 * LENGTHS;
 const SHORT_READS: usize = 0;
-const SHORT_WRITES: usize = 2;
+const SHORT_WRITES: usize = LENGTHS;
 
 /// The kind of a command, as an index.
 fn kind(is_write: bool, cost: u64) -> usize {
-    SHORT_WRITES * usize::from(is_write) + usize::from(cost > SHORT)
+    let length = match cost {
+        ..=SHORT => 0,
+        cost if cost <= 4 * SHORT => 1,
+        cost if cost <= 16 * SHORT => 2,
+        _ => 3,
+    };
+    SHORT_WRITES * usize::from(is_write) + length
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -144,6 +154,8 @@ pub struct Governor {
     wanted: [bool; KINDS],
     /// By kind: share of the cost.
     shares: [f64; KINDS],
+    /// A steady epoch has changed them since the last probe.
+    is_news: bool,
     /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
     stretch: f64,
     /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
@@ -305,8 +317,8 @@ impl Governor {
     pub fn allows(&self, in_flight: u64, cost: u64, times: f64) -> bool {
         let many = (self.stretch() * self.isolation).max(1.0);
         let times = (times / many).max(times.min(1.0));
-        let fits = |bound: f64| (in_flight + cost) as f64 <= times * bound;
-        in_flight == 0 || self.bound().is_none_or(fits)
+        let bound = self.bound().map_or(FIRST, |bound| times * bound);
+        in_flight == 0 || (in_flight + cost) as f64 <= bound
     }
 
     /// May a write of this cost go, with so much of writes in the device? They have their share of
@@ -328,8 +340,16 @@ impl Governor {
         self.begin_epoch(now);
     }
 
+    /// The device has work again, or a bound: the time before says nothing. How long a command takes
+    /// is measured command by command, and goes on.
+    pub fn resume(&mut self, now: Instant) {
+        if self.phase != Phase::Delay {
+            self.begin_epoch(now);
+        }
+    }
+
     /// What is measured now begins anew.
-    pub fn begin_epoch(&mut self, now: Instant) {
+    fn begin_epoch(&mut self, now: Instant) {
         self.epoch = Epoch { since: now, ..Epoch::default() };
     }
 
@@ -386,8 +406,11 @@ impl Governor {
         }
         let (total, bytes) = (self.epoch.total() as f64, self.epoch.bytes() as f64);
         let [rate, bytes] = [total, bytes].map(|sum| sum / length.get() as f64);
-        for (share, &cost) in self.shares.iter_mut().zip(&self.epoch.cost) {
-            *share = (*share + cost as f64 / total) / 2.0;
+        // Parts on trial are of lengths that may not come again.
+        if !matches!(self.phase, Phase::Part(_)) {
+            for (share, &cost) in self.shares.iter_mut().zip(&self.epoch.cost) {
+                *share = (*share + cost as f64 / total) / 2.0;
+            }
         }
         match self.phase {
             Phase::Rate => {
@@ -405,28 +428,33 @@ impl Governor {
                 self.doublings = if is_better { trial } else { self.doublings };
             }
             _ => {
+                self.is_news = true;
                 self.steady = bytes;
                 self.steer(rate);
             }
         }
     }
 
-    /// Begin a probe when it is time.
-    pub fn probe(&mut self, now: Instant) {
-        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+    /// Begin a probe when it is time. `splits`: long requests go in parts.
+    pub fn probe(&mut self, now: Instant, splits: bool) {
+        let is_missing =
+            |kind| self.shares[kind] >= SHARE_LEAST && self.delay_of(kind).is_infinite();
+        let is_missing = self.is_news && (0..KINDS).any(is_missing);
+        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none() || is_missing;
         if self.phase != Phase::Steady || !is_due || now < self.settled {
             return;
         }
+        self.is_news = false;
         self.phase = match self.probes % 4 {
-            _ if !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
+            _ if is_missing || !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
             0 => Phase::Delay,
             2 => Phase::Rate,
             1 if self.rounds_left > 0 => {
                 self.rounds_left -= 1;
                 Phase::Rate
             }
-            1 if self.doublings < DOUBLINGS_MAX => Phase::Part(self.doublings + 1),
-            3 if self.doublings > 0 => Phase::Part(self.doublings - 1),
+            1 if splits && self.doublings < DOUBLINGS_MAX => Phase::Part(self.doublings + 1),
+            3 if splits && self.doublings > 0 => Phase::Part(self.doublings - 1),
             _ => Phase::Rate,
         };
         self.probes += 1;

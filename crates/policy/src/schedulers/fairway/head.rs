@@ -19,7 +19,10 @@
 //! *Waking.* A VM that wakes is behind the others by `lag` at most: what asks for little goes next.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
-//! `turn` of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
+//! `turn` of the device, or `short_turn` while a VM waits with a single request. That grows with the
+//! number of VMs for a stream that has had less than all others: they would wait as long on disks
+//! that are so many times slower, and a stream among many would else pay for the way back and get
+//! no further. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
 //! half of what it costs to come back.
 //!
 //! *Promises.* A request that is due for a target of latency goes first while its VM is not spent,
@@ -49,7 +52,7 @@ use crate::scheduler::{Decision, DeviceView, Reserve, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
 use crate::schedulers::vmcd::Mean;
 use crate::schedulers::vmcd_time::{Clock, Reading};
-use crate::units::{Instant, Lba, Nanos};
+use crate::units::{Instant, Lba, Nanos, Sectors};
 use tags::Tags;
 use vm::Vm;
 
@@ -90,6 +93,8 @@ struct Dwell {
     end: Lba,
     /// Requests that continued it.
     run: u32,
+    /// No active VM had had less when the head came to it.
+    is_owed: bool,
 }
 
 /// Work is withheld for a VM.
@@ -128,6 +133,8 @@ pub struct Head {
     /// Where the head is, or will be.
     at: Lba,
     flying: Slots<Flight>,
+    /// Commands of prefetches on the disk: whose, by its serial, and since when.
+    prefetches: Slots<(u64, Reading)>,
     clock: Clock,
     run: Run,
     dwell: Option<Dwell>,
@@ -165,6 +172,7 @@ impl Head {
             sweep: LbaQueue::new(),
             at: Lba::ZERO,
             flying: Slots::new(),
+            prefetches: Slots::new(),
             clock: Clock::new(),
             run: Run::default(),
             dwell: None,
@@ -289,6 +297,7 @@ impl Head {
         let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
         self.last_vm = vm;
         self.single = self.single.filter(|&single| single != vm);
+        let is_owed = self.tags.first() == Some(vm);
         let command =
             leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switches, way });
         if leads {
@@ -300,7 +309,7 @@ impl Head {
                 (dwell.end, dwell.run) = (end, run);
                 self.streams += 1;
             }
-            dwell => *dwell = Some(Dwell { vm, end, run }),
+            dwell => *dwell = Some(Dwell { vm, end, run, is_owed }),
         }
         self.in_vain = false;
         self.place(vm);
@@ -429,6 +438,37 @@ impl Scheduler for Head {
             self.tags.set_active(vm, false);
         }
         self.retag(vm);
+    }
+
+    /// None of a VM that is ahead of others.
+    fn background_most(
+        &mut self,
+        _now: Instant,
+        vm: VmId,
+        _len: Sectors,
+        _device: &DeviceView<'_>,
+    ) -> Sectors {
+        let is_ahead = self.tags.is_ahead(vm.index(), self.window);
+        Sectors::new(if is_ahead { 0 } else { u64::MAX })
+    }
+
+    fn background_sent(&mut self, now: Instant, command: &Request) {
+        self.end_hold(now);
+        let vm = command.vm.index();
+        // It uses the disk: what others have meanwhile is measured against it.
+        self.tags.set_active(vm, true);
+        let serial = self.vm(vm).map_or(0, |known| known.serial);
+        self.prefetches.insert(command.id, (serial, self.clock.enter(now, 1)));
+    }
+
+    fn background_completed(&mut self, now: Instant, command: &Request, _sent: Instant) {
+        let Some((serial, entered)) = self.prefetches.remove(command.id) else { return };
+        let had = self.clock.leave(now, entered, 1);
+        let vm = command.vm.index();
+        if self.vm(vm).is_some_and(|known| known.serial == serial) {
+            self.tags.charge(vm, had);
+            self.retag(vm);
+        }
     }
 
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision {

@@ -22,7 +22,7 @@ use crate::units::{Instant, Sectors};
 const FRACTION: u32 = 32;
 
 /// Cost over weight, with [`FRACTION`] binary digits behind the point.
-type Tag = u128;
+pub type Tag = u128;
 
 /// The next command of a VM.
 #[derive(Clone, Copy)]
@@ -166,23 +166,36 @@ impl Shares {
         let wakes = known.work.is_none() && work.is_some();
         known.work = work;
         if wakes {
-            let (top, quantum) = (&self.top, self.quantum);
-            let level = match known.group.and_then(|group| self.groups[group].as_mut()) {
-                Some(group) => {
-                    if group.vms.backlog.first().is_none() {
-                        let least = top.reached.saturating_sub(quantum);
-                        group.account.tag = group.account.tag.max(least);
-                    }
-                    &group.vms
-                }
-                None => top,
-            };
-            known.account.tag = known.account.tag.max(level.reached.saturating_sub(quantum));
+            self.wake(vm);
         }
         self.place(vm);
         let arrived = work.map(|work| work.arrived);
         self.reserves.set_work(now, vm, work.is_some());
         self.targets.set_work(vm, arrived);
+    }
+
+    /// A VM without work is to have some: it is not further behind than a quantum.
+    fn wake(&mut self, vm: usize) {
+        let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
+        let (top, quantum) = (&self.top, self.quantum);
+        let level = match known.group.and_then(|group| self.groups[group].as_mut()) {
+            Some(group) => {
+                if group.vms.backlog.first().is_none() {
+                    let least = top.reached.saturating_sub(quantum);
+                    group.account.tag = group.account.tag.max(least);
+                }
+                &group.vms
+            }
+            None => top,
+        };
+        known.account.tag = known.account.tag.max(level.reached.saturating_sub(quantum));
+    }
+
+    /// How much the VM has had, or its group if it has one: who has had least goes first.
+    pub fn tag(&self, vm: usize) -> Tag {
+        let Some(Some(known)) = self.vms.get(vm) else { return 0 };
+        let group = known.group.and_then(|group| self.groups[group].as_ref());
+        group.map_or(known.account.tag, |group| group.account.tag)
     }
 
     /// A place among those with work for this VM and its group, or none.
@@ -248,8 +261,26 @@ impl Shares {
     /// The VM has sent a command, or more of one: what that costs, how many requests and how
     /// long. What it sends next is to be said by [`Shares::set_work`] then.
     pub fn charge(&mut self, now: Instant, vm: usize, cost: u64, requests: u64, len: Sectors) {
-        let boost = self.targets.boost(vm);
         let is_its_turn = self.by_share() == Some(vm);
+        self.charge_turn(now, vm, cost, requests, len, is_its_turn);
+    }
+
+    /// A prefetch of the VM has gone, while no VM had work.
+    pub fn charge_background(&mut self, now: Instant, vm: usize, cost: u64, len: Sectors) {
+        self.wake(vm);
+        self.charge_turn(now, vm, cost, 0, len, true);
+    }
+
+    fn charge_turn(
+        &mut self,
+        now: Instant,
+        vm: usize,
+        cost: u64,
+        requests: u64,
+        len: Sectors,
+        is_its_turn: bool,
+    ) {
+        let boost = self.targets.boost(vm);
         let was_behind = self.reserves.charge(now, vm, requests, len);
         // A reservation is met first: what goes for it keeps nobody from its share later.
         let most = if was_behind { self.quantum } else { Tag::MAX };

@@ -1,5 +1,6 @@
 //! What is kept of a VM, and of a request that is under way.
 
+use super::light::Pauses;
 use super::queue::Queue;
 use crate::queues::Pool;
 use crate::request::Request;
@@ -18,8 +19,9 @@ pub struct Vm {
     pub in_flight: u32,
     /// Since when it has been active, without a [pause](super::PAUSE).
     pub awake_since: Instant,
-    /// When its last request was done.
+    /// When its last request was done, and how long it pauses until the next.
     pub done: Instant,
+    pub pauses: Pauses,
     /// When it was last found to have less than its share.
     pub behind_at: Option<Instant>,
 }
@@ -31,7 +33,7 @@ impl Vm {
     }
 }
 
-/// A request of which something is in flight.
+/// A request, or a prefetch, of which something is in flight.
 pub struct Flight {
     pub serial: u64,
     /// Its parts that are in flight, or 1.

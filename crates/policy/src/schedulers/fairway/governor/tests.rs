@@ -61,8 +61,9 @@ fn what_a_device_does_right_after_a_trial_is_no_rate() {
 fn writes_have_their_share_of_the_bound() {
     assert!(Governor::new(1.0).allows_write(1 << 40, 4096), "there is no bound yet");
     let mut governor = known(1.0);
+    let kinds = [SHORT_READS, LENGTHS - 1, SHORT_WRITES, KINDS - 1];
     for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
-        governor.shares = shares;
+        kinds.into_iter().zip(shares).for_each(|(kind, share)| governor.shares[kind] = share);
         assert_eq!(governor.bound().map(f64::round), Some(100_000.0));
         assert!(governor.allows_write(most - 5_000, 4_900), "{shares:?}");
         assert!(!governor.allows_write(most - 5_000, 5_100), "{shares:?}");

@@ -23,8 +23,12 @@ impl Head {
     }
 
     /// How long a stream keeps the head: less while a VM waits that has a single request.
-    fn turn(&self, now: Instant, vm: usize) -> Nanos {
-        let turn = if self.single.is_some() { self.turn.min(self.short_turn) } else { self.turn };
+    fn turn(&self, now: Instant, vm: usize, is_owed: bool) -> Nanos {
+        let pairs = if is_owed { self.tags.active().max(2) as u64 } else { 2 };
+        let turn = match self.single {
+            Some(_) => self.turn.min(self.short_turn.scaled(pairs, 2)),
+            None => self.turn,
+        };
         let squeeze = self.targets.squeeze(now, vm);
         Nanos::new((turn.get() as f64 * squeeze) as u64)
     }
@@ -44,7 +48,7 @@ impl Head {
     pub(super) fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
-        let turn = self.turn(now, vm);
+        let turn = self.turn(now, vm, dwell.is_owed);
         let known = self.vms.get(vm)?.as_ref()?;
         if self.tags.is_ahead(vm, turn) {
             self.dwell = None;
