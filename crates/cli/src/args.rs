@@ -206,7 +206,7 @@ pub struct DiskArgs {
         add = complete::profiles()
     )]
     pub device: String,
-    /// Coalesce adjacent requests up to this size; 0 turns it off
+    /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub coalesce: String,
     /// Serve a request that has waited this long, whatever the policy decides

@@ -442,7 +442,7 @@ pub fn disk(args: &DiskArgs) -> Result<(Profile, Config)> {
     let profile = device(&args.device)?;
     let coalesce = size("--coalesce", &args.coalesce)?;
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
-    Ok((profile, Config { depth: 1, coalesce, hard_limit }))
+    Ok((profile, Config { coalesce, hard_limit, ..Config::default() }))
 }
 
 /// A profile by name, or from a TOML file; with changes after a colon.

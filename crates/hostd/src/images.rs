@@ -27,11 +27,12 @@ pub use error::ImageError;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
 pub use lost::{LostImage, Marker, Unmarked, is_marked as has_lost_writes};
-pub(crate) use place::is_virtual;
+pub(crate) use place::{SEGMENT_BYTES, is_virtual};
 pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
 use rustix::fs::OFlags;
+use seekway_policy::dispatcher::Tags;
 use seekway_policy::scheduler::Stripe;
 use seekway_policy::stack::Map;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
@@ -256,6 +257,10 @@ impl Image {
     /// How that device spreads its sectors over drives, where it does and that is known.
     pub fn stripe(&self) -> Option<Stripe> {
         self.place.stripe
+    }
+    /// The tags of that device's queue, where they are known.
+    pub fn tags(&self) -> Option<Tags> {
+        self.place.tags
     }
     /// The same image as if it lay on a disk, and its I/O went past the page cache or through it.
     #[cfg(test)]

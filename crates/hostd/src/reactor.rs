@@ -69,7 +69,7 @@ use crate::toll::busy;
 use cache::CacheMemory;
 use journal::JournalWriter;
 use ring::{Backend, Cqe, Ring, Source};
-use seekway_policy::dispatcher;
+use seekway_policy::dispatcher::{self, Tags};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
 use seekway_policy::stack::limit::{GroupName, Limits};
@@ -103,6 +103,8 @@ pub struct Setup {
     pub throttle: Option<Throttle>,
     /// Size and kind of the real device, for policies.
     pub profile: DeviceProfile,
+    /// Tags of the real device's queue, where they are known.
+    pub tags: Option<Tags>,
     /// How long to look for news before sleeping.
     pub poll: Poll,
     /// Who submits I/O on images.
@@ -182,6 +184,7 @@ impl Reactor {
             },
             coalesce: setup.coalesce,
             hard_limit: setup.hard_limit,
+            tags: setup.tags,
         };
         let config = Config { dispatch, ..Config::default() };
         let cache = setup.cache.as_ref().map(CacheSetup::spec).transpose()?;

@@ -10,6 +10,7 @@ mod commands;
 mod dues;
 mod holds;
 mod parts;
+mod room;
 mod slots;
 mod types;
 mod vms;
@@ -17,7 +18,7 @@ mod vms;
 pub use holds::{Cause, HoldStats, Withheld};
 pub use types::{
     Arrival, COALESCE_DEFAULT, CompletedCommand, Config, HOLD_MAX, OUTSTANDING_MAX, Output, Stats,
-    VMS_MAX,
+    Tags, VMS_MAX,
 };
 
 use crate::queues::{ExpiryQueue, Links, Slots};
@@ -31,6 +32,7 @@ use commands::{Answer, Load, Unit};
 use dues::{Dues, Rivals, Turn};
 use holds::Holds;
 use parts::Split;
+use room::Room;
 use slots::{Slot, State, Table};
 use vms::AttachedVm;
 
@@ -68,6 +70,7 @@ pub struct Dispatcher {
     /// Handed out by the policy as a continuation that was none.
     staged: Option<Unit>,
     load: Load,
+    room: Room,
     last_completion: Instant,
     /// The policy's answer to [`Scheduler::wants_full`].
     wants_full: bool,
@@ -82,6 +85,7 @@ impl Dispatcher {
     pub fn new(scheduler: Box<dyn Scheduler>, profile: DeviceProfile, config: Config) -> Self {
         Dispatcher {
             wants_full: scheduler.wants_full(),
+            room: Room::new(config.tags, profile.stripe),
             scheduler,
             profile,
             config: Config { depth: config.depth.max(1), ..config },
@@ -147,10 +151,8 @@ impl Dispatcher {
         self.last_completion = now;
         self.load.commands -= 1;
         self.load.unseen -= u32::from(!first.seen);
-        let (background, mut members) = (first.background, 0);
-        if background {
-            self.background_ends(now, id);
-        }
+        let (request, background, known) = (first.request, first.background, first.known);
+        let (mut members, mut len) = (0, Sectors::ZERO);
         let mut next = Some(id);
         while let Some(member) = next {
             let slot = &self.slots[member];
@@ -159,12 +161,17 @@ impl Dispatcher {
             let end = Completion { request, command: id, last: true, dispatched, service, ok };
             service = Nanos::ZERO;
             members += 1;
+            len = len + request.extent.len();
             self.finish(now, member, &end, done);
         }
-        if !background {
-            self.load.requests -= members;
-            self.last_demand = now;
-            self.account(now, &served);
+        self.room.leave(op, len);
+        match background {
+            true => self.background_ends(now, request, len, known.then_some(dispatched)),
+            false => {
+                self.load.requests -= members;
+                self.last_demand = now;
+                self.account(now, &served);
+            }
         }
         served
     }
@@ -192,6 +199,10 @@ impl Dispatcher {
     /// What the engine has to do now. Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
         let output = self.poll_once(now);
+        if let Output::Dispatch(command) = output {
+            self.room.enter(command.op, command.extent.len());
+            return output;
+        }
         match (output, self.barrier_due(now)) {
             (Output::WakeAt(at), Some(due)) => Output::WakeAt(at.min(due)),
             (Output::Idle, Some(due)) => Output::WakeAt(due),
@@ -200,7 +211,7 @@ impl Dispatcher {
     }
 
     fn poll_once(&mut self, now: Instant) -> Output {
-        if self.load.commands >= self.config.depth {
+        if self.is_full() {
             if self.wants_full && self.queued > 0 {
                 let view = self.load.view(&self.config, &self.profile);
                 self.scheduler.full(now, &view);
@@ -274,7 +285,7 @@ impl Dispatcher {
 
     /// When a barrier may go that waits for other VMs to be quiet, if there is room for it.
     fn barrier_due(&self, now: Instant) -> Option<Instant> {
-        if self.barriers.is_empty() || self.load.commands >= self.config.depth {
+        if self.barriers.is_empty() || self.is_full() {
             return None;
         }
         let due = |vm: VmId| match self.turn_of(now, vm) {
@@ -389,6 +400,10 @@ impl Dispatcher {
     /// Requests that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
         self.slots.len()
+    }
+    /// Does the device hold all that it may?
+    fn is_full(&self) -> bool {
+        self.load.commands >= self.config.depth || self.room.is_full()
     }
     /// Commands on the device.
     pub fn in_flight(&self) -> u32 {

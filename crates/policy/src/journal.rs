@@ -14,6 +14,7 @@
 //! ```
 
 use crate::cache;
+use crate::dispatcher::Tags;
 use crate::params::{ParamError, parse_duration};
 use crate::prefetcher::Prefetcher;
 use crate::prefetchers;
@@ -197,6 +198,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             "rotation" => parse_duration(value).map(|v| profile.rotation = Some(v)),
             "seek" => parse_seek(value).map(|v| profile.seek = v),
             "stripe" => parse_stripe(value).map(|v| profile.stripe = Some(v)),
+            "tags" => parse_tags(value).map(|v| dispatch.tags = Some(v)),
             "cache" => {
                 value.parse().ok().filter(|&v| v <= CACHE_BYTES_MAX).map(|v| cache.bytes = v)
             }
@@ -229,6 +231,11 @@ fn parse_seek(text: &str) -> Option<Vec<(Sectors, Nanos)>> {
 fn parse_stripe(text: &str) -> Option<Stripe> {
     let (members, chunk) = text.split_once(':')?;
     Stripe::new(members.parse().ok()?, Sectors::new(chunk.parse().ok()?))
+}
+
+fn parse_tags(text: &str) -> Option<Tags> {
+    let (count, sectors) = text.split_once(':')?;
+    Some(Tags { count: count.parse().ok()?, sectors: Sectors::new(sectors.parse().ok()?) })
 }
 
 /// Feed one input. `None` when the text is none, or one that would break the

@@ -56,7 +56,7 @@ pub use types::{
 };
 
 use crate::cache::Frame;
-use crate::dispatcher::{Arrival, CompletedCommand, Dispatcher, HoldStats, Output, Stats};
+use crate::dispatcher::{self, Arrival, CompletedCommand, Dispatcher, HoldStats, Output, Stats};
 use crate::request::{Completion, Extent, Op, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Scheduler};
 use crate::units::{Instant, Lba, Sectors};
@@ -67,10 +67,13 @@ use journal::Journal;
 use limit::{Direction, Limiter};
 use std::collections::VecDeque;
 
-/// Pieces that one request is cut into. What is left goes with the last: places
-/// only guide policies.
+/// The longest read or write that goes to the device: 1 MiB. Whoever comes next waits for it on a
+/// device that does one thing at a time; one with a head needs some 10 ms, a seek's time.
+const PIECE_MAX: Sectors = Sectors::new(1 << 11);
+/// Pieces that one request is cut into by where it lies. What is left of it is cut by length only:
+/// places only guide policies.
 const PIECES_MAX: u32 = 256;
-/// With so many requests in the dispatcher, requests go whole: it takes no more
+/// With so many requests in the dispatcher, places do not count: it takes no more
 /// than [`crate::dispatcher::OUTSTANDING_MAX`].
 const CUT_BELOW: usize = crate::dispatcher::OUTSTANDING_MAX / 2;
 
@@ -86,7 +89,7 @@ pub struct Stack {
     calls: Calls,
     limiter: Limiter,
     cache: Option<CacheStage>,
-    /// Reads and writes of which a piece is done, and the next has to go.
+    /// Long reads and writes of which a piece is done: the next may have to go.
     rests: VecDeque<u32>,
     dispatcher: Dispatcher,
     /// What the engine has to do, oldest first.
@@ -110,7 +113,9 @@ impl Stack {
         cache: Option<CacheSpec>,
     ) -> Stack {
         let outstanding_max = config.outstanding_max.min(OUTSTANDING_LIMIT);
-        let config = Config { outstanding_max, ..config };
+        let coalesce = config.dispatch.coalesce.min(PIECE_MAX);
+        let dispatch = dispatcher::Config { coalesce, ..config.dispatch };
+        let config = Config { dispatch, outstanding_max };
         Stack {
             config,
             disks: Vec::new(),
@@ -219,10 +224,11 @@ impl Stack {
         while left > Sectors::ZERO {
             let disk = self.disk(vm);
             disk.load.requests += 1;
-            let mut extent = disk.spec.map.piece(at, left);
+            let next = if op.is_data() { left.min(PIECE_MAX) } else { left };
+            let mut extent = disk.spec.map.piece(at, next);
             pieces += 1;
-            if pieces == most {
-                extent = Extent::new(extent.start(), left).unwrap_or(extent);
+            if pieces >= most {
+                extent = Extent::new(extent.start(), next).unwrap_or(extent);
             }
             let len = extent.len();
             let id = arrive(self, Arrival { vm, tag, op, sync, extent });
@@ -273,6 +279,8 @@ impl Stack {
         self.disk(completion.request.vm).load.requests -= 1;
         if self.calls.part_done(id) {
             self.call_done(now, index);
+        } else if self.calls[index].unsent > Sectors::ZERO {
+            self.rest(index);
         }
     }
 

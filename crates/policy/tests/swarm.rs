@@ -67,6 +67,7 @@ impl Swarm {
             depth: case.depth,
             coalesce: Sectors::new(case.coalesce),
             hard_limit: Nanos::from_micros(case.hard_us),
+            ..Config::default()
         };
         let profile = DeviceProfile::unknown(Sectors::new(1 << 20), case.rotational);
         let disk = Dispatcher::new(schedulers::build(policy).unwrap(), profile, config);

@@ -27,6 +27,7 @@ pub fn reactor() -> Handle {
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
+        tags: None,
         poll: Poll::OFF,
         submitter: Submitter::Own,
         journal: None,

@@ -90,6 +90,7 @@ impl Device {
             cache,
             throttle,
             profile,
+            tags: image.tags(),
             poll: config.poll,
             submitter: config.submitter,
             journal,

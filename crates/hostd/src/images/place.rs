@@ -1,10 +1,17 @@
 //! Which disk an image lies on, as sysfs tells.
 
+use seekway_policy::dispatcher::Tags;
 use seekway_policy::scheduler::Stripe;
 use seekway_policy::units::{Lba, Sectors};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
+
+/// Devices below devices that are looked at.
+const LAYERS_MAX: u32 = 8;
+/// What a segment of a command moves at least, on average: guests' pages, which may lie anywhere in
+/// the host's memory, and begin and end inside a page of it.
+pub(crate) const SEGMENT_BYTES: u64 = 2048;
 
 /// What is known of the device below an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +30,8 @@ pub(super) struct Place {
     pub physical: u32,
     /// Of Linux's md with RAID 0 over drives of one size.
     pub stripe: Option<Stripe>,
+    /// Of its queue, or of those of the drives below it.
+    pub tags: Option<Tags>,
 }
 
 impl Place {
@@ -41,6 +50,7 @@ impl Place {
             logical: 512,
             physical: 512,
             stripe: None,
+            tags: None,
         };
         // The link leads to the disk or, one level below it, to the partition.
         let Ok(mut folder) = fs::canonicalize(link) else { return place };
@@ -54,6 +64,7 @@ impl Place {
         place.logical = value(&folder, "queue/logical_block_size").unwrap_or(512).max(512);
         place.physical = value(&folder, "queue/physical_block_size").unwrap_or(512).max(512);
         place.stripe = stripe(&folder);
+        place.tags = tags(&folder, LAYERS_MAX);
         place
     }
 }
@@ -69,6 +80,31 @@ fn stripe(folder: &Path) -> Option<Stripe> {
     let are_alike = sizes?.windows(2).all(|pair| pair[0] == pair[1]);
     let stripe = Stripe::new(members, Sectors::from_bytes(chunk_bytes));
     stripe.filter(|_| level == "raid0" && are_alike)
+}
+
+/// The tags of a disk's queue (`Documentation/ABI/stable/sysfs-block`). A device of md or the device
+/// mapper has no queue of its own: what it is given goes on at once to those below it. Of several
+/// the fewest count, but md's drives work side by side.
+fn tags(folder: &Path, layers: u32) -> Option<Tags> {
+    if folder.join("mq").exists() {
+        let longest: u64 = value(folder, "queue/max_sectors_kb")?;
+        let segments: u64 = value(folder, "queue/max_segments")?;
+        let sectors = Sectors::from_bytes((longest << 10).min(segments * SEGMENT_BYTES));
+        return Some(Tags { count: value(folder, "queue/nr_requests")?, sectors });
+    }
+    let below = fs::read_dir(folder.join("slaves")).ok().filter(|_| layers > 0)?;
+    let below = below.filter_map(|entry| {
+        let mut folder = fs::canonicalize(entry.ok()?.path()).ok()?;
+        if folder.join("partition").exists() {
+            folder.pop();
+        }
+        tags(&folder, layers - 1)
+    });
+    let below: Vec<Tags> = below.collect();
+    let sectors = below.iter().map(|tags| tags.sectors).min()?;
+    let fewest = below.iter().map(|tags| tags.count).min()?;
+    let alike = if folder.join("md").exists() { below.len() as u32 } else { 1 };
+    Some(Tags { count: fewest.saturating_mul(alike), sectors })
 }
 
 /// A disk of a hypervisor or a network. Linux calls them rotational unless told
@@ -128,6 +164,7 @@ mod tests {
             logical: 512,
             physical: 4096,
             stripe: None,
+            tags: None,
         };
         assert_eq!(disk, expected);
         let partition = Place::read(&root.path().join("sda/sda1"), (8, 1));
@@ -165,6 +202,53 @@ mod tests {
         assert_eq!(of("raid0\n", [900, 900]), Stripe::new(2, Sectors::new(128)));
         assert_eq!(of("raid0\n", [900, 901]), None, "the end lies on one drive");
         assert_eq!(of("raid5\n", [900, 900]), None);
+    }
+
+    #[test]
+    fn tags_are_those_of_the_drives_below() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let drive = |name: &str, [count, kib, segments]: [u32; 3]| {
+            put(&format!("{name}/mq/0/cpu_list"), "0\n");
+            put(&format!("{name}/queue/nr_requests"), &format!("{count}\n"));
+            put(&format!("{name}/queue/max_sectors_kb"), &format!("{kib}\n"));
+            put(&format!("{name}/queue/max_segments"), &format!("{segments}\n"));
+        };
+        let lies_on = |name: &str, below: &str| {
+            fs::create_dir_all(root.path().join(name).join("slaves")).unwrap();
+            let link = root.path().join(name).join("slaves").join(below.replace('/', "-"));
+            std::os::unix::fs::symlink(root.path().join(below), link).unwrap();
+        };
+        drive("sda", [64, 128, 168]);
+        drive("sdb", [32, 1280, 16]);
+        put("sda/sda1/partition", "1\n");
+        lies_on("md0", "sda/sda1");
+        lies_on("md0", "sdb");
+        put("md0/md/level", "raid1\n");
+        lies_on("dm-0", "md0");
+        lies_on("dm-1", "sda");
+        lies_on("dm-1", "sdb");
+        lies_on("dm-2", "dm-2");
+        fs::create_dir_all(root.path().join("ram0")).unwrap();
+        for (name, expected) in [
+            ("sda/sda1", Some((64, 128))),
+            // Of 16 pieces of memory.
+            ("sdb", Some((32, 32))),
+            ("md0", Some((64, 32))),
+            ("dm-0", Some((64, 32))),
+            ("dm-1", Some((32, 32))),
+            ("dm-2", None),
+            ("ram0", None),
+        ] {
+            let tags = Place::read(&root.path().join(name), (8, 0)).tags;
+            let expected =
+                expected.map(|(count, kib)| Tags { count, sectors: Sectors::new(kib * 2) });
+            assert_eq!(tags, expected, "{name}");
+        }
     }
 
     #[test]

@@ -222,6 +222,7 @@ mod tests {
             logical: 512,
             physical: 512,
             stripe: None,
+            tags: None,
         };
         let extents = [FileExtent { at: 8, place: 4096, len: 16 }];
         let known = pieces_of(&extents, &place(Some(Sectors::new(1 << 20))));

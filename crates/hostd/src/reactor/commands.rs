@@ -4,7 +4,9 @@
 //! that each request gets its own answer.
 
 use super::core::Core;
-use super::io::{Bounce, IOVECS_MAX, Io, Kind, PUNCH, Unsent, ZERO, is_aligned, kind_of};
+use super::io::{
+    Bounce, IOVECS_MAX, Io, Kind, PUNCH, Unsent, ZERO, is_aligned, is_scattered, kind_of,
+};
 use super::jobs::{bytes_of, slice_buffers};
 use super::slow::SlowRequest;
 use crate::images::fault::Injected;
@@ -274,11 +276,14 @@ impl Core {
     }
 
     /// Direct I/O needs aligned memory, and of a list of buffers each a multiple
-    /// of the block, or the kernel refuses it. False when there is none to be had.
+    /// of the block, or the kernel refuses it; and memory in small pieces would take more of the
+    /// device's queue than is known of. False when there is no other memory to be had.
     fn bounce_if_misaligned(&mut self, index: u32) -> bool {
         let io = &mut self.ios[index];
         let limits = self.disks.limits(io.disk);
-        if io.buffers.iter().all(|b| is_aligned(b, limits)) {
+        let is_direct = limits.memory_align_bytes > 1;
+        let scattered = is_direct && is_scattered(&io.buffers, io.len);
+        if !scattered && io.buffers.iter().all(|b| is_aligned(b, limits)) {
             return true;
         }
         io.bounce = Bounce::new(io.len, limits.memory_align_bytes as usize);

@@ -2,7 +2,7 @@
 //! SQE of what is still to do, and the tables of I/Os and commands under way.
 
 use super::jobs::{buffers_len, slice_buffers};
-use crate::images::{Image, Limits};
+use crate::images::{Image, Limits, SEGMENT_BYTES};
 use crate::port::DiskId;
 use io_uring::{opcode, squeue, types};
 use seekway_policy::request::{Op, Request, RequestId};
@@ -14,6 +14,9 @@ pub const IOVECS_MAX: usize = 1024;
 /// What one bounce buffer holds: with at most so many for each command on the
 /// device, misaligned guests cannot exhaust the host's memory.
 const BOUNCE_BYTES_MAX: u64 = 256 << 10;
+/// Pages that one tag of any device's queue has room for (`max_segments` of Linux's drivers).
+const ONE_TAG_PAGES: usize = 64;
+const PAGE_BYTES: usize = 4096;
 /// Zeroes are written by so many bytes at a time where the file system cannot.
 const ZEROES_BYTES: usize = 1 << 16;
 
@@ -232,6 +235,17 @@ pub fn is_aligned(buffer: &libc::iovec, limits: &Limits) -> bool {
         && buffer.iov_len.is_multiple_of(block.max(memory))
 }
 
+/// Does memory lie in more and smaller pieces than a tag of the device is reckoned for
+/// ([`crate::images::Image::tags`])? A command of few pages fits into one in any case.
+pub fn is_scattered(buffers: &[libc::iovec], len: u64) -> bool {
+    if buffers.len() <= ONE_TAG_PAGES {
+        return false;
+    }
+    let pages =
+        |b: &libc::iovec| (b.iov_base as usize % PAGE_BYTES + b.iov_len).div_ceil(PAGE_BYTES);
+    buffers.iter().map(pages).sum::<usize>() as u64 > len / SEGMENT_BYTES + 2
+}
+
 /// `fallocate` modes: deallocate the range, which then reads as zeroes.
 pub const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 /// Zero the range and keep it allocated.
@@ -351,6 +365,29 @@ impl std::ops::IndexMut<u32> for Ios {
 mod tests {
     use super::*;
     use crate::reactor::tests::LIMITS;
+
+    /// A guest may spread a command of 512 KiB over 1,024 pages.
+    #[test]
+    fn memory_in_many_small_pieces_is_scattered() {
+        let buffers = |count: usize, step: usize, len: usize, at: usize| -> Vec<libc::iovec> {
+            let base = |n| (at + n * step) as *mut _;
+            (0..count).map(|n| libc::iovec { iov_base: base(n), iov_len: len }).collect()
+        };
+        for (count, step, len, at, expected) in [
+            (1024, 4096, 512, 0, true),
+            (65, 4096, 512, 0, true),
+            (64, 4096, 512, 0, false),
+            // As guests' page caches have it, and a program's memory that begins inside a page.
+            (256, 8192, 4096, 0, false),
+            (256, 8192, 4096, 512, false),
+            (1, 0, 1 << 20, 512, false),
+            (1024, 8192, 1024, 0, true),
+        ] {
+            let all = buffers(count, step, len, at);
+            let scattered = is_scattered(&all, buffers_len(&all));
+            assert_eq!(scattered, expected, "{count} of {len} every {step} from {at}");
+        }
+    }
 
     #[test]
     fn pieces_of_blocks_bounce_before_direct_io() {

@@ -34,6 +34,7 @@ pub(crate) fn setup(name: &str) -> Setup {
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
+        tags: None,
         poll: Poll::OFF,
         submitter: Submitter::Own,
         journal: None,

@@ -198,6 +198,7 @@ impl Rig {
             cache: setup.cache,
             throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
+            tags: None,
             poll: setup.poll,
             submitter: setup.submitter,
             journal: setup.journal,

@@ -16,9 +16,9 @@
 //! waits behind it, and more when guests wait for it.
 
 use super::commands::{fits, grow};
-use super::slots::{Slot, State};
+use super::slots::State;
 use super::{Arrival, Dispatcher, Output};
-use crate::request::{Op, Request, RequestId, VmId};
+use crate::request::{Extent, Op, Request, RequestId, VmId};
 use crate::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 
@@ -240,16 +240,19 @@ impl Dispatcher {
         Output::Dispatch(command)
     }
 
-    /// A command of the background is done: its slots still are what they were.
-    #[cold]
-    pub(super) fn background_ends(&mut self, now: Instant, id: RequestId) {
-        let Slot { mut request, dispatched, known, .. } = self.slots[id];
-        for member in self.members(id).skip(1) {
-            grow(&mut request, member.extent);
-        }
-        self.background.completed(request.extent.len());
-        if known {
-            self.scheduler.background_completed(now, &request, dispatched);
+    /// A command that began with this request is done. `known`: when it was sent, if by the policy
+    /// in charge.
+    pub(super) fn background_ends(
+        &mut self,
+        now: Instant,
+        first: Request,
+        len: Sectors,
+        known: Option<Instant>,
+    ) {
+        self.background.completed(len);
+        let extent = Extent::new(first.extent.start(), len);
+        if let (Some(sent), Some(extent)) = (known, extent) {
+            self.scheduler.background_completed(now, &Request { extent, ..first }, sent);
         }
     }
 

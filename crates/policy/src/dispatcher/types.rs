@@ -24,11 +24,24 @@ pub struct Config {
     pub coalesce: Sectors,
     /// A request that has waited longer is dispatched whatever the policy says.
     pub hard_limit: Nanos,
+    /// The tags of the device's own queue, where they are known.
+    pub tags: Option<Tags>,
+}
+
+/// A device's own queue. A command takes a tag of it, a long one several; whoever sends one
+/// while all are taken may have to sleep until another command is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tags {
+    /// How many there are.
+    pub count: u32,
+    /// The longest that one may be for; zero counts as one.
+    pub sectors: Sectors,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { depth: 1, coalesce: COALESCE_DEFAULT, hard_limit: Nanos::from_secs(30) }
+        let hard_limit = Nanos::from_secs(30);
+        Config { depth: 1, coalesce: COALESCE_DEFAULT, hard_limit, tags: None }
     }
 }
 

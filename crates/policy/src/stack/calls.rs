@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 pub(super) struct Call {
     /// As the engine handed it in; the token says nothing for a read into the cache.
     pub request: Submit,
-    /// Parts not yet done, and fetches that it waits for.
+    /// Parts not yet done, fetches that it waits for, and one while it [rests](Call::rests).
     pub parts_left: u32,
     /// The read into the cache that this is.
     pub fetch: Option<FetchId>,
@@ -24,6 +24,8 @@ pub(super) struct Call {
     pub entered: Instant,
     /// When the device got the first of it.
     pub dispatched: Option<Instant>,
+    /// It stands among those whose next pieces may have to go.
+    pub rests: bool,
     live: bool,
 }
 
@@ -76,6 +78,7 @@ impl Calls {
             arrived: now,
             entered: now,
             dispatched: None,
+            rests: false,
             live: true,
         };
         match self.free.pop() {

@@ -28,7 +28,7 @@ impl Journal {
         config: &Config,
         cache: Option<&(cache::Config, String)>,
     ) -> Self {
-        let dispatcher::Config { depth, coalesce, hard_limit } = config.dispatch;
+        let dispatcher::Config { depth, coalesce, hard_limit, tags } = config.dispatch;
         let (policy, outstanding) = (one_word(policy), config.outstanding_max);
         let mut text = format!(
             "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} \
@@ -44,6 +44,9 @@ impl Journal {
         }
         if let Some(stripe) = profile.stripe {
             let _ = write!(text, " stripe={}:{}", stripe.members(), stripe.chunk());
+        }
+        if let Some(tags) = tags {
+            let _ = write!(text, " tags={}:{}", tags.count, tags.sectors);
         }
         if let Some((cache, prefetcher)) = cache {
             let prefetcher = one_word(prefetcher);

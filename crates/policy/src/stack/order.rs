@@ -1,12 +1,12 @@
-//! Long requests go to the dispatcher in pieces, one after the other, so that the device does other
-//! things in between: a guest can ask for a gibibyte in one request. Discards and write-zeroes go in
-//! pieces on every device, since an image may have to write them; reads and writes on one with a
-//! head, which does one thing at a time.
+//! Long requests go to the dispatcher in pieces, so that the device does other things in between: a
+//! guest can ask for a gibibyte in one request. A few pieces of a read or write are there at once,
+//! and the next one comes when one is done. Discards and write-zeroes go one piece after the other,
+//! in longer pieces, since an image may have to write them.
 //!
 //! The dispatcher orders discards and write-zeroes among the requests of their VM: a bounded number
 //! of each VM is there, the others wait here.
 
-use super::Stack;
+use super::{PIECE_MAX, Stack};
 use crate::request::{Extent, Op, VmId};
 use crate::units::{Instant, Sectors};
 
@@ -16,8 +16,13 @@ const BARRIERS_MAX: u32 = 16;
 
 /// The longest piece of a discard or write-zeroes: 16 MiB.
 const BARRIER_PIECE_MAX: Sectors = Sectors::new(16 << 11);
-/// That of a read or write on a device with a head, 1 MiB: some 10 ms, a seek's time.
-const DATA_PIECE_MAX: Sectors = Sectors::new(1 << 11);
+/// Pieces of one read or write that the dispatcher has at once on a device without a head: 8 MiB,
+/// so that a VM that is alone with one request at a time keeps a fast device busy. A device with a
+/// head does one thing at a time.
+const PIECES_AT_ONCE: u32 = 8;
+/// With so many requests of its VM in the dispatcher, one piece at a time: a guest may ask for a
+/// gibibyte in each of thousands of requests.
+const ALL_PIECES_MAX: usize = 64;
 
 impl Stack {
     /// Discards and write-zeroes reach the dispatcher, as many as there is room
@@ -43,17 +48,53 @@ impl Stack {
         }
     }
 
-    /// A read or write reaches the dispatcher, the first piece of it where it goes in pieces.
+    /// A read or write reaches the dispatcher, the first pieces of it where it goes in pieces.
     pub(super) fn arrive_data(&mut self, now: Instant, call: u32) {
-        let (len, has_head) = (self.calls[call].request.extent.len(), self.profile().rotational());
-        self.calls[call].unsent = len;
-        self.send_piece(now, call, if has_head { DATA_PIECE_MAX } else { len });
+        let whole = self.calls[call].request.extent;
+        if whole.len() <= PIECE_MAX {
+            return self.arrive_part(now, call, whole);
+        }
+        self.calls[call].unsent = whole.len();
+        self.send_pieces(now, call);
+    }
+
+    /// The next pieces of a long read or write, as many as there may be at once. None after an
+    /// error.
+    fn send_pieces(&mut self, now: Instant, index: u32) {
+        let has_head = self.profile().rotational();
+        loop {
+            let call = &self.calls[index];
+            let (vm, parts, ended) = (call.request.vm, call.parts_left, call.error.is_some());
+            if ended || call.unsent == Sectors::ZERO {
+                return;
+            }
+            let has_many = self.disk(vm).load.requests >= ALL_PIECES_MAX;
+            if parts >= if has_head || has_many { 1 } else { PIECES_AT_ONCE } {
+                return;
+            }
+            self.send_piece(now, index, PIECE_MAX);
+        }
+    }
+
+    /// A piece of a long call is done, and not all of the call has gone: look at it when all that
+    /// is done is accounted for. It does not end before that.
+    pub(super) fn rest(&mut self, index: u32) {
+        let call = &mut self.calls[index];
+        if call.request.op.is_data() && !std::mem::replace(&mut call.rests, true) {
+            call.parts_left += 1;
+            self.rests.push_back(index);
+        }
     }
 
     /// The next pieces of reads and writes of which one is done.
     pub(super) fn send_rests(&mut self, now: Instant) {
-        while let Some(call) = self.rests.pop_front() {
-            self.send_piece(now, call, DATA_PIECE_MAX);
+        while let Some(index) = self.rests.pop_front() {
+            self.calls[index].rests = false;
+            let is_last = self.calls.one_less(index);
+            self.send_pieces(now, index);
+            if is_last && self.calls[index].parts_left == 0 {
+                self.call_done(now, index);
+            }
         }
     }
 
@@ -80,7 +121,7 @@ impl Stack {
                 disk.parked.push_back(index);
             }
         } else if more {
-            self.rests.push_back(index);
+            self.rest(index);
         }
         more
     }

@@ -116,7 +116,8 @@ struct Model {
 impl Model {
     fn new(seed: u64, depth: u32, hard_us: u64, coalesce: u64) -> Model {
         let hard_limit = Nanos::from_micros(hard_us);
-        let config = Config { depth, hard_limit, coalesce: Sectors::new(coalesce) };
+        let coalesce = Sectors::new(coalesce);
+        let config = Config { depth, hard_limit, coalesce, ..Config::default() };
         let profile = DeviceProfile::unknown(Sectors::new(1 << 30), false);
         let mut disk = Dispatcher::new(Whim::boxed(seed), profile, config);
         (0..2).for_each(|vm| disk.attach(at(0), VmId::new(vm), VmSpec::default()));

@@ -115,6 +115,9 @@ impl Rig {
                 depth: case.depth,
                 coalesce: Sectors::new(case.coalesce),
                 hard_limit: Nanos::from_micros(case.hard_us),
+                tags: case
+                    .rotational
+                    .then_some(dispatcher::Tags { count: 8, sectors: Sectors::new(24) }),
             },
             outstanding_max: 64,
         };

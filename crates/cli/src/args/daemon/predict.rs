@@ -46,7 +46,7 @@ pub struct PredictArgs {
     /// a VM's load does not end by itself]
     #[arg(long, value_name = "TIME", help_heading = "Prediction")]
     pub until: Option<String>,
-    /// Coalesce adjacent requests up to this size; 0 turns it off
+    /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB", help_heading = "Prediction")]
     pub coalesce: String,
     /// Serve a request that has waited this long, whatever the policy decides

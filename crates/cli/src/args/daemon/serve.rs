@@ -85,7 +85,7 @@ pub struct ScheduleArgs {
     /// the model's own with --emulate]
     #[arg(long, value_name = "N")]
     pub depth: Option<String>,
-    /// Coalesce adjacent requests up to this size; 0 turns it off [default: 512KiB]
+    /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off [default: 512KiB]
     #[arg(long, value_name = "SIZE")]
     pub coalesce: Option<String>,
     /// Serve a request that has waited this long, whatever the policy decides

@@ -19,11 +19,11 @@
 //! *Waking.* A VM that wakes is behind the others by `lag` at most: what asks for little goes next.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
-//! `turn` of the device, or `short_turn` while a VM waits with a single request. That grows with the
-//! number of VMs for a stream that has had less than all others: they would wait as long on disks
-//! that are so many times slower, and a stream among many would else pay for the way back and get
-//! no further. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
-//! half of what it costs to come back.
+//! `turn` of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
+//! half of what it costs to come back. While a VM waits with a single request a stream has
+//! `short_turn`, half as long again for each VM beyond two: on disks that are so many times slower
+//! they would wait as long, and a stream among many would else pay for the way back and get no
+//! further.
 //!
 //! *Promises.* A request that is due for a target of latency goes first while its VM is not spent,
 //! and then one of the VM whose reservation is furthest behind ([`reserves`], [`targets`]).
@@ -93,8 +93,6 @@ struct Dwell {
     end: Lba,
     /// Requests that continued it.
     run: u32,
-    /// No active VM had had less when the head came to it.
-    is_owed: bool,
 }
 
 /// Work is withheld for a VM.
@@ -297,7 +295,6 @@ impl Head {
         let way = device.profile.positioning(device.head.distance(start)).filter(|_| switches);
         self.last_vm = vm;
         self.single = self.single.filter(|&single| single != vm);
-        let is_owed = self.tags.first() == Some(vm);
         let command =
             leads.then(|| Command { entered: self.clock.enter(now, 1), charged, switches, way });
         if leads {
@@ -309,7 +306,7 @@ impl Head {
                 (dwell.end, dwell.run) = (end, run);
                 self.streams += 1;
             }
-            dwell => *dwell = Some(Dwell { vm, end, run, is_owed }),
+            dwell => *dwell = Some(Dwell { vm, end, run }),
         }
         self.in_vain = false;
         self.place(vm);

@@ -27,6 +27,9 @@ const PIECE_SECTORS: u64 = 8;
 const DATA: u64 = 0x1000;
 const PIECE_ROOM: u64 = 0x1800;
 const REQUEST_ROOM: u64 = 0x6000;
+/// Sectors of a long request, 1 to 3 MiB, and the room for the data of one.
+const LONG_SECTORS: Range<u64> = 2 << 10..6 << 10;
+const LONG_ROOM: u64 = 4 << 20;
 /// Of a queue's memory.
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
@@ -64,6 +67,8 @@ pub struct Guest {
     memory: MmapRegion,
     file: File,
     queues: Vec<Queue>,
+    /// Where the data of a long request has its room, if the guest has such requests.
+    long_room: Option<u64>,
     features: u64,
     event_idx: bool,
     indirect: bool,
@@ -96,7 +101,7 @@ const fn bit(feature: u32) -> u64 {
 
 impl Guest {
     /// A guest that has just begun, not connected.
-    pub fn new(random: &mut Random) -> Guest {
+    pub fn new(random: &mut Random, is_long: bool) -> Guest {
         let sizes: Vec<u16> =
             (0..1 + random.index(3)).map(|_| random.one_of(&[8, 16, 32])).collect();
         let room = |size: u16| REQUESTS + u64::from(size / CHAIN) * REQUEST_ROOM;
@@ -108,6 +113,8 @@ impl Guest {
             Queue { at, size, kick: eventfd(), call: eventfd(), available: 0, used: 0, requests }
         });
         let queues: Vec<Queue> = queues.collect();
+        let long_room = is_long.then_some(bytes);
+        bytes += if is_long { LONG_ROOM } else { 0 };
         let file = memory_file(bytes);
         let memory = map(&file, bytes);
         let (event_idx, indirect) = (random.once_in(2), random.once_in(2));
@@ -128,6 +135,7 @@ impl Guest {
             memory,
             file,
             queues,
+            long_room,
             features,
             event_idx,
             indirect,
@@ -214,6 +222,11 @@ impl Guest {
                 (begin, (1 + random.below(PIECE_SECTORS)) as u32 * SECTOR_BYTES as u32)
             })
             .collect();
+        let moves = matches!(kind, blk::VIRTIO_BLK_T_IN | blk::VIRTIO_BLK_T_OUT);
+        let pieces = match self.long_room.filter(|&at| moves && !self.has_long(at)) {
+            Some(at) if random.once_in(8) => long_pieces(at, random),
+            _ => pieces,
+        };
         let len = pieces.iter().map(|(_, len)| *len as usize).sum::<usize>() / SECTOR_BYTES;
         let start = disk.place(len, random);
         let sectors = if kind == blk::VIRTIO_BLK_T_FLUSH { 0..0 } else { start..start + len };
@@ -223,6 +236,12 @@ impl Guest {
         self.lay_out(index, slot, room, &request);
         self.queues[index].requests[slot] = Some(request);
         self.offer(index, slot as u16 * CHAIN);
+    }
+
+    /// Is the room for a long request's data taken?
+    fn has_long(&self, at: u64) -> bool {
+        let requests = self.queues.iter().flat_map(|queue| &queue.requests).flatten();
+        requests.into_iter().any(|request| request.pieces[0].0 >= at)
     }
 
     /// Write a request's chain and data.
@@ -374,6 +393,17 @@ impl Guest {
         }
         Ok(())
     }
+}
+
+/// Where the data of a long request lies: in one piece, or in two that are not neighbours.
+fn long_pieces(at: u64, random: &mut Random) -> Vec<(u64, u32)> {
+    let bytes = |sectors: u64| sectors as u32 * SECTOR_BYTES as u32;
+    let all = LONG_SECTORS.start + random.below(LONG_SECTORS.end - LONG_SECTORS.start);
+    let first = if random.once_in(2) { all } else { 1 + random.below(all - 1) };
+    let begin = at + random.one_of(&[0, 512]);
+    let second = begin + u64::from(bytes(first)) + 0x1000;
+    let pieces = [(begin, bytes(first)), (second, bytes(all - first))];
+    pieces.into_iter().filter(|&(_, len)| len > 0).collect()
 }
 
 impl Request {

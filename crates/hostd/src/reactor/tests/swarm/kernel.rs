@@ -9,7 +9,8 @@ use crate::reactor::io::{Io, Kind};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
 use libc::{c_void, iovec};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::dispatcher::Tags;
+use seekway_policy::units::{Instant, Nanos, Sectors};
 use seekway_testing::disk::SECTOR_BYTES;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,6 +25,11 @@ const SENDMSG: u8 = 9;
 const RECVMSG: u8 = 10;
 const TIMEOUT: u8 = 11;
 const RECV: u8 = 27;
+
+/// The tags of a device's queue. Whoever sends I/O while there is none would sleep.
+pub const TAGS: Tags = Tags { count: 16, sectors: Sectors::new(256) };
+/// The longest I/O that the device is given.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// How often what goes wrong: once in so many times; 0 for never.
 #[derive(Clone, Copy, Default, Debug)]
@@ -95,6 +101,8 @@ pub struct Kernel {
     pub now: Instant,
     pub faults: Faults,
     pub files: Vec<File>,
+    /// Of its device's queue.
+    pub tags: Option<Tags>,
     random: Random,
     registered: Vec<Option<usize>>,
     transfers: Vec<Transfer>,
@@ -110,6 +118,7 @@ impl Kernel {
             now: Instant::ZERO,
             faults,
             files: Vec::new(),
+            tags: None,
             random,
             registered: Vec::new(),
             transfers: Vec::new(),
@@ -144,6 +153,13 @@ impl Kernel {
         }
         self.done.push_back(Cqe { source: Source::Io(transfer.index), result, more: false });
         true
+    }
+
+    /// Tags of the device's queue that I/O under way has.
+    fn tags_taken(&self, tags: Tags) -> usize {
+        let of_tag = tags.sectors.bytes() as usize;
+        let moves = |t: &&Transfer| matches!(t.kind, Kind::Read | Kind::Write { .. });
+        self.transfers.iter().filter(moves).map(|t| t.len.div_ceil(of_tag)).sum()
     }
 
     /// What hangs goes on.
@@ -391,6 +407,7 @@ impl Backend for Ring {
             Kind::Allocate { .. } => io.len as usize,
             Kind::Sync => 0,
         };
+        assert!(!has_data || len <= PIECE_BYTES, "an I/O of {len} bytes");
         let (kind, offset) = (io.kind, io.offset as usize);
         let is_write = matches!(kind, Kind::Write { .. });
         let data = if is_write { gather(&buffers, len) } else { Vec::new() };
@@ -406,6 +423,10 @@ impl Backend for Ring {
             hangs,
             result: None,
         });
+        if let Some(tags) = kernel.tags {
+            let taken = kernel.tags_taken(tags);
+            assert!(taken <= tags.count as usize, "the reactor waits for one of {tags:?}");
+        }
     }
 
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry) {

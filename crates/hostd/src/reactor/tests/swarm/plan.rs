@@ -20,6 +20,8 @@ pub struct Plan {
     /// The same of VMMs that take memory away, and of VMMs that have used up what they may hold.
     pub cuts: u64,
     pub shortages: u64,
+    /// Disks and guests' memory have room for requests that the device gets in pieces.
+    pub is_long: bool,
     pub faults: Faults,
 }
 
@@ -43,6 +45,7 @@ impl Plan {
             cuts: apart.one_of(&[0, 0, 50]),
             // Few steps hold anything.
             shortages: apart.one_of(&[0, 0, 3]),
+            is_long: apart.once_in(16),
             policy: random.one_of(&policies),
             prefetcher: random.once_in(2).then_some(prefetcher),
             throttle: random.once_in(10),

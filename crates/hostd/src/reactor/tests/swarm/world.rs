@@ -6,7 +6,7 @@ mod restarts;
 use super::client::Client;
 use super::disk::{Disk, Notes};
 use super::guest::Guest;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, TAGS};
 use super::plan::Plan;
 use super::random::Random;
 use crate::death;
@@ -30,8 +30,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-/// Sectors of a disk when it begins, and what it grows by.
+/// Sectors of a disk when it begins, and of one for long requests.
 const SECTORS: usize = 256;
+const SECTORS_LONG: usize = 7 << 10;
 const CACHE_BYTES: u64 = 64 << 10;
 /// Turns in which all that is under way ends, if nothing is added.
 const TURNS_MAX: usize = 20_000;
@@ -110,14 +111,16 @@ impl World {
     pub fn new(seed: u64, folder: &Path) -> Result<World, String> {
         let mut random = Random::new(seed, u64::MAX);
         let plan = Plan::of(&mut random);
-        let kernel = Kernel::new(Random::new(seed, u64::MAX - 1), plan.faults);
+        let mut kernel = Kernel::new(Random::new(seed, u64::MAX - 1), plan.faults);
+        kernel.tags = Some(TAGS);
         let kernel = Rc::new(RefCell::new(kernel));
         let may_fail = plan.faults.fails > 0;
         let syncs_may_fail = plan.faults.again > 0;
         let mut disks = Vec::new();
         for number in 0..1 + random.index(3) {
             let path = folder.join(format!("{number}.img"));
-            let bytes = SECTORS * SECTOR_BYTES;
+            let sectors = if plan.is_long { SECTORS_LONG } else { SECTORS };
+            let bytes = sectors * SECTOR_BYTES;
             let _ = std::fs::remove_file(&path); // an earlier seed's, perhaps with its mark
             let file = std::fs::File::create(&path).map_err(|e| e.to_string())?;
             file.set_len(bytes as u64).map_err(|e| e.to_string())?;
@@ -126,8 +129,8 @@ impl World {
             kernel.borrow_mut().add_file(inode, bytes, buffered);
             disks.push(Disk {
                 path,
-                truth: Model::new(SECTORS),
-                sectors: SECTORS,
+                truth: Model::new(sectors),
+                sectors,
                 may_fail,
                 syncs_may_fail,
                 buffered,
@@ -138,7 +141,7 @@ impl World {
                 memory: Arc::default(),
             });
         }
-        let guests = disks.iter().map(|_| Guest::new(&mut random)).collect();
+        let guests = disks.iter().map(|_| Guest::new(&mut random, plan.is_long)).collect();
         let (marker, lost, _) = Marker::new();
         let mut world = World {
             plan,
@@ -209,7 +212,7 @@ impl World {
         };
         if self.guests[number].is_cut() {
             self.guests[number].end(&mut self.disks[number], &mut self.notes);
-            self.guests[number] = Guest::new(random);
+            self.guests[number] = Guest::new(random, self.plan.is_long);
         }
         let limits = self.disks[number].limits.clone();
         let served = DiskHandle {

@@ -23,10 +23,10 @@ impl Head {
     }
 
     /// How long a stream keeps the head: less while a VM waits that has a single request.
-    fn turn(&self, now: Instant, vm: usize, is_owed: bool) -> Nanos {
-        let pairs = if is_owed { self.tags.active().max(2) as u64 } else { 2 };
+    fn turn(&self, now: Instant, vm: usize) -> Nanos {
+        let active = self.tags.active().max(2) as u64;
         let turn = match self.single {
-            Some(_) => self.turn.min(self.short_turn.scaled(pairs, 2)),
+            Some(_) => self.turn.min(self.short_turn.scaled(active, 2)),
             None => self.turn,
         };
         let squeeze = self.targets.squeeze(now, vm);
@@ -48,7 +48,7 @@ impl Head {
     pub(super) fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
-        let turn = self.turn(now, vm, dwell.is_owed);
+        let turn = self.turn(now, vm);
         let known = self.vms.get(vm)?.as_ref()?;
         if self.tags.is_ahead(vm, turn) {
             self.dwell = None;

@@ -1,7 +1,7 @@
 //! How the daemon starts, ends as it is told, is killed or loses its power, and starts again.
 
 use super::super::guest::Guest;
-use super::super::kernel::Ring;
+use super::super::kernel::{Ring, TAGS};
 use super::super::random::Random;
 use super::{CACHE_BYTES, Daemon, TURNS_MAX, World, pass, turn};
 use crate::death;
@@ -54,6 +54,7 @@ impl World {
                 seed: Some(self.seed),
             }),
             throttle,
+            tags: Some(TAGS),
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), random.once_in(2)),
             ..setup("swarm")
         };
@@ -121,7 +122,7 @@ impl World {
             let kernel = kernel.borrow();
             let image = kernel.files[number].content.bytes();
             disk.truth.settle(image, now).map_err(|e| format!("disk {number}: {e}"))?;
-            self.guests[number] = Guest::new(random);
+            self.guests[number] = Guest::new(random, self.plan.is_long);
         }
         death::comes_in(None);
         self.attend();
