@@ -402,7 +402,7 @@ function draw() {
 function drawNotice(report) {
 	const lines = [
 		...(report.silent ?? []).map((name) => `Device ${name} does not answer: its disk may hang.`),
-		...(report.failed ?? []).map((failed) => `Disk ${failed.name} is NOT SERVED: ${failed.error}`),
+		...(report.failed ?? []).map((failed) => `Disk ${failed.name} is NOT SERVED${failed.retried ? " yet" : ""}: ${failed.error}`),
 	];
 	setText(by("notice"), lines.join("\n"));
 	by("notice").hidden = lines.length === 0;

@@ -5,7 +5,9 @@
 //! hang, what was acknowledged has to be there, and nothing that was acknowledged is done again
 //! over something newer.
 //!
-//! A few kills run in `make test`; `make kills` runs 1,000. `SEEKWAY_KILLS` is their number,
+//! Daemons of a block device are also told to end, and the next one serves it at once.
+//!
+//! A few kills run in `make test`; `make kills` runs 1,000, and 100 restarts on a block device. `SEEKWAY_KILLS` is their number,
 //! `SEEKWAY_SEED` the first seed. Both are printed.
 
 mod common {
@@ -20,9 +22,13 @@ mod client;
 mod guests;
 #[path = "../storage/load.rs"]
 mod load;
+#[path = "../../crates/hostd/tests/common/mounted.rs"]
+#[allow(dead_code)] // of which this uses a part
+mod mounted;
 #[path = "../../crates/hostd/tests/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
+mod restarts;
 
 use client::Client;
 use guests::Shape;
@@ -126,6 +132,19 @@ fn nothing_is_lost_or_done_twice_in_cloud_hypervisors_order() {
     eprintln!(
         "client: {kills} kills, seeds {first} to {last}, {answers} requests checked, {seconds} s: \
          0 hangs, 0 lost, 0 done wrongly twice"
+    );
+}
+
+#[test]
+fn a_block_device_is_served_at_once_after_each_restart() {
+    let (restarts, seed) = (setting("SEEKWAY_KILLS", 100) / 10, setting("SEEKWAY_SEED", 1));
+    let started = Instant::now();
+    let answers =
+        restarts::run(seed, restarts).unwrap_or_else(|e| panic!("SEEKWAY_SEED={seed}: {e}"));
+    let (Some(answers), seconds) = (answers, started.elapsed().as_secs()) else { return };
+    eprintln!(
+        "block device: {restarts} restarts, seed {seed}, {answers} requests checked, {seconds} s: \
+         all served"
     );
 }
 

@@ -16,6 +16,7 @@ mod handover;
 mod lock;
 mod look;
 mod lost;
+mod patience;
 mod place;
 mod probe;
 mod rate;
@@ -27,6 +28,7 @@ pub use error::ImageError;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
 pub use lost::{LostImage, Marker, Unmarked, is_marked as has_lost_writes};
+pub use patience::{PATIENCE, patiently};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
 pub use surface::{Piece, Surface, SurfaceError};
 

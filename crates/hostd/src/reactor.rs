@@ -56,12 +56,13 @@ pub use message::{
     Status, wait,
 };
 #[cfg(test)]
-pub(crate) use message::{judge, while_waiting};
+pub(crate) use message::{judge, others_go_on, while_waiting};
 pub use poll::Poll;
 pub use ring::Submitter;
 pub use slow::SlowRequest;
 
 use self::core::Core;
+use crate::log::say;
 use crate::port::{Budget, Port, PortContext};
 use crate::sandbox;
 use crate::throttle::Throttle;
@@ -134,7 +135,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             });
             let ring = ring.map(|ring| Box::new(ring) as Box<dyn Backend>);
             match ring.and_then(|ring| Reactor::new(setup, mailbox, own, ring)) {
-                Ok(mut reactor) => {
+                Ok(reactor) => {
                     sandbox::enter(sandbox::Kind::Reactor);
                     let _ = ready.send(Ok(()));
                     reactor.run();
@@ -205,13 +206,34 @@ impl Reactor {
         Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, poll, journal, cqes })
     }
 
-    fn run(&mut self) {
+    fn run(mut self) {
         while self.turn() {}
         self.note(true);
+        match self.core.ring.has_lost_completions() {
+            true => self.give_up(),
+            false => self.core.close_disks(),
+        }
+    }
+
+    /// Completions were dropped. What they belong to never ends, and nobody knows what it was: the
+    /// daemon ends, and the next one takes up what guests have in flight.
+    fn give_up(mut self) {
+        say(
+            "the kernel had no memory for completions of I/O and dropped some (EBADR): the daemon \
+             ends, to be started again; see dmesg, and MemoryMax= of its unit",
+        );
+        self.core.suspect_syncs();
+        // Whoever asks this reactor is told that it has ended.
+        drop(std::mem::replace(&mut self.mailbox, mpsc::channel().1));
+        // I/O that is under way still uses its memory.
+        std::mem::forget(self);
     }
 
     /// One turn of the loop. False when it was the last.
     fn turn(&mut self) -> bool {
+        if self.core.ring.has_lost_completions() {
+            return false;
+        }
         self.core.handle.turned();
         self.begin_turn();
         let wake = self.end_turn();

@@ -9,13 +9,16 @@ use common::daemon::{Running, loopback};
 use common::{PATIENCE, dir, image};
 use seekway_hostd::config::{CacheSize, Config, DiskConfig, PREFETCHER_DEFAULT, SocketConfig};
 use seekway_hostd::control::{ClientError, Request};
-use seekway_hostd::daemon::{Daemon, StartOptions};
+use seekway_hostd::daemon::{Daemon, Listener, StartOptions};
+use seekway_hostd::images::{Image, OpenOptions};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// Most clients of the control socket, and of metrics.
@@ -100,9 +103,16 @@ fn clients_of_metrics_take_no_room_of_control() {
     let daemon = Running::start(Config { metrics: loopback(), ..Config::default() });
     let address = daemon.tcp("metrics");
     let connect = |_| TcpStream::connect(address).unwrap();
-    let _silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(connect).collect();
-    wait_for_end(connect(0));
+    let mut silent: Vec<TcpStream> = (0..CLIENTS_MAX).map(connect).collect();
     daemon.ask(&Request::Status {}).unwrap();
+    // Nor of who asks for metrics: one of them loses its place.
+    let mut asking = connect(0);
+    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    asking.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    wait_for_end(silent.remove(0));
 }
 
 #[test]
@@ -209,6 +219,160 @@ fn one_bad_image_keeps_no_other_from_being_served() {
     let disks = vec![DiskConfig::new("none", images.path().join("none.img"))];
     let failed = Daemon::start(Config { disks, ..Config::default() }, StartOptions::default());
     assert!(failed.err().unwrap().to_string().contains("none.img"));
+}
+
+/// Waits for something that the daemon does in the background.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An image of which nobody can think that it is being copied.
+fn old_image(path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+}
+
+#[test]
+fn an_image_that_comes_late_is_served_without_a_command() {
+    let images = tempfile::tempdir().unwrap();
+    let disk = |name: &str| DiskConfig::new(name, images.path().join(format!("{name}.img")));
+    old_image(&disk("good").path);
+    std::fs::create_dir(&disk("folder").path).unwrap();
+    let disks = ["late", "gone", "folder", "good"].map(disk).to_vec();
+    let mut daemon = Running::start(Config { disks, ..Config::default() });
+    let status = || daemon.ask(&Request::Status {}).unwrap();
+    let waiting = || {
+        let failed = daemon.host.failed().into_iter();
+        failed.map(|f| (f.config.name, f.is_retried)).collect::<Vec<_>>()
+    };
+    let all = [("folder", false), ("gone", true), ("late", true)];
+    assert_eq!(waiting(), all.map(|(name, retried)| (name.to_string(), retried)));
+    assert_eq!(status()["failed"][1]["retried"], true);
+    // One that is detached is not waited for.
+    daemon.ask(&Request::Detach { disk: "gone".into() }).unwrap();
+    assert!(daemon.ask(&Request::Detach { disk: "gone".into() }).is_err());
+    assert!(daemon.host.disk("late").is_err() && !daemon.path("late.vhost").exists());
+    old_image(&disk("gone").path);
+    old_image(&disk("late").path);
+    wait_until("it is served", || daemon.host.disk("late").is_ok());
+    wait_until("its sockets are there", || daemon.path("late.nbd").exists());
+    assert_eq!(flush(&daemon, "late"), 0);
+    assert_eq!(waiting(), [("folder".to_string(), false)]);
+    assert!(daemon.host.disk("gone").is_err());
+    // To ask for it comes too late, and is no mistake; its disk is as good as any.
+    let again = daemon.ask(&Request::Retry { disk: "late".into() }).unwrap();
+    assert_eq!(again["capacity_bytes"], 1 << 20);
+    daemon.ask(&Request::Detach { disk: "late".into() }).unwrap();
+    daemon.ask(&Request::Attach(Box::new(disk("late")))).unwrap();
+    daemon.end();
+}
+
+#[test]
+fn a_file_that_somebody_writes_is_not_served_by_itself() {
+    let images = tempfile::tempdir().unwrap();
+    let disk = |name: &str| DiskConfig::new(name, images.path().join(format!("{name}.img")));
+    old_image(&disk("good").path);
+    let disks = ["copy", "good"].map(disk).to_vec();
+    let daemon = Running::start(Config { disks, ..Config::default() });
+    let file = File::create(&disk("copy").path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+    let error = || daemon.host.failed()[0].error.clone();
+    wait_until("it is seen", || error().contains("somebody writes to it"));
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    wait_until("it is served", || daemon.host.disk("copy").is_ok());
+}
+
+/// An image that another program has is waited for, though the daemon has no other.
+#[test]
+fn a_locked_image_is_served_when_it_is_free() {
+    let images = tempfile::tempdir().unwrap();
+    let path = images.path().join("web.img");
+    old_image(&path);
+    let other = Image::open(&path, &OpenOptions::writing()).unwrap();
+    let disks = vec![DiskConfig::new("web", path)];
+    // One whose socket is the service manager's: who connects meanwhile waits.
+    let socket = images.path().join("web.nbd");
+    let listener = Listener::unix(&socket).unwrap();
+    let sockets = [("web.nbd".to_string(), listener)].into();
+    let daemon = Daemon::start(
+        Config { disks, control: None, ..Config::default() },
+        StartOptions { sockets, vhost: None },
+    );
+    let daemon = daemon.unwrap();
+    let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
+    let failed = host.failed();
+    assert!(failed[0].is_retried && failed[0].error.contains("locked"), "{failed:?}");
+    let thread = std::thread::spawn(move || daemon.run().unwrap());
+    let early = UnixStream::connect(&socket).unwrap();
+    assert!(host.detach("else").is_err());
+    drop(other);
+    early.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 18];
+    (&early).read_exact(&mut greeting).unwrap();
+    assert!(greeting.starts_with(b"NBDMAGIC"));
+    stopper.stop();
+    thread.join().unwrap();
+}
+
+/// All are taken, and would go on for long: they end with the pieces that are under way.
+#[test]
+fn discards_end_with_the_disk_and_with_the_daemon() {
+    const TRIMS: u64 = 1000;
+    const SHUTDOWN: u32 = 108;
+    let disk = |daemon: &Running| DiskConfig::new("long", image(&daemon.folder, "long", 64 << 30));
+    for is_detach in [true, false] {
+        let mut daemon = Running::start(with_cache(CacheSize::Off));
+        daemon.host.attach(&disk(&daemon)).unwrap();
+        let mut client = nbd::Client::open(&daemon.path("long.nbd"));
+        for cookie in 0..TRIMS {
+            let place = cookie % 15 << 32;
+            client.send(&nbd::request(nbd::TRIM, cookie, place, u32::MAX & !4095));
+        }
+        // It is taken after all of them, and waits for none.
+        client.send(&nbd::request(nbd::READ, TRIMS, 63 << 30, 512));
+        let mut answered = 0;
+        loop {
+            answered += 1;
+            match client.reply() {
+                (0, TRIMS) => break,
+                (error, cookie) => assert_eq!(error, 0, "{cookie}"),
+            }
+        }
+        client.data(512);
+        if is_detach {
+            daemon.host.detach("long").unwrap();
+            // Nothing of it is left.
+            daemon.host.attach(&disk(&daemon)).unwrap();
+            continue;
+        }
+        daemon.end();
+        let rest = client.rest();
+        let errors: Vec<u32> =
+            rest.chunks(16).map(|r| u32::from_be_bytes(r[4..8].try_into().unwrap())).collect();
+        assert_eq!(errors.len() as u64 + answered - 1, TRIMS, "each has an answer");
+        assert!(errors.iter().all(|error| [0, SHUTDOWN].contains(error)), "{errors:?}");
+        assert!(errors.contains(&SHUTDOWN));
+    }
+}
+
+#[test]
+fn a_daemon_ends_while_an_image_is_waited_for() {
+    let images = tempfile::tempdir().unwrap();
+    let good = image(&images, "good.img", 1 << 20);
+    let late = DiskConfig::new("late", images.path().join("late.img"));
+    let disks = vec![late.clone(), DiskConfig::new("good", good.clone())];
+    let mut daemon = Running::start(Config { disks, ..Config::default() });
+    daemon.end();
+    old_image(&late.path);
+    assert!(daemon.host.retry("late", None).unwrap_err().to_string().contains("ending"));
+    // Nothing of it is open any more, whatever the process does.
+    Image::open(&good, &OpenOptions::writing()).unwrap();
 }
 
 /// The error of a flush by a client of NBD at the disk's own socket.

@@ -275,6 +275,9 @@ impl Dispatcher {
     /// Is it a VM's turn to send a barrier?
     fn turn_of(&self, now: Instant, vm: VmId) -> Turn {
         let of = self.vms[vm.index()].as_ref();
+        if of.is_some_and(AttachedVm::is_leaving) {
+            return Turn::Now;
+        }
         let rivals = Rivals {
             queued: self.queued > of.map_or(0, AttachedVm::queued),
             room: self.load.commands + 1 < self.config.depth,

@@ -51,8 +51,8 @@ pub use admit::{Urgency, is_sync};
 pub use cached::frames_of;
 pub use map::{FileExtent, Map};
 pub use types::{
-    Action, CacheSpec, Config, Copy, DiskSpec, Done, IoError, Member, OUTSTANDING_DEFAULT, Refused,
-    Stages, Submit, Target, Wake,
+    ABANDONED, Action, CacheSpec, Config, Copy, DiskSpec, Done, IoError, Member,
+    OUTSTANDING_DEFAULT, Refused, Stages, Submit, Target, Wake,
 };
 
 use crate::cache::Frame;
@@ -290,13 +290,18 @@ impl Stack {
         if let (Some(id), Some(cache)) = (call.fetch, &mut self.cache) {
             return cache.has_ended(id);
         }
-        let Submit { vm, op, extent, token, .. } = call.request;
-        if self.goes_on(index) {
-            return;
+        let Submit { vm, op, extent, .. } = call.request;
+        if !self.goes_on(index) {
+            self.write_ends(vm, op, extent);
+            self.end_call(now, index);
         }
+    }
+
+    /// A guest's call ends, whether or not all of it was done.
+    fn end_call(&mut self, now: Instant, index: u32) {
+        let Submit { vm, token, .. } = self.calls[index].request;
         let (error, stages) = (self.calls[index].error, self.calls[index].stages(now));
         self.calls.remove(index);
-        self.write_ends(vm, op, extent);
         self.disk(vm).outstanding -= 1;
         self.act(Action::Done(Done { token, vm, result: error.map_or(Ok(()), Err), stages }));
     }

@@ -5,7 +5,7 @@ use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
 use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{DeviceProfile, VmSpec};
 use seekway_policy::schedulers;
-use seekway_policy::stack::{self, Action, DiskSpec, Done, IoError, Map, Stack, Submit};
+use seekway_policy::stack::{self, ABANDONED, Action, DiskSpec, Done, IoError, Map, Stack, Submit};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 
@@ -278,4 +278,59 @@ fn a_long_request_ends_with_the_first_piece_that_fails() {
         assert_eq!(done.iter().map(|d| d.result).collect::<Vec<_>>(), [Err(IoError(5))]);
         assert!(stack.is_idle());
     }
+}
+
+/// Whatever is queued: only what the device has begun is waited for.
+#[test]
+fn a_disk_that_leaves_ends_its_discards() {
+    for op in [Op::Discard, Op::WriteZeroes] {
+        let mut stack = two_disks(false);
+        for token in 0..1000 {
+            submit(&mut stack, at(0), FLUSHER, op, 1 << 30, token);
+        }
+        submit(&mut stack, at(0), READER, op, 1 << 30, 1000);
+        let mut begun = Vec::new();
+        while let Action::Issue(command) = stack.poll(at(0)) {
+            begun.push(command);
+        }
+        stack.leave(at(1), FLUSHER);
+        let mut ended = Vec::new();
+        for command in begun {
+            stack.io_done(at(2), command.id, &[]);
+            let own = |action: &Action| match action {
+                Action::Issue(next) => next.vm == READER,
+                Action::Done(done) => ended.push(*done) == (),
+                _ => true,
+            };
+            let actions = std::iter::from_fn(|| stack.take());
+            assert!(actions.collect::<Vec<_>>().iter().all(own), "{op:?}");
+        }
+        // Those that had gone as far as the dispatcher go to the engine, which need not begin them.
+        let (commands, done) = run(&mut stack, at(3), None);
+        let left = commands.iter().filter(|command| command.vm == FLUSHER);
+        assert!(left.count() <= 16, "{op:?}");
+        ended.extend(done);
+        let of_left = |done: &&Done| done.vm == FLUSHER;
+        assert_eq!(ended.iter().filter(of_left).count(), 1000, "{op:?}");
+        assert!(ended.iter().filter(of_left).all(|done| done.result == Err(ABANDONED)), "{op:?}");
+        assert_eq!(ended.last().map(|done| (done.token, done.result)), Some((1000, Ok(()))));
+        assert!(stack.is_idle());
+    }
+}
+
+/// It owes much, and others want the device all the time: it would wait for the hard limit.
+#[test]
+fn a_vm_that_leaves_owes_nothing() {
+    let mut d = dispatcher("noop", 1, &[1, 1]);
+    flush(&mut d, at(0), FLUSHER);
+    let first = command(&mut d, at(0)).id;
+    complete(&mut d, at(100), first);
+    arrive(&mut d, at(100), READER, Op::Read, 0, 8);
+    arrive(&mut d, at(100), READER, Op::Read, 1 << 20, 8);
+    flush(&mut d, at(100), FLUSHER);
+    let read = command(&mut d, at(100));
+    assert_eq!(read.op, Op::Read, "it owes 100 ms");
+    d.leave(FLUSHER);
+    complete(&mut d, at(101), read.id);
+    assert_eq!(command(&mut d, at(101)).op, Op::Flush);
 }

@@ -8,23 +8,33 @@ use crate::stream::Stream;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// Answer one request for metrics and hang up.
+/// Answer one request for metrics and hang up. `asked` is called when the request is there.
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub fn serve_metrics(host: &Host, stream: &Stream) -> io::Result<()> {
+pub fn serve_metrics(host: &Host, stream: &Stream, asked: impl FnOnce()) -> io::Result<()> {
     http::exchange_by(stream, |request| {
+        asked();
         let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
         answer_metrics(host, request).unwrap_or_else(none)
     })
 }
 
-/// Answer one request for the web page, or by it, and hang up.
+/// Answer one request for the web page, or by it, and hang up. `asked` is called when the request is
+/// there.
 ///
 /// # Errors
 /// The connection broke, or the client was too slow.
-pub fn serve_web(host: &Arc<Host>, page: &Page, stream: &Stream) -> io::Result<()> {
-    http::exchange_by(stream, |request| web::answer(host, page, request))
+pub fn serve_web(
+    host: &Arc<Host>,
+    page: &Page,
+    stream: &Stream,
+    asked: impl FnOnce(),
+) -> io::Result<()> {
+    http::exchange_by(stream, |request| {
+        asked();
+        web::answer(host, page, request)
+    })
 }
 
 /// Answer the request that a client of the control socket begins with: metrics, or the page.

@@ -3,14 +3,14 @@
 use super::report::{FailedReport, HostReport};
 use super::{LINE_BYTES_MAX, Request};
 use crate::daemon::connect_at_once;
-use crate::images::{self, ImageError, OpenOptions};
+use crate::images::{self, ImageError, OpenOptions, PATIENCE};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// How long an answer may take. Detaching a disk waits for what is outstanding,
@@ -123,7 +123,10 @@ impl Client {
         if !path.is_absolute() {
             return Ok(None); // relative to the daemon
         }
-        match images::open_file(&path, &options) {
+        let until = Instant::now() + PATIENCE;
+        match images::patiently(until, || images::open_file(&path, &options)) {
+            // By its name: the daemon may have served it meanwhile, and knows.
+            Err(ImageError::Busy { .. }) if matches!(request, Request::Retry { .. }) => Ok(None),
             Err(e @ ImageError::Busy { .. }) => {
                 Err(ClientError::Refused(format!("disk {name}: {e}")))
             }

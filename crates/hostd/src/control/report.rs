@@ -67,6 +67,9 @@ pub struct FailedReport {
     pub incoming: bool,
     /// Why, when it was last tried.
     pub error: String,
+    /// The daemon tries it again by itself.
+    #[serde(default)]
+    pub retried: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -311,12 +314,12 @@ fn pending_report(pending: Pending) -> PendingReport {
 }
 
 fn failed_report(failed: FailedDisk) -> FailedReport {
-    let FailedDisk { config, error } = failed;
+    let FailedDisk { config, error, is_retried: retried, .. } = failed;
     // Whoever asks may have another working directory.
     let path = std::path::absolute(&config.path).unwrap_or(config.path);
     let path = path.display().to_string();
     let DiskConfig { name, read_only, incoming, .. } = config;
-    FailedReport { name, path, read_only, incoming, error }
+    FailedReport { name, path, read_only, incoming, error, retried }
 }
 
 fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {

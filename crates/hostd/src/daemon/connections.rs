@@ -4,7 +4,7 @@ use super::error::HostError;
 use super::handover::Used;
 use super::host::{CLIENTS_MAX, Host};
 use super::served::{ServedDisk, Service};
-use super::slots::{ConnectionSlot, lock};
+use super::slots::{ConnectionSlot, ConnectionSlots, lock};
 use crate::config::Config;
 pub(super) use crate::control::Page;
 use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
@@ -17,6 +17,7 @@ use crate::shortage::told;
 use crate::stream::Stream;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
@@ -44,7 +45,8 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
         (Service::Control, Stream::Unix(stream)) => {
             if let Some(slot) = host.clients.take("control", None) {
                 let page = page.clone();
-                let talk = move |host: &Arc<Host>, stream| control::serve(host, &page, stream);
+                let talk =
+                    move |host: &Arc<Host>, stream, _: &_| control::serve(host, &page, stream);
                 client(host, slot, Kind::Control, stream, talk);
             } else {
                 let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
@@ -52,15 +54,18 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
             }
         }
         (Service::Metrics, stream) => {
-            if let Some(slot) = host.scrapers.take("metrics", None) {
-                client(host, slot, Kind::FrontEnd, stream, |h, s| serve_metrics(h, &s));
+            if let Some(slot) = share(&host.scrapers, "metrics", &stream) {
+                client(host, slot, Kind::FrontEnd, stream, |h, s, slot| {
+                    serve_metrics(h, &s, || slot.shows())
+                });
             }
         }
         (Service::Web, stream) => {
-            if let Some(slot) = host.viewers.take("web", None) {
+            if let Some(slot) = share(&host.viewers, "web", &stream) {
                 let page = page.clone();
-                let talk = move |host: &Arc<Host>, stream| serve_web(host, &page, &stream);
-                client(host, slot, Kind::FrontEnd, stream, talk);
+                client(host, slot, Kind::FrontEnd, stream, move |h, s, slot| {
+                    serve_web(h, &page, &s, || slot.shows())
+                });
             }
         }
         (Service::NbdOf(disk), stream) => nbd(host, Some(disk.clone()), stream),
@@ -119,22 +124,27 @@ fn want(name: &str, wanted: &str, error: &io::Error) -> String {
     format!("{name}: a connection was closed for want of {wanted}: {}", told(error))
 }
 
+/// A slot for a client that may come from anywhere.
+fn share(slots: &Arc<ConnectionSlots>, name: &str, stream: &Stream) -> Option<ConnectionSlot> {
+    let own = stream.duplicate().map_err(|e| closed(name, "a descriptor", &e)).ok()?;
+    slots.take_share(stream.peer(), own)
+}
+
 /// A client of the control socket, of metrics or of the web page.
 fn client<S: Send + 'static>(
     host: &Arc<Host>,
     slot: ConnectionSlot,
     kind: Kind,
     stream: S,
-    talk: impl FnOnce(&Arc<Host>, S) -> io::Result<()> + Send + 'static,
+    talk: impl FnOnce(&Arc<Host>, S, &ConnectionSlot) -> io::Result<()> + Send + 'static,
 ) {
     let host = host.clone();
     spawn("client", move || {
-        let _slot = slot;
         match kind {
             Kind::Control => host.confine(),
             _ => enter_front_end(),
         }
-        let _ = talk(&host, stream); // a client that went away is no news
+        let _ = talk(&host, stream, &slot); // a client that went away is no news
     });
 }
 
@@ -205,8 +215,8 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     let over_tcp = matches!(stream, Stream::Tcp(_));
     let (tls, required) = (host.tls().cloned(), host.config().tls.is_required(over_tcp));
     let negotiating = Mutex::new(Some(negotiating));
-    let (host, names) = (host.clone(), Mutex::default());
-    let door = Arc::new(Door { host, only, stream: own, names, negotiating });
+    let (host, names, steps) = (host.clone(), Mutex::default(), AtomicU32::new(0));
+    let door = Arc::new(Door { host, only, stream: own, names, negotiating, steps });
     spawn("nbd", move || {
         enter_front_end();
         match nbd::serve(stream, door.clone(), tls, required) {
@@ -229,6 +239,8 @@ struct Door {
     names: Mutex<Vec<String>>,
     /// Its place until it has a disk's.
     negotiating: Mutex<Option<ConnectionSlot>>,
+    /// Its steps, by bit.
+    steps: AtomicU32,
 }
 
 impl Door {
@@ -285,6 +297,15 @@ impl Exports for Door {
 
     fn names(&self) -> Vec<String> {
         self.disks().iter().map(|disk| disk.config.name.clone()).collect()
+    }
+
+    fn hears(&self, step: u32) {
+        let bit = 1u32.checked_shl(step).unwrap_or(0);
+        if self.steps.fetch_or(bit, Ordering::Relaxed) & bit < bit
+            && let Some(slot) = &*lock(&self.negotiating)
+        {
+            slot.shows();
+        }
     }
 
     fn identified(&self, names: Vec<String>) {

@@ -12,13 +12,15 @@ mod changes;
 mod freeze;
 mod limits;
 mod resize;
+mod retries;
 mod settings;
 mod tls;
 
-pub use attach::{Attached, FailedDisk};
+pub use attach::Attached;
 use cache::Caches;
 pub use changes::Pending;
 pub use freeze::FREEZE_MAX;
+pub use retries::FailedDisk;
 pub use tls::check_tls;
 
 use super::confine;
@@ -36,11 +38,11 @@ use crate::log;
 use crate::reactor::Status;
 use crate::sandbox::{self, Kind, Places};
 use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
@@ -104,6 +106,10 @@ pub struct Host {
     resizing: Mutex<()>,
     /// Disks of the configuration that are not served, and why.
     failed: Mutex<BTreeMap<String, FailedDisk>>,
+    /// Names of those that the background has served since.
+    recovered: Mutex<BTreeSet<String>>,
+    /// The background ends with this.
+    retrying: Mutex<Option<Sender<()>>>,
     /// For devices to come; the configuration's, until it is changed for all.
     policy: Mutex<Option<String>>,
     /// The same of the prefetcher; says nothing without a cache.
@@ -176,6 +182,8 @@ impl Host {
             starting: Mutex::default(),
             resizing: Mutex::default(),
             failed: Mutex::default(),
+            recovered: Mutex::default(),
+            retrying: Mutex::default(),
             tls,
             inherited: Mutex::new(options.sockets),
             connected: Mutex::new(None),
@@ -220,7 +228,14 @@ impl Host {
                 self.listen(kind, Listener::tcp(address)?)?;
             }
         }
-        match lock(&self.inherited).keys().next() {
+        // Those of a disk that is not served yet wait for it, with whoever connects meanwhile.
+        let failed = lock(&self.failed);
+        let waits = |name: &str| {
+            name.rsplit_once('.').is_some_and(|(disk, kind)| {
+                failed.contains_key(disk) && matches!(kind, "vhost" | "nbd")
+            })
+        };
+        match lock(&self.inherited).keys().find(|name| !waits(name)) {
             Some(name) => Err(HostError::Leftover(name.clone())),
             None => Ok(()),
         }
@@ -359,13 +374,18 @@ impl Host {
     pub(super) fn end(&self) -> Result<(), HostError> {
         let mut changes = lock(&self.changes);
         changes.over = true;
+        lock(&self.retrying).take();
         self.write().listeners.clear();
         self.end_caches();
         let devices = self.devices();
         devices.iter().for_each(|device| device.end());
         devices.iter().for_each(|device| device.join());
         // Not before: clients get the replies to what was outstanding.
-        self.disks().iter().for_each(|disk| disk.places.close());
+        self.disks().iter().for_each(|disk| {
+            disk.places.close();
+            // The next daemon, and whoever unmounts what it lies on, may come at once.
+            lock(&disk.file).take();
+        });
         self.losses.end();
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))

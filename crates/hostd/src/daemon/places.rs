@@ -142,6 +142,18 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_has_room_for_all_threads_of_peers() {
+        let unit = include_str!("../../../../share/systemd/seekway.service");
+        let tasks = unit.lines().find_map(|line| line.strip_prefix("TasksMax="));
+        let tasks: usize = tasks.unwrap().parse().unwrap();
+        // Each process that receives for a VMM has three threads.
+        let of_disk = 3 * DISK_MAX + 2 * RESERVED + NEGOTIATING_MAX;
+        assert_eq!(crate::config::DISKS_MAX * of_disk, 237_568, "as its comment says");
+        // A part is for what no peer has: devices, workers of io_uring.
+        assert!(tasks * 19 / 20 > crate::config::DISKS_MAX * of_disk + 1024);
+    }
+
+    #[test]
     fn who_does_not_negotiate_takes_no_place_of_who_has() {
         let total = ConnectionSlots::new(100);
         let disk = DiskPlaces::new();

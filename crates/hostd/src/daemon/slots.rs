@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+/// A host may have one in so many slots, however many other hosts there are.
+const SHARES: usize = 4;
+/// Steps of one connection that count: it cannot keep its slot by steps alone.
+const SHOWN_MAX: u32 = 16;
+
 /// Counts connections up to a maximum.
 pub struct ConnectionSlots {
     max: usize,
@@ -16,8 +21,9 @@ pub struct ConnectionSlots {
 
 #[derive(Default)]
 struct SlotTable {
+    /// Counts connections and their steps.
     last: u64,
-    /// By number, so that older ones come first.
+    /// By number.
     taken: BTreeMap<u64, Taken>,
     /// No more connections are taken.
     closed: bool,
@@ -31,22 +37,45 @@ struct Taken {
     stream: Option<Stream>,
     /// Its host, where that matters.
     peer: Option<IpAddr>,
+    /// Steps that it has taken of what it came for: [`ConnectionSlot::shows`].
+    shown: u32,
+    /// When it took the last one, or came.
+    since: u64,
 }
 
 impl SlotTable {
-    /// The oldest slot of the peer that has the most, which may be `peer` with one more.
-    fn oldest_of_most(&self, peer: Option<IpAddr>) -> Option<u64> {
+    /// The slot that goes when a connection of `peer` comes and all `max` are taken. A host that
+    /// has more than its share loses one. Among all others those that have said nothing go first,
+    /// unless they are less than half: a client that has begun keeps its slot beside any number of
+    /// silent ones, and one that is about to begin has time to. Of several the one goes that has
+    /// been idle for longest.
+    fn loser(&self, peer: Option<IpAddr>, max: usize) -> Option<u64> {
         let mut counts = BTreeMap::from([(peer, 1)]);
         self.taken.values().for_each(|taken| *counts.entry(taken.peer).or_default() += 1);
-        let most = counts.values().copied().max();
-        let loses = |taken: &Taken| counts.get(&taken.peer).copied() == most;
-        self.taken.iter().find(|(_, taken)| loses(taken)).map(|(number, _)| *number)
+        let most = counts.values().copied().max().unwrap_or(0);
+        let is_greedy = most > (max / SHARES).max(1);
+        let silent = self.taken.values().filter(|taken| taken.shown == 0).count();
+        let spares_silent = !is_greedy && 2 * silent < max;
+        let may_lose = |taken: &Taken| !is_greedy || counts.get(&taken.peer) == Some(&most);
+        let order = |taken: &Taken| ((taken.shown == 0) == spares_silent, taken.since);
+        let losers = self.taken.iter().filter(|(_, taken)| may_lose(taken));
+        losers.min_by_key(|(_, taken)| order(taken)).map(|(number, _)| *number)
     }
 
-    fn add(&mut self, slots: &Arc<ConnectionSlots>, taken: Taken) -> ConnectionSlot {
+    fn tick(&mut self) -> u64 {
         self.last += 1;
-        self.taken.insert(self.last, taken);
-        ConnectionSlot { slots: slots.clone(), number: self.last }
+        self.last
+    }
+
+    fn add(
+        &mut self,
+        slots: &Arc<ConnectionSlots>,
+        stream: Option<Stream>,
+        peer: Option<IpAddr>,
+    ) -> ConnectionSlot {
+        let number = self.tick();
+        self.taken.insert(number, Taken { stream, peer, shown: 0, since: number });
+        ConnectionSlot { slots: slots.clone(), number }
     }
 }
 
@@ -89,11 +118,11 @@ impl ConnectionSlots {
         if taken.closed || taken.taken.len() >= self.max {
             return None;
         }
-        Some(taken.add(self, Taken { stream, peer: None }))
+        Some(taken.add(self, stream, None))
     }
 
-    /// Take a slot for a connection that comes from `peer`. When all are taken, the peer that has
-    /// the most loses its oldest connection: what one host does costs others no slot.
+    /// Take a slot for a connection that comes from `peer`. When all are taken, another connection
+    /// loses its own: one of a host that has many, or one that has said nothing.
     pub fn take_share(
         self: &Arc<ConnectionSlots>,
         peer: Option<IpAddr>,
@@ -104,11 +133,11 @@ impl ConnectionSlots {
             return None;
         }
         if taken.taken.len() >= self.max
-            && let Some(loser) = taken.oldest_of_most(peer).and_then(|n| taken.taken.remove(&n))
+            && let Some(loser) = taken.loser(peer, self.max).and_then(|n| taken.taken.remove(&n))
         {
             loser.stream.iter().for_each(Stream::hang_up);
         }
-        Some(taken.add(self, Taken { stream: Some(stream), peer }))
+        Some(taken.add(self, Some(stream), peer))
     }
 
     /// Hang up on all connections, and take no more.
@@ -123,6 +152,19 @@ impl ConnectionSlots {
         let mut taken = lock(&self.taken);
         while !taken.taken.is_empty() {
             taken = self.freed.wait(taken).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// The connection has taken a step towards what it came for.
+    pub fn shows(&self) {
+        let mut taken = lock(&self.slots.taken);
+        let now = taken.tick();
+        if let Some(taken) = taken.taken.get_mut(&self.number)
+            && taken.shown < SHOWN_MAX
+        {
+            (taken.shown, taken.since) = (taken.shown + 1, now);
         }
     }
 }
@@ -174,5 +216,37 @@ mod tests {
         assert!(!is_open(&again) && modest.iter().all(|one| !is_open(one)));
         drop((greedy, modest, again));
         slots.wait_empty();
+    }
+
+    /// A client whose negotiation takes its time, beside hosts without number.
+    #[test]
+    fn who_has_begun_keeps_the_slot_beside_silent_ones() {
+        let slots = ConnectionSlots::new(16);
+        let connect = |host: u32| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            theirs.set_nonblocking(true).unwrap();
+            let peer = Some(IpAddr::V4(Ipv4Addr::from_bits(host)));
+            (slots.take_share(peer, Stream::Unix(ours)).unwrap(), theirs)
+        };
+        let is_open =
+            |(_, theirs): &(ConnectionSlot, UnixStream)| (&*theirs).read(&mut [0]).is_err();
+        let modest = connect(1);
+        let _crowd: Vec<_> = (100..115).map(connect).collect();
+        modest.0.shows();
+        let _more: Vec<_> = (200..400).map(connect).collect();
+        assert!(is_open(&modest));
+        // Others say something, too, and no more: half of the slots is for those that come.
+        let talking: Vec<_> = (400..800)
+            .map(connect)
+            .inspect(|(slot, _)| (0..2 * SHOWN_MAX).for_each(|_| slot.shows()))
+            .collect();
+        assert!(!is_open(&modest), "it has said nothing since");
+        let late = connect(2);
+        let _crowd: Vec<_> = (800..807).map(connect).collect();
+        assert!(is_open(&late));
+        late.0.shows();
+        let _crowd: Vec<_> = (900..1000).map(connect).collect();
+        assert!(is_open(&late));
+        drop(talking);
     }
 }

@@ -71,12 +71,18 @@ pub struct Export {
     pub memory: Arc<DiskMemory>,
 }
 
+/// The step of the negotiation that ends TLS's own handshake; no option has this number.
+pub const TLS_STEP: u32 = 31;
+
 /// What a listening socket offers.
 pub trait Exports: Send + Sync {
     /// The export that a client asked for; the default export's name is "".
     fn find(&self, name: &str) -> Option<Export>;
     /// Names for `NBD_OPT_LIST`: those of the exports that the client may know of.
     fn names(&self) -> Vec<String>;
+    /// The client has taken a step of the negotiation: 0 for its flags, [`TLS_STEP`], or the number
+    /// of an option.
+    fn hears(&self, _step: u32) {}
     /// The client has shown a certificate with these names, before it asks for anything.
     fn identified(&self, _names: Vec<String>) {}
     /// The client has an export, and its time limit is over.

@@ -101,3 +101,27 @@ pub enum ImageError {
         source: io::Error,
     },
 }
+
+impl ImageError {
+    /// Has somebody else the image? A process that was killed has it until the kernel is done with
+    /// its I/O.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, ImageError::Locked { .. } | ImageError::Busy { .. })
+    }
+
+    /// May the same image be opened later, without another configuration and without the word of
+    /// an operator? A device without a size has none yet.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            ImageError::Missing { .. }
+            | ImageError::Denied { .. }
+            | ImageError::Locked { .. }
+            | ImageError::Busy { .. }
+            | ImageError::Io { .. } => true,
+            ImageError::Size { size_bytes, .. } => *size_bytes == 0,
+            ImageError::Kind { .. }
+            | ImageError::BlockSize { .. }
+            | ImageError::LostWrites { .. } => false,
+        }
+    }
+}

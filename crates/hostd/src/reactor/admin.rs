@@ -55,6 +55,7 @@ impl Reactor {
             }
             Message::ClosePort(id) => core.ports.close(id),
             Message::AttachDisk(disk, reply) => _ = reply.send(core.attach_disk(*disk)),
+            Message::LeaveDisk(id) => core.leave_disk(id),
             Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
             Message::Freeze(id, time, reply) => core.freeze(id, time, reply),
             Message::Thaw(id, reply) => _ = reply.send(core.thaw(id)),
@@ -85,9 +86,8 @@ impl Reactor {
             Message::Slow(over, reply) => _ = reply.send(core.slow.over(over)),
             Message::Shutdown => {
                 self.shutdown = true;
-                core.leave_all();
-                let open: Vec<PortId> = core.ports.all().collect();
-                open.into_iter().for_each(|id| core.ports.close(id));
+                let disks = 0..core.disks.0.len();
+                disks.for_each(|number| core.leave_disk(DiskId(number as u16)));
             }
         }
     }
@@ -105,7 +105,7 @@ impl Reactor {
     /// is not there or leaves, or the reactor ends.
     pub(super) fn open_port(&mut self, mut port: Box<dyn Port>, reply: &SyncSender<PortId>) {
         let disk = port.disk();
-        let serves = self.core.disks.get(disk).is_some_and(|d| d.detaching.is_none());
+        let serves = self.core.disks.get(disk).is_some_and(|d| d.leaving.is_none());
         if !serves || self.shutdown {
             return;
         }
@@ -173,6 +173,7 @@ impl Core {
             pieces: 0,
             held: Default::default(),
             frozen: None,
+            leaving: None,
             detaching: None,
             ops: Default::default(),
             meter: UseMeter::default(),
@@ -211,18 +212,29 @@ impl Core {
                 return;
             }
         }
-        let open: Vec<PortId> = self.ports.of_disk(id).collect();
-        open.into_iter().for_each(|port| self.ports.close(port));
-        self.stack.leave(self.now, VmId::new(id.0));
+        self.leave_disk(id);
         self.detaches += 1;
     }
 
-    /// The reactor ends: nothing is read ahead any more.
-    fn leave_all(&mut self) {
-        for number in 0..self.disks.0.len() {
-            let vm = VmId::new(number as u16);
-            if self.stack.is_attached(vm) {
-                self.stack.leave(self.now, vm);
+    /// A disk is about to leave, or the reactor to end: [`Message::LeaveDisk`].
+    fn leave_disk(&mut self, id: DiskId) {
+        let Some(disk) = self.disks.get_mut(id).filter(|disk| disk.leaving.is_none()) else {
+            return;
+        };
+        disk.leaving = Some(self.now);
+        let open: Vec<PortId> = self.ports.of_disk(id).collect();
+        open.into_iter().for_each(|port| self.ports.close(port));
+        self.stack.leave(self.now, VmId::new(id.0));
+        self.news = true;
+    }
+
+    /// Close the images. The kernel keeps what is registered with a ring for a while after the
+    /// ring's end: its device would stay claimed, and its file system could not be unmounted.
+    pub(super) fn close_disks(&mut self) {
+        for (number, disk) in (0..).zip(&mut self.disks.0) {
+            if disk.take().is_some() {
+                // What fails here ends with the ring.
+                let _ = self.ring.register_file(number, None);
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::port::{DiskId, Errno};
 use crate::sigbus;
 use seekway_policy::dispatcher;
 use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::stack::{Action, Copy, Done, IoError, Member, Target, Wake};
+use seekway_policy::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
 use seekway_policy::units::SECTOR_BYTES;
 
 /// An I/O that the kernel will not take now is handed in again so often.
@@ -60,6 +60,10 @@ impl Core {
         #[cfg(test)]
         self.log_action(action);
         match action {
+            Action::Issue(command) if !self.may_begin(&command) => {
+                self.commands.begin(command.id);
+                self.abandoned.push_back(command.id);
+            }
             Action::Issue(command) => {
                 self.attribute_held();
                 self.served = Some(DiskId(command.vm.index() as u16));
@@ -70,6 +74,23 @@ impl Core {
             Action::Done(done) => self.job_done(&done),
             // Their cost is the processor's own here; the simulator charges it.
             Action::LookedUp { .. } | Action::Prefetching | Action::Wait(_) => {}
+        }
+    }
+
+    /// May a command go to the device? Not when its disk leaves.
+    fn may_begin(&self, command: &Request) -> bool {
+        let disk = self.disks.get(DiskId(command.vm.index() as u16));
+        disk.is_none_or(|disk| disk.may_begin(self.now, command.op))
+    }
+
+    /// End the commands that were not begun.
+    fn end_abandoned(&mut self) {
+        while let Some(command) = self.abandoned.pop_front() {
+            let members: Vec<RequestId> = self.stack.members(command).map(|m| m.id).collect();
+            for member in members {
+                self.commands.fail(command, member, ABANDONED);
+            }
+            self.complete(command);
         }
     }
 
@@ -371,6 +392,9 @@ impl Core {
                     return self.io_failed(index, Errno(libc::EIO));
                 }
                 io.advance(result as u64);
+                if matches!(io.kind, Kind::Zeroes { .. }) && disk.leaving.is_some() {
+                    return self.io_failed(index, Errno(ABANDONED.0));
+                }
                 self.submit_io(index);
             }
             Kind::Allocate { durable: true, .. } => {
@@ -439,8 +463,9 @@ impl Core {
         }
     }
 
-    /// End the I/Os that did not reach the kernel.
+    /// End the I/Os and the commands that did not reach the kernel.
     pub(super) fn end_unsent(&mut self) {
+        self.end_abandoned();
         while let Some((index, why)) = self.unsent.pop_front() {
             match why {
                 Unsent::Fault(errno) => self.io_done(index, -errno),

@@ -16,7 +16,7 @@ use crate::throttle::Throttle;
 use io_uring::squeue;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::ioprio;
-use seekway_policy::request::{Op, VmId};
+use seekway_policy::request::{Op, RequestId, VmId};
 use seekway_policy::stack::{
     Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync,
 };
@@ -48,6 +48,8 @@ pub struct Core {
     pub(super) jobs_max: usize,
     /// I/Os that never reach the kernel, and why.
     pub(super) unsent: VecDeque<(u32, Unsent)>,
+    /// Commands that are not begun, because their disk leaves.
+    pub(super) abandoned: VecDeque<RequestId>,
     /// Members of the command that is being started.
     pub(super) scratch: Vec<Member>,
     /// A job has come since the dispatcher was polled.
@@ -103,6 +105,7 @@ impl Core {
             memory,
             jobs_max: OUTSTANDING_DEFAULT,
             unsent: VecDeque::new(),
+            abandoned: VecDeque::new(),
             scratch: Vec::new(),
             news: false,
             ready: VecDeque::new(),
@@ -155,6 +158,15 @@ impl Core {
         self.ring.submit_and_wait(timeout);
     }
 
+    /// The end of a sync may have been dropped, and with it an error that nobody is told again.
+    pub(super) fn suspect_syncs(&mut self) {
+        for disk in self.disks.0.iter_mut().flatten() {
+            if disk.syncs.are_under_way() {
+                disk.image.sync_failed(libc::EIO);
+            }
+        }
+    }
+
     /// Jobs that are ready to be handed to their ports.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
@@ -167,11 +179,12 @@ impl Core {
     }
     #[cfg(test)]
     pub(super) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || !self.abandoned.is_empty()
     }
     /// Is there something to do without waiting?
     pub(super) fn has_ready(&self) -> bool {
-        self.news || !self.ready.is_empty() || !self.unsent.is_empty() || self.ports.have_news()
+        let has_unsent = !self.unsent.is_empty() || !self.abandoned.is_empty();
+        self.news || !self.ready.is_empty() || has_unsent || self.ports.have_news()
     }
 
     /// Divide what the stack takes among the disks, so that none keeps another one out.

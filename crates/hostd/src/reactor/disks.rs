@@ -10,6 +10,7 @@ use crate::images::{Image, Limits};
 use crate::op_kind::OpKind;
 use crate::port::DiskId;
 use seekway_policy::dispatcher::Withheld;
+use seekway_policy::request::Op;
 use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -20,6 +21,9 @@ use std::sync::mpsc::SyncSender;
 const PLACE_SECTORS: u64 = 2048;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
+
+/// A disk that leaves begins reads, writes and flushes for so long.
+const LEAVE_PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// Why and until when a disk takes no requests.
 pub struct Freeze {
@@ -64,6 +68,8 @@ pub struct DiskState {
     pub held: Withheld,
     /// It takes no requests for a while.
     pub frozen: Option<Freeze>,
+    /// Since when it has been leaving: it begins only what it must.
+    pub leaving: Option<Instant>,
     /// It is being detached; who waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
     /// What has been done.
@@ -73,6 +79,13 @@ pub struct DiskState {
 }
 
 impl DiskState {
+    /// May a command with this operation begin? A disk that leaves begins no long work, and soon
+    /// nothing: whoever waits for its end has little time.
+    pub fn may_begin(&self, now: Instant, op: Op) -> bool {
+        let Some(since) = self.leaving else { return true };
+        !matches!(op, Op::Discard | Op::WriteZeroes) && now.since(since) < LEAVE_PATIENCE
+    }
+
     /// The sectors where we put it; `None` where the file system did.
     pub fn placed_at(&self) -> Option<(u64, u64)> {
         let start = self.placed?.get();

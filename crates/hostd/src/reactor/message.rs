@@ -35,8 +35,11 @@ pub enum Message {
     ClosePort(PortId),
     /// Serve one more disk. The error is for the operator.
     AttachDisk(Box<Disk>, SyncSender<Result<DiskId, String>>),
-    /// Close the disk's ports, carry out what is outstanding, let go of the
-    /// image. The reply comes when the image is closed.
+    /// The disk is about to be detached: close its ports, lift its limits, and begin no more of its
+    /// discards and write-zeroes, nor, after a second, anything else of it: such requests fail with
+    /// ESHUTDOWN, or are left to the record of what is in flight.
+    LeaveDisk(DiskId),
+    /// The same, and let go of the image. The reply comes when it is closed.
     DetachDisk(DiskId, SyncSender<Result<(), String>>),
     /// Take no requests of the disk for so long, unless it is thawed before. The reply comes when
     /// none is under way.
@@ -70,7 +73,7 @@ pub enum Message {
     Status(SyncSender<Status>),
     /// The last requests that took at least so long, oldest first.
     Slow(Nanos, SyncSender<Vec<SlowRequest>>),
-    /// Close all ports, carry out what is outstanding, end.
+    /// All disks leave ([`Message::LeaveDisk`]); end when nothing is under way.
     Shutdown,
 }
 
@@ -375,6 +378,13 @@ type Others = Option<std::rc::Rc<dyn Fn()>>;
 #[cfg(test)]
 thread_local! {
     static WAITING: std::cell::RefCell<Others> = const { std::cell::RefCell::new(None) };
+}
+
+/// Let the rest of a simulated world go on while this thread pauses. False outside of one.
+#[cfg(test)]
+pub(crate) fn others_go_on() -> bool {
+    let others = WAITING.with_borrow(Clone::clone);
+    others.map(|others| others()).is_some()
 }
 
 /// What the simulation does while this thread waits, in place of waiting.

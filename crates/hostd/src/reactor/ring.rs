@@ -138,6 +138,12 @@ pub trait Backend {
     /// Move the completions that are there to `out`.
     fn completions(&mut self, out: &mut Vec<Cqe>);
 
+    /// Has a completion been dropped, for want of memory? Nobody knows which: what it belongs to
+    /// never ends.
+    fn has_lost_completions(&self) -> bool {
+        false
+    }
+
     /// Submit, and let the kernel finish what it has, without waiting. Are
     /// there completions?
     fn peek(&mut self) -> bool;
@@ -178,6 +184,7 @@ pub struct Ring {
     images: Option<IoUring>,
     /// `ring` waits for completions of `images`.
     watches: bool,
+    has_lost: bool,
     epoch: std::time::Instant,
 }
 
@@ -204,7 +211,7 @@ impl Ring {
             sandbox::note_ring(restricted.map_err(|e| e.to_string()));
         }
         rings.try_for_each(|ring| ring.submitter().register_enable_rings())?;
-        Ok(Ring { ring, images, watches: false, epoch: std::time::Instant::now() })
+        Ok(Ring { ring, images, watches: false, has_lost: false, epoch: std::time::Instant::now() })
     }
 
     /// Wake the kernel's thread if it sleeps. Is a completion of images' I/O there?
@@ -332,6 +339,12 @@ impl Backend for Ring {
                 more: cqueue::more(cqe.flags()),
             });
         }
+        let rings = [Some(&mut self.ring), self.images.as_mut()];
+        self.has_lost |= rings.into_iter().flatten().any(|r| r.completion().overflow() > 0);
+    }
+
+    fn has_lost_completions(&self) -> bool {
+        self.has_lost
     }
 
     fn peek(&mut self) -> bool {
@@ -360,11 +373,18 @@ impl Backend for Ring {
             }
         };
         if let Err(e) = result {
-            let passes = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
-            let errno = e.raw_os_error().unwrap_or(0);
-            assert!(passes.contains(&errno), "io_uring_enter: {e}");
+            self.has_lost |= tells_of_loss(&e);
         }
     }
+}
+
+/// Does this error of a wait say that completions were dropped (EBADR)? Panics for one that does
+/// not pass.
+fn tells_of_loss(error: &std::io::Error) -> bool {
+    let passes = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
+    let errno = error.raw_os_error().unwrap_or(0);
+    assert!(errno == libc::EBADR || passes.contains(&errno), "io_uring_enter: {error}");
+    errno == libc::EBADR
 }
 
 #[cfg(test)]
@@ -439,6 +459,13 @@ mod tests {
             }
             assert!(seen.iter().all(|times| *times == 1), "{submitter:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_may_tell_that_completions_were_dropped() {
+        let tells = |errno| tells_of_loss(&std::io::Error::from_raw_os_error(errno));
+        assert!(tells(libc::EBADR));
+        assert!(![libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN].into_iter().any(tells));
     }
 
     #[test]

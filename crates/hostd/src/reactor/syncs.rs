@@ -25,6 +25,11 @@ impl Syncs {
         }
     }
 
+    /// Is one with the kernel?
+    pub fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// The kernel is done with an I/O.
     pub fn end(&mut self, io: u32) {
         self.under_way.retain(|&(other, _)| other != io);

@@ -1,6 +1,8 @@
 //! The real reactor on rings that tests play: in a simulated host (`swarm`), beside the simulator
-//! (`parity`), and with messages and completions in each order (`mailbox`, `taking`).
+//! (`parity`), with messages and completions in each order (`mailbox`, `taking`), and at its end
+//! (`ending`).
 
+mod ending;
 mod mailbox;
 pub(super) mod parity;
 mod swarm;

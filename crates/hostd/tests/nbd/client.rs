@@ -13,6 +13,7 @@ pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
 pub const DISC: u16 = 2;
 pub const FLUSH: u16 = 3;
+pub const TRIM: u16 = 4;
 
 pub struct Client {
     pub socket: UnixStream,

@@ -17,6 +17,8 @@ pub(super) struct AttachedVm {
     queued_since: Instant,
     /// Time in which it had some, up to `queued_since`.
     queued_time: Nanos,
+    /// It is about to leave, and owes nothing.
+    is_leaving: bool,
 }
 
 impl AttachedVm {
@@ -27,9 +29,14 @@ impl AttachedVm {
     pub fn queued(&self) -> usize {
         self.queued
     }
+    /// Is it about to leave?
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
 
     fn new(spec: VmSpec, queued_time: Nanos) -> AttachedVm {
-        AttachedVm { spec, queued: 0, queued_since: Instant::ZERO, queued_time }
+        let (queued_since, is_leaving) = (Instant::ZERO, false);
+        AttachedVm { spec, queued: 0, queued_since, queued_time, is_leaving }
     }
 
     fn queued_time(&self, at: Instant) -> Nanos {
@@ -83,13 +90,22 @@ impl Dispatcher {
         requests
     }
 
+    /// A VM is about to leave: its barriers wait for no turn any more.
+    pub fn leave(&mut self, vm: VmId) {
+        if let Some(vm) = self.vms.get_mut(vm.index()).and_then(Option::as_mut) {
+            vm.is_leaving = true;
+        }
+    }
+
     /// Change a VM's weight or region while it runs. What the policy has
     /// learnt of the VM is lost, no request is.
     pub fn respec(&mut self, now: Instant, vm: VmId, spec: VmSpec) {
         assert!(self.is_attached(vm), "{vm:?} is not attached");
         let requests = self.take_back(now, vm);
         let queued_time = self.queued_time(now, vm);
-        self.vms[vm.index()] = Some(AttachedVm::new(spec.clone(), queued_time));
+        let is_leaving = self.vms[vm.index()].as_ref().is_some_and(AttachedVm::is_leaving);
+        let respecified = AttachedVm::new(spec.clone(), queued_time);
+        self.vms[vm.index()] = Some(AttachedVm { is_leaving, ..respecified });
         self.scheduler.attach(now, vm, spec);
         for request in requests {
             self.enqueue(now, request.id);

@@ -2,7 +2,7 @@
 
 use super::limit::{DiskLimits, GroupName, Limits};
 use super::load::Load;
-use super::{DiskSpec, Map, Stack};
+use super::{ABANDONED, DiskSpec, Map, Stack, Submit};
 use crate::request::VmId;
 use crate::scheduler::{Group, Reserve, Scheduler, VmSpec};
 use crate::units::{Instant, Nanos, Sectors};
@@ -23,6 +23,8 @@ pub(super) struct Disk {
     pub barriers: u32,
     /// Those that wait for room there, by call.
     pub parked: VecDeque<u32>,
+    /// It is about to leave.
+    pub leaving: bool,
     /// Its reservation and target, and its group by number.
     pub reserve: Reserve,
     pub latency: Option<Nanos>,
@@ -77,6 +79,7 @@ impl Stack {
             fetches: 0,
             barriers: 0,
             parked: VecDeque::new(),
+            leaving: false,
             reserve: Reserve::default(),
             latency: None,
             group: None,
@@ -89,19 +92,37 @@ impl Stack {
     }
 
     /// A disk is about to leave: its limits are lifted, nothing is read ahead for it, and nothing
-    /// of it stays in the cache. What it has under way goes on, until [`Stack::is_busy`] is false.
+    /// of it stays in the cache. Discards and write-zeroes end, as [`ABANDONED`], with the piece that
+    /// is under way. All else goes on, until [`Stack::is_busy`] is false.
     ///
     /// # Panics
     /// When it is not attached.
     pub fn leave(&mut self, now: Instant, vm: VmId) {
         self.record(|j| j.leave(now, vm));
         self.limiter.set_disk(now, vm, &Limits::default(), None);
-        if !std::mem::take(&mut self.disk(vm).cached) {
-            return;
+        self.dispatcher.leave(vm);
+        let disk = self.disk(vm);
+        disk.leaving = true;
+        if std::mem::take(&mut disk.cached) {
+            self.end_prefetches(now, vm);
+            if let Some(cache) = &mut self.cache {
+                cache.contents.detach(now, vm);
+            }
         }
-        self.end_prefetches(now, vm);
-        if let Some(cache) = &mut self.cache {
-            cache.contents.detach(now, vm);
+        self.abandon_parked(now, vm);
+    }
+
+    /// Discards and write-zeroes of a disk that leaves begin no more, nor go on.
+    pub(super) fn abandon_parked(&mut self, now: Instant, vm: VmId) {
+        while let Some(index) = self.disk(vm).parked.pop_front() {
+            let call = &mut self.calls[index];
+            call.error = Some(ABANDONED);
+            let Submit { op, extent, .. } = call.request;
+            // The cache has not heard of one that has not begun.
+            if call.unsent < extent.len() {
+                self.write_ends(vm, op, extent);
+            }
+            self.end_call(now, index);
         }
     }
 

@@ -31,6 +31,9 @@ impl Stack {
     /// cache hears of each when it goes, and looks for no more at one time than a
     /// VM may have it look for; one is always under way, whose end brings the next.
     pub(super) fn unpark(&mut self, now: Instant, vm: VmId) {
+        if self.disk(vm).leaving {
+            return self.abandon_parked(now, vm);
+        }
         while let Some(Some(disk)) = self.disks.get_mut(vm.index())
             && disk.barriers < BARRIERS_MAX
             && (disk.barriers == 0 || disk.load.may_forget(now))

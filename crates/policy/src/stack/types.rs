@@ -57,6 +57,9 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IoError(pub i32);
 
+/// The error of what is not carried out because its disk leaves: ESHUTDOWN.
+pub const ABANDONED: IoError = IoError(108);
+
 /// What an engine has to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {

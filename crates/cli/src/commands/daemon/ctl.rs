@@ -184,7 +184,8 @@ fn failed(report: &HostReport) -> Option<Table> {
         .text("disk", |failed| &failed.name)
         .text("image", |failed| &failed.path)
         .text("why", |failed| &failed.error)
-        .note("once it is mended: seekway ctl attach DISK");
+        .text("tried again", |failed| if failed.retried { "by itself" } else { "on command" })
+        .note("once it is mended, at once: seekway ctl attach DISK");
     Some(table.done())
 }
 

@@ -1,6 +1,7 @@
 //! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
 use super::changes::Claim;
+use super::retries::FailedDisk;
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::daemon::change::Change;
@@ -10,18 +11,13 @@ use crate::daemon::places::DiskPlaces;
 use crate::daemon::served::{ServedDisk, Service};
 use crate::daemon::sockets::{Listener, SocketError};
 use crate::images::fault::Fault;
-use crate::images::{Image, ImageError, OpenOptions, Users};
+use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE, Users};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
-use seekway_policy::stack::limit::DiskLimits;
 use seekway_policy::units::Lba;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-/// How long to wait for the lock of an image, and how often to look.
-const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
-const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+use std::time::Instant;
 
 /// Where a disk that was attached can be reached.
 #[derive(Clone, Debug)]
@@ -33,42 +29,33 @@ pub struct Attached {
     pub warnings: Vec<String>,
 }
 
-/// A disk of the configuration that is not served.
-#[derive(Clone, Debug)]
-pub struct FailedDisk {
-    /// As it was asked for.
-    pub config: DiskConfig,
-    /// The error of the last attempt to serve it, as text.
-    pub error: String,
-}
-
 impl Host {
-    /// Serve the disks of the configuration. One whose image cannot be opened is left out and
-    /// noted, unless `all` are wanted, its image is given twice, or no other is left.
+    /// Serve the disks of the configuration. One whose image cannot be opened is left out, noted,
+    /// and tried again later if that may help; unless `all` are wanted, or its image is given
+    /// twice.
     ///
     /// # Errors
-    /// The first one, of another kind or when no disk is served.
+    /// The first one, of another kind; and when no disk is served and no image is another
+    /// program's, which may end.
     pub(super) fn attach_all(&self, all: bool) -> Result<(), HostError> {
-        let mut first = None;
+        let (mut first, until) = (None, Instant::now() + PATIENCE);
         for disk in &self.config.disks {
-            match self.attach_claimed(&self.claim(&disk.name, Change::Attach)?, disk, None) {
+            match self.attach_claimed(&self.claim(&disk.name, Change::Attach)?, disk, None, until) {
                 Ok(_) => {}
                 Err(e @ HostError::Image(..)) if !all && !self.is_given_twice(disk) => {
-                    let (config, error) = (disk.clone(), e.to_string());
-                    lock(&self.failed).insert(disk.name.clone(), FailedDisk { config, error });
+                    lock(&self.failed).insert(disk.name.clone(), FailedDisk::new(disk.clone(), &e));
                     first.get_or_insert(e);
                 }
                 Err(e) => return Err(e),
             }
         }
+        let any_taken = lock(&self.failed).values().any(|failed| failed.is_taken);
         match first {
-            Some(e) if self.disks().is_empty() => return Err(e),
+            Some(e) if self.disks().is_empty() && !any_taken => return Err(e),
             _ => {}
         }
-        for (name, FailedDisk { error, .. }) in &*lock(&self.failed) {
-            say(&format!("{error}; NOT SERVED: mend it, then run: seekway ctl attach {name}"));
-        }
-        Ok(())
+        lock(&self.failed).values().for_each(FailedDisk::say);
+        self.begin_retries()
     }
 
     /// Is its image that of another disk too? That is a mistake in the configuration, and no bad
@@ -77,27 +64,6 @@ impl Host {
         let path = |disk: &DiskConfig| std::fs::canonicalize(&disk.path).ok();
         let others = self.config.disks.iter().filter(|other| other.name != disk.name);
         path(disk).is_some_and(|own| others.filter_map(path).any(|other| other == own))
-    }
-
-    /// Disks of the configuration that are not served, by name.
-    pub fn failed(&self) -> Vec<FailedDisk> {
-        lock(&self.failed).values().cloned().collect()
-    }
-
-    /// Try again to serve a disk of the configuration, as it was configured; its image may be
-    /// handed over.
-    ///
-    /// # Errors
-    /// As [`Host::attach`]; and when the disk is not one that failed.
-    pub fn retry(&self, name: &str, handed: Option<File>) -> Result<Attached, HostError> {
-        let failed = lock(&self.failed).get(name).map(|failed| failed.config.clone());
-        let config =
-            failed.ok_or_else(|| HostError::NotFailed(name.escape_debug().take(100).collect()))?;
-        let attached = self.attach_handed(&config, handed);
-        if let (Err(e), Some(failed)) = (&attached, lock(&self.failed).get_mut(name)) {
-            failed.error = e.to_string();
-        }
-        attached
     }
 
     /// Serve one more disk.
@@ -121,16 +87,20 @@ impl Host {
         handed: Option<File>,
     ) -> Result<Attached, HostError> {
         let disk = asked.clone();
-        let attach = move |host: &Host, claim: &Claim| host.attach_claimed(claim, &disk, handed);
-        self.change(&asked.name, Change::Attach, attach)
+        let until = Instant::now() + PATIENCE;
+        self.change(&asked.name, Change::Attach, move |host, claim| {
+            host.attach_claimed(claim, &disk, handed, until)
+        })
     }
 
-    /// The same for whoever has the claim.
+    /// The same for whoever has the claim. An image that another program has is waited for `until`
+    /// then.
     pub(super) fn attach_claimed(
         &self,
         claim: &Claim,
         asked: &DiskConfig,
         handed: Option<File>,
+        until: Instant,
     ) -> Result<Attached, HostError> {
         let name = &asked.name;
         let wrong = |text: String| HostError::Disk(name.clone(), text);
@@ -152,7 +122,7 @@ impl Host {
             block_size: asked.block_size,
         };
         self.losses.settle();
-        let mut image = self.open_image(asked, &options, handed)?;
+        let mut image = self.open_image(asked, &options, handed, until)?;
         let of_image = |e| HostError::Image(name.clone(), e);
         self.losses.watch(&mut image, asked.accept_lost_writes).map_err(of_image)?;
         let image = match &asked.on {
@@ -284,8 +254,8 @@ impl Host {
         Ok(device)
     }
 
-    /// Stop serving a disk: its sockets go, what is outstanding is carried out,
-    /// and the image is closed.
+    /// Stop serving a disk: its sockets go, its requests end ([`Message::LeaveDisk`]), and the image
+    /// is closed. One that is not served yet is not tried again.
     ///
     /// # Errors
     /// An unknown name; what the reactor says; or [`HostError::Pending`]: its sockets and clients
@@ -293,7 +263,10 @@ impl Host {
     pub fn detach(&self, name: &str) -> Result<(), HostError> {
         let disk = name.to_string();
         self.change(name, Change::Detach, move |host, claim| {
-            let disk = host.disk(&disk)?;
+            let disk = match host.disk(&disk) {
+                Err(_) if lock(&host.failed).remove(&disk).is_some() => return Ok(()),
+                disk => disk?,
+            };
             claim.lies_on(&disk.device);
             host.take_out(&disk)
         })
@@ -307,9 +280,8 @@ impl Host {
             registry.disks.remove(name);
             registry.listeners.retain(|_, served| !served.service.is_of(disk));
         }
-        // A client leaves when its requests are done, and a limit could delay them for hours.
-        let lift = |reply| Message::SetLimits(disk.id, DiskLimits::default(), reply);
-        drop(disk.device.request(lift));
+        // A client leaves when its requests have ended: what need not be begun is not.
+        disk.device.handle().send(Message::LeaveDisk(disk.id));
         // Its number may be another disk's afterwards: nobody may be left who
         // could open a port by it.
         disk.places.close();
@@ -320,34 +292,32 @@ impl Host {
         answer.map_err(|e| HostError::Disk(name.clone(), e))
     }
 
-    /// Open an image, or take the one that is handed over. What a daemon that was killed had in
-    /// flight keeps its files open, and locked, until the kernel has done with it: that takes a
-    /// moment.
+    /// Open an image, or take the one that is handed over. One that another program has is waited
+    /// for `until` then.
     fn open_image(
         &self,
         asked: &DiskConfig,
         options: &OpenOptions,
         handed: Option<File>,
+        until: Instant,
     ) -> Result<Image, HostError> {
-        let began = Instant::now();
-        loop {
-            let opened = match &handed {
-                Some(file) => {
-                    let file = file.try_clone().map_err(|e| HostError::System("descriptor", e))?;
-                    Image::of_file(file, &asked.path, options)
-                }
-                None => Image::open(&asked.path, options),
-            };
-            match opened {
-                Err(ImageError::Locked { .. }) if began.elapsed() < LOCKED_PATIENCE => {
-                    std::thread::sleep(LOCKED_PAUSE);
-                }
-                Err(e @ ImageError::Denied { .. }) if self.is_confined() => {
-                    return Err(HostError::Outside(asked.name.clone(), e));
-                }
-                opened => return opened.map_err(|e| HostError::Image(asked.name.clone(), e)),
+        let path = &asked.path;
+        let opened = images::patiently(until, || match &handed {
+            Some(file) => {
+                let file = file.try_clone().map_err(|source| {
+                    let path = path.display().to_string();
+                    ImageError::Io { path, what: "duplicating its descriptor", source }
+                })?;
+                Image::of_file(file, path, options)
             }
-        }
+            None => Image::open(path, options),
+        });
+        opened.map_err(|e| match e {
+            ImageError::Denied { .. } if self.is_confined() => {
+                HostError::Outside(asked.name.clone(), e)
+            }
+            e => HostError::Image(asked.name.clone(), e),
+        })
     }
 }
 

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 const LOOK_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// How long a device may take to say that it lives.
 const LIFE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long an attempt of the background to serve a disk is waited for, and how often to look.
+const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 /// Stack of a change's thread, the same as that of a connection's.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -112,8 +115,34 @@ impl Host {
         change: Change,
         work: impl FnOnce(&Host, &Claim) -> Result<T, HostError> + Send + 'static,
     ) -> Result<T, HostError> {
-        let claim = self.claim(disk, change)?;
-        let number = claim.number;
+        let claim = self.claim_between_attempts(disk, change)?;
+        self.carry_out(claim, change, work)
+    }
+
+    /// Claim a disk that the background may be trying to serve just now.
+    fn claim_between_attempts(&self, disk: &str, change: Change) -> Result<Claim, HostError> {
+        let until = Instant::now() + ATTEMPT_PATIENCE;
+        loop {
+            match self.claim(disk, change) {
+                Err(HostError::Claimed(_)) if self.is_retried(disk) && Instant::now() < until => {
+                    std::thread::sleep(ATTEMPT_PAUSE);
+                }
+                claim => return claim,
+            }
+        }
+    }
+
+    /// The same for whoever has the claim.
+    ///
+    /// # Errors
+    /// As [`Host::change`].
+    pub(super) fn carry_out<T: Send + 'static>(
+        &self,
+        claim: Claim,
+        change: Change,
+        work: impl FnOnce(&Host, &Claim) -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let (number, disk) = (claim.number, &claim.name.clone());
         let (done, result) = sync_channel(1);
         let name = format!("disk-{disk}").chars().take(15).collect();
         // It is confined as the thread that starts it, which carries out commands too.

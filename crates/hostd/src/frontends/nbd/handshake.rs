@@ -5,7 +5,7 @@
 use super::options::{self, Negotiation, Security, Session, Step};
 use super::port::{Connection, Remains};
 use super::socket::{NEGOTIATION_TIME, ServeError, Timed};
-use super::{Exports, certificate, proxy};
+use super::{Exports, TLS_STEP, certificate, proxy};
 use crate::reactor::{self, Message};
 use crate::stream::Stream;
 use rustls::{ServerConfig, ServerConnection};
@@ -54,7 +54,8 @@ pub fn serve(
         return Ok(());
     }
     let mut negotiation = Negotiation::new(&*exports, security, u32::from_be_bytes(flags))?;
-    let (mut ended, mut secured) = (converse(&mut timed, &mut negotiation)?, None);
+    exports.hears(0);
+    let (mut ended, mut secured) = (converse(&mut timed, &mut negotiation, &*exports)?, None);
     if let (Ended::StartTls, Some(config)) = (&ended, tls) {
         negotiation.secured();
         let tls = secured.insert(ServerConnection::new(config)?);
@@ -64,7 +65,8 @@ pub fn serve(
         if let Some([certificate, ..]) = tls.peer_certificates() {
             exports.identified(certificate::names(certificate));
         }
-        ended = converse(&mut rustls::Stream::new(tls, &mut timed), &mut negotiation)?;
+        exports.hears(TLS_STEP);
+        ended = converse(&mut rustls::Stream::new(tls, &mut timed), &mut negotiation, &*exports)?;
     }
     let Ended::Transmit(session) = ended else { return Ok(()) };
     socket.set_timeouts(None, None)?;
@@ -105,6 +107,7 @@ fn open_port(socket: OwnedFd, session: Session) -> Result<Receiver<Remains>, Ser
 fn converse(
     channel: &mut (impl Read + Write),
     negotiation: &mut Negotiation<'_>,
+    exports: &dyn Exports,
 ) -> Result<Ended, ServeError> {
     let mut data = Vec::new();
     let mut replies = Vec::new();
@@ -118,6 +121,7 @@ fn converse(
         channel.read_exact(&mut data)?;
         replies.clear();
         let step = negotiation.option(option, &data, &mut replies)?;
+        exports.hears(option);
         let sent = channel.write_all(&replies).and_then(|()| channel.flush());
         match step {
             // A client may go without waiting for the reply.

@@ -266,8 +266,11 @@ impl Port for VringPort {
     }
 
     fn done(&mut self, token: u64, result: Result<(), Errno>, _context: &mut dyn PortContext) {
-        // The token was made of a head.
-        self.vring.done(token as u16, status(result));
+        let head = token as u16; // of which it was made
+        let is_abandoned = self.state == State::Stopped && result == Err(Errno(libc::ESHUTDOWN));
+        if !(is_abandoned && self.vring.leave_in_flight(head)) {
+            self.vring.done(head, status(result));
+        }
     }
 
     fn flush(&mut self, context: &mut dyn PortContext) {

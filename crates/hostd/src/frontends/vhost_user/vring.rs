@@ -273,6 +273,13 @@ impl Vring {
         }
     }
 
+    /// A chain that was not carried out, or not to its end, stays in flight for whoever serves the
+    /// ring next. False if there is no record by which they would know.
+    pub fn leave_in_flight(&self, head: u16) -> bool {
+        debug_assert!(self.slots[usize::from(head)].state == State::InFlight);
+        self.record.is_some()
+    }
+
     /// A chain is done. Panics when it was not in flight.
     pub fn done(&mut self, head: u16, status: u8) {
         let slot = &mut self.slots[usize::from(head)];

@@ -110,6 +110,7 @@ fn all(seeds: impl Iterator<Item = u64>) {
                 all.cuts += done.cuts;
                 all.shortages += done.shortages;
                 all.losses += done.losses;
+                all.lingering += done.lingering;
                 all.moves += done.moves;
                 all.power_fails += done.power_fails;
                 continue;
@@ -125,15 +126,15 @@ fn all(seeds: impl Iterator<Item = u64>) {
             list.join(",")
         );
     }
-    let Done { requests, kills, cuts, shortages, losses, moves, power_fails, .. } = all;
+    let Done { requests, kills, cuts, shortages, lingering, losses, moves, power_fails, .. } = all;
     eprintln!(
         "{ran} seeds: {requests} requests, {kills} kills, {moves} moves of guests, \
          {cuts} that lost memory, {shortages} shortages, {losses} failed flushes before a restart, \
-         {power_fails} power failures"
+         {lingering} images that a killed daemon still had, {power_fails} power failures"
     );
     // A simulation in which nothing happens finds nothing.
     assert!(ran < 100 || moves > ran / 20 && cuts > ran / 10);
-    assert!(ran < 100 || shortages > ran / 10 && losses > ran / 10);
+    assert!(ran < 100 || shortages > ran / 10 && losses > ran / 10 && lingering > ran / 10);
     assert!(ran < 100 || requests > 50 * ran && kills > ran / 2 && power_fails > ran / 10);
 }
 

@@ -12,7 +12,7 @@ use crate::reactor::message::{Disk, Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
 use seekway_policy::units::Instant;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::RawFd;
@@ -28,6 +28,9 @@ use std::sync::{Arc, Mutex};
 pub(in crate::reactor) struct Played {
     pub(in crate::reactor) under_way: Rc<RefCell<Vec<(u32, Kind)>>>,
     done: Rc<RefCell<Vec<Cqe>>>,
+    pub(in crate::reactor) now: Rc<Cell<Instant>>,
+    /// A completion was dropped.
+    pub(in crate::reactor) has_lost: Rc<Cell<bool>>,
 }
 
 impl Played {
@@ -43,7 +46,10 @@ impl Played {
 
 impl Backend for Played {
     fn now(&mut self) -> Instant {
-        Instant::ZERO
+        self.now.get()
+    }
+    fn has_lost_completions(&self) -> bool {
+        self.has_lost.get()
     }
     fn register_file(&mut self, _: u16, _: Option<RawFd>) -> std::io::Result<()> {
         Ok(())

@@ -173,7 +173,10 @@ pub fn served(daemon: &Daemon, config: &Config, is_default_folder: bool) -> Stri
         }
     }
     for failed in host.failed() {
-        let _ = writeln!(text, "{}: NOT SERVED: {}", failed.config.name, failed.error);
+        let (yet, again) =
+            if failed.is_retried { (" yet", "; tried again by itself") } else { ("", "") };
+        let name = &failed.config.name;
+        let _ = writeln!(text, "{name}: NOT SERVED{yet}: {}{again}", failed.error);
     }
     for (kind, address) in host.addresses(None) {
         let _ = writeln!(text, "{kind}: {address}");

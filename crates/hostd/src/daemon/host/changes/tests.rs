@@ -160,7 +160,7 @@ fn an_attach_that_was_given_up_is_undone() {
         // As if the device had begun to hang after it was asked whether it lives.
         claim.lies_on(&hung);
         let _ = waits.recv();
-        host.attach_claimed(claim, &late, None)
+        host.attach_claimed(claim, &late, None, Instant::now())
     });
     let given_up = given_up.unwrap_err();
     assert!(matches!(&given_up, HostError::Pending { change: Change::Attach, .. }), "{given_up}");

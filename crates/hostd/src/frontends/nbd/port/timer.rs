@@ -13,7 +13,7 @@ const RETRY: types::Timespec = types::Timespec::new().nsec(100_000_000);
 /// 30 s.
 const STALLS_MAX: u32 = 15;
 /// How long a client that does not read its replies may hold up the closing.
-const LINGER: types::Timespec = types::Timespec::new().sec(3);
+const LINGER: types::Timespec = types::Timespec::new().sec(1);
 
 /// What the timer is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

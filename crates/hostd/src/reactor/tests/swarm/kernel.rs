@@ -108,6 +108,8 @@ pub struct Kernel {
     transfers: Vec<Transfer>,
     waits: Vec<(Source, Wait)>,
     done: VecDeque<Cqe>,
+    /// Images of a process that was killed, which it has open for so many turns more.
+    lingering: Vec<(std::fs::File, u64)>,
     /// The reactor sleeps until then, or until something happens.
     wake: Option<Instant>,
 }
@@ -124,8 +126,27 @@ impl Kernel {
             transfers: Vec::new(),
             waits: Vec::new(),
             done: VecDeque::new(),
+            lingering: Vec::new(),
             wake: None,
         }
+    }
+
+    /// A process that is being killed has this image open, and locked, for so long.
+    pub fn linger(&mut self, image: std::fs::File, turns: u64) {
+        self.lingering.push((image, turns));
+    }
+
+    /// Does a process that was killed still have an image?
+    pub fn lingers(&self) -> bool {
+        !self.lingering.is_empty()
+    }
+
+    /// A turn of the world: what lingers does so for one less.
+    pub fn let_go(&mut self) {
+        self.lingering.retain_mut(|(_, turns)| {
+            *turns = turns.saturating_sub(1);
+            *turns > 0
+        });
     }
 
     /// A file of zeroes that is known by its inode.
@@ -214,6 +235,7 @@ impl Kernel {
     /// The power fails: the process dies, and files lose what is not durable.
     pub fn power_fails(&mut self) {
         self.kill();
+        self.lingering.clear();
         for file in &mut self.files {
             file.content.power_fails(&mut self.random);
         }

@@ -13,7 +13,7 @@ use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{Image, ImageError, Kept, LostImage, Marker, OpenOptions};
+use crate::images::{self, Image, ImageError, Kept, LostImage, Marker, OpenOptions};
 use crate::reactor::Reactor;
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use seekway_policy::schedulers;
@@ -28,7 +28,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Sectors of a disk when it begins, and of one for long requests.
 const SECTORS: usize = 256;
@@ -82,6 +82,8 @@ pub struct Done {
     pub cuts: u64,
     /// Steps in which a VMM had used up what it may hold.
     pub shortages: u64,
+    /// Images that a process that was killed still had when the next one opened them.
+    pub lingering: u64,
     /// Images that were refused because a flush had failed.
     pub losses: u64,
     /// Guests that have moved to another VMM.
@@ -99,6 +101,7 @@ fn turn(process: &Process) -> bool {
 /// Time passes, and the device does some of its work.
 fn pass(kernel: &Rc<RefCell<Kernel>>) {
     let mut kernel = kernel.borrow_mut();
+    kernel.let_go();
     if !kernel.finish_one() {
         let wake = kernel.next_wake().filter(|&at| at > kernel.now);
         let until_wake = wake.map_or(Nanos::from_millis(1), |at| at.since(kernel.now));
@@ -190,17 +193,20 @@ impl World {
         for image in self.losses.1.try_iter() {
             image.mark().map_err(|e| format!("marking an image in {:?}: {e}", image.identity))?;
         }
-        let (disk, kernel) = (&mut self.disks[number], &mut *self.kernel.borrow_mut());
-        let file = &mut kernel.files[number];
-        let has_failed_sync = std::mem::take(&mut file.has_failed_sync);
+        let disk = &mut self.disks[number];
         let has_failed_flush = std::mem::take(&mut disk.has_failed_flush);
-        file.content.mend();
+        let has_failed_sync = {
+            let file = &mut self.kernel.borrow_mut().files[number];
+            file.content.mend();
+            std::mem::take(&mut file.has_failed_sync)
+        };
         disk.opened = self.notes.tick();
-        match open(&disk.path, false) {
+        self.done.lingering += u64::from(self.kernel.borrow().lingers());
+        match open(&disk.path, false, &self.kernel) {
             Ok(_) if has_failed_flush => Err("that a flush had failed was forgotten".into()),
             Err(ImageError::LostWrites { .. }) if has_failed_sync => {
                 self.done.losses += 1;
-                open(&disk.path, true).map_err(|e| e.to_string())
+                open(&disk.path, true, &self.kernel).map_err(|e| e.to_string())
             }
             opened => opened.map_err(|e| e.to_string()),
         }
@@ -472,13 +478,20 @@ impl Drop for World {
     }
 }
 
-/// Open an image. A child of another test has its lock too from its fork until its exec.
-fn open(path: &Path, accept_lost_writes: bool) -> Result<Image, ImageError> {
-    let began = std::time::Instant::now();
+/// Open an image, as the daemon does. A child of another test has its lock too from its fork until
+/// its exec.
+fn open(
+    path: &Path,
+    accept_lost_writes: bool,
+    kernel: &RefCell<Kernel>,
+) -> Result<Image, ImageError> {
+    let began = Instant::now();
     let options = OpenOptions { accept_lost_writes, ..OpenOptions::writing() };
     loop {
-        match Image::open(path, &options) {
-            Err(ImageError::Locked { .. }) if began.elapsed() < FORK_PATIENCE => {
+        let lingers = kernel.borrow().lingers();
+        let until = if lingers { began + FORK_PATIENCE } else { began };
+        match images::patiently(until, || Image::open(path, &options)) {
+            Err(ImageError::Locked { .. }) if !lingers && began.elapsed() < FORK_PATIENCE => {
                 std::thread::yield_now();
             }
             opened => return opened,

@@ -104,6 +104,15 @@ impl World {
     pub fn restart(&mut self, random: &mut Random) -> Result<(), String> {
         self.done.kills += 1;
         shortage::comes_after(None);
+        let mut apart = random.apart();
+        if let Some(daemon) = &*self.process.borrow()
+            && apart.once_in(2)
+        {
+            for disk in daemon.reactor.core.disks.0.iter().flatten() {
+                let image = disk.image.file().try_clone().map_err(|e| e.to_string())?;
+                self.kernel.borrow_mut().linger(image, apart.below(20));
+            }
+        }
         self.bury();
         death::comes_in(None);
         self.attend();

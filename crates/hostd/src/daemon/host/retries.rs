@@ -1,0 +1,202 @@
+//! Disks of the configuration whose images cannot be opened: another program has them, they are not
+//! there yet, their devices fail. What may pass is tried again in the background, with growing
+//! pauses, by a thread of its own, until all such disks are served or detached.
+
+use super::attach::Attached;
+use super::{Host, lock};
+use crate::config::DiskConfig;
+use crate::daemon::change::Change;
+use crate::daemon::confine;
+use crate::daemon::error::HostError;
+use crate::daemon::memory::MemorySource;
+use crate::log::say;
+use crate::sandbox::{self, Access, Kind};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Weak;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+/// Pause before the first attempt.
+const PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A file that comes late is served when nobody has written to it for so long: it may be a copy
+/// that is being made.
+const QUIET: Duration = Duration::from_secs(5);
+/// Stack of the thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A disk of the configuration that is not served.
+#[derive(Clone, Debug)]
+pub struct FailedDisk {
+    /// As it was asked for.
+    pub config: DiskConfig,
+    /// The error of the last attempt to serve it, as text.
+    pub error: String,
+    /// It is tried again without a command.
+    pub is_retried: bool,
+    /// Another program has its image.
+    pub(super) is_taken: bool,
+}
+
+impl FailedDisk {
+    pub(super) fn new(config: DiskConfig, error: &HostError) -> FailedDisk {
+        let (is_retried, is_taken) = match error {
+            HostError::Image(_, e) => (e.may_pass(), e.is_taken()),
+            // It was opened, or its configuration was refused before.
+            _ => (true, false),
+        };
+        FailedDisk { config, error: error.to_string(), is_retried, is_taken }
+    }
+
+    /// Tell the log of it.
+    pub(super) fn say(&self) {
+        let (name, error) = (&self.config.name, &self.error);
+        say(&match self.is_retried {
+            true => format!("{error}; NOT SERVED yet: the daemon tries it again by itself"),
+            false => format!("{error}; NOT SERVED: mend it, then run: seekway ctl attach {name}"),
+        });
+    }
+
+    /// Why it should not be served now, though it can be opened perhaps.
+    fn is_being_written(&self) -> Option<String> {
+        let path = &self.config.path;
+        let about = std::fs::metadata(path).ok().filter(|about| about.is_file())?;
+        let age = about.modified().ok()?.elapsed().unwrap_or_default();
+        (!self.is_taken && age < QUIET).then(|| {
+            let (path, quiet) = (path.display(), QUIET.as_secs());
+            format!("{path}: somebody writes to it; it is served when nobody has for {quiet} s")
+        })
+    }
+}
+
+impl Host {
+    /// Disks of the configuration that are not served, by name.
+    pub fn failed(&self) -> Vec<FailedDisk> {
+        lock(&self.failed).values().cloned().collect()
+    }
+
+    /// Does the background try to serve this disk?
+    pub(super) fn is_retried(&self, name: &str) -> bool {
+        lock(&self.failed).get(name).is_some_and(|failed| failed.is_retried)
+    }
+
+    /// Try again to serve a disk of the configuration, as it was configured; its image may be
+    /// handed over. One that the background has served meanwhile is as good.
+    ///
+    /// # Errors
+    /// As [`Host::attach`]; and when the disk is not one that failed.
+    pub fn retry(&self, name: &str, handed: Option<File>) -> Result<Attached, HostError> {
+        let failed = lock(&self.failed).get(name).map(|failed| failed.config.clone());
+        let Some(config) = failed else {
+            let is_recovered = lock(&self.recovered).contains(name);
+            let served = is_recovered.then(|| self.attached(name).ok()).flatten();
+            let unknown = || HostError::NotFailed(name.escape_debug().take(100).collect());
+            return served.ok_or_else(unknown);
+        };
+        let attached = self.attach_handed(&config, handed);
+        match attached {
+            Err(_) if self.disk(name).is_ok() => self.attached(name),
+            Err(e) => {
+                self.note_failure(name, &e);
+                Err(e)
+            }
+            attached => attached,
+        }
+    }
+
+    /// Where a disk that is served can be reached.
+    fn attached(&self, name: &str) -> Result<Attached, HostError> {
+        let disk = self.disk(name)?;
+        let sockets = self.addresses(Some(&disk)).into_iter().map(|(_, address)| address).collect();
+        let capacity_bytes = disk.limits().capacity_bytes;
+        Ok(Attached { capacity_bytes, sockets, warnings: disk.warnings.all() })
+    }
+
+    /// An attempt to serve a disk has failed. What is to be said of it, if that is news.
+    fn note_failure(&self, name: &str, error: &HostError) -> Option<FailedDisk> {
+        let mut failed = lock(&self.failed);
+        let failed = failed.get_mut(name)?;
+        let now = FailedDisk::new(failed.config.clone(), error);
+        // Once it is given up, only an operator tries it again.
+        let is_retried = now.is_retried && failed.is_retried;
+        let before = std::mem::replace(failed, FailedDisk { is_retried, ..now });
+        (before.error != failed.error).then(|| failed.clone())
+    }
+
+    /// Start the thread, if there is a disk to be tried again.
+    ///
+    /// # Errors
+    /// When there are no threads left.
+    pub(super) fn begin_retries(&self) -> Result<(), HostError> {
+        if !lock(&self.failed).values().any(|failed| failed.is_retried) {
+            return Ok(());
+        }
+        let (ends, ended) = channel();
+        *lock(&self.retrying) = Some(ends);
+        let host = Weak::clone(&self.me);
+        let thread = Builder::new().name("retries".into()).stack_size(STACK_BYTES);
+        let spawned = thread.spawn(move || try_again(&host, &ended));
+        spawned.map(drop).map_err(|e| HostError::System("thread", e))
+    }
+
+    /// Try to serve each disk that may be served by now. False when none is left.
+    fn try_all(&self) -> bool {
+        for failed in self.failed() {
+            if failed.is_retried {
+                self.try_one(&failed.config.name);
+            }
+        }
+        lock(&self.failed).values().any(|failed| failed.is_retried)
+    }
+
+    fn try_one(&self, name: &str) {
+        // Whoever has claimed it does something about it.
+        let Ok(claim) = self.claim(name, Change::Attach) else { return };
+        let Some(failed) = lock(&self.failed).get(name).cloned() else { return };
+        if let Some(error) = failed.is_being_written() {
+            return self.note_change(name, &HostError::Disk(name.into(), error));
+        }
+        lock(&self.recovered).insert(name.into());
+        let attached = self.carry_out(claim, Change::Attach, move |host, claim| {
+            host.attach_claimed(claim, &failed.config, None, Instant::now())
+        });
+        match attached {
+            Ok(_) => say(&format!("disk {name}: is served now")),
+            // It is listed as pending, and the log says what becomes of it.
+            Err(HostError::Ending | HostError::Pending { .. }) => {}
+            // Not this thread is confined to what was there when it began.
+            Err(HostError::Outside(disk, e)) => self.note_change(name, &HostError::Image(disk, e)),
+            Err(e) => self.note_change(name, &e),
+        }
+    }
+
+    /// Note that an attempt of the background has failed, and say so if that is news.
+    fn note_change(&self, name: &str, error: &HostError) {
+        if let Some(changed) = self.note_failure(name, error) {
+            changed.say();
+        }
+    }
+}
+
+/// The thread's work: it ends when no disk is left to be tried, or with the daemon.
+fn try_again(host: &Weak<Host>, ended: &Receiver<()>) {
+    let mut pause = PAUSE;
+    if let Some(host) = host.upgrade() {
+        // No peer reaches this thread, which opens what the configuration names: anywhere, since a
+        // link, or a mount, may come late, too.
+        let mut places = confine::places(&host.config, None, &MemorySource::here());
+        places.allow(Path::new("/"), Access::Images);
+        sandbox::leave_network();
+        sandbox::enter_with(Kind::Control, &places);
+    }
+    while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let Some(host) = host.upgrade() else { return };
+        if !host.try_all() {
+            return;
+        }
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
