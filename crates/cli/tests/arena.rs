@@ -99,6 +99,47 @@ fn drawn_scenes_are_the_same_each_time_and_scored_by_themselves() {
     assert!(with(&["--list"]).contains("/drawn-02"));
 }
 
+/// Everyday scenes change no figure of the others.
+#[test]
+fn everyday_scenes_have_a_scoreboard_of_their_own() {
+    let arena = |more: &[&str]| {
+        let quick = ["arena", "--quick", "--policies", "noop,cscan"];
+        seekway(&[&quick, more].concat()).ok()
+    };
+    let of = |scenes: &str, more: &[&str]| {
+        json(&arena(&[&["--scenes", scenes, "--format", "json"], more].concat()))
+    };
+    let old = of("sata/equal-2", &[]);
+    let drawn = ["--drawn-everyday", "7:2"];
+    let both = of("sata/equal-2,sata/late-flood,sata/pauses-50ms", &drawn);
+    assert_eq!(both["scoreboard"], old["scoreboard"]);
+    assert_eq!(both["scenes"], old["scenes"]);
+    assert!(old["everyday"].is_null() && old["drawn_everyday"].is_null(), "{old}");
+    let everyday = &both["everyday"];
+    assert_eq!(everyday["scenes"][0]["group"], "late");
+    for score in everyday["scoreboard"].as_array().expect("a list") {
+        let by_group = score["regret_by_group"].as_object().expect("an object");
+        assert_eq!(by_group.keys().collect::<Vec<_>>(), ["late", "pauses"]);
+        let sum: f64 = by_group.values().filter_map(serde_json::Value::as_f64).sum();
+        let mean = score["mean_regret"].as_f64().expect("a number");
+        assert!((mean - sum / 2.0).abs() < 1e-12, "one scene each: {score}");
+    }
+    assert_eq!(both["drawn_everyday"]["scenes"].as_array().map(Vec::len), Some(2));
+    // Without the others too; the last table has a column for each board and group.
+    let own = ["--scenes", "sata/late-flood,sata/pauses-50ms"];
+    let alone = json(&arena(&[&own[..], &["--format", "json"]].concat()));
+    assert_eq!((&alone["everyday"], &alone["scenes"]), (everyday, &serde_json::json!([])));
+    let table = arena(&[&own[..], &drawn, &["--format", "markdown"]].concat());
+    let groups =
+        "| policy | 2 everyday scenes | late | pauses | 2 drawn everyday scenes (seed 7) |";
+    assert!(table.contains(groups), "{table}");
+    let csv = arena(&[&own[..], &["--format", "csv"]].concat());
+    assert!(csv.lines().next().is_some_and(|line| line.contains(",group,")), "{csv}");
+    assert_eq!(csv.lines().filter(|line| line.contains(",late,")).count(), 2);
+    let listed = json(&arena(&["--list", "--format", "json", "--drawn-everyday", "7:2"]));
+    assert_eq!(listed[1]["group"], "drawn", "{listed}");
+}
+
 /// The arena's devices say how peers are set; a load of one's own has no such device.
 #[test]
 fn peers_run_a_second_time_as_an_operator_sets_them() {

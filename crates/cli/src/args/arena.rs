@@ -10,7 +10,8 @@ use std::str::FromStr;
 /// A scene is some VMs on a modelled device: a quiet VM beside a flood, a hundred equal
 /// VMs, a boot storm, on disks, flash and cloud volumes. In each scene and measure a policy's
 /// regret is its distance from the best of all policies, 0 to 1; the scoreboard shows
-/// each policy's mean and worst regret. See docs/arena.md.
+/// each policy's mean and worst regret. Everyday scenes, in which VMs come late, pause, read
+/// ahead or ask for much at once, have a scoreboard of their own. See docs/arena.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway arena
@@ -21,13 +22,16 @@ use std::str::FromStr;
   seekway arena --list")]
 pub struct ArenaArgs {
     /// Scenes by name, with `*` and commas: `'disk/*,*/flood'` [default: all, or none
-    /// beside a load of your own or --drawn]
+    /// beside a load of your own, --drawn or --drawn-everyday]
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     /// Also run scenes that this seed draws, and score them by themselves. 60 scenes unless
     /// COUNT is given
     #[arg(long, value_name = "SEED[:COUNT]")]
     pub drawn: Option<Drawn>,
+    /// Also run everyday scenes that this seed draws, and score them by themselves
+    #[arg(long, value_name = "SEED[:COUNT]")]
+    pub drawn_everyday: Option<Drawn>,
     /// List the scenes and run nothing
     #[arg(long)]
     pub list: bool,

@@ -38,6 +38,8 @@ struct Played {
     relative: bool,
     /// What kind of device it runs on; unknown for a load of the user's own.
     medium: Option<Medium>,
+    /// What an everyday scene is about.
+    group: Option<String>,
     /// Means over the seeds.
     result: SceneResult,
     by_seed: Vec<SceneResult>,
@@ -61,7 +63,10 @@ struct Outcome {
     seeds: Vec<u64>,
     /// The scenes of the file and the user's own load; none if neither was asked for.
     written: Board,
+    /// Those of the file's scenes that have a group.
+    everyday: Board,
     drawn: Option<Board>,
+    drawn_everyday: Option<Board>,
 }
 
 impl Board {
@@ -83,17 +88,34 @@ impl Board {
 
     /// A policy's mean regret on one kind of device, if any scene runs on it.
     fn regret_on(&self, medium: Medium, policy: &str) -> Option<f64> {
+        self.regret(policy, |scene| scene.medium == Some(medium))
+    }
+
+    /// A policy's mean regret in one group of everyday scenes, if there are any.
+    fn regret_in(&self, group: &str, policy: &str) -> Option<f64> {
+        self.regret(policy, |scene| scene.group.as_deref() == Some(group))
+    }
+
+    /// A policy's mean regret in some of the scenes.
+    fn regret(&self, policy: &str, of: impl Fn(&Played) -> bool) -> Option<f64> {
         let policy = self.policies.iter().position(|known| known == policy)?;
-        let on_it = self.scenes.iter().filter(|scene| scene.medium == Some(medium));
-        let regrets: Vec<f64> = on_it.map(|scene| scene.result.mean_regret(policy)).collect();
+        let some = self.scenes.iter().filter(|&scene| of(scene));
+        let regrets: Vec<f64> = some.map(|scene| scene.result.mean_regret(policy)).collect();
         (!regrets.is_empty()).then(|| regrets.iter().sum::<f64>() / regrets.len() as f64)
+    }
+
+    /// The groups of its scenes, in their order.
+    fn groups(&self) -> Vec<&str> {
+        distinct(self.scenes.iter().filter_map(|scene| scene.group.as_deref()))
     }
 }
 
 impl Outcome {
     /// The boards that have scenes, the file's first.
     fn boards(&self) -> impl Iterator<Item = &Board> {
-        [&self.written].into_iter().filter(|board| !board.scenes.is_empty()).chain(&self.drawn)
+        let all = [&self.written, &self.everyday].into_iter();
+        let all = all.chain(&self.drawn).chain(&self.drawn_everyday);
+        all.filter(|board| !board.scenes.is_empty())
     }
 }
 
@@ -109,18 +131,28 @@ pub fn run(args: &ArenaArgs) -> Result<Verdict> {
     let policies = policies(args, own.is_none())?;
     let scenes = written(args, own.is_some())?;
     let jobs = runs::jobs(args.out.jobs);
-    let mut played = play(&scenes, &policies, &seeds, jobs, args.cpu)?;
-    if let Some(own) = own {
-        played.push(own.play(&policies, &seeds, &Running::shown(args.out.jobs))?);
-    }
-    let title = format!("{} scenes", played.len());
-    let written = Board::new(title, &policies, played);
-    let drawn = args.drawn.map(|drawn| {
-        let played = play(&drawn_scenes(args, drawn), &policies, &seeds, jobs, args.cpu)?;
-        let title = format!("{} drawn scenes (seed {})", drawn.count, drawn.seed);
-        Ok::<_, anyhow::Error>(Board::new(title, &policies, played))
-    });
-    let outcome = Outcome { seeds, written, drawn: drawn.transpose()? };
+    let board = |what: &str, scenes: &[Scene], own: Option<own::Own>| {
+        let mut played = play(scenes, &policies, &seeds, jobs, args.cpu)?;
+        if let Some(own) = own {
+            played.push(own.play(&policies, &seeds, &Running::shown(args.out.jobs))?);
+        }
+        Ok::<_, anyhow::Error>(Board::new(format!("{} {what}", played.len()), &policies, played))
+    };
+    let (everyday, scenes): (Vec<_>, Vec<_>) =
+        scenes.into_iter().partition(|scene| scene.group.is_some());
+    let draw = |of: &str, asked: Option<Drawn>, draws: Draws| {
+        let scenes = |drawn| drawn_scenes(args, drawn, draws);
+        let made =
+            asked.map(|drawn| board(&format!("{of} (seed {})", drawn.seed), &scenes(drawn), None));
+        made.transpose()
+    };
+    let outcome = Outcome {
+        written: board("scenes", &scenes, own)?,
+        everyday: board("everyday scenes", &everyday, None)?,
+        drawn: draw("drawn scenes", args.drawn, arena::drawn)?,
+        drawn_everyday: draw("drawn everyday scenes", args.drawn_everyday, arena::drawn_everyday)?,
+        seeds: seeds.clone(),
+    };
     for warning in outcome.boards().flat_map(ended_early) {
         eprintln!("warning: {warning}");
     }
@@ -138,7 +170,9 @@ pub fn run_as_experiment(args: &ExperimentArgs) -> Result<Verdict> {
         bail!("{NAME}: not with --live, --vcpu or --drives");
     }
     if !args.prefetch.prefetch.is_empty() || args.prefetch.cache.is_some() {
-        bail!("{NAME}: its VMs have no host cache: not with --prefetch or --cache");
+        bail!(
+            "{NAME}: its scenes say whether the host has a cache: not with --prefetch or --cache"
+        );
     }
     let mut words = vec!["arena".to_string()];
     words.push(format!("--seed={}", args.seed));
@@ -174,13 +208,16 @@ fn policies(args: &ArenaArgs, with_set: bool) -> Result<Vec<String>> {
 
 /// The scenes of the file that the arguments ask for.
 fn written(args: &ArenaArgs, others: bool) -> Result<Vec<Scene>> {
-    let others = others || args.drawn.is_some();
+    let others = others || args.drawn.or(args.drawn_everyday).is_some();
     let pattern = args.scenes.as_deref().or((!others).then_some("all"));
     pattern.map_or(Ok(Vec::new()), |pattern| chosen(pattern, args.quick))
 }
 
-fn drawn_scenes(args: &ArenaArgs, drawn: Drawn) -> Vec<Scene> {
-    arena::drawn(drawn.seed, drawn.count, shrink(args.quick))
+/// Draws scenes: seed, count, and what times are divided by.
+type Draws = fn(u64, u32, u64) -> Vec<Scene>;
+
+fn drawn_scenes(args: &ArenaArgs, drawn: Drawn, draws: Draws) -> Vec<Scene> {
+    draws(drawn.seed, drawn.count, shrink(args.quick))
 }
 
 fn shrink(quick: bool) -> u64 {
@@ -203,6 +240,9 @@ pub(super) struct Listed<'a> {
     scene: &'a str,
     about: &'a str,
     device: &'a str,
+    /// What an everyday scene is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
     vms: usize,
     settle_s: f64,
     measured_s: f64,
@@ -210,7 +250,11 @@ pub(super) struct Listed<'a> {
 
 fn list(args: &ArenaArgs) -> Result<Verdict> {
     let mut scenes = written(args, false)?;
-    scenes.extend(args.drawn.iter().flat_map(|drawn| drawn_scenes(args, *drawn)));
+    let draws: [(Option<Drawn>, Draws); 2] =
+        [(args.drawn, arena::drawn), (args.drawn_everyday, arena::drawn_everyday)];
+    for (asked, draws) in draws {
+        scenes.extend(asked.iter().flat_map(|drawn| drawn_scenes(args, *drawn, draws)));
+    }
     let seconds = |span: Option<Nanos>| span.map_or(f64::NAN, Nanos::as_secs_f64);
     let rows: Vec<Listed<'_>> = scenes
         .iter()
@@ -218,6 +262,7 @@ fn list(args: &ArenaArgs) -> Result<Verdict> {
             scene: &scene.name,
             about: &scene.about,
             device: &scene.scenario.device,
+            group: scene.group.as_deref(),
             vms: scene.scenario.vms.len(),
             settle_s: seconds(Some(scene.scenario.settle)),
             measured_s: seconds(scene.scenario.until) - seconds(Some(scene.scenario.settle)),
@@ -284,6 +329,7 @@ fn played(scene: &Scene, samples: &[Sample], seeds: usize) -> Played {
         unit: scene.judging.unit,
         relative: true,
         medium: Some(scene.medium),
+        group: scene.group.clone(),
         result,
         by_seed,
         cpu_ns: samples.chunks(seeds).map(cpu).collect(),
@@ -355,7 +401,7 @@ fn print(outcome: &Outcome, args: &ArenaArgs) -> Result<()> {
                 }
                 all
             };
-            outcome.boards().flat_map(of).collect()
+            outcome.boards().flat_map(of).chain(tables::by_group(outcome)).collect()
         }
     };
     output::print_as(args.out.format, &tables, &json)

@@ -1,6 +1,7 @@
 //! The arena: every policy in every scene, and how far each is from the best.
 //!
 //! Scenes are data ([`scenes`], from `arena/scenes.toml`), or drawn from a seed ([`drawn`]).
+//! Those with a group are the everyday ones; they have a scoreboard of their own.
 //! A caller runs each scene's
 //! VMs alone once ([`Scene::alone`]), the scene under every policy ([`Scene::cell`]),
 //! takes the [`figures`] of each run, and has the [`scoreboard`].
@@ -25,6 +26,9 @@ use std::sync::Arc;
 
 /// The scenes as they stand in the repository, with what each key means.
 pub const SCENES: &str = include_str!("arena/scenes.toml");
+
+/// As `serve` prefetches by default.
+const PREFETCHER: &str = "vio:interval=continuous";
 
 /// What throughput is counted in.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
@@ -55,8 +59,12 @@ pub struct Scene {
     /// The device's name among the scenes: `nvme`.
     pub device: String,
     pub medium: Medium,
+    /// What an everyday scene is about, such as `late`; none for the others.
+    pub group: Option<String>,
     pub judging: Judging,
     pub scenario: Arc<Scenario>,
+    /// Has the host a cache with the default prefetcher? Else it has no cache.
+    prefetch: bool,
     /// Policies as an operator would set them for the device.
     set: Vec<String>,
     /// The different loads of its VMs.
@@ -70,7 +78,7 @@ impl Scene {
     pub fn cell(&self, policy: &str) -> Cell {
         let peer = policy.strip_suffix(SET);
         let set = peer.and_then(|peer| self.set.iter().find(|spec| policy_of(spec) == peer));
-        Cell::new(self.scenario.clone(), set.map_or(policy, String::as_str))
+        self.on_host(self.scenario.clone(), set.map_or(policy, String::as_str))
     }
 
     /// A run of each kind of VM without the others, under noop. Scenes on the same device
@@ -83,9 +91,14 @@ impl Scene {
                 weights: Vec::new(),
                 ..(*self.scenario).clone()
             };
-            Cell::new(Arc::new(scenario), "noop")
+            self.on_host(Arc::new(scenario), "noop")
         };
         self.kinds.iter().map(cell).collect()
+    }
+
+    fn on_host(&self, scenario: Arc<Scenario>, policy: &str) -> Cell {
+        let prefetch = self.prefetch.then(|| PREFETCHER.to_string());
+        Cell { prefetch, ..Cell::new(scenario, policy) }
     }
 
     /// What each VM has alone, from what each kind has.
@@ -115,6 +128,13 @@ pub fn drawn(seed: u64, count: u32, shrink: u64) -> Vec<Scene> {
     (1..=count).map(scene).collect()
 }
 
+/// As [`drawn`], everyday scenes: VMs come late, pause, read ahead and ask for much at once.
+pub fn drawn_everyday(seed: u64, count: u32, shrink: u64) -> Vec<Scene> {
+    let devices = read::devices(SCENES);
+    let scene = |number| drawn::everyday(seed, number, &devices, shrink);
+    (1..=count).map(scene).collect()
+}
+
 /// The scenes whose names match `pattern` (`*` stands for anything, commas separate
 /// several), in the order of the file. Times are divided by `shrink`.
 pub fn scenes(pattern: &str, shrink: u64) -> Vec<Scene> {
@@ -138,6 +158,7 @@ mod tests {
     fn every_scene_is_read_once_under_its_name_and_builds() {
         let mut all = scenes("all", 1);
         all.extend(drawn(20_261_127, 60, 1));
+        all.extend(drawn_everyday(20_261_127, 60, 1));
         let names: BTreeSet<&str> = all.iter().map(|scene| scene.name.as_str()).collect();
         assert_eq!(names.len(), all.len(), "a name twice");
         let mut loads: Vec<(String, Vec<String>)> = Vec::new();
@@ -187,6 +208,67 @@ mod tests {
         }
     }
 
+    /// Figures in documents are of these scenes.
+    #[test]
+    fn the_published_draws_stay() {
+        let line = |scene: &Scene| {
+            let Scene { name, about, scenario, judging, .. } = scene;
+            format!("{name} {about} {:?} {:?}\n", scenario.vms, judging.weights)
+        };
+        let text: String = drawn(20_261_127, 60, 1).iter().map(line).collect();
+        let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, fold);
+        assert_eq!(
+            hash, 0x9d0d_722e_1c49_d0d1,
+            "another seed's draws, or drawn otherwise: {hash:#x}"
+        );
+    }
+
+    #[test]
+    fn everyday_scenes_have_a_group_and_draw_who_comes_and_with_what() {
+        let written: Vec<Scene> =
+            scenes("all", 1).into_iter().filter(|scene| scene.group.is_some()).collect();
+        let group = |scene: &Scene| scene.group.clone().expect("one");
+        let groups: BTreeSet<String> = written.iter().map(group).collect();
+        assert_eq!(Vec::from_iter(groups), ["late", "long", "pauses", "prefetch"]);
+        for scene in &written {
+            let group = format!("{}/{}-", scene.device, group(scene));
+            assert!(scene.name.starts_with(&group), "{} is of {group}", scene.name);
+        }
+        let drawn = drawn_everyday(7, 60, 1);
+        assert_eq!(drawn[..10], drawn_everyday(7, 10, 1));
+        let has = |of: &dyn Fn(&Scene) -> bool| drawn.iter().any(of) && !drawn.iter().all(of);
+        let quiet = |scene: &Scene, part: &str| scene.scenario.vms[0].contains(part);
+        assert!(has(&|scene| quiet(scene, ",start=")) && has(&|scene| quiet(scene, "think=60us")));
+        assert!(has(&|scene| scene.prefetch));
+        assert!(has(&|scene| scene.scenario.vms[1].contains("size=65536KiB")));
+    }
+
+    #[test]
+    fn a_late_vm_is_measured_from_when_it_comes_however_short_the_run() {
+        for shrink in [1, 20] {
+            let scene = scenes("sata/late-flood", shrink).remove(0);
+            let come = format!(",start={}ns", scene.scenario.settle.get());
+            assert!(scene.scenario.vms[0].ends_with(&come), "{}", scene.scenario.vms[0]);
+            assert_eq!(scene.scenario.settle.get(), 2_000_000_000 / shrink);
+        }
+        let scene = scenes("sata/late-flood", 20).remove(0);
+        let alone: Vec<Alone> = scene.alone().iter().map(|cell| Alone::of(&run(cell))).collect();
+        assert!(alone[0].mib_s > 10.0, "{alone:?}");
+    }
+
+    #[test]
+    fn scenes_of_prefetches_have_a_cache_alone_too_and_others_none() {
+        let cached = |scene: &Scene| {
+            let cells = [vec![scene.cell("noop")], scene.alone()].concat();
+            cells.iter().map(|cell| cell.prefetch.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(cached(&scenes("sata-320/prefetch-readers", 1)[0]), [true; 3]);
+        assert_eq!(cached(&scenes("sata-320/flood", 1)[0]), [false; 3]);
+        let run = run(&scenes("sata-320/prefetch-readers", 20)[0].cell("noop"));
+        assert!(run.host.is_some(), "the host has no cache");
+    }
+
     #[test]
     fn patterns_choose_scenes() {
         let names = |p: &str| scenes(p, 1).into_iter().map(|s| s.name).collect::<Vec<_>>();
@@ -198,7 +280,8 @@ mod tests {
     /// No load ends before its run: an early end looks like a result.
     #[test]
     fn no_load_ends_early() {
-        for scene in scenes("*/flood,disk/demo,disk-15k/web,sata/commits,nvme/bursts", 20) {
+        let some = "*/flood,disk/demo,disk-15k/web,sata/commits,nvme/bursts,sata/prefetch-*";
+        for scene in scenes(some, 20) {
             let result = run(&scene.cell("noop"));
             assert!(!result.finished, "{}", scene.name);
             for vm in &result.vms {

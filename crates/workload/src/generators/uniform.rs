@@ -7,7 +7,8 @@
 //! stay where the last request was.
 //!
 //! With `on` and `off` the load comes in bursts: requests are made while it is on,
-//! beginning at time 0, and what is then outstanding is served out.
+//! beginning at time 0, and what is then outstanding is served out. With `start` nothing is
+//! asked for before that time.
 
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
@@ -33,6 +34,7 @@ static PARAMS: &[ParamSpec] = &[
     param("think", Kind::Duration, "0", "from a completion to the next request"),
     param("on", Kind::Duration, "0", "length of a burst, with off"),
     param("off", Kind::Duration, "0", "pause between bursts (0: none)"),
+    param("start", Kind::Duration, "0", "when the first request is made"),
 ];
 
 pub const GENERATOR: Generator = Generator {
@@ -97,7 +99,9 @@ impl Uniform {
             sequential: p.flag("sequential"),
             next_block: 0,
             left: Some(p.count("requests")).filter(|n| *n > 0),
-            idle: (0..outstanding).map(|slot| (Instant::ZERO, slot)).collect(),
+            idle: (0..outstanding)
+                .map(|slot| (Instant::ZERO + p.duration("start"), slot))
+                .collect(),
             wake: None,
             outstanding,
             done: 0,
@@ -215,6 +219,15 @@ mod tests {
         let two = times_us("app=uniform:outstanding=2,think=50us", 300);
         assert_eq!(two, [0, 0, 150, 150, 300, 300]);
         assert_eq!(times_us("app=uniform:outstanding=1", 300), [0, 100, 200, 300]);
+    }
+
+    #[test]
+    fn a_load_that_starts_late_makes_no_request_before() {
+        let times = times_us("app=uniform:outstanding=1,start=1ms", 1_250);
+        assert_eq!(times, [1_000, 1_100, 1_200]);
+        // Its bursts keep their period.
+        let bursts = "app=uniform:outstanding=1,start=1100us,on=250us,off=750us";
+        assert_eq!(times_us(bursts, 2_150), [1_100, 1_200, 2_000, 2_100]);
     }
 
     #[test]

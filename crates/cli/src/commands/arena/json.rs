@@ -12,14 +12,20 @@ pub struct Json<'a> {
     /// The least mean regret first.
     scoreboard: Vec<ScoreJson<'a>>,
     scenes: Vec<SceneJson<'a>>,
+    /// The same of the file's everyday scenes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    everyday: Option<BoardJson<'a>>,
     /// The same of the scenes that a seed drew.
     #[serde(skip_serializing_if = "Option::is_none")]
-    drawn: Option<DrawnJson<'a>>,
+    drawn: Option<BoardJson<'a>>,
+    /// The same of the everyday scenes that a seed drew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drawn_everyday: Option<BoardJson<'a>>,
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct DrawnJson<'a> {
+struct BoardJson<'a> {
     scoreboard: Vec<ScoreJson<'a>>,
     scenes: Vec<SceneJson<'a>>,
 }
@@ -41,6 +47,9 @@ struct ScoreJson<'a> {
     regret_by_device: BTreeMap<String, f64>,
     /// On solid-state drives (`flash`), volumes (`cloud`) and disks with a head (`disk`).
     regret_by_medium: BTreeMap<&'static str, Option<f64>>,
+    /// In each group of everyday scenes.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    regret_by_group: BTreeMap<&'a str, Option<f64>>,
     dominated_in: &'a [String],
     withheld: f64,
 }
@@ -51,6 +60,9 @@ struct SceneJson<'a> {
     scene: &'a str,
     about: &'a str,
     device: &'a str,
+    /// What an everyday scene is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
     /// Unit of throughput.
     unit: &'static str,
     /// Unit of the latencies: `alone` for factors of what the VM has alone, else `ms`.
@@ -76,12 +88,15 @@ struct PolicyJson<'a> {
 
 impl Json<'_> {
     pub(super) fn new(outcome: &Outcome) -> Json<'_> {
-        let drawn = |board| DrawnJson { scoreboard: scores(board), scenes: scenes(board) };
+        let json = |board| BoardJson { scoreboard: scores(board), scenes: scenes(board) };
+        let everyday = &outcome.everyday;
         Json {
             seeds: &outcome.seeds,
             scoreboard: scores(&outcome.written),
             scenes: scenes(&outcome.written),
-            drawn: outcome.drawn.as_ref().map(drawn),
+            everyday: (!everyday.scenes.is_empty()).then(|| json(everyday)),
+            drawn: outcome.drawn.as_ref().map(json),
+            drawn_everyday: outcome.drawn_everyday.as_ref().map(json),
         }
     }
 }
@@ -99,6 +114,7 @@ fn score<'a>(board: &'a Board, score: &'a Score) -> ScoreJson<'a> {
     let worst = score.worst.as_ref();
     let by_device = board.devices.iter().cloned().zip(score.by_device.iter().copied());
     let on = |medium: Medium| (medium.name(), board.regret_on(medium, &score.policy));
+    let groups = board.groups().into_iter();
     ScoreJson {
         policy: &score.policy,
         mean_regret: score.mean,
@@ -110,6 +126,7 @@ fn score<'a>(board: &'a Board, score: &'a Score) -> ScoreJson<'a> {
         regret_by_measure: by_measure(|measure| score.by_measure[measure as usize]),
         regret_by_device: by_device.collect(),
         regret_by_medium: Medium::ALL.into_iter().map(on).collect(),
+        regret_by_group: groups.map(|g| (g, board.regret_in(g, &score.policy))).collect(),
         dominated_in: &score.dominated,
         withheld: score.withheld,
     }
@@ -131,6 +148,7 @@ fn scene<'a>(board: &'a Board, played: &'a Played) -> SceneJson<'a> {
         scene: &result.scene,
         about: &played.about,
         device: &result.device,
+        group: played.group.as_deref(),
         unit: played.unit.name(),
         latency_unit: if played.relative { "alone" } else { "ms" },
         policies: board.policies.iter().enumerate().map(policy).collect(),

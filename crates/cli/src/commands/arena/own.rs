@@ -67,6 +67,7 @@ impl Own {
             unit: Unit::MibS,
             relative: alone.is_some(),
             medium: None,
+            group: None,
             result,
             by_seed,
             cpu_ns: None,

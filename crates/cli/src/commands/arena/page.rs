@@ -9,7 +9,10 @@ use seekway_sim::experiments::arena::{self, Measure, Score};
 
 /// The page of everything that ran.
 pub fn report(outcome: &Outcome, quick: bool) -> Report {
-    let sections = outcome.boards().flat_map(|board| sections(outcome, board)).collect();
+    let groups = tables::by_group(outcome).map(Block::Table);
+    let groups = groups.map(|table| Section::new("Groups of scenes", vec![table]));
+    let of_boards = outcome.boards().flat_map(|board| sections(outcome, board));
+    let sections = groups.into_iter().chain(of_boards).collect();
     let mut subtitle = outcome.boards().map(sentence).collect::<Vec<_>>().join(" ");
     if quick {
         subtitle += " A quick run with a tenth of the time: not a result.";

@@ -33,7 +33,13 @@ pub fn scoreboard(outcome: &Outcome, board: &Board) -> Table {
         let n = board.policies.iter().position(|policy| *policy == score.policy);
         Some(cpu.as_ref()?[n?])
     };
-    let drawn = outcome.drawn.as_ref().filter(|drawn| !std::ptr::eq(*drawn, board));
+    let drawn = if std::ptr::eq(board, &outcome.written) {
+        outcome.drawn.as_ref()
+    } else if std::ptr::eq(board, &outcome.everyday) {
+        outcome.drawn_everyday.as_ref()
+    } else {
+        None
+    };
     let in_drawn = |score: &Score| {
         let mut scores = drawn?.scores.iter();
         scores.find(|other| other.policy == score.policy).map(|other| other.mean)
@@ -107,6 +113,31 @@ pub fn by_device(board: &Board) -> Option<Table> {
     Some(table.done())
 }
 
+/// Mean regret in each group of everyday scenes beside that of the others; a column for each
+/// board and group that ran. In the order of the first board.
+pub fn by_group(outcome: &Outcome) -> Option<Table> {
+    let boards: Vec<&Board> = outcome.boards().collect();
+    let of_groups: usize = boards.iter().map(|board| board.groups().len()).sum();
+    if of_groups == 0 {
+        return None;
+    }
+    let mut table = Table::of("Mean regret in each group of scenes", &boards[0].scores)
+        .text("policy", |score| &score.policy);
+    for board in boards {
+        let mean = |score: &Score| {
+            let same = board.scores.iter().find(|other| other.policy == score.policy);
+            regret(same.map(|same| same.mean))
+        };
+        table = table.number(&board.title, "", mean);
+        let groups = board.groups();
+        let several = groups.len() > 1;
+        table = table.each(groups.into_iter().filter(|_| several), |table, group| {
+            table.number(group, "", |score| regret(board.regret_in(group, &score.policy)))
+        });
+    }
+    Some(table.done())
+}
+
 /// One scene under every policy.
 pub fn scene(board: &Board, n: usize) -> Table {
     let Played { about, unit, relative, result, cpu_ns, .. } = &board.scenes[n];
@@ -134,6 +165,7 @@ pub fn scene(board: &Board, n: usize) -> Table {
 /// One line for each scene and policy.
 pub fn flat(outcome: &Outcome) -> Table {
     let policies = &outcome.written.policies;
+    let grouped = outcome.boards().any(|board| !board.groups().is_empty());
     let of_scene = |played| policies.iter().enumerate().map(move |row| (played, row));
     let scenes = outcome.boards().flat_map(|board| &board.scenes);
     let rows: Vec<(&Played, (usize, &String))> = scenes.flat_map(of_scene).collect();
@@ -153,6 +185,7 @@ pub fn flat(outcome: &Outcome) -> Table {
         .number("mean_regret", "", |(played, (n, _))| played.result.mean_regret(*n))
         .number("pareto", "", |(played, (n, _))| played.result.pareto(*n))
         .number("withheld", "", |(played, (n, _))| played.result.figures[*n].withheld)
+        .when(grouped, |table| table.text("group", |(played, _)| played.group.as_deref()))
         .number("cpu_ns", "", |(played, (n, _))| played.cpu_ns.as_ref().map(|cpu| cpu[*n]))
         .done()
 }

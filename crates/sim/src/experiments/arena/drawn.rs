@@ -4,6 +4,7 @@
 
 use super::read::{DeviceFile, GroupFile, SceneFile, read};
 use super::{Scene, Unit};
+use seekway_policy::params::parse_duration;
 use seekway_workload::generators::rng::{Rng, split};
 
 /// All images of a scene together have at most this much: they fit on every device.
@@ -99,6 +100,113 @@ pub(super) fn scene(seed: u64, number: u32, devices: &[DeviceFile], shrink: u64)
         settle: None,
         measure: None,
         place: 0,
+        group: None,
+        late: None,
+        prefetch: false,
+    };
+    read(device, &file, shrink).expect("a drawn scene is valid: a test reads many")
+}
+
+/// Everyday scenes are drawn from a seed that has this mixed in: the others stay as they were.
+const EVERYDAY: u64 = 0x6576_6572_7964_6179;
+/// All requests that a VM of an everyday scene has outstanding, together.
+const OUTSTANDING_KIB: u64 = 256 << 10;
+/// From here on a request is long: the scene is measured for longer.
+const LONG_KIB: u64 = 4 << 10;
+
+/// The quiet VM of an everyday scene, and whether the host has a cache.
+struct Everyday {
+    late_ms: u64,
+    pause_ms: u64,
+    prefetch: bool,
+    measure_ms: u64,
+}
+
+impl Everyday {
+    fn new(rng: &mut Rng, others: &[Group]) -> Everyday {
+        let late_ms = if rng.percent(50) { 250 * (1 + rng.below(8)) } else { 0 };
+        let pauses_ms = [50, 100, 200, 500, 1_000, 2_000];
+        let pause_ms = if rng.percent(50) { pauses_ms[rng.below(6) as usize] } else { 0 };
+        let long = others.iter().any(|group| group.size_kib >= LONG_KIB);
+        // Some reads of the VM that pauses, and of who asks for much.
+        let measure_ms = (6 * pause_ms).max(if long { 4_000 } else { 0 });
+        Everyday { late_ms, pause_ms, prefetch: rng.percent(50), measure_ms }
+    }
+
+    fn about(&self, size_kib: u64) -> String {
+        let Everyday { late_ms, pause_ms, prefetch, .. } = self;
+        let mut about = format!("a quiet VM ({size_kib} KiB)");
+        if *late_ms > 0 {
+            about += &format!(" that comes after {late_ms} ms");
+        }
+        if *pause_ms > 0 {
+            about += &format!(" and pauses for {pause_ms} ms");
+        }
+        about + if *prefetch { ", cache and prefetcher on" } else { "" }
+    }
+
+    fn load(&self, size_kib: u64, image_gib: u64) -> String {
+        let think = match self.pause_ms {
+            0 => "60us".to_string(),
+            pause_ms => format!("{pause_ms}ms"),
+        };
+        format!("image={image_gib}GiB,app=uniform:size={size_kib}KiB,outstanding=1,think={think}")
+    }
+}
+
+/// Up to four VMs with requests of 64 KiB to 64 MiB.
+fn everyday_group(rng: &mut Rng) -> Group {
+    let size_kib = 64 << rng.below(11);
+    let deepest = (OUTSTANDING_KIB / size_kib).min(64);
+    Group {
+        count: 1 << rng.below(3),
+        weight: 1,
+        size_kib,
+        depth: 1 << rng.below(u64::from(deepest.ilog2()) + 1),
+        reads_percent: match rng.below(4) {
+            0 => 10 * rng.below(10),
+            _ => 100,
+        },
+        sequential: rng.percent(50),
+    }
+}
+
+/// Everyday scene `number` of a seed.
+pub(super) fn everyday(seed: u64, number: u32, devices: &[DeviceFile], shrink: u64) -> Scene {
+    let mut rng = Rng::new(split(seed ^ EVERYDAY, u64::from(number)));
+    let device = &devices[rng.below(devices.len() as u64) as usize];
+    let groups: Vec<Group> = (0..=rng.below(2)).map(|_| everyday_group(&mut rng)).collect();
+    let quiet = Everyday::new(&mut rng, &groups);
+    let size_kib = 4 << rng.below(3);
+    let vms = 1 + groups.iter().map(|group| group.count).sum::<u64>();
+    let image_gib = (IMAGES_GIB / vms).min(IMAGE_GIB_MAX);
+    let about = [quiet.about(size_kib)].into_iter().chain(groups.iter().map(|g| g.about(false)));
+    let group = |group: &Group| GroupFile {
+        load: group.load(image_gib),
+        count: group.count as u32,
+        weight: 1,
+    };
+    let ms = |text: &str| parse_duration(text).expect("of the file").get() / 1_000_000;
+    let settle_ms = ms(&device.settle).max(quiet.late_ms);
+    let measure_ms = ms(&device.measure).max(quiet.measure_ms);
+    let file = SceneFile {
+        name: format!("drawn-everyday-{number:02}"),
+        about: about.collect::<Vec<_>>().join("; "),
+        on: vec![device.name.clone()],
+        quiet: Some(quiet.load(size_kib, image_gib)),
+        vms: groups.iter().map(group).collect(),
+        unit: Unit::default(),
+        // Windows of a VM that pauses, and of long requests, say nothing.
+        steady: false,
+        latency: true,
+        shares: true,
+        groups: Vec::new(),
+        settle: Some(format!("{settle_ms}ms")),
+        measure: Some(format!("{measure_ms}ms")),
+        place: 0,
+        group: Some("drawn".into()),
+        late: (quiet.late_ms > 0).then(|| format!("{}ms", quiet.late_ms)),
+        prefetch: quiet.prefetch,
     };
     read(device, &file, shrink).expect("a drawn scene is valid: a test reads many")
 }

@@ -77,6 +77,10 @@ pub(super) struct SceneFile {
     pub(super) measure: Option<String>,
     #[serde(default)]
     pub(super) place: u64,
+    pub(super) group: Option<String>,
+    pub(super) late: Option<String>,
+    #[serde(default)]
+    pub(super) prefetch: bool,
 }
 
 /// So many equal VMs, and their load.
@@ -127,7 +131,10 @@ pub(super) fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result
         let time = parse_duration(text).ok_or_else(|| format!("{name}: no time: {text}"))?;
         Ok::<Nanos, String>(time.scaled(1, shrink))
     };
-    let quiet = file.quiet.iter().map(|load| (1, 1, load));
+    let late = file.late.as_ref().map(time).transpose()?;
+    let starts = late.map(|late| format!(",start={}ns", late.get())).unwrap_or_default();
+    let quiet_load = file.quiet.as_ref().map(|load| format!("{load}{starts}"));
+    let quiet = quiet_load.iter().map(|load| (1, 1, load));
     let groups = file.vms.iter().map(|group| (group.count, group.weight, &group.load));
     let (mut vms, mut kinds, mut kind_of) = (Vec::new(), Vec::new(), Vec::new());
     let (mut weights, mut limits) = (Vec::new(), Vec::new());
@@ -172,10 +179,12 @@ pub(super) fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result
     Ok(Scene {
         name,
         about: file.about.clone(),
+        group: file.group.clone(),
         device: device.name.clone(),
         medium: device.medium,
         judging,
         scenario: Arc::new(scenario),
+        prefetch: file.prefetch,
         set: device.set.clone(),
         kinds,
         kind_of,
