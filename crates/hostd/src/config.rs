@@ -310,7 +310,7 @@ impl Default for Config {
             depth: None,
             coalesce: Sectors::from_bytes(512 << 10),
             hard_limit: Nanos::from_secs(30),
-            poll: Poll::OFF,
+            poll: Poll::AUTO,
             submitter: Submitter::Own,
             cache: None,
             prefetch: None,

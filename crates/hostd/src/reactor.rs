@@ -156,7 +156,6 @@ struct Reactor {
     /// There may be more in the mailbox.
     mail: bool,
     shutdown: bool,
-    poll: Poll,
     journal: Option<JournalWriter>,
     /// Reused for each batch.
     cqes: Vec<Cqe>,
@@ -201,9 +200,9 @@ impl Reactor {
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
         let Setup { policy, throttle, poll, .. } = setup;
-        let core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
+        let core = Core::new(stack, policy, dispatch.depth, throttle, poll, memory, handle, ring);
         let (ports, cqes) = (Vec::new(), Vec::new());
-        Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, poll, journal, cqes })
+        Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, journal, cqes })
     }
 
     fn run(mut self) {
@@ -382,14 +381,14 @@ impl Reactor {
 
     /// Submit, and wait for news until `wake`.
     fn sleep(&mut self, wake: Option<Instant>) {
-        if self.poll == Poll::OFF {
+        if self.core.poll == Poll::OFF {
             return self.core.submit_and_wait(wake);
         }
         let began = self.core.tick();
         let (mut has_news, mut displaced) = (false, Nanos::ZERO);
-        if self.poll.time() > Nanos::ZERO {
+        if self.core.poll.time() > Nanos::ZERO {
             let worked = busy();
-            has_news = self.spin(began + self.poll.time(), wake);
+            has_news = self.spin(began + self.core.poll.time(), wake);
             let looked = self.core.tick().since(began);
             let worked = Nanos::new((busy() - worked).as_nanos() as u64);
             displaced = looked.saturating_sub(worked);
@@ -398,7 +397,7 @@ impl Reactor {
             self.core.submit_and_wait(wake);
         }
         let now = self.core.tick();
-        self.poll.waited(now, now.since(began), displaced);
+        self.core.poll.waited(now, now.since(began), displaced);
     }
 
     /// Look for news until `end` without sleeping. True when there is some.

@@ -161,7 +161,7 @@ impl Dispatcher {
             let end = Completion { request, command: id, last: true, dispatched, service, ok };
             service = Nanos::ZERO;
             members += 1;
-            len = len + request.extent.len();
+            len += request.extent.len();
             self.finish(now, member, &end, done);
         }
         self.room.leave(op, len);

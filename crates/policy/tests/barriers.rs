@@ -238,7 +238,7 @@ fn a_long_request_goes_in_pieces_and_others_have_turns_between_them() {
     for (op, piece_max, has_head) in [
         (Op::Discard, 16 << 20, false),
         (Op::WriteZeroes, 16 << 20, true),
-        // A device without a head does several things at a time.
+        // One after the other; `long.rs` has several at once.
         (Op::Read, 1 << 20, true),
         (Op::Write, 1 << 20, true),
     ] {
@@ -263,9 +263,6 @@ fn a_long_request_goes_in_pieces_and_others_have_turns_between_them() {
         );
         assert!(stack.is_idle());
     }
-    let mut stack = two_disks(false);
-    submit(&mut stack, at(0), FLUSHER, Op::Read, 1 << 30, 7);
-    assert_eq!(run(&mut stack, at(0), None).0.len(), 1, "whole, without a head");
 }
 
 #[test]

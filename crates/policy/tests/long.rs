@@ -7,7 +7,7 @@ use seekway_policy::request::{Extent, Op, RequestId, VmId};
 use seekway_policy::scheduler::DeviceProfile;
 use seekway_policy::schedulers;
 use seekway_policy::stack::{
-    Action, CacheSpec, Config, DiskSpec, IoError, Map, Stack, Submit, Target,
+    Action, CacheSpec, Config, DiskSpec, FileExtent, IoError, Map, Stack, Submit, Target,
 };
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +30,7 @@ struct Rig {
     /// The most requests that the dispatcher had.
     most: usize,
     commands: usize,
+    parts: usize,
 }
 
 impl Rig {
@@ -48,7 +49,7 @@ impl Rig {
         }
         let (now, device) = (Instant::ZERO, VecDeque::new());
         let (moved, done) = (BTreeMap::new(), BTreeMap::new());
-        Rig { stack, now, device, moved, done, most: 0, commands: 0 }
+        Rig { stack, now, device, moved, done, most: 0, commands: 0, parts: 0 }
     }
 
     fn submit(&mut self, vm: u16, op: Op, mib: u64, token: u64) {
@@ -65,6 +66,7 @@ impl Rig {
                     let len = command.extent.len().get();
                     assert!(!command.op.is_data() || len <= PIECE, "a command of {len} sectors");
                     for member in self.stack.members(command.id) {
+                        self.parts += 1;
                         if let Target::Guest { token } = member.target {
                             *self.moved.entry(token).or_default() += member.part.len().get();
                         }
@@ -93,7 +95,8 @@ impl Rig {
             return true;
         };
         self.now = self.now + Nanos::from_micros(700);
-        let failed: Vec<_> = error.map(|error| (io, error)).into_iter().collect();
+        let members = self.stack.members(io).map(|member| member.id);
+        let failed: Vec<_> = members.filter_map(|id| Some((id, error?))).collect();
         self.stack.io_done(self.now, io, &failed);
         true
     }
@@ -172,6 +175,26 @@ fn after_an_error_nothing_more_of_a_request_goes() {
         }
         assert_eq!(rig.done, BTreeMap::from([(0, Err(IoError(5))), (1, Ok(()))]));
         assert!(rig.moved[&0] < 40 * PIECE && rig.moved[&1] == 20 * PIECE, "{:?}", rig.moved);
+        assert!(rig.stack.is_idle());
+    }
+}
+
+/// Every other 64 KiB of the image is a hole, so that a command has several parts of one piece.
+#[test]
+fn an_error_in_several_parts_of_a_request_ends_it_once() {
+    let extents: Vec<FileExtent> =
+        (0..64).map(|n| FileExtent { at: n * 256, place: n * 256, len: 128 }).collect();
+    for (has_head, fails) in [(false, 0), (false, 1), (true, 0), (true, 1), (true, 2)] {
+        let mut rig = Rig::new("noop", has_head, config(Nanos::from_secs(30)), false);
+        let map = Map::of_extents(&extents, Lba::ZERO, DISK, DISK).unwrap();
+        rig.stack.remap(rig.now, VmId::new(0), map);
+        rig.submit(0, Op::Write, 4, 0);
+        let mut command = 0;
+        while rig.step((command == fails).then_some(IoError(5))) {
+            command += 1;
+        }
+        assert!(rig.commands < rig.parts, "commands have several parts");
+        assert_eq!(rig.done, BTreeMap::from([(0, Err(IoError(5)))]), "head {has_head}");
         assert!(rig.stack.is_idle());
     }
 }

@@ -133,16 +133,17 @@ fn nbd(options: &Options, place: Place, load: Load) -> Contest {
     }
 }
 
-/// NBD with `--poll auto`.
+/// NBD with `--poll auto`, the default, and without.
 fn polls(options: &Options, load: Load) -> Contest {
     let policy = options.policy.clone();
-    let polls = Program::Seekway { policy, args: &["--poll", "auto"] };
+    let polls = Program::Seekway { policy: policy.clone(), args: &["--poll", "auto"] };
+    let sleeps = Program::Seekway { policy, args: &["--poll", "0"] };
     let against = |peer, target| Match { ours: 0, peer, target, p99_target: Target::None };
     Contest {
         part: "poll",
         protocol: Protocol::Nbd,
         load,
-        contenders: servers([polls, ours(options), Program::Nbdkit]),
+        contenders: servers([polls, sleeps, Program::Nbdkit]),
         matches: vec![
             against(1, Target::RatioAtLeast(0.97, None)),
             against(2, Target::RatioAtLeast(1.0, None)),

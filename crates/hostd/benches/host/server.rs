@@ -23,7 +23,7 @@ pub enum Program {
     Seekway {
         /// Value of `--policy`, such as `noop`.
         policy: String,
-        /// More arguments, such as `--poll auto`.
+        /// More arguments, such as `--poll 0`.
         args: &'static [&'static str],
     },
     /// The same program as it was before a change.

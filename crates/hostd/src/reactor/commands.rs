@@ -170,9 +170,11 @@ impl Core {
 
     fn count_command(&mut self, command: &dispatcher::CompletedCommand) {
         if command.op.is_data() {
+            let took = self.now.since(command.dispatched);
+            self.poll.served(took);
             self.done_commands.commands += 1;
             self.done_commands.service += command.service;
-            self.done_commands.service_from_dispatch += self.now.since(command.dispatched);
+            self.done_commands.service_from_dispatch += took;
         } else if self.throttle.is_some() {
             // A modelled device knows reads and writes only.
             return;

@@ -6,6 +6,7 @@ use super::intervals::IntervalClock;
 use super::io::{Commands, Ios, Unsent};
 use super::jobs::{Jobs, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
+use super::poll::Poll;
 use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
 use super::slow::SlowLog;
@@ -38,6 +39,8 @@ pub struct Core {
     pub(super) policy: String,
     pub(super) depth: u32,
     pub(super) throttle: Option<Throttle>,
+    /// How long to look for news.
+    pub(super) poll: Poll,
     pub(super) disks: Disks,
     pub(super) jobs: Jobs,
     pub(super) ios: Ios,
@@ -86,6 +89,7 @@ impl Core {
         policy: String,
         depth: u32,
         throttle: Option<Throttle>,
+        poll: Poll,
         memory: Option<CacheMemory>,
         handle: Handle,
         mut ring: Box<dyn Backend>,
@@ -98,6 +102,7 @@ impl Core {
             policy,
             depth,
             throttle,
+            poll,
             disks: Disks::default(),
             jobs: Jobs::default(),
             ios: Ios::default(),
@@ -266,6 +271,12 @@ impl PortContext for Core {
         self.ports.slot(port).sqes += 1;
         // SAFETY: the caller's promise.
         unsafe { self.ring.push(Source::Port(port, tag), entry) };
+    }
+
+    unsafe fn push_at_once(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {
+        self.ports.slot(port).sqes += 1;
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.push_at_once(Source::Port(port, tag), entry) };
     }
 
     unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration {

@@ -93,7 +93,8 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "TIME")]
     pub hard_limit: Option<String>,
     /// Poll for requests this long before sleeping: lower latency, but uses a core while there is
-    /// work; `auto`: up to 200us, and not at all while requests come seldom [default: 0]
+    /// work; 0 turns it off; `auto`: up to 50us while requests come often, and not at all while
+    /// they do not or others want the processor [default: auto]
     #[arg(long, value_name = "TIME|auto")]
     pub poll: Option<String>,
     /// Threads of each device: with 2, a thread of the kernel's submits its I/O, which uses another

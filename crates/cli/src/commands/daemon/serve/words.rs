@@ -41,7 +41,7 @@ pub fn describe(config: &Config) -> String {
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
-    let poll = (config.poll != Poll::OFF).then(|| config.poll.to_string());
+    let poll = (config.poll != Poll::AUTO).then(|| config.poll.to_string());
     let threads = (config.submitter == Submitter::Kernel).then(|| "2".into());
     for (key, value) in [
         ("policy", Some(policy(config))),
