@@ -87,6 +87,15 @@ fn records_without_data_are_counted_and_left_out() {
     assert_eq!((sectors, notes), (vec![8, 64], vec!["1 requests without data left out".into()]));
 }
 
+#[test]
+fn events_that_blktrace_lost_are_counted() {
+    let event = |cpu, number| Event { cpu, number, ..queued().at(u64::from(number), 8) };
+    let whole = [event(0, 7), event(1, 1), event(1, 2), event(0, 8), Event::of(0, NOTIFY)];
+    assert_eq!(by(None, &whole), (vec![8; 4], vec![]));
+    let (_, notes) = by(None, &[&whole[..], &[event(0, 12), event(1, 4), event(0, 3)]].concat());
+    assert!(notes.len() == 1 && notes[0].starts_with("4 events are missing"), "{notes:?}");
+}
+
 /// The events of one request of 4 KiB, all of them.
 fn life(start: u64, sector: u64) -> Vec<Event> {
     let queue = [1, 4, 12].map(|action| Event::of(action, QUEUE | READ));

@@ -107,12 +107,18 @@ pub(super) struct ShownEntry {
     /// The paper or kernel that it comes from; absent for generators.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
-    /// The columns of a trace format, in the order of the file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+}
+
+/// A trace format with all that is known of it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ShownFormat {
+    #[serde(flatten)]
+    entry: ListEntry,
+    /// In the order of the file.
     columns: Vec<ShownColumn>,
     /// The beginning of such a trace, or a command that makes or takes one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    example: Option<&'static str>,
+    example: &'static str,
 }
 
 #[derive(Serialize)]
@@ -151,8 +157,7 @@ fn show(
         .text("default", |param| param.default)
         .text("what it does", |param| param.help)
         .done();
-    let shown = ShownEntry { entry, source, columns: Vec::new(), example: None };
-    output::print_as(format, &[table], &shown)?;
+    output::print_as(format, &[table], &ShownEntry { entry, source })?;
     Ok(Verdict::Done)
 }
 
@@ -185,7 +190,7 @@ fn show_trace_format(of: TraceFormat, format: Format) -> Result<Verdict> {
         .text("column", |column| column.name)
         .text("unit or values", |column| column.unit)
         .done();
-    let shown = ShownEntry { entry, source: None, columns, example: Some(example) };
+    let shown = ShownFormat { entry, columns, example };
     output::print_as(format, &[table], &shown)?;
     Ok(Verdict::Done)
 }

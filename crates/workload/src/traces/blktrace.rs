@@ -334,7 +334,13 @@ impl Decode for BlktraceDecoder {
             _ => {}
         }
         let LeftOut { zone_operations, without_data } = self.left_out;
+        let missing: u64 = self.streams.iter().map(|stream| stream.events.missing()).sum();
         for (count, what) in [
+            (
+                missing,
+                "events are missing by the numbers of the others: blktrace lost them (give it more \
+                 buffers with -b and -n), or they were cut out",
+            ),
             (zone_operations, "zone operations left out"),
             (without_data, "requests without data left out"),
             (

@@ -2,7 +2,7 @@
 
 use super::raw::Volumes;
 use super::text::ParseLine;
-use super::{FormatPage, LINE_BYTES_MAX, TraceError, blktrace, columns, csv, fio, vscsi};
+use super::{LINE_BYTES_MAX, TraceError, blktrace, columns, csv, fio, vscsi};
 use seekway_policy::registry::{Registry, RegistryEntry};
 use std::fmt;
 
@@ -63,7 +63,7 @@ static REGISTRY: Registry<Entry> = Registry::new(
         binary(
             Format::Blktrace,
             "blktrace",
-            "Linux blktrace, binary, both versions: a file, one per CPU, or `blktrace -o -`",
+            "Linux blktrace, binary: a file, one per CPU, or `blktrace -o -`",
         ),
         binary(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2"),
         text(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3", || {
@@ -137,8 +137,8 @@ impl Format {
     }
 
     /// Its columns and an example; every format has a page.
-    pub fn page(self) -> Option<&'static FormatPage> {
-        FormatPage::of(self.name())
+    pub fn page(self) -> Option<&'static super::FormatPage> {
+        super::FormatPage::of(self.name())
     }
 
     /// The format called `name`.

@@ -220,6 +220,123 @@ static PAGES: &[FormatPage] = &[
         more: "`seekway calibrate` reads the service times of such a trace.",
     },
     FormatPage {
+        format: "blkparse",
+        columns: &[
+            column("device", "major and minor number: the volume"),
+            column("cpu", "not read"),
+            column("sequence", NOT_READ),
+            column("time", "seconds"),
+            column("pid", "process"),
+            column("action", "`Q`, `D` or `C` is a request; others are passed over"),
+            column("RWBS", "`R`, `W`, `D` (discard), `F` (flush), then `A`, `S` (sync), `M`"),
+            column("sector", SECTORS),
+            column("sectors", "sectors of 512 bytes, behind a `+`"),
+            column("process", "its name in brackets, not read"),
+        ],
+        example: "  8,16   0        1     0.000000000   100  Q  WS 2048 + 8 [fio]\n  \
+                  8,16   0        2     0.002000000   100  Q   R 4096 + 16 [fio]",
+        more: "`blkparse -i sdb` prints it. The text of `blkparse -f FORMAT` is read with \
+               `--columns FORMAT`.",
+    },
+    FormatPage {
+        format: "perf",
+        columns: &[
+            column("process", "its name, not read"),
+            column("pid", "process"),
+            column("cpu", "not read; in brackets"),
+            column("time", "seconds"),
+            column(
+                "event",
+                "`block_bio_queue`, `block_rq_issue` or `block_rq_complete` is a request",
+            ),
+            column("device", "major and minor number: the volume"),
+            column("RWBS", "`R`, `W`, `D` (discard), `F` (flush), then `A`, `S` (sync), `M`"),
+            column("sector", SECTORS),
+            column("sectors", "sectors of 512 bytes, behind a `+`"),
+        ],
+        example: "fio 1234 [002]  5512.345678: block:block_rq_issue: 8,0 WS 4096 () 2048 + 8 [fio]\n\
+                  fio 1234 [002]  5512.347678: block:block_rq_issue: 8,0 R 8192 () 4096 + 16 [fio]",
+        more: "`perf record -e block:block_rq_issue -a` and `perf script`, or `trace-cmd report`, \
+               print it.",
+    },
+    FormatPage {
+        format: "biosnoop",
+        columns: &[
+            column("TIME(s)", "seconds"),
+            column("COMM", "not read"),
+            column("PID", "process"),
+            column("DISK", "the volume"),
+            column("T", "`R` or `W`"),
+            column("SECTOR", SECTORS),
+            column("BYTES", BYTES),
+            column("LAT(ms)", NOT_READ),
+        ],
+        example: "TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n\
+                  0.000004 appd 1950 vdb W 13092560 4096 0.74\n\
+                  0.001469 appd 1956 vdb R 13092440 4096 1.24",
+        more: "The tools of bcc and bpftrace print it; columns are found by their headings.",
+    },
+    FormatPage {
+        format: "fio-log",
+        columns: &[
+            column("time", "milliseconds, when the request was done"),
+            column("latency", "nanoseconds; the request came so much earlier"),
+            column("direction", "0 reads, 1 writes, 2 discards"),
+            column("size", BYTES),
+            column("offset", BYTES),
+            column("priority", NOT_READ),
+        ],
+        example: "12, 2000000, 0, 4096, 8192, 0\n13, 500000, 1, 8192, 1048576, 0",
+        more: "fio writes one with `--write_lat_log=NAME --log_offset=1`.",
+    },
+    FormatPage {
+        format: "disksim-ascii",
+        columns: &[
+            column("time", "milliseconds"),
+            column("device", "the volume"),
+            column("block", SECTORS),
+            column("size", SECTORS),
+            column("flags", "odd reads, even writes"),
+        ],
+        example: "0.000000 0 303567 8 1\n15.500000 0 303575 16 0",
+        more: "",
+    },
+    FormatPage {
+        format: "oracle-general",
+        columns: &[
+            column("clock_time", "seconds, 32 bits"),
+            column("obj_id", "sectors of 512 bytes, 64 bits"),
+            column("obj_size", "bytes, 32 bits"),
+            column("next_access_vtime", "not read; 64 bits"),
+        ],
+        example: "seekway advise trace.oracleGeneral.bin.zst",
+        more: "Records of 24 bytes, little-endian, without gaps. All are reads.",
+    },
+    FormatPage {
+        format: "cachesim",
+        columns: &[
+            column("version", NOT_READ),
+            column("time", "seconds"),
+            column("op", "operation code of SCSI: 28 reads, 2a writes"),
+            column("size", BYTES),
+            column("lbn", SECTORS),
+        ],
+        example: "version,time,op,size,lbn\n1,33898,2a,512,42932745\n1,33899,28,6656,40409911",
+        more: "",
+    },
+    FormatPage {
+        format: "csv",
+        columns: &[
+            column("time_us", "by its name: `_s`, `_ms`, `_us` or `_ns`"),
+            column("op", "read, write, flush, discard, and their letters"),
+            column("offset", "bytes; or `sector`, sectors of 512 bytes"),
+            column("size", "bytes; or `sectors`, sectors of 512 bytes"),
+            column("volume", "the volume; may be absent"),
+        ],
+        example: "time_us,op,offset,size,volume\n0,read,0,4096,a\n1500,write,1048576,8192,a",
+        more: "Columns are found by the names in the header, in any order, or by `--columns`.",
+    },
+    FormatPage {
         format: "parquet",
         columns: &[
             column("time_ns", "nanoseconds; a timestamp or a duration has its own unit"),

@@ -98,7 +98,7 @@ pub(super) trait Decode: Send {
     /// One step onwards. After [`Step::End`] or [`Stop::Io`] not called again.
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop>;
 
-    /// Facts about the trace that change what its requests mean, for people.
+    /// What the user should know of how it was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

@@ -223,8 +223,8 @@ impl TraceReader {
         &self.stats
     }
 
-    /// Facts about the trace that change what its requests mean, for people, as far as it has
-    /// been read: which files and events they are of, and what was left out.
+    /// What the user should know of how it is read, so far: which files and events it is of, and
+    /// what was left out.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         notes.extend(self.decoder.notes());

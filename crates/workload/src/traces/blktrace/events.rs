@@ -6,6 +6,7 @@ use super::super::cursor::Fault;
 use super::super::error::{Place, Reason};
 use super::super::raw::{Stop, read_u16, read_u32, read_u64};
 use super::category;
+use std::collections::HashMap;
 
 /// `BLK_IO_TRACE_MAGIC`, the version in the lowest byte.
 const MAGIC: u32 = 0x6561_7400;
@@ -108,8 +109,32 @@ pub(super) struct Events {
     number: u64,
     /// The last record had no magic number: the next one has to be looked for.
     lost: bool,
+    sequence: Sequence,
     /// How many there were of [`Kind::Queue`], [`Kind::Issue`] and [`Kind::Complete`].
     pub(super) seen: [u64; 3],
+}
+
+/// The kernel numbers the records of each device and CPU, also those for which it had no room.
+#[derive(Default)]
+struct Sequence {
+    /// The last number, by device and CPU.
+    last: HashMap<(u32, u32), u32>,
+    missing: u64,
+}
+
+impl Sequence {
+    /// Devices and CPUs that are remembered at most.
+    const KEYS_MAX: usize = 1 << 16;
+
+    fn add(&mut self, device: u32, cpu: u32, number: u32) {
+        // Notify events have none.
+        if number == 0 || self.last.len() >= Self::KEYS_MAX {
+            return;
+        }
+        let last = self.last.entry((device, cpu)).or_insert(number);
+        self.missing += u64::from(number.saturating_sub(*last).saturating_sub(1));
+        *last = number.max(*last);
+    }
 }
 
 /// The layout of the record that begins with `head`, and whether it is big-endian.
@@ -133,7 +158,19 @@ fn unknown_version(record: &[u8]) -> Option<u32> {
 
 impl Events {
     pub(super) fn new(buffer: Buffer) -> Self {
-        Events { buffer, big_endian: false, number: 0, lost: false, seen: [0; 3] }
+        Events {
+            buffer,
+            big_endian: false,
+            number: 0,
+            lost: false,
+            sequence: Sequence::default(),
+            seen: [0; 3],
+        }
+    }
+
+    /// Records that were made and are not there, by the numbers of the others.
+    pub(super) fn missing(&self) -> u64 {
+        self.sequence.missing
     }
 
     /// The next record; one that is not in the set `wanted` is ignored.
@@ -202,6 +239,9 @@ impl Events {
             true => read_u64(record, layout.action, big),
             false => u64::from(read_u32(record, layout.action, big)),
         };
+        let (device, cpu) =
+            (read_u32(record, layout.device, big), read_u32(record, layout.cpu, big));
+        self.sequence.add(device, cpu, read_u32(record, 4, big));
         let bits = action >> CATEGORY_SHIFT;
         let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u64 == action & 0xff) else {
             return Ok(None);
@@ -238,8 +278,8 @@ impl Events {
             sector: read_u64(record, 16, big),
             bytes: read_u32(record, 24, big),
             process: read_u32(record, layout.process, big),
-            device: read_u32(record, layout.device, big),
-            cpu: read_u32(record, layout.cpu, big),
+            device,
+            cpu,
             from,
             place,
         }))
