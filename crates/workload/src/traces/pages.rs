@@ -41,7 +41,7 @@ static PAGES: &[FormatPage] = &[
         format: "blktrace",
         columns: &[
             column("magic", "0x65617407 (records of 48 bytes) or 0x65617408 (64 bytes)"),
-            column("sequence", NOT_READ),
+            column("sequence", "the record's number on its CPU, which tells of lost ones"),
             column("time", "nanoseconds"),
             column("sector", SECTORS),
             column("bytes", BYTES),

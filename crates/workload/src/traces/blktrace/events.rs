@@ -69,8 +69,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 6] =
-        [Kind::Queue, Kind::Requeue, Kind::Issue, Kind::Complete, Kind::Split, Kind::Remap];
+    fn of(action: u64) -> Option<Kind> {
+        Some(match action & 0xff {
+            1 => Kind::Queue,
+            6 => Kind::Requeue,
+            7 => Kind::Issue,
+            8 => Kind::Complete,
+            13 => Kind::Split,
+            15 => Kind::Remap,
+            _ => return None,
+        })
+    }
 
     /// As a set with one member.
     pub(super) const fn bit(self) -> u32 {
@@ -117,23 +126,34 @@ pub(super) struct Events {
 /// The kernel numbers the records of each device and CPU, also those for which it had no room.
 #[derive(Default)]
 struct Sequence {
-    /// The last number, by device and CPU.
-    last: HashMap<(u32, u32), u32>,
+    /// Device and CPU of the last record, and its number; zero before the first.
+    of: (u32, u32),
+    last: u32,
+    /// The last numbers of all others.
+    others: HashMap<(u32, u32), u32>,
     missing: u64,
 }
 
 impl Sequence {
     /// Devices and CPUs that are remembered at most.
-    const KEYS_MAX: usize = 1 << 16;
+    const OTHERS_MAX: usize = 1 << 16;
 
     fn add(&mut self, device: u32, cpu: u32, number: u32) {
         // Notify events have none.
-        if number == 0 || self.last.len() >= Self::KEYS_MAX {
+        if number == 0 {
             return;
         }
-        let last = self.last.entry((device, cpu)).or_insert(number);
-        self.missing += u64::from(number.saturating_sub(*last).saturating_sub(1));
-        *last = number.max(*last);
+        if self.of != (device, cpu) {
+            if self.others.len() < Self::OTHERS_MAX {
+                self.others.insert(self.of, self.last);
+            }
+            self.of = (device, cpu);
+            self.last = self.others.get(&self.of).copied().unwrap_or(0);
+        }
+        if self.last != 0 {
+            self.missing += u64::from(number.saturating_sub(self.last).saturating_sub(1));
+        }
+        self.last = number.max(self.last);
     }
 }
 
@@ -243,9 +263,7 @@ impl Events {
             (read_u32(record, layout.device, big), read_u32(record, layout.cpu, big));
         self.sequence.add(device, cpu, read_u32(record, 4, big));
         let bits = action >> CATEGORY_SHIFT;
-        let Some(kind) = Kind::ALL.into_iter().find(|kind| *kind as u64 == action & 0xff) else {
-            return Ok(None);
-        };
+        let Some(kind) = Kind::of(action) else { return Ok(None) };
         if bits & category::ASIDE != 0 {
             return Ok(None);
         }
