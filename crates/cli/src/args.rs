@@ -135,7 +135,8 @@ pub enum Format {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Replay a trace as one VM (repeatable); `-` reads standard input
+    /// Replay a trace as one VM (repeatable); `-` reads standard input. One CPU's file of a
+    /// blktrace stands for the files of all CPUs
     #[arg(long = "trace", value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// Generate the load of a VM (repeatable):

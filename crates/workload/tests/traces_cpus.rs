@@ -105,10 +105,13 @@ fn cpus_are_in_the_order_of_their_numbers_and_missing_ones_are_named() {
     let folder = folder("nvme0n1.blktrace", &cpus);
     let path = folder.path().join("nvme0n1");
     assert_eq!(sectors(&path), [8, 16, 24, 32, 40, 72, 80, 96]);
-    assert_eq!(notes(&path), ["no file of CPU 1, nor of others: what they traced is missing"]);
+    assert_eq!(notes(&path), ["no file of CPU 1 and of 122 others: its requests are missing"]);
     let found = TraceFiles::find(&path, None).unwrap();
     let names: Vec<_> = found.files.iter().map(|f| f.extension().unwrap().to_owned()).collect();
     assert_eq!(names, ["0", "2", "10", "100", "127"]);
+    let one = self::folder("e.blktrace", &[(1, &[8])]);
+    let said = "no file of CPU 0: its requests are missing";
+    assert_eq!(notes(&one.path().join("e.blktrace.1")), [said]);
     // Of equal times, the lower CPU comes first.
     let folder = self::folder("e.blktrace", &[(0, &[8]), (9, &[8]), (10, &[8])]);
     for file in [9, 10] {

@@ -228,6 +228,10 @@ fn large_windows_are_read_and_larger_ones_refused_with_the_command() {
         .assert_eq(&requests(&zstd(&plain, 28)).unwrap_err());
     expect!["trace: zstd: its window of 2048 MiB is larger than the 128 MiB that are kept while a trace is read; unpack it first: `zstd -d --long=31 trace`"]
         .assert_eq(&requests(&zstd(&plain, 31)).unwrap_err());
+    // More than zstd itself makes, in a header that has the size in 8 bytes.
+    let damaged = [&[0x28, 0xb5, 0x2f, 0xfd, 0xe0][..], &[0xff; 8], &[1, 0, 0]].concat();
+    expect!["trace: zstd data truncated or damaged (Specified window_size is too big; Requested: 18446744073709551615, Max: 134217728); check it with `zstd -t`"]
+        .assert_eq(&requests(&damaged).unwrap_err());
     expect!["trace: xz: its dictionary is larger than the 256 MiB that are kept while a trace is read; unpack it first: `xz -d trace`"]
         .assert_eq(&requests(&xz(&plain, 29)).unwrap_err());
 }

@@ -9,6 +9,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 /// The largest window that is kept, in bytes: as `zstd -d` does without an option, and what
 /// `zstd --long` asks for.
 const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// The largest window that `zstd` makes and unpacks.
+const ZSTD_LONGEST: u64 = 1 << 31;
 /// The largest dictionary that is kept; `xz -9` has 64 MiB.
 const XZ_DICTIONARY_MAX: u64 = 256 << 20;
 
@@ -201,9 +203,9 @@ fn next_frame(mut stream: Stream, window_max: u64) -> io::Result<Zstd> {
             }
             Ok(Zstd::Between(stream))
         }
-        Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
-            // The smallest of its options that takes it; it has none beyond 31.
-            let log = requested.next_power_of_two().ilog2().min(31);
+        // Larger ones than zstd itself can have are damage.
+        Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) if requested <= ZSTD_LONGEST => {
+            let log = requested.next_power_of_two().ilog2();
             Err(TooLarge {
                 what: format!("window of {} MiB", requested.div_ceil(1 << 20)),
                 most_mib: window_max >> 20,

@@ -42,9 +42,9 @@ fn base_and_cpu(name: &str) -> Option<(&str, u32)> {
     Some((base, cpu)).filter(|_| !base.is_empty())
 }
 
+/// As it is written, so that other files in it are called alike; may be empty.
 fn folder_of(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    parent.unwrap_or(Path::new(".")).into()
+    path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// The files of one trace.
@@ -189,14 +189,13 @@ fn is_blktraces(base: &str) -> bool {
 /// The files in `folder` whose base is taken, by their CPU.
 fn files_of_cpus(folder: &Path, takes: impl Fn(&str) -> bool) -> BTreeMap<u32, Vec<PathBuf>> {
     let mut files: BTreeMap<u32, Vec<PathBuf>> = BTreeMap::new();
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     // A folder that cannot be read has no other files to show.
-    for entry in folder.read_dir().into_iter().flatten().flatten() {
+    for entry in here.read_dir().into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some((base, cpu)) = name.to_str().and_then(base_and_cpu) else { continue };
         if takes(base) && entry.path().is_file() {
-            // As the user would write it.
-            let path = if folder == Path::new(".") { name.into() } else { entry.path() };
-            files.entry(cpu).or_default().push(path);
+            files.entry(cpu).or_default().push(folder.join(name));
         }
     }
     files
@@ -227,8 +226,11 @@ fn taken(files: BTreeMap<u32, Vec<PathBuf>>, named: Option<&Path>) -> TraceFiles
         found.files.push(file);
     }
     if let Some((first, others)) = missing.split_first() {
-        let more = if others.is_empty() { "" } else { ", nor of others" };
-        found.notes.push(format!("no file of CPU {first}{more}: what they traced is missing"));
+        let more = match others.len() {
+            0 => String::new(),
+            count => format!(" and of {count} others"),
+        };
+        found.notes.push(format!("no file of CPU {first}{more}: its requests are missing"));
     }
     found
 }
