@@ -45,7 +45,10 @@ fn categories_become_operations() {
     assert_eq!(ops(&[Event::with(WRITE | SYNC)]), [(Op::Write, true, 64, 8)]);
     assert_eq!(ops(&[Event::with(WRITE | DISCARD)]), [(Op::Discard, false, 64, 8)]);
     let barrier = Event::with(WRITE | FLUSH | SYNC);
-    assert_eq!(ops(&[barrier.clone()]), [(Op::Flush, true, 0, 0), (Op::Write, true, 64, 8)]);
+    assert_eq!(
+        ops(std::slice::from_ref(&barrier)),
+        [(Op::Flush, true, 0, 0), (Op::Write, true, 64, 8)]
+    );
     assert_eq!(ops(&[Event { bytes: 0, ..barrier }]), [(Op::Flush, true, 0, 0)]);
 }
 

@@ -9,7 +9,7 @@ use names::{FIXTURES, fixture};
 use proptest::prelude::*;
 use seekway_policy::units::Nanos;
 use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
-use std::io::Cursor;
+use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 fn open(bytes: &[u8], options: &TraceOptions) -> Result<TraceReader, TraceError> {
@@ -234,6 +234,34 @@ fn large_windows_are_read_and_larger_ones_refused_with_the_command() {
         .assert_eq(&requests(&damaged).unwrap_err());
     expect!["trace: xz: its dictionary is larger than the 256 MiB that are kept while a trace is read; unpack it first: `xz -d trace`"]
         .assert_eq(&requests(&xz(&plain, 29)).unwrap_err());
+}
+
+#[test]
+fn what_is_packed_in_another_way_is_named() {
+    let error = |bytes: &[u8]| open(bytes, &TraceOptions::default()).err().map(|e| e.to_string());
+    let rest = [7; 600];
+    let said = |magic: &[u8]| error(&[magic, &rest].concat()).unwrap();
+    expect!["trace: packed with zip, which is not read: unpack it first, `unzip -p trace`"]
+        .assert_eq(&said(b"PK\x03\x04"));
+    for (magic, name) in [
+        (&b"\x04\x22\x4d\x18"[..], "LZ4, "),
+        (b"LZIP", "lzip, "),
+        (b"\x89LZO\0", "lzop, "),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip, "),
+        (b"\x5d\0\0", "LZMA, "),
+        (b"\x1f\x9d", "compress, "),
+    ] {
+        assert!(said(magic).contains(&format!("packed with {name}")), "{}", said(magic));
+    }
+    let mut tar = [0; 512];
+    tar[..5].copy_from_slice(b"a.csv");
+    tar[257..262].copy_from_slice(b"ustar");
+    assert!(error(&tar).unwrap().contains("packed with tar"), "{:?}", error(&tar));
+    let mut packed = Vec::new();
+    flate2::read::GzEncoder::new(&tar[..], flate2::Compression::new(6))
+        .read_to_end(&mut packed)
+        .unwrap();
+    assert!(error(&packed).unwrap().contains("`tar -xOf trace`"), "{:?}", error(&packed));
 }
 
 #[test]

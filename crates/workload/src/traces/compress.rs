@@ -54,6 +54,25 @@ const COMPRESSIONS: [Compression; 5] = [
     Compression { name: "zstd", check: "zstd -t", magic: b"\x50\x2a\x4d\x18", open: zstd },
 ];
 
+/// Beginnings of files that are packed in other ways, with the command that unpacks each.
+const FOREIGN: [(&[u8], &str, &str); 7] = [
+    (b"PK\x03\x04", "zip", "unzip -p"),
+    (b"\x04\x22\x4d\x18", "LZ4", "lz4 -dc"),
+    (b"LZIP", "lzip", "lzip -dc"),
+    (b"\x89LZO\0", "lzop", "lzop -dc"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z e -so"),
+    (b"\x5d\0\0", "LZMA", "xz -dc"),
+    (b"\x1f\x9d", "compress", "gzip -dc"),
+];
+
+/// How a file that is no trace is packed, and the command that unpacks it.
+pub(super) fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let is_tar = head.get(257..262) == Some(b"ustar");
+    let found = FOREIGN.into_iter().find(|(magic, ..)| head.starts_with(magic));
+    let found = found.map(|(_, name, command)| (name, command));
+    found.or_else(|| is_tar.then_some(("tar", "tar -xOf")))
+}
+
 /// Unpack `input` if it is packed, with a window of at most `window_max` bytes.
 pub(super) fn unpack(
     mut input: Box<dyn Read + Send>,

@@ -142,6 +142,15 @@ pub enum TraceError {
         /// The command that unpacks such a file, without the file.
         command: String,
     },
+    /// Packed in a way that is not unpacked here.
+    #[error("{path}: packed with {with}, which is not read: unpack it first, `{command}{file}`", file = file_of(path))]
+    Foreign {
+        path: String,
+        /// zip, tar, …
+        with: &'static str,
+        /// The command that unpacks such a file to standard output, without the file.
+        command: &'static str,
+    },
     /// One record is unusable. The lenient mode skips and counts it.
     #[error("{path}:{gap}{place}: {reason}: expected {expected}, found {found}", gap = place.gap())]
     Record {
@@ -205,6 +214,7 @@ impl TraceError {
         | TraceError::Read { path, .. }
         | TraceError::Compressed { path, .. }
         | TraceError::TooLarge { path, .. }
+        | TraceError::Foreign { path, .. }
         | TraceError::Record { path, .. }
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
@@ -220,6 +230,7 @@ impl TraceError {
         | TraceError::Read { path, .. }
         | TraceError::Compressed { path, .. }
         | TraceError::TooLarge { path, .. }
+        | TraceError::Foreign { path, .. }
         | TraceError::Record { path, .. }
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }

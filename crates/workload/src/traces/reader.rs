@@ -2,7 +2,7 @@
 
 use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
-use super::compress::{Compression, TooLarge, read_up_to, unpack};
+use super::compress::{Compression, TooLarge, foreign, read_up_to, unpack};
 use super::order::Window;
 #[cfg(feature = "parquet")]
 use super::parquet::{MAGIC, ParquetDecoder};
@@ -131,7 +131,7 @@ impl TraceReader {
         let format = match options.format {
             _ if head.is_empty() => return Err(TraceError::NoBytes { path: name.into() }),
             Some(format) => format,
-            None => Format::detect(&head, whole, name)?,
+            None => Format::detect(&head, whole, name).map_err(|e| or_foreign(e, &head))?,
         };
         let buffer = Buffer::new(Box::new(Cursor::new(head.clone()).chain(input)));
         let decoder: Box<dyn Decode> = match (format, format.parser()) {
@@ -404,6 +404,16 @@ impl Read for FileOfSet {
             io::ErrorKind::Interrupted => e,
             _ => io::Error::other(read_error(&self.path, self.compression, e)),
         })
+    }
+}
+
+/// Of what is no trace in any format: is it packed in another way?
+fn or_foreign(error: TraceError, head: &[u8]) -> TraceError {
+    match (error, foreign(head)) {
+        (TraceError::UnknownFormat { path }, Some((with, command))) => {
+            TraceError::Foreign { path, with, command }
+        }
+        (error, _) => error,
     }
 }
 
