@@ -73,7 +73,11 @@ SAMPLES: dict[str, list[list[str]]] = {
     "vcpu-list": [["vcpu", "list"]],
     "vcpu-show": [["vcpu", "show", "vmigrater"]],
     "workload-list": [["workload", "list"]],
-    "workload-show": [["workload", "show", "vm"], ["workload", "show", "uniform"]],
+    "workload-show": [
+        ["workload", "show", "vm"],
+        ["workload", "show", "uniform"],
+        ["workload", "show", "blktrace"],
+    ],
     "workload-run": [
         [
             *[

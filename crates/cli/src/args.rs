@@ -102,7 +102,7 @@ pub enum Command {
     /// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
     #[command(subcommand, mut_subcommands(shows(vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
     Vcpu(RegistryCommand),
-    #[command(subcommand, mut_subcommands(shows(generators::REGISTRY, "generator", OR_GUEST)))]
+    #[command(subcommand, mut_subcommands(shows_loads))]
     Workload(WorkloadCommand),
     /// Studies of thousands of comparisons, here or on a cluster (needs the Python package)
     #[command(disable_help_flag = true)]
@@ -135,7 +135,8 @@ pub enum Format {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// Replay a trace as one VM (repeatable); `-` reads standard input
+    /// Replay a trace as one VM (repeatable); `-` reads standard input. One CPU's file of a
+    /// blktrace stands for the files of all CPUs
     #[arg(long = "trace", value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// Generate the load of a VM (repeatable):
@@ -178,6 +179,9 @@ pub struct ReadingArgs {
     /// Format of the traces [default: detected from their content]
     #[arg(long, value_name = "NAME")]
     pub input_format: Option<String>,
+    /// Which events of a blktrace are its requests [default: the first of these that it has]
+    #[arg(long, value_enum, value_name = "EVENT")]
+    pub event: Option<Event>,
     /// Skip and count invalid records instead of stopping at the first
     #[arg(long)]
     pub lenient: bool,
@@ -191,6 +195,17 @@ pub struct ReadingArgs {
     /// Read at most this time span of each trace (`30s`, `5min`)
     #[arg(long, value_name = "TIME")]
     pub max_time: Option<String>,
+}
+
+/// Events of a blktrace, as its option `-a` names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Event {
+    /// Q: as the guest's file systems asked
+    Queue,
+    /// D: as the kernel sent them to the driver, merged
+    Issue,
+    /// C: at the time when the driver was done
+    Complete,
 }
 
 /// What serves them.
@@ -254,8 +269,8 @@ pub enum RegistryCommand {
 
 /// What the pages of most registries are.
 const AS_PAGE: &str = ", as Markdown";
-/// What generators have besides.
-const OR_GUEST: &str = "; `vm` describes those of the guest";
+/// What else `workload show` describes.
+const OR_MORE: &str = "; or the guest, `vm`; or a trace format";
 
 /// Lets the subcommand `show` say `what` it describes, and complete the names of a registry.
 fn shows(
@@ -268,6 +283,15 @@ fn shows(
             .about(format!("Describe one {what} and its parameters{more}"))
             .mut_arg("name", |name| name.add(complete::names(registry))),
         _ => command,
+    }
+}
+
+fn shows_loads(command: clap::Command) -> clap::Command {
+    let is_show = command.get_name() == "show";
+    let command = shows(generators::REGISTRY, "generator", OR_MORE)(command);
+    match is_show {
+        true => command.mut_arg("name", |name| name.add(complete::loads())),
+        false => command,
     }
 }
 

@@ -14,6 +14,8 @@ use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Shells};
 use seekway_policy::params::{Kind, ParamSpec};
 use seekway_policy::registry::{Registry, RegistryEntry};
 use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_workload::generators;
+use seekway_workload::traces::Format;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
@@ -118,9 +120,16 @@ pub fn vcpu_policy() -> ArgValueCompleter {
 
 /// Names of a registry's entries.
 pub fn names(registry: Registry<impl RegistryEntry + Sync>) -> ArgValueCandidates {
-    ArgValueCandidates::new(move || {
-        registry.into_iter().map(|entry| candidate(entry.name(), entry.summary())).collect()
-    })
+    ArgValueCandidates::new(move || all(registry).collect())
+}
+
+/// Names of load generators and trace formats.
+pub fn loads() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| all(generators::REGISTRY).chain(all(Format::registry())).collect())
+}
+
+fn all(registry: Registry<impl RegistryEntry>) -> impl Iterator<Item = CompletionCandidate> {
+    registry.into_iter().map(|entry| candidate(entry.name(), entry.summary()))
 }
 
 /// Names of the modelled devices, or a file.

@@ -1,7 +1,9 @@
 //! Traces that this process has read: a comparison needs each once for each run, and a program
 //! that calls comparisons needs it for each of them.
 
-use seekway_workload::traces::{KEPT_BYTES_EACH, Kept, Scan, TraceError, TraceOptions, keep, scan};
+use seekway_workload::traces::{
+    KEPT_BYTES_EACH, Kept, Scan, TraceError, TraceFiles, TraceOptions, keep, scan,
+};
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,13 +22,19 @@ pub struct ScannedTrace {
     pub kept: Option<Arc<Kept>>,
 }
 
-/// A file as it was, and how it was read.
+/// A file as it was.
 #[derive(Clone, PartialEq)]
-struct Key {
+struct FileState {
     device: u64,
     inode: u64,
     bytes: u64,
     modified_ns: i128,
+}
+
+/// A trace's files as they were, and how they were read.
+#[derive(Clone, PartialEq)]
+struct Key {
+    files: Vec<FileState>,
     /// Messages and the names of volumes have it.
     path: Box<Path>,
     options: TraceOptions,
@@ -35,11 +43,19 @@ struct Key {
 impl Key {
     /// `None` for what is no file: it is read each time.
     fn of(path: &Path, options: &TraceOptions) -> Option<Key> {
-        let about = path.metadata().ok().filter(|about| about.is_file())?;
-        let modified_ns =
-            i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec());
-        let (device, inode, bytes) = (about.dev(), about.ino(), about.len());
-        Some(Key { device, inode, bytes, modified_ns, path: path.into(), options: options.clone() })
+        let found = TraceFiles::find(path, options.format).ok()?;
+        let files = found.files.iter().map(|file| {
+            let about = file.metadata().ok().filter(|about| about.is_file())?;
+            let modified_ns =
+                i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec());
+            let (device, inode, bytes) = (about.dev(), about.ino(), about.len());
+            Some(FileState { device, inode, bytes, modified_ns })
+        });
+        Some(Key {
+            files: files.collect::<Option<_>>()?,
+            path: path.into(),
+            options: options.clone(),
+        })
     }
 }
 

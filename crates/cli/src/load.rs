@@ -1,7 +1,7 @@
 //! From the command line to sources of requests: traces and generated VMs,
 //! placed on a disk.
 
-use crate::args::{DiskArgs, LoadArgs, ReadingArgs};
+use crate::args::{DiskArgs, Event, LoadArgs, ReadingArgs};
 use crate::kept::{self, ScannedTrace};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::profile::{self, Profile};
@@ -12,7 +12,9 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceStats, scannable};
+use seekway_workload::traces::{
+    BlktraceEvent, Format, TraceError, TraceFiles, TraceOptions, TraceStats, expand, scannable,
+};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -65,8 +67,14 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
     }
     let duration_max =
         reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
+    let blktrace_event = reading.event.map(|event| match event {
+        Event::Queue => BlktraceEvent::Queued,
+        Event::Issue => BlktraceEvent::Issued,
+        Event::Complete => BlktraceEvent::Completed,
+    });
     Ok(TraceOptions {
         format,
+        blktrace_event,
         lenient: reading.lenient,
         limit: reading.max_requests,
         duration_max,
@@ -80,6 +88,8 @@ pub struct Trace {
     pub path: PathBuf,
     /// What it is called in messages.
     pub shown: String,
+    /// Other files that are a part of it and were not named yet.
+    others: Vec<PathBuf>,
     /// Keeps the copy of a stream open; it has no name on the disk.
     _spooled: Option<File>,
 }
@@ -87,10 +97,17 @@ pub struct Trace {
 impl Trace {
     /// The trace at `path`. What can be read only once (the standard input, a
     /// named pipe, `<(command)` of a shell) is copied to a temporary file first.
-    fn open(path: &Path) -> Result<Trace> {
+    fn open(path: &Path, format: Option<Format>) -> Result<Trace> {
         let mut shown = path.display().to_string();
         if scannable(path) || path.is_dir() {
-            return Ok(Trace { path: path.into(), shown, _spooled: None });
+            let TraceFiles { files, twins, .. } = TraceFiles::find(path, format)?;
+            let others = files.into_iter().chain(twins).filter(|file| file != path);
+            return Ok(Trace {
+                path: path.into(),
+                shown,
+                others: others.collect(),
+                _spooled: None,
+            });
         }
         let mut input: Box<dyn Read> = if shown == "-" {
             shown = "stdin".into();
@@ -102,15 +119,35 @@ impl Trace {
         std::io::copy(&mut input, &mut file)
             .with_context(|| format!("cannot copy {shown} to a temporary file"))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        Ok(Trace { path, shown, _spooled: Some(file) })
+        Ok(Trace { path, shown, others: Vec::new(), _spooled: Some(file) })
     }
 
-    /// All traces of a command line.
-    pub fn open_all(paths: &[PathBuf]) -> Result<Vec<Trace>> {
+    /// All traces of a command line. A pattern stands for the files that it matches. Files of
+    /// one blktrace, as a shell makes them of `sda.blktrace.*`, are one trace.
+    pub fn open_all(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<Trace>> {
         if paths.iter().filter(|p| p.as_os_str() == "-").count() > 1 {
             bail!("`-`, the standard input, can be one trace only");
         }
-        paths.iter().map(|path| Trace::open(path)).collect()
+        let mut traces: Vec<Trace> = Vec::new();
+        for given in paths {
+            for path in expand(given)? {
+                if !traces.iter_mut().any(|trace| trace.takes(&path)) {
+                    traces.push(Trace::open(&path, format)?);
+                }
+            }
+        }
+        Ok(traces)
+    }
+
+    /// Is the file a part of this trace that was not named yet? The same name once more is
+    /// another VM with the same load.
+    fn takes(&mut self, file: &Path) -> bool {
+        let same = |other: &PathBuf| match (other.canonicalize(), file.canonicalize()) {
+            (Ok(other), Ok(file)) => other == file,
+            _ => false,
+        };
+        let found = self.others.iter().position(same);
+        found.map(|at| self.others.swap_remove(at)).is_some()
     }
 
     /// What the VM on one of its volumes is called. A volume that is only a
@@ -165,10 +202,10 @@ impl Load {
         }
         let options = replay_options(args)?;
         let mut traces = Vec::new();
-        for trace in Trace::open_all(&args.traces)? {
+        for trace in Trace::open_all(&args.traces, options.trace.format)? {
             let scanned = kept::scanned(&trace.path, &options.trace);
             let scanned = scanned.map_err(|e| trace.error(e))?;
-            warn_of(&trace, &scanned.scan.stats);
+            warn_of(&trace, &scanned.scan.stats, &scanned.scan.notes);
             traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
@@ -379,8 +416,11 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
     })
 }
 
-/// Say what reading had to mend, so that nobody takes it for the trace itself.
-pub fn warn_of(trace: &Trace, stats: &TraceStats) {
+/// Say what reading had to mend or leave out, so that nobody takes it for the trace itself.
+pub fn warn_of(trace: &Trace, stats: &TraceStats, notes: &[String]) {
+    for note in notes {
+        eprintln!("{}: {note}", trace.shown);
+    }
     for skipped in &stats.skipped {
         let first = trace.shown_in(&skipped.first);
         eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);

@@ -112,6 +112,18 @@ fn pages_of_policies_for_virtual_cpus_are_current() {
 }
 
 #[test]
+fn the_page_of_trace_formats_is_current() {
+    let list = json(&seekway(&["workload", "list", "--format", "json"]).ok());
+    let entries = list.as_array().expect("a list");
+    let mut page = String::new();
+    for entry in entries.iter().filter(|entry| entry["kind"] == "trace format") {
+        let name = entry["name"].as_str().expect("a name");
+        let _ = writeln!(page, "##{}", seekway(&["workload", "show", name]).ok());
+    }
+    check("docs/formats.md", &format!("{}\n", page.trim_end()));
+}
+
+#[test]
 fn no_page_is_of_something_that_is_gone() {
     for (folder, registry) in
         [("policies", "policy"), ("prefetchers", "prefetcher"), ("vcpu", "vcpu")]

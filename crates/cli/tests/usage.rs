@@ -1,9 +1,12 @@
 //! Help, exit status and messages: what somebody meets who types it wrong.
 
+#[path = "../../workload/tests/fixtures/blktrace.rs"]
+mod blktrace;
 mod common;
 #[path = "../../workload/tests/fixtures/names.rs"]
 mod names;
 
+use blktrace::{Event, ISSUE, READ, queued, stream};
 use common::{Folder, Ran, command, json, line, seekway, seekway_with, trace};
 use names::FIXTURES;
 use std::fs::{self, Permissions};
@@ -110,6 +113,9 @@ fn wrong_usage_is_status_2_with_a_message() {
         ("experiment run pregather-b --vcpu vanilla", "they are in "),
         ("experiment run all --vcpu vanilla --live", "not with --live"),
         ("workload show bonnie", "sysbench"),
+        ("workload show blktrce", "blktrace, vscsi"),
+        ("compare --trace x --event done", "queue, issue, complete"),
+        ("compare --trace absent.*", "no file has a name like this"),
         ("replay absent.journal", "absent.journal"),
         ("device validate cheetah-15k5 --trace absent", "absent"),
     ] {
@@ -166,6 +172,74 @@ fn every_format_is_read_from_a_file_and_from_a_pipe() {
         let requests = &file["runs"][0]["requests"];
         assert!(requests.as_u64() > Some(0), "{name}");
         assert_eq!(*requests, pipe["runs"][0]["requests"], "{name}");
+    }
+}
+
+/// Requests and VMs of a comparison of these traces, and what was said.
+fn read(traces: &[&str], more: &[&str]) -> (u64, usize, String) {
+    let traces = traces.iter().flat_map(|trace| ["--trace", trace]);
+    let args = ["compare", "--policies", "noop", "--device", "samsung-970-pro", "--format", "json"];
+    let args: Vec<&str> = args.into_iter().chain(traces).chain(more.iter().copied()).collect();
+    let ran = seekway(&args);
+    let said = ran.err.clone();
+    let run = json(&ran.ok())["runs"][0].clone();
+    let vms = run["vms"].as_array().expect("a list").len();
+    (run["requests"].as_u64().expect("a number"), vms, said)
+}
+
+#[test]
+fn the_files_of_a_blktrace_are_one_vm() {
+    let folder = Folder::new();
+    let event = |cpu, time| Event { cpu, ..queued().at(time, 8 * time) };
+    for (name, cpu) in [("sdz", 0), ("sdz", 1), ("sdy", 0)] {
+        let bytes = stream(&[event(cpu, 1000), event(cpu, 9000 + u64::from(cpu))]);
+        fs::write(folder.path(&format!("{name}.blktrace.{cpu}")), bytes).expect("written");
+    }
+    let path = |name: &str| folder.arg(name);
+    let (zero, one) = (path("sdz.blktrace.0"), path("sdz.blktrace.1"));
+    for name in ["sdz", "sdz.blktrace", "sdz.blktrace.1", "sdz.blktrace.*"] {
+        let (requests, vms, _) = read(&[&path(name)], &[]);
+        assert_eq!((requests, vms), (4, 1), "{name}");
+    }
+    let (requests, vms, said) = read(&[&one, &zero], &[]);
+    assert_eq!((requests, vms), (4, 1));
+    assert!(said.contains("the other CPUs' files beside it, 2 in all"), "{said}");
+    // The same name twice is two VMs with the same load; another device is another trace.
+    assert_eq!(read(&[&zero, &zero], &[]).1, 2);
+    assert_eq!(read(&[&path("*.blktrace.*")], &[]).1, 2);
+    assert_eq!(read(&[&zero, &path("sdy")], &[]).1, 2);
+    if cfg!(feature = "parquet") {
+        seekway(&["convert", &path("*.blktrace.*"), &path("out.parquet")]).refused(&["2 traces"]);
+    }
+}
+
+#[test]
+fn the_events_of_a_blktrace_are_chosen_and_said() {
+    let folder = Folder::new();
+    let issued = stream(&[Event::of(7, ISSUE | READ), Event::of(7, ISSUE | READ).at(2000, 72)]);
+    fs::write(folder.path("d.bin"), &issued).expect("written");
+    let trace = folder.arg("d.bin");
+    let (requests, _, said) = read(&[&trace], &[]);
+    assert!(requests == 2 && said.contains("read by its issue events (D)"), "{said}");
+    let (requests, _, said) = read(&[&trace], &["--event", "issue"]);
+    assert!(requests == 2 && !said.contains("no queue events"), "{said}");
+    let args = ["inspect", &trace, "--event", "complete"];
+    seekway(&args).refused(&["no requests", "2 issue (D): take them by --event issue"]);
+    let ran = seekway_with(&issued, &["inspect", "-"]);
+    assert!(ran.err.contains("stdin: ") && ran.err.contains("no queue events (Q)"), "{}", ran.err);
+}
+
+#[test]
+fn every_trace_format_shows_its_columns() {
+    let list = json(&seekway(&["workload", "list", "--format", "json"]).ok());
+    let formats = list.as_array().expect("a list").iter().filter(|e| e["kind"] == "trace format");
+    for format in formats {
+        let name = format["name"].as_str().expect("a name");
+        let shown = json(&seekway(&["workload", "show", name, "--format", "json"]).ok());
+        assert!(!shown["columns"].as_array().expect("a list").is_empty(), "{name}");
+        let page = seekway(&["workload", "show", name]).ok();
+        assert!(page.contains("| column | unit or values |"), "{name}: {page}");
+        assert!(page.contains(shown["example"].as_str().expect("text")), "{name}: {page}");
     }
 }
 

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import seekway
+from seekway._arguments import traces_of
 
 SAMPLES = [
     "vm/cloudPhysicsIO.vscsi",
@@ -44,6 +45,13 @@ def test_the_figures_are_the_same_from_parquet(
         run.pop("wall_s")
         run["vms"][0].pop("name")
     assert runs[0] == runs[1]
+
+
+def test_the_files_of_a_blktrace_are_one_trace() -> None:
+    files = ["d/sda.blktrace.0", "d/sda.blktrace.1.gz", "d/sda.blktrace.10", "e/sda.blktrace.1"]
+    assert traces_of(files) == ["d/sda.blktrace.0", "e/sda.blktrace.1"]
+    twice = ["sda.blktrace.1", "sda.blktrace.1", "a.csv", "a.csv", "run.1", "run.2"]
+    assert traces_of(twice) == twice
 
 
 def rows(count: int) -> dict[str, list]:

@@ -9,7 +9,7 @@ use names::{FIXTURES, fixture};
 use proptest::prelude::*;
 use seekway_policy::units::Nanos;
 use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
-use std::io::Cursor;
+use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 fn open(bytes: &[u8], options: &TraceOptions) -> Result<TraceReader, TraceError> {
@@ -144,7 +144,7 @@ fn binary_faults_have_record_and_byte() {
             lenient: 2 read
             trace: record 2 at byte 32: truncated record: expected a whole record of 32 or 40 bytes, found 20 bytes
             lenient: 1 read, 1 truncated record
-            trace: record 1 at byte 0: truncated record: expected a whole record of 48 bytes, found 32 bytes
+            trace: record 1 at byte 0: truncated record: expected a whole record of 48 bytes (version 8: 64), found 32 bytes
             lenient: 0 read, 1 truncated record
         "#]],
     );
@@ -178,6 +178,90 @@ fn packed_data_cut_short_names_the_file() {
         "trace: gzip data truncated or damaged (unexpected end of file); check it with `gzip -t`"
     ]
     .assert_eq(&message);
+}
+
+/// `bytes` as a frame of zstd that is not compressed, with a window of 2^`log` bytes.
+fn zstd(bytes: &[u8], log: u8) -> Vec<u8> {
+    let block = (bytes.len() as u32) << 3 | 1;
+    let header = [0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3];
+    [&header[..], &block.to_le_bytes()[..3], bytes].concat()
+}
+
+fn crc(bytes: &[u8]) -> Vec<u8> {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    [bytes, &crc.sum().to_le_bytes()].concat()
+}
+
+/// `bytes` in xz, not compressed and not checked, with a dictionary of 2^`log` bytes.
+fn xz(bytes: &[u8], log: u8) -> Vec<u8> {
+    let pad = |mut bytes: Vec<u8>| {
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let head = crc(&[2, 0, 0x21, 1, (log - 12) * 2, 0, 0, 0]);
+    let len = (bytes.len() - 1) as u16;
+    let block = [&head[..], &[1], &len.to_be_bytes(), bytes, &[0]].concat();
+    let varint = |n: usize| [n as u8 | 0x80, (n >> 7) as u8];
+    let sizes = [varint(block.len()), varint(bytes.len())].concat();
+    let index = crc(&pad([&[0, 1], &sizes[..]].concat()));
+    let backward = (index.len() as u32 / 4 - 1).to_le_bytes();
+    let mut checked = crc(&[&backward[..], &[0, 0]].concat());
+    let sum = checked.split_off(6);
+    let magic = [0xfd, b'7', b'z', b'X', b'Z', 0];
+    [&magic[..], &crc(&[0, 0]), &pad(block), &index, &sum, &checked, b"YZ"].concat()
+}
+
+#[test]
+fn large_windows_are_read_and_larger_ones_refused_with_the_command() {
+    let plain = std::fs::read(fixture("msr.csv")).unwrap();
+    let requests = |bytes: &[u8]| match open(bytes, &TraceOptions::default()) {
+        Ok(reader) => Ok(reader.map(Result::unwrap).count()),
+        Err(error) => Err(error.to_string()),
+    };
+    for log in [21, 26, 27] {
+        assert_eq!(requests(&zstd(&plain, log)), Ok(4), "zstd, 2^{log}");
+        assert_eq!(requests(&xz(&plain, log)), Ok(4), "xz, 2^{log}");
+    }
+    assert_eq!(requests(&xz(&plain, 28)), Ok(4));
+    expect!["trace: zstd: its window of 256 MiB is larger than the 128 MiB that are kept while a trace is read; unpack it first: `zstd -d --long=28 trace`"]
+        .assert_eq(&requests(&zstd(&plain, 28)).unwrap_err());
+    expect!["trace: zstd: its window of 2048 MiB is larger than the 128 MiB that are kept while a trace is read; unpack it first: `zstd -d --long=31 trace`"]
+        .assert_eq(&requests(&zstd(&plain, 31)).unwrap_err());
+    // More than zstd itself makes, in a header that has the size in 8 bytes.
+    let damaged = [&[0x28, 0xb5, 0x2f, 0xfd, 0xe0][..], &[0xff; 8], &[1, 0, 0]].concat();
+    expect!["trace: zstd data truncated or damaged (Specified window_size is too big; Requested: 18446744073709551615, Max: 134217728); check it with `zstd -t`"]
+        .assert_eq(&requests(&damaged).unwrap_err());
+    expect!["trace: xz: its dictionary is larger than the 256 MiB that are kept while a trace is read; unpack it first: `xz -d trace`"]
+        .assert_eq(&requests(&xz(&plain, 29)).unwrap_err());
+}
+
+#[test]
+fn what_is_packed_in_another_way_is_named() {
+    let error = |bytes: &[u8]| open(bytes, &TraceOptions::default()).err().map(|e| e.to_string());
+    let rest = [7; 600];
+    let said = |magic: &[u8]| error(&[magic, &rest].concat()).unwrap();
+    expect!["trace: packed with zip, which is not read: unpack it first, `unzip -p trace`"]
+        .assert_eq(&said(b"PK\x03\x04"));
+    for (magic, name) in [
+        (&b"\x04\x22\x4d\x18"[..], "LZ4, "),
+        (b"LZIP", "lzip, "),
+        (b"\x89LZO\0", "lzop, "),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip, "),
+        (b"\x5d\0\0", "LZMA, "),
+        (b"\x1f\x9d", "compress, "),
+    ] {
+        assert!(said(magic).contains(&format!("packed with {name}")), "{}", said(magic));
+    }
+    let mut tar = [0; 512];
+    tar[..5].copy_from_slice(b"a.csv");
+    tar[257..262].copy_from_slice(b"ustar");
+    assert!(error(&tar).unwrap().contains("packed with tar"), "{:?}", error(&tar));
+    let mut packed = Vec::new();
+    flate2::read::GzEncoder::new(&tar[..], flate2::Compression::new(6))
+        .read_to_end(&mut packed)
+        .unwrap();
+    assert!(error(&packed).unwrap().contains("`tar -xOf trace`"), "{:?}", error(&packed));
 }
 
 #[test]

@@ -16,7 +16,11 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
         bail!("{} is the trace itself: give the new file another name", args.out.display());
     }
     let options = load::trace_options(&args.reading)?;
-    let trace = Trace::open_all(std::slice::from_ref(&args.trace))?.remove(0);
+    let mut traces = Trace::open_all(std::slice::from_ref(&args.trace), options.format)?;
+    let count = traces.len();
+    let Some(trace) = traces.pop().filter(|_| count == 1) else {
+        bail!("{}: these are {count} traces: convert one at a time", args.trace.display());
+    };
     let reader = TraceReader::open(&trace.path, &options).map_err(|e| trace.error(e))?;
     let mut batches = Batches::new(reader);
     let mut broken = None;
@@ -40,7 +44,8 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
         return Err(error);
     }
     written?;
-    load::warn_of(&trace, batches.reader().stats());
+    let reader = batches.reader();
+    load::warn_of(&trace, reader.stats(), &reader.notes());
     eprintln!("{}: {rows} requests", args.out.display());
     Ok(Verdict::Done)
 }

@@ -74,9 +74,9 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
     let params = params(args)?;
     let options = load::trace_options(&args.reading)?;
     let mut traces = Vec::new();
-    for trace in Trace::open_all(&args.traces)? {
+    for trace in Trace::open_all(&args.traces, options.format)? {
         let scanned = scan(&trace.path, &options).map_err(|e| trace.error(e))?;
-        load::warn_of(&trace, &scanned.stats);
+        load::warn_of(&trace, &scanned.stats, &scanned.notes);
         traces.push((trace, scanned));
     }
     let end = traces.iter().map(|(_, s)| s.stats.duration).max().unwrap_or(Nanos::ZERO);

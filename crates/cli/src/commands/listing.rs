@@ -85,7 +85,13 @@ pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
             show(ListEntry { kind: "guest", name: "vm", summary, params }, None, more, *format)
         }
         WorkloadCommand::Registry(RegistryCommand::Show { name, format }) => {
-            let found = generators::REGISTRY.find(name).context("(or `vm` for the guest)")?;
+            if let Some(of) = TraceFormat::from_name(name) {
+                return show_trace_format(of, *format);
+            }
+            let formats = TraceFormat::names();
+            let found = generators::REGISTRY.find(name).with_context(|| {
+                format!("(or `vm` for the guest, or a trace format: {formats})")
+            })?;
             show(entry(generators::REGISTRY.kind(), found), None, "", *format)
         }
         WorkloadCommand::Run(args) => super::workload_run::run(args),
@@ -101,6 +107,26 @@ pub(super) struct ShownEntry {
     /// The paper or kernel that it comes from; absent for generators.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
+}
+
+/// A trace format with all that is known of it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ShownFormat {
+    #[serde(flatten)]
+    entry: ListEntry,
+    /// In the order of the file.
+    columns: Vec<ShownColumn>,
+    /// The beginning of such a trace, or a command that makes or takes one.
+    example: &'static str,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ShownColumn {
+    name: &'static str,
+    /// Its unit, or the values that it may have.
+    unit: &'static str,
 }
 
 fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
@@ -132,6 +158,40 @@ fn show(
         .text("what it does", |param| param.help)
         .done();
     output::print_as(format, &[table], &ShownEntry { entry, source })?;
+    Ok(Verdict::Done)
+}
+
+/// The page of a trace format: its columns and an example.
+fn show_trace_format(of: TraceFormat, format: Format) -> Result<Verdict> {
+    let registry = TraceFormat::registry();
+    let entry = entry(registry.kind(), registry.find(of.name())?);
+    let page = of.page();
+    let columns: Vec<ShownColumn> = page
+        .iter()
+        .flat_map(|page| page.columns)
+        .map(|column| ShownColumn { name: column.name, unit: column.unit })
+        .collect();
+    let (example, more) = page.map_or(("", ""), |page| (page.example, page.more));
+    if format == Format::Markdown {
+        let summary = output::capital(entry.summary.trim_end_matches('.'));
+        let mut text = format!("# {}\n\n{summary}.\n\n", entry.name);
+        text += "| column | unit or values |\n| :-- | :-- |\n";
+        for column in &columns {
+            text += &format!("| `{}` | {} |\n", column.name, in_cell(column.unit));
+        }
+        text += &format!("\n```text\n{example}\n```\n");
+        if !more.is_empty() {
+            text += &format!("\n{more}\n");
+        }
+        output::print(&text)?;
+        return Ok(Verdict::Done);
+    }
+    let table = Table::of("", &columns)
+        .text("column", |column| column.name)
+        .text("unit or values", |column| column.unit)
+        .done();
+    let shown = ShownFormat { entry, columns, example };
+    output::print_as(format, &[table], &shown)?;
     Ok(Verdict::Done)
 }
 

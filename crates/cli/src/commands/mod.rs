@@ -65,6 +65,15 @@ mod tests {
         Published(device::PublishedReport<'a>),
     }
 
+    /// Of a generator, and of a trace format.
+    #[derive(schemars::JsonSchema)]
+    #[schemars(untagged)]
+    #[expect(dead_code)]
+    enum ShownLoad {
+        Format(listing::ShownFormat),
+        Generator(listing::ShownEntry),
+    }
+
     #[test]
     fn the_schemas_in_share_are_of_what_is_printed() {
         schema::<CompareReport>("compare", "seekway compare --format json");
@@ -82,7 +91,10 @@ mod tests {
         for name in ["policy", "prefetcher", "vcpu", "workload"] {
             let command = |word| format!("seekway {name} {word} --format json");
             schema::<Vec<listing::ListEntry>>(&format!("{name}-list"), &command("list"));
-            schema::<listing::ShownEntry>(&format!("{name}-show"), &command("show"));
+            match name {
+                "workload" => schema::<ShownLoad>("workload-show", &command("show")),
+                _ => schema::<listing::ShownEntry>(&format!("{name}-show"), &command("show")),
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ _LISTS = ("policies", "weights", "cache", "prefetch", "limits", "vcpu")
 #: What has no meaning here: results come back as objects.
 _NOT_HERE = ("format", "report", "journal")
 
+#: A CPU's file of a blktrace; the group is the same for all files of the trace.
+_CPU_FILE = re.compile(r"(.*\.blktrace)\.\d{1,4}(\.(gz|bz2|xz|zst|zstd))?")
+
 
 def texts(value: Paths | None) -> list[str]:
     """One or many paths or words as a list of text."""
@@ -23,6 +27,20 @@ def texts(value: Paths | None) -> list[str]:
     if isinstance(value, (str, os.PathLike)):
         return [os.fspath(value)]
     return [os.fspath(item) for item in value]
+
+
+def traces_of(files: Iterable[str]) -> list[str]:
+    """The files without those of a blktrace of which another CPU's file is there already.
+
+    The name of one CPU's file stands for all. The same name twice is two VMs.
+    """
+    first: dict[str, str] = {}
+    kept = []
+    for file in files:
+        found = _CPU_FILE.fullmatch(file)
+        if found is None or first.setdefault(found[1], file) == file:
+            kept.append(file)
+    return kept
 
 
 def options(more: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seekway._arguments import Paths, options, texts
+from seekway._arguments import Paths, options, texts, traces_of
 from seekway._errors import SeekwayError
 from seekway.campaign.results import Results
 from seekway.campaign.run import cluster, run_cells
@@ -174,7 +174,7 @@ def _files(traces: Paths) -> list[str]:
     listed = texts(traces)
     if len(listed) == 1 and Path(listed[0]).is_dir():
         listed = sorted(str(p) for p in Path(listed[0]).iterdir() if p.is_file())
-    return listed
+    return traces_of(listed)
 
 
 @dataclass

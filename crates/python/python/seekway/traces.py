@@ -20,8 +20,8 @@ def read_trace(path: str | os.PathLike[str], **more: Any) -> Trace:
     """Open a trace; its format is detected.
 
     Args:
-        path: a file, compressed or not; or the name of a blktrace with a file for each CPU.
-        more: ``input_format="msr"``, ``lenient=True``, ``max_requests=1000``, ``max_time="30s"``.
+        path: a file, compressed or not; one CPU's file of a blktrace stands for all of them.
+        more: ``input_format="msr"``, ``event="issue"``, ``lenient=True``, ``max_requests=1000``, ``max_time="30s"``.
 
     Raises:
         TraceError: it cannot be read. While it is iterated over: with the place in the file.

@@ -1,239 +1,255 @@
-//! The kernel's own traces: what `blktrace` writes (one file per CPU, or one
-//! stream with `-o -`). Records of 48 bytes and a payload, in the byte order
-//! of the machine that traced (`include/uapi/linux/blktrace_api.h`).
+//! The kernel's own traces: what `blktrace` writes (one file per CPU, or one stream with `-o -`),
+//! in the byte order of the machine that traced (`include/uapi/linux/blktrace_api.h`).
 //!
-//! One kind of event is taken as the requests: queued (`Q`, what the guest's
-//! file systems asked for) or issued (`D`, what the kernel's own scheduler and
-//! merging made of it). A request with `REQ_PREFLUSH` and data becomes a flush
-//! and then a write, as the block layer does it. Writes are `sync` when the
-//! trace says `REQ_SYNC`. Write-zeroes cannot be told from writes.
+//! One kind of event is taken as the requests: queued (`Q`, what the guest's file systems asked
+//! for), issued (`D`, what the kernel's own scheduler and merging made of it) or completed (`C`).
+//! Unless one is asked for, the first of these that the trace has. A request with `REQ_PREFLUSH`
+//! and data becomes a flush and then a write, as the block layer does it. Writes are `sync` when
+//! the trace says `REQ_SYNC`. Only version 8 tells write-zeroes from writes.
+
+mod events;
+mod once;
 
 use super::buffer::Buffer;
 use super::cursor::Fault;
-use super::error::{Place, Reason};
-use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, read_u16, read_u32, read_u64};
+use super::raw::{Decode, Raw, Span, Step, Stop, Volumes};
+use events::{Event, Events, Kind, Next};
+pub(super) use events::{RECORD_BYTES_MAX, cpu};
+use once::Once;
 use seekway_policy::request::Op;
 use seekway_policy::units::Sectors;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
 
-/// Bytes of `struct blk_io_trace` without payload.
-const HEADER: usize = 48;
-/// `BLK_IO_TRACE_MAGIC`, the version in the lowest byte.
-const MAGIC: u32 = 0x6561_7400;
-const VERSION: u32 = 7;
+/// Events that are held until it is clear which of them are the requests (3 MiB). A trace has
+/// queue events from its start on, behind those of requests that were under way.
+const EARLY_MAX: usize = 1 << 15;
 
-/// Categories, shifted down from the upper half of `action`.
+/// Categories (`BLK_TC_…`), shifted down to the lowest bits; those from 16 on are of version 8.
 mod category {
-    pub(super) const WRITE: u32 = 1 << 1;
-    pub(super) const FLUSH: u32 = 1 << 2;
-    pub(super) const SYNC: u32 = 1 << 3;
-    pub(super) const PASS_THROUGH: u32 = 1 << 9;
-    pub(super) const NOTIFY: u32 = 1 << 10;
-    pub(super) const DISCARD: u32 = 1 << 13;
-    pub(super) const DRIVER_DATA: u32 = 1 << 14;
+    pub(super) const WRITE: u64 = 1 << 1;
+    pub(super) const FLUSH: u64 = 1 << 2;
+    pub(super) const SYNC: u64 = 1 << 3;
+    const PASS_THROUGH: u64 = 1 << 9;
+    const NOTIFY: u64 = 1 << 10;
+    pub(super) const DISCARD: u64 = 1 << 13;
+    const DRIVER_DATA: u64 = 1 << 14;
+    pub(super) const ZONE_APPEND: u64 = 1 << 16;
+    /// Reset, reset all, finish, open, close.
+    pub(super) const ZONE_MANAGEMENT: u64 = 0b1_1111 << 17;
+    pub(super) const WRITE_ZEROES: u64 = 1 << 22;
+    /// Records with one of these are no requests for blocks.
+    pub(super) const ASIDE: u64 = PASS_THROUGH | NOTIFY | DRIVER_DATA;
 }
 
 /// Which of the block layer's events count as requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum BlktraceEvent {
     /// `Q`: a bio was handed to the block layer.
-    #[default]
     Queued,
     /// `D`: a request was sent to the driver.
     Issued,
+    /// `C`: the driver was done with a request.
+    Completed,
 }
 
 impl BlktraceEvent {
-    const fn action(self) -> u32 {
+    /// In the order in which they are preferred.
+    pub const ALL: [BlktraceEvent; 3] =
+        [BlktraceEvent::Queued, BlktraceEvent::Issued, BlktraceEvent::Completed];
+
+    /// The event's name: `queue`, `issue` or `complete`, as blktrace's `-a` has them.
+    pub const fn name(self) -> &'static str {
         match self {
-            BlktraceEvent::Queued => 1,
-            BlktraceEvent::Issued => 7,
+            BlktraceEvent::Queued => "queue",
+            BlktraceEvent::Issued => "issue",
+            BlktraceEvent::Completed => "complete",
+        }
+    }
+
+    /// The letter that `blkparse` prints for it.
+    const fn letter(self) -> char {
+        match self {
+            BlktraceEvent::Queued => 'Q',
+            BlktraceEvent::Issued => 'D',
+            BlktraceEvent::Completed => 'C',
+        }
+    }
+
+    const fn kind(self) -> Kind {
+        match self {
+            BlktraceEvent::Queued => Kind::Queue,
+            BlktraceEvent::Issued => Kind::Issue,
+            BlktraceEvent::Completed => Kind::Complete,
+        }
+    }
+
+    fn of(kind: Kind) -> Option<BlktraceEvent> {
+        BlktraceEvent::ALL.into_iter().find(|event| event.kind() == kind)
+    }
+
+    /// The events that have to be seen so that each request is taken once.
+    const fn wanted(self) -> u32 {
+        match self {
+            BlktraceEvent::Queued => Kind::Queue.bit() | Kind::Split.bit() | Kind::Remap.bit(),
+            BlktraceEvent::Issued => Kind::Issue.bit() | Kind::Requeue.bit(),
+            BlktraceEvent::Completed => Kind::Complete.bit(),
         }
     }
 }
 
-/// The byte order, if `head` begins with a record of the known version.
+/// Does `head` begin with a record of a known version?
 pub(super) fn is_blktrace(head: &[u8]) -> bool {
-    byte_order(head).is_some_and(|big| read_u32(head, 0, big) == MAGIC | VERSION)
+    cpu(head).is_some()
 }
 
-/// True for big-endian; `None` without the magic number.
-fn byte_order(record: &[u8]) -> Option<bool> {
-    [false, true].into_iter().find(|big| read_u32(record, 0, *big) & !0xff == MAGIC)
+/// Records that are left out, by what they are.
+#[derive(Default)]
+struct LeftOut {
+    zone_operations: u64,
+    without_data: u64,
 }
 
 /// One stream of events, or several merged by time.
 pub(super) struct BlktraceDecoder {
     streams: Vec<Stream>,
+    /// Time and number of each stream whose next event is known.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Streams whose next event is not known.
+    unread: Vec<usize>,
+    /// Which events are the requests, once that is known; and was it asked for?
+    chosen: Option<BlktraceEvent>,
+    asked: bool,
+    /// What came before it was known.
+    early: VecDeque<(usize, Event)>,
+    once: Once,
+    /// The data of a request whose preceding flush has been handed on.
+    after_flush: Option<Raw>,
+    left_out: LeftOut,
+    zone_appends: u64,
 }
 
 struct Stream {
     name: String,
     events: Events,
-    /// The next request, when it has been read and not handed on.
-    head: Option<Raw>,
-    ended: bool,
+    head: Option<Event>,
 }
 
 impl BlktraceDecoder {
     /// Decode the streams, each with its file's name.
-    pub(super) fn new(streams: Vec<(String, Buffer)>, event: BlktraceEvent) -> Self {
-        let stream = |(name, buffer)| Stream {
-            name,
-            events: Events::new(buffer, event),
-            head: None,
-            ended: false,
-        };
-        BlktraceDecoder { streams: streams.into_iter().map(stream).collect() }
-    }
-}
-
-impl Decode for BlktraceDecoder {
-    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
-        if let [only] = self.streams.as_mut_slice() {
-            return only.events.step(volumes);
+    pub(super) fn new(streams: Vec<(String, Buffer)>, asked: Option<BlktraceEvent>) -> Self {
+        let stream = |(name, buffer)| Stream { name, events: Events::new(buffer), head: None };
+        BlktraceDecoder {
+            heads: BinaryHeap::new(),
+            unread: (0..streams.len()).rev().collect(),
+            streams: streams.into_iter().map(stream).collect(),
+            chosen: asked,
+            asked: asked.is_some(),
+            early: VecDeque::new(),
+            once: Once::default(),
+            after_flush: None,
+            left_out: LeftOut::default(),
+            zone_appends: 0,
         }
-        for stream in &mut self.streams {
-            if stream.head.is_some() || stream.ended {
-                continue;
+    }
+
+    /// The next event of all streams by time.
+    fn merged(&mut self) -> Result<Next<(usize, Event)>, Stop> {
+        let wanted = match self.chosen {
+            Some(event) if self.asked => event.wanted(),
+            Some(event) => {
+                let better = BlktraceEvent::ALL.into_iter().filter(|other| *other < event);
+                better.fold(event.wanted(), |wanted, other| wanted | other.kind().bit())
             }
-            match stream.events.step(volumes) {
-                Ok(Step::Request(raw)) => stream.head = Some(raw),
-                Ok(Step::Ignored) => return Ok(Step::Ignored),
-                Ok(Step::End) => stream.ended = true,
-                Err(Stop::Record { mut fault, place }) => {
-                    let found = fault.found.take().unwrap_or_default();
-                    fault.found = Some(format!("{found} (in {})", stream.name));
-                    return Err(Stop::Record { fault, place });
+            None => u32::MAX,
+        };
+        while let Some(&number) = self.unread.last() {
+            let stream = &mut self.streams[number];
+            match stream.events.next(wanted) {
+                Ok(Next::Ignored) => return Ok(Next::Ignored),
+                Ok(Next::Event(event)) => {
+                    self.heads.push(Reverse((event.time_ns, number)));
+                    stream.head = Some(event);
                 }
-                Err(io) => return Err(io),
+                Ok(Next::End) => {}
+                Err(stop) => return Err(self.in_file(number, stop)),
             }
+            self.unread.pop();
         }
-        let heads = self.streams.iter().enumerate();
-        let first = heads.filter_map(|(i, s)| s.head.map(|raw| (raw.time_ns, i))).min();
-        match first.and_then(|(_, i)| self.streams[i].head.take()) {
-            Some(raw) => Ok(Step::Request(raw)),
-            None => Ok(Step::End),
-        }
-    }
-}
-
-/// The events of one stream.
-struct Events {
-    buffer: Buffer,
-    event: BlktraceEvent,
-    big_endian: bool,
-    number: u64,
-    /// The last record had no magic number: the next one has to be looked for.
-    lost: bool,
-    /// The data of a request whose preceding flush has been handed on.
-    after_flush: Option<Raw>,
-}
-
-impl Events {
-    fn new(buffer: Buffer, event: BlktraceEvent) -> Self {
-        Events { buffer, event, big_endian: false, number: 0, lost: false, after_flush: None }
+        let Some(Reverse((_, number))) = self.heads.pop() else { return Ok(Next::End) };
+        self.unread.push(number);
+        let head = self.streams[number].head.take();
+        Ok(head.map_or(Next::End, |event| Next::Event((number, event))))
     }
 
-    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
-        if let Some(raw) = self.after_flush.take() {
-            return Ok(Step::Request(raw));
+    /// Names the file of a fault where there are several.
+    #[cold]
+    fn in_file(&self, number: usize, mut stop: Stop) -> Stop {
+        if let Stop::Record { fault, .. } = &mut stop
+            && self.streams.len() > 1
+        {
+            let found = fault.found.take().unwrap_or_default();
+            fault.found = Some(format!("{found} (in {})", self.streams[number].name));
         }
-        if std::mem::take(&mut self.lost) {
-            self.resynchronise()?;
+        stop
+    }
+
+    /// How many events of a kind have been seen.
+    fn seen(&self, event: BlktraceEvent) -> u64 {
+        self.streams.iter().map(|stream| stream.events.seen[event as usize]).sum()
+    }
+
+    /// Decides which events are the requests, if that is clear now or has to be.
+    fn choose(&mut self, over: bool) {
+        let there = |event: &BlktraceEvent| self.seen(*event) > 0;
+        if over || there(&BlktraceEvent::Queued) || self.early.len() >= EARLY_MAX {
+            let found = BlktraceEvent::ALL.into_iter().find(there);
+            self.chosen = Some(found.unwrap_or(BlktraceEvent::Queued));
         }
-        let offset = self.buffer.offset();
-        let held = self.buffer.ensure(HEADER)?;
-        if held.is_empty() {
-            return Ok(Step::End);
+    }
+
+    /// The request that an event is, if it is one.
+    fn take(&mut self, event: &Event, volumes: &mut Volumes) -> Result<Step, Stop> {
+        let chosen = self.chosen.unwrap_or(BlktraceEvent::Queued);
+        if self.once.is_repeat(event) {
+            return Ok(Step::Ignored);
         }
-        self.number += 1;
-        let place = Place::Record { number: self.number, offset };
-        let stop = |fault| Err(Stop::Record { fault, place });
-        let Some(record) = held.first_chunk::<HEADER>().copied() else {
-            let found = format!("{} bytes", held.len());
-            self.buffer.consume(HEADER);
-            return stop(Fault::binary(Reason::Truncated, "a whole record of 48 bytes", found));
-        };
-        let Some(big) =
-            byte_order(&record).filter(|big| self.number == 1 || *big == self.big_endian)
-        else {
-            let found = format!("{:#010x}", read_u32(&record, 0, self.big_endian));
-            self.lost = true;
-            return stop(Fault::binary(Reason::BadMagic, "the magic number 0x65617407", found));
-        };
-        self.big_endian = big;
-        let payload = usize::from(read_u16(&record, 46, big));
-        self.buffer.consume(HEADER);
-        let skipped = self.buffer.skip(payload)?;
-        let version = read_u32(&record, 0, big) & 0xff;
-        if version != VERSION {
-            return stop(Fault::binary(
-                Reason::BadVersion,
-                "version 7",
-                format!("version {version}"),
-            ));
+        if event.kind != chosen.kind() {
+            let other = BlktraceEvent::of(event.kind).filter(|other| *other < chosen);
+            return match other {
+                Some(other) if !self.asked => Err(too_late(other, chosen).into()),
+                _ => Ok(Step::Ignored),
+            };
         }
-        if skipped < payload {
-            let found = format!("{skipped} of {payload} bytes");
-            return stop(Fault::binary(Reason::Truncated, "the record's whole payload", found));
-        }
-        match self.parse(&record, volumes) {
+        match self.request(event, volumes) {
             Ok(Some(raw)) => Ok(Step::Request(raw)),
             Ok(None) => Ok(Step::Ignored),
-            Err(fault) => stop(fault),
+            Err(fault) => Err(Stop::Record { fault, place: event.place }),
         }
     }
 
-    /// Go to the next magic number, or to the end.
-    fn resynchronise(&mut self) -> Result<(), Stop> {
-        self.buffer.consume(1);
-        loop {
-            let held = self.buffer.ensure(HEADER)?;
-            if held.len() < 4 {
-                let left = held.len();
-                self.buffer.consume(left);
-                return Ok(());
-            }
-            let magic =
-                |w: &[u8]| byte_order(w).is_some_and(|big| read_u32(w, 0, big) & 0xff == VERSION);
-            if let Some(at) = held.windows(4).position(magic) {
-                self.buffer.consume(at);
-                return Ok(());
-            }
-            let step = held.len() - 3;
-            self.buffer.consume(step);
-        }
-    }
-
-    fn parse(
-        &mut self,
-        record: &[u8; HEADER],
-        volumes: &mut Volumes,
-    ) -> Result<Option<Raw>, Fault> {
-        let big = self.big_endian;
-        let action = read_u32(record, 28, big);
-        let bits = action >> 16;
-        let aside = category::NOTIFY | category::DRIVER_DATA | category::PASS_THROUGH;
-        // Bit 8 of the action only says that the payload holds a cgroup.
-        if action & 0xff != self.event.action() || bits & aside != 0 {
+    fn request(&mut self, event: &Event, volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
+        let Event { bits, sector, device, .. } = *event;
+        let bytes = u64::from(event.bytes);
+        let is_flush = bits & category::FLUSH != 0;
+        if bits & category::ZONE_MANAGEMENT != 0 {
+            self.left_out.zone_operations += 1;
             return Ok(None);
         }
-        let (sector, bytes) = (read_u64(record, 16, big), u64::from(read_u32(record, 24, big)));
-        let is_flush = bits & category::FLUSH != 0;
         if bytes == 0 && !is_flush {
-            let found = format!("{bytes} bytes at sector {sector}");
-            return Err(Fault::binary(Reason::ZeroLength, "a length in bytes, not zero", found));
+            self.left_out.without_data += 1;
+            return Ok(None);
         }
-        let device = read_u32(record, 36, big);
         let volume = volumes
             .intern(&device.to_le_bytes(), |_| format!("{}:{}", device >> 20, device & 0xf_ffff))
             .map_err(|reason| {
                 Fault::binary(reason, "at most 65,536 devices", device.to_string())
             })?;
         let mut raw = Raw {
-            time_ns: read_u64(record, 8, big),
+            time_ns: event.time_ns,
             volume,
-            process: read_u32(record, 32, big),
+            process: event.process,
             op: Op::Flush,
             sync: true,
             span: Span::NONE,
@@ -244,7 +260,8 @@ impl Events {
         let flush = raw;
         raw.op = match bits {
             b if b & category::DISCARD != 0 => Op::Discard,
-            b if b & category::WRITE != 0 => Op::Write,
+            b if b & category::WRITE_ZEROES != 0 => Op::WriteZeroes,
+            b if b & (category::WRITE | category::ZONE_APPEND) != 0 => Op::Write,
             _ => Op::Read,
         };
         raw.sync = raw.op == Op::Read || bits & category::SYNC != 0;
@@ -253,10 +270,112 @@ impl Events {
             Fault::binary(reason, "an extent", format!("{bytes} bytes at sector {sector}"))
         })?;
         raw.span.rounded = sectors.bytes() != bytes;
+        self.zone_appends += u64::from(bits & category::ZONE_APPEND != 0);
         if is_flush {
             self.after_flush = Some(raw);
             return Ok(Some(flush));
         }
         Ok(Some(raw))
+    }
+}
+
+#[cold]
+fn too_late(other: BlktraceEvent, chosen: BlktraceEvent) -> io::Error {
+    let (first, late) = (chosen.name(), other.name());
+    io::Error::other(format!(
+        "the first {EARLY_MAX} events have {first} and no {late}, and then {late} comes: say which \
+         are the requests by --event {first} or --event {late}"
+    ))
+}
+
+impl Decode for BlktraceDecoder {
+    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
+        if let Some(raw) = self.after_flush.take() {
+            return Ok(Step::Request(raw));
+        }
+        loop {
+            let early = self.chosen.and_then(|_| self.early.pop_front());
+            let next = match early {
+                Some(early) => Next::Event(early),
+                None => self.merged()?,
+            };
+            match (next, self.chosen) {
+                (Next::Ignored, _) => return Ok(Step::Ignored),
+                (Next::Event((number, event)), Some(_)) => {
+                    return self.take(&event, volumes).map_err(|stop| self.in_file(number, stop));
+                }
+                (Next::Event(event), None) => {
+                    self.early.push_back(event);
+                    self.choose(false);
+                }
+                (Next::End, Some(_)) => return Ok(Step::End),
+                (Next::End, None) => self.choose(true),
+            }
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match self.chosen {
+            Some(BlktraceEvent::Issued) if !self.asked => notes.push(
+                "no queue events (Q); read by its issue events (D): requests as the kernel sent \
+                 them to the driver, merged"
+                    .into(),
+            ),
+            Some(BlktraceEvent::Completed)
+                if !self.asked && self.seen(BlktraceEvent::Completed) > 0 =>
+            {
+                notes.push(
+                    "no queue or issue events (Q, D); read by its completions (C): times are when \
+                 requests were done"
+                        .into(),
+                )
+            }
+            _ => {}
+        }
+        let LeftOut { zone_operations, without_data } = self.left_out;
+        let missing: u64 = self.streams.iter().map(|stream| stream.events.missing()).sum();
+        for (count, what) in [
+            (
+                missing,
+                "events are missing by the numbers of the others: blktrace lost them (give it more \
+                 buffers with -b and -n), or they were cut out",
+            ),
+            (zone_operations, "zone operations left out"),
+            (without_data, "requests without data left out"),
+            (
+                self.once.repeated,
+                "events left out that repeat a request (rest of a split, remapped from another \
+                 device of the trace, or requeued)",
+            ),
+        ] {
+            if count > 0 {
+                notes.push(format!("{count} {what}"));
+            }
+        }
+        if self.zone_appends > 0 && self.chosen != Some(BlktraceEvent::Completed) {
+            notes.push(format!(
+                "{} zone appends stand at the start of their zone; --event complete has their \
+                 sectors",
+                self.zone_appends
+            ));
+        }
+        notes
+    }
+
+    fn advice(&self) -> Option<String> {
+        let there = |event: &BlktraceEvent| self.seen(*event) > 0;
+        let there: Vec<_> = BlktraceEvent::ALL.into_iter().filter(there).collect();
+        if there.is_empty() {
+            return None;
+        }
+        let counts =
+            there.iter().map(|e| format!("{} {} ({})", self.seen(*e), e.name(), e.letter()));
+        let counts: Vec<_> = counts.collect();
+        Some(format!(
+            "its events are {}: take them by --event {}",
+            counts.join(", "),
+            there.iter().map(|e| e.name()).collect::<Vec<_>>().join(" or ")
+        ))
     }
 }

@@ -6,9 +6,31 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// The most that a decoder may allocate for its dictionary or window. Larger
-/// ones (`zstd --ultra --long=27` and above, `xz --lzma2=dict=128MiB`) are refused.
-const WINDOW_BYTES_MAX: u32 = 100 << 20;
+/// The largest window that is kept, in bytes: as `zstd -d` does without an option, and what
+/// `zstd --long` asks for.
+const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// The largest window that `zstd` makes and unpacks.
+const ZSTD_LONGEST: u64 = 1 << 31;
+/// The largest dictionary that is kept; `xz -9` has 64 MiB.
+const XZ_DICTIONARY_MAX: u64 = 256 << 20;
+
+/// Unpacking takes more memory than a trace may have.
+#[derive(Debug, thiserror::Error)]
+#[error("its {what} is larger than {most_mib} MiB")]
+pub(super) struct TooLarge {
+    /// "window of 2048 MiB".
+    pub(super) what: String,
+    /// What is allowed, in MiB.
+    pub(super) most_mib: u64,
+    /// The command that unpacks it, without the file.
+    pub(super) command: String,
+}
+
+impl From<TooLarge> for io::Error {
+    fn from(error: TooLarge) -> Self {
+        io::Error::new(io::ErrorKind::OutOfMemory, error)
+    }
+}
 
 /// What a stream is packed with.
 #[derive(Clone, Copy)]
@@ -18,7 +40,8 @@ pub(super) struct Compression {
     /// The command that checks such a file.
     pub(super) check: &'static str,
     magic: &'static [u8],
-    open: fn(Stream) -> Box<dyn Read + Send>,
+    /// The number is how many bytes its window or dictionary may have.
+    open: fn(Stream, u64) -> Box<dyn Read + Send>,
 }
 
 type Stream = BufReader<Box<dyn Read + Send>>;
@@ -31,9 +54,29 @@ const COMPRESSIONS: [Compression; 5] = [
     Compression { name: "zstd", check: "zstd -t", magic: b"\x50\x2a\x4d\x18", open: zstd },
 ];
 
-/// Unpack `input` if it is packed.
+/// Beginnings of files that are packed in other ways, with the command that unpacks each.
+const FOREIGN: [(&[u8], &str, &str); 7] = [
+    (b"PK\x03\x04", "zip", "unzip -p"),
+    (b"\x04\x22\x4d\x18", "LZ4", "lz4 -dc"),
+    (b"LZIP", "lzip", "lzip -dc"),
+    (b"\x89LZO\0", "lzop", "lzop -dc"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z e -so"),
+    (b"\x5d\0\0", "LZMA", "xz -dc"),
+    (b"\x1f\x9d", "compress", "gzip -dc"),
+];
+
+/// How a file that is no trace is packed, and the command that unpacks it.
+pub(super) fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let is_tar = head.get(257..262) == Some(b"ustar");
+    let found = FOREIGN.into_iter().find(|(magic, ..)| head.starts_with(magic));
+    let found = found.map(|(_, name, command)| (name, command));
+    found.or_else(|| is_tar.then_some(("tar", "tar -xOf")))
+}
+
+/// Unpack `input` if it is packed, with a window of at most `window_max` bytes.
 pub(super) fn unpack(
     mut input: Box<dyn Read + Send>,
+    window_max: u64,
 ) -> io::Result<(Box<dyn Read + Send>, Option<Compression>)> {
     let mut head = [0u8; 6];
     let held = read_up_to(&mut *input, &mut head)?;
@@ -41,7 +84,7 @@ pub(super) fn unpack(
     let compression = COMPRESSIONS.into_iter().find(|c| head.starts_with(c.magic));
     let whole: Box<dyn Read + Send> = Box::new(Cursor::new(head.to_vec()).chain(input));
     Ok(match compression {
-        Some(c) => ((c.open)(BufReader::with_capacity(64 << 10, whole)), compression),
+        Some(c) => ((c.open)(BufReader::with_capacity(64 << 10, whole), window_max), compression),
         None => (whole, None),
     })
 }
@@ -60,26 +103,53 @@ pub(super) fn read_up_to(input: &mut dyn Read, to: &mut [u8]) -> io::Result<usiz
     Ok(held)
 }
 
-fn gzip(stream: Stream) -> Box<dyn Read + Send> {
+fn gzip(stream: Stream, _: u64) -> Box<dyn Read + Send> {
     Box::new(flate2::bufread::MultiGzDecoder::new(stream))
 }
 
-fn bzip2(stream: Stream) -> Box<dyn Read + Send> {
+fn bzip2(stream: Stream, _: u64) -> Box<dyn Read + Send> {
     Box::new(bzip2::bufread::MultiBzDecoder::new(stream))
 }
 
-fn xz(stream: Stream) -> Box<dyn Read + Send> {
-    Box::new(lzma_rust2::XzReader::new_mem_limit(stream, true, WINDOW_BYTES_MAX >> 10))
+fn xz(stream: Stream, window_max: u64) -> Box<dyn Read + Send> {
+    /// Memory of the decoder beside its dictionary, and some more.
+    const OWN_KIB: u64 = 256;
+    let most_mib = window_max.min(XZ_DICTIONARY_MAX) >> 20;
+    let most_kib = (most_mib << 10) + OWN_KIB;
+    let reader = lzma_rust2::XzReader::new_mem_limit(stream, true, most_kib as u32);
+    Box::new(Xz { reader, most_mib })
 }
 
-fn zstd(stream: Stream) -> Box<dyn Read + Send> {
-    Box::new(ZstdFrames { state: Zstd::Between(stream) })
+/// Says of a dictionary that is too large what to do.
+struct Xz {
+    reader: lzma_rust2::XzReader<Stream>,
+    most_mib: u64,
+}
+
+impl Read for Xz {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(out).map_err(|e| match e.kind() {
+            io::ErrorKind::OutOfMemory => TooLarge {
+                what: "dictionary".into(),
+                most_mib: self.most_mib,
+                command: "xz -d".into(),
+            }
+            .into(),
+            _ => e,
+        })
+    }
+}
+
+fn zstd(stream: Stream, window_max: u64) -> Box<dyn Read + Send> {
+    let window_max = window_max.min(ZSTD_WINDOW_MAX);
+    Box::new(ZstdFrames { state: Zstd::Between(stream), window_max })
 }
 
 /// The `ruzstd` decoder ends with its frame: this one goes on to the next,
 /// skips skippable frames and verifies the checksums.
 struct ZstdFrames {
     state: Zstd,
+    window_max: u64,
 }
 
 enum Zstd {
@@ -113,7 +183,7 @@ impl Read for ZstdFrames {
         loop {
             match std::mem::replace(&mut self.state, Zstd::Ended) {
                 Zstd::Ended => return Ok(0),
-                Zstd::Between(stream) => self.state = next_frame(stream)?,
+                Zstd::Between(stream) => self.state = next_frame(stream, self.window_max)?,
                 Zstd::Inside(mut frame) => {
                     let n = frame.read(out)?;
                     if n > 0 {
@@ -134,12 +204,12 @@ impl Read for ZstdFrames {
     }
 }
 
-fn next_frame(mut stream: Stream) -> io::Result<Zstd> {
+fn next_frame(mut stream: Stream, window_max: u64) -> io::Result<Zstd> {
     if stream.fill_buf()?.is_empty() {
         return Ok(Zstd::Ended);
     }
     let mut decoder = FrameDecoder::new();
-    decoder.set_max_window_size(u64::from(WINDOW_BYTES_MAX));
+    decoder.set_max_window_size(window_max);
     match decoder.init(&mut stream) {
         Ok(()) => Ok(Zstd::Inside(Box::new(Frame { stream, decoder }))),
         Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
@@ -151,6 +221,16 @@ fn next_frame(mut stream: Stream) -> io::Result<Zstd> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             Ok(Zstd::Between(stream))
+        }
+        // Larger ones than zstd itself can have are damage.
+        Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) if requested <= ZSTD_LONGEST => {
+            let log = requested.next_power_of_two().ilog2();
+            Err(TooLarge {
+                what: format!("window of {} MiB", requested.div_ceil(1 << 20)),
+                most_mib: window_max >> 20,
+                command: format!("zstd -d --long={log}"),
+            }
+            .into())
         }
         Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, e)),
     }

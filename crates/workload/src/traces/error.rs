@@ -126,6 +126,31 @@ pub enum TraceError {
         /// What the decoder said.
         source: io::Error,
     },
+    /// Unpacking takes too much memory.
+    #[error(
+        "{path}: {compression}: its {what} is larger than the {most_mib} MiB that are kept while \
+         a trace is read; unpack it first: `{command}{file}`",
+        file = file_of(path)
+    )]
+    TooLarge {
+        path: String,
+        /// `xz` or `zstd`.
+        compression: &'static str,
+        /// Its window or dictionary, with its size if that is known.
+        what: String,
+        most_mib: u64,
+        /// The command that unpacks such a file, without the file.
+        command: String,
+    },
+    /// Packed in a way that is not unpacked here.
+    #[error("{path}: packed with {with}, which is not read: unpack it first, `{command}{file}`", file = file_of(path))]
+    Foreign {
+        path: String,
+        /// zip, tar, …
+        with: &'static str,
+        /// The command that unpacks such a file to standard output, without the file.
+        command: &'static str,
+    },
     /// One record is unusable. The lenient mode skips and counts it.
     #[error("{path}:{gap}{place}: {reason}: expected {expected}, found {found}", gap = place.gap())]
     Record {
@@ -156,7 +181,8 @@ pub enum TraceError {
     },
     /// There is not one request in the trace.
     #[error(
-        "{path}: no requests in this trace (read as {format}; {ignored} other lines or events)"
+        "{path}: no requests in this trace (read as {format}; {ignored} other lines or events){}",
+        advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default()
     )]
     Empty {
         path: String,
@@ -164,6 +190,8 @@ pub enum TraceError {
         format: Format,
         /// Lines and events that are no requests.
         ignored: u64,
+        /// How to take others as requests.
+        advice: Option<String>,
     },
     /// The trace cannot be replayed in the way that was asked for.
     #[error("{path}: {problem}")]
@@ -174,12 +202,19 @@ pub enum TraceError {
     },
 }
 
+/// The file for a command; the standard input has no name.
+fn file_of(path: &str) -> String {
+    if path == "stdin" { String::new() } else { format!(" {path}") }
+}
+
 impl TraceError {
     /// What messages call the trace.
     pub fn path(&self) -> &str {
         let (TraceError::Open { path, .. }
         | TraceError::Read { path, .. }
         | TraceError::Compressed { path, .. }
+        | TraceError::TooLarge { path, .. }
+        | TraceError::Foreign { path, .. }
         | TraceError::Record { path, .. }
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
@@ -194,6 +229,8 @@ impl TraceError {
         let (TraceError::Open { path, .. }
         | TraceError::Read { path, .. }
         | TraceError::Compressed { path, .. }
+        | TraceError::TooLarge { path, .. }
+        | TraceError::Foreign { path, .. }
         | TraceError::Record { path, .. }
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }

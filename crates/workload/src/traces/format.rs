@@ -136,6 +136,11 @@ impl Format {
         self.entry().about
     }
 
+    /// Its columns and an example; every format has a page.
+    pub fn page(self) -> Option<&'static super::FormatPage> {
+        super::FormatPage::of(self.name())
+    }
+
     /// The format called `name`.
     pub fn from_name(name: &str) -> Option<Format> {
         REGISTRY.find(name).ok().map(|entry| entry.format)

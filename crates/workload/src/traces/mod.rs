@@ -7,7 +7,7 @@
 //! error with its place, or in the lenient mode skipped and counted.
 //!
 //! Absent: no format is written here but Parquet (with the feature `parquet`); no trace is held whole, unless somebody asks for it ([`keep`]); nothing is
-//! guessed from a file's name.
+//! guessed from a file's name, but which other files are of the same blktrace.
 
 mod blktrace;
 mod buffer;
@@ -18,10 +18,12 @@ mod compress;
 mod csv;
 mod cursor;
 mod error;
+mod files;
 mod fio;
 mod format;
 mod kept;
 mod order;
+mod pages;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod raw;
@@ -33,8 +35,10 @@ mod vscsi;
 
 pub use blktrace::BlktraceEvent;
 pub use error::{Place, Reason, TraceError};
+pub use files::{TraceFiles, expand};
 pub use format::Format;
 pub use kept::{KEPT_BYTES_EACH, Kept};
+pub use pages::{Column, FormatPage};
 pub(crate) use reader::stem;
 pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};

@@ -97,6 +97,16 @@ impl From<io::Error> for Stop {
 pub(super) trait Decode: Send {
     /// One step onwards. After [`Step::End`] or [`Stop::Io`] not called again.
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop>;
+
+    /// What the user should know of how it was read.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How to read a trace in which no requests were found.
+    fn advice(&self) -> Option<String> {
+        None
+    }
 }
 
 /// No volume has this number.

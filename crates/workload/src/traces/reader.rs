@@ -2,7 +2,7 @@
 
 use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
-use super::compress::{Compression, read_up_to, unpack};
+use super::compress::{Compression, TooLarge, foreign, read_up_to, unpack};
 use super::order::Window;
 #[cfg(feature = "parquet")]
 use super::parquet::{MAGIC, ParquetDecoder};
@@ -10,7 +10,7 @@ use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats};
 use super::text::TextDecoder;
 use super::vscsi::VscsiDecoder;
-use super::{Format, Kept, Record, TraceError};
+use super::{Format, Kept, Record, TraceError, TraceFiles};
 use seekway_policy::units::Nanos;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -18,16 +18,19 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the format is detected from.
 const SNIFF_BYTES: usize = 64 << 10;
-/// Most files of one blktrace, one per CPU; each needs a buffer of 128 KiB.
-const CPUS_MAX: usize = 1024;
+/// Bytes of the windows of all packed files of one trace, and the least that each may have: more
+/// than the ordinary levels of zstd and xz take.
+const WINDOWS_BYTES_MAX: u64 = 1 << 30;
+const WINDOW_BYTES_LEAST: u64 = 8 << 20;
 
 /// How a trace is to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceOptions {
     /// Format of the trace; `None` detects it from its content and name.
     pub format: Option<Format>,
-    /// Which events of a blktrace are the requests.
-    pub blktrace_event: BlktraceEvent,
+    /// Which events of a blktrace are the requests; `None` takes those of the first kind that it
+    /// has: queued, issued, completed.
+    pub blktrace_event: Option<BlktraceEvent>,
     /// Skip and count unusable records instead of failing at the first.
     pub lenient: bool,
     /// Requests that the reorder window holds at most.
@@ -46,7 +49,7 @@ impl Default for TraceOptions {
     fn default() -> Self {
         TraceOptions {
             format: None,
-            blktrace_event: BlktraceEvent::default(),
+            blktrace_event: None,
             lenient: false,
             reorder_records: 65_536,
             reorder_time: Nanos::from_secs(1),
@@ -67,6 +70,8 @@ pub struct TraceReader {
     volumes: Volumes,
     window: Window,
     stats: TraceStats,
+    /// Of its files.
+    notes: Vec<String>,
     /// The decoder has no more.
     drained: bool,
     /// Nothing more is handed on: end, limit or error.
@@ -78,14 +83,26 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Open the trace at `path`; `-` is the standard input. A name that is no
-    /// file but has `NAME.blktrace.0` or `NAME.0` beside it is a blktrace with
-    /// a file per CPU.
+    /// Open the trace at `path`; `-` is the standard input. The name of one CPU's file of a
+    /// blktrace, the beginning of their names and a pattern stand for the files of all CPUs:
+    /// [`TraceFiles`].
     pub fn open(path: &Path, options: &TraceOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
         if name == "-" {
             return TraceReader::from_read("stdin", Box::new(io::stdin()), options);
         }
+        let found = TraceFiles::find(path, options.format)?;
+        let alone = found.files.first().filter(|file| !found.of_cpus || *file == path);
+        let mut reader = match alone.filter(|_| found.files.len() == 1) {
+            Some(file) => TraceReader::one_file(file, options)?,
+            None => TraceReader::per_cpu(&name, &found.files, options)?,
+        };
+        reader.notes = found.notes;
+        Ok(reader)
+    }
+
+    fn one_file(path: &Path, options: &TraceOptions) -> Result<TraceReader, TraceError> {
+        let name = path.display().to_string();
         match File::open(path) {
             #[cfg(feature = "parquet")]
             Ok(file) if is_parquet(&file, options) => TraceReader::parquet(&name, file, options),
@@ -93,13 +110,7 @@ impl TraceReader {
             Ok(_) => {
                 Err(TraceError::Open { path: name, source: io::ErrorKind::IsADirectory.into() })
             }
-            Err(source) => {
-                let files = per_cpu_files(path);
-                if source.kind() != io::ErrorKind::NotFound || files.is_empty() {
-                    return Err(TraceError::Open { path: name, source });
-                }
-                TraceReader::per_cpu(&name, &files, options)
-            }
+            Err(source) => Err(TraceError::Open { path: name, source }),
         }
     }
 
@@ -110,7 +121,8 @@ impl TraceReader {
         input: Box<dyn Read + Send>,
         options: &TraceOptions,
     ) -> Result<TraceReader, TraceError> {
-        let (mut input, compression) = unpack(input).map_err(|e| read_error(name, None, e))?;
+        let (mut input, compression) =
+            unpack(input, u64::MAX).map_err(|e| read_error(name, None, e))?;
         let mut head = vec![0; SNIFF_BYTES];
         let held =
             read_up_to(&mut *input, &mut head).map_err(|e| read_error(name, compression, e))?;
@@ -119,7 +131,7 @@ impl TraceReader {
         let format = match options.format {
             _ if head.is_empty() => return Err(TraceError::NoBytes { path: name.into() }),
             Some(format) => format,
-            None => Format::detect(&head, whole, name)?,
+            None => Format::detect(&head, whole, name).map_err(|e| or_foreign(e, &head))?,
         };
         let buffer = Buffer::new(Box::new(Cursor::new(head.clone()).chain(input)));
         let decoder: Box<dyn Decode> = match (format, format.parser()) {
@@ -150,22 +162,18 @@ impl TraceReader {
         files: &[PathBuf],
         options: &TraceOptions,
     ) -> Result<TraceReader, TraceError> {
-        if options.format.is_some_and(|f| f != Format::Blktrace) {
-            let problem = "only a blktrace has a file per CPU: name one file".into();
-            return Err(TraceError::Replay { path: name.into(), problem });
-        }
-        if files.len() > CPUS_MAX {
-            let problem = format!("{} files beside it: at most {CPUS_MAX} are merged", files.len());
-            return Err(TraceError::Replay { path: name.into(), problem });
-        }
+        let window_max = (WINDOWS_BYTES_MAX / files.len() as u64).max(WINDOW_BYTES_LEAST);
         let mut streams = Vec::new();
         for file in files {
             let path = file.display().to_string();
             let opened = File::open(file)
                 .map_err(|source| TraceError::Open { path: path.clone(), source })?;
-            let (input, _) = unpack(Box::new(opened)).map_err(|e| read_error(&path, None, e))?;
-            let mut buffer = Buffer::new(input);
-            let head = buffer.ensure(48).map_err(|e| read_error(&path, None, e))?;
+            let (input, compression) =
+                unpack(Box::new(opened), window_max).map_err(|e| read_error(&path, None, e))?;
+            let input = FileOfSet { path: path.clone(), compression, input };
+            let mut buffer = Buffer::new(Box::new(input));
+            let head = buffer.ensure(blktrace::RECORD_BYTES_MAX);
+            let head = head.map_err(|e| read_error(&path, None, e))?;
             if !head.is_empty() && !blktrace::is_blktrace(head) {
                 return Err(TraceError::UnknownFormat { path });
             }
@@ -191,6 +199,7 @@ impl TraceReader {
             volumes: Volumes::new(&stem(name)),
             window: Window::new(options.reorder_records, options.reorder_time.get()),
             stats: TraceStats::default(),
+            notes: Vec::new(),
             drained: false,
             over: false,
             origin_ns: None,
@@ -212,6 +221,21 @@ impl TraceReader {
     /// Counts over what has been handed on so far.
     pub fn stats(&self) -> &TraceStats {
         &self.stats
+    }
+
+    /// What the user should know of how it is read, so far: which files and events it is of, and
+    /// what was left out.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        notes.extend(self.decoder.notes());
+        if self.format == Format::Blktrace && self.stats.clamped > 0 {
+            notes.push(
+                "times go back: if it is the files of several CPUs one after the other, name one \
+                 of the files instead"
+                    .into(),
+            );
+        }
+        notes
     }
 
     /// The name of volume `number`; empty for a number that no record had.
@@ -334,9 +358,11 @@ pub fn scannable(path: &Path) -> bool {
 pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
     let mut reader = TraceReader::open(path, options)?;
     while reader.next_record()?.is_some() {}
-    let TraceReader { path, format, volumes, mut stats, .. } = reader;
+    let notes = reader.notes();
+    let TraceReader { path, format, volumes, mut stats, decoder, .. } = reader;
     if stats.requests() == 0 {
-        return Err(TraceError::Empty { path, format, ignored: stats.ignored });
+        let (ignored, advice) = (stats.ignored, decoder.advice());
+        return Err(TraceError::Empty { path, format, ignored, advice });
     }
     // A limit can cut off the first request of a volume that has been named.
     stats.volumes.resize(volumes.names().len(), Default::default());
@@ -344,7 +370,7 @@ pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
     let volumes = named
         .map(|(name, stats)| ScannedVolume { name: name.to_string(), stats: *stats })
         .collect();
-    Ok(Scan { format, volumes, stats })
+    Ok(Scan { format, volumes, stats, notes })
 }
 
 /// Reads the whole trace into memory; `scanned` is what [`scan`] found under the same options.
@@ -365,29 +391,46 @@ pub fn keep(
     Ok((*reader.stats() == scanned.stats).then_some(kept))
 }
 
-/// `NAME.blktrace.N` or `NAME.N`, by N.
-fn per_cpu_files(path: &Path) -> Vec<PathBuf> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(base) = path.file_name().and_then(|n| n.to_str()) else { return Vec::new() };
-    let Ok(entries) = parent.read_dir() else { return Vec::new() };
-    let mut files = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let rest = name.to_str().and_then(|n| n.strip_prefix(base)?.strip_prefix('.'));
-        let number = rest.map(|r| r.strip_prefix("blktrace.").unwrap_or(r));
-        if let Some(cpu) = number.and_then(|n| n.parse::<u32>().ok()) {
-            files.push((cpu, entry.path()));
-        }
+/// One of several files; its errors name it.
+struct FileOfSet {
+    path: String,
+    compression: Option<Compression>,
+    input: Box<dyn Read + Send>,
+}
+
+impl Read for FileOfSet {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.input.read(out).map_err(|e| match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => io::Error::other(read_error(&self.path, self.compression, e)),
+        })
     }
-    files.sort();
-    files.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Of what is no trace in any format: is it packed in another way?
+fn or_foreign(error: TraceError, head: &[u8]) -> TraceError {
+    match (error, foreign(head)) {
+        (TraceError::UnknownFormat { path }, Some((with, command))) => {
+            TraceError::Foreign { path, with, command }
+        }
+        (error, _) => error,
+    }
 }
 
 fn read_error(path: &str, compression: Option<Compression>, source: io::Error) -> TraceError {
+    let source = match source.downcast::<TraceError>() {
+        Ok(error) => return error,
+        Err(source) => source,
+    };
     let path = path.into();
-    match compression {
-        Some(c) => TraceError::Compressed { path, compression: c.name, tool: c.check, source },
-        None => TraceError::Read { path, source },
+    let Some(Compression { name: compression, check: tool, .. }) = compression else {
+        return TraceError::Read { path, source };
+    };
+    match source.downcast::<TooLarge>() {
+        Ok(TooLarge { what, most_mib, command }) => {
+            TraceError::TooLarge { path, compression, what, most_mib, command }
+        }
+        Err(source) => TraceError::Compressed { path, compression, tool, source },
     }
 }
 

@@ -136,4 +136,6 @@ pub struct Scan {
     /// In the order of their first appearance: the volume numbers of records.
     pub volumes: Vec<ScannedVolume>,
     pub stats: TraceStats,
+    /// As [`super::TraceReader::notes`].
+    pub notes: Vec<String>,
 }

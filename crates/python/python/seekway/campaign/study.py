@@ -17,7 +17,7 @@ from typing import Any
 
 import seekway
 from seekway import _native
-from seekway._arguments import options
+from seekway._arguments import options, traces_of
 from seekway._errors import SeekwayError
 
 if sys.version_info >= (3, 11):
@@ -245,7 +245,7 @@ def _axis(key: str, value: Any, base: Path) -> list[Any] | Range:
         return made
     listed = value if isinstance(value, list) else [value]
     if key == "traces":
-        listed = [file for item in listed for file in _files(str(item), base)]
+        listed = traces_of(file for item in listed for file in _files(str(item), base))
     if not listed:
         raise SeekwayError(f"axes.{key}: no values")
     return listed
@@ -256,7 +256,8 @@ def _fixed(given: Any, base: Path) -> dict[str, Any]:
         raise SeekwayError("fixed: expected options of compare, such as until = '10s'")
     fixed = dict(given)
     if "traces" in fixed:
-        fixed["traces"] = [f for item in _listed(fixed["traces"]) for f in _files(item, base)]
+        listed = _listed(fixed["traces"])
+        fixed["traces"] = traces_of(file for item in listed for file in _files(item, base))
     return fixed
 
 
