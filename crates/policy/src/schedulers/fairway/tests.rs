@@ -28,6 +28,10 @@ struct Client {
     reserve: (u64, u64),
     /// Target of latency in nanoseconds; 0: none.
     target: u64,
+    /// When it sends its first requests, in nanoseconds.
+    from: u64,
+    /// It sends nothing itself: all it reads are prefetches, as many as there is room for.
+    prefetches: bool,
 }
 
 const QUIET: Client = Client {
@@ -39,6 +43,8 @@ const QUIET: Client = Client {
     group: None,
     reserve: (0, 0),
     target: 0,
+    from: 0,
+    prefetches: false,
 };
 const FLOOD: Client = Client { len: 128, depth: 64, ..QUIET };
 
@@ -137,7 +143,8 @@ impl Bench {
             write_times: 1,
         };
         for (vm, client) in clients.iter().enumerate() {
-            (0..client.depth).for_each(|_| bench.arrives(Instant::ZERO, vm));
+            let from = Instant::from_nanos(client.from);
+            (0..client.depth).for_each(|_| bench.arrives(from, vm));
         }
         bench
     }
@@ -198,7 +205,11 @@ impl Bench {
             let op = self.clients[vm].op();
             let arrival =
                 Arrival { vm: VmId::new(vm as u16), tag: None, op, sync: op == Op::Read, extent };
-            self.dispatcher.arrive(self.now, arrival);
+            if self.clients[vm].prefetches {
+                self.dispatcher.arrive_background(self.now, arrival);
+            } else {
+                self.dispatcher.arrive(self.now, arrival);
+            }
             self.waiting[vm].0 += len;
         }
     }
@@ -259,6 +270,77 @@ fn a_quiet_vm_keeps_half_beside_floods() {
         let kept = flood(&fairway) / flood(&noop);
         assert!(quiet >= 0.45 && kept >= 0.85, "{len} sectors × {floods}: {quiet} and {kept}");
     }
+}
+
+/// What a VM got from then on, in requests a second.
+fn rate_from(policy: &str, clients: &[Client], vm: usize, from_ms: u64, to_ms: u64) -> f64 {
+    let mut bench = Bench::new(policy, clients);
+    bench.drive(from_ms);
+    let before = bench.got[vm].requests;
+    bench.drive(to_ms);
+    (bench.got[vm].requests - before) as f64 * 1e3 / (to_ms - from_ms) as f64
+}
+
+#[test]
+fn a_quiet_vm_that_comes_after_the_flood_has_what_it_would_have_had_before() {
+    for (len, depth) in [(128, 64), (2048, 64)] {
+        let flood = Client { len, depth, ..FLOOD };
+        let rate = |from| {
+            rate_from("fairway", &[Client { from, ..QUIET }, flood], 0, 2_500, 3_500)
+        };
+        let (first, late) = (rate(0), rate(2_000_000_000));
+        assert!(late > 0.9 * first, "{len} sectors: {late} reads a second, {first} if it was first");
+    }
+}
+
+#[test]
+fn a_vm_that_pauses_waits_no_longer_than_one_that_does_not() {
+    let flood = Client { len: 2048, ..FLOOD };
+    let mean_us = |think_ms: u64| {
+        let quiet = Client { think: think_ms * 1_000_000, ..QUIET };
+        let mut bench = Bench::new("fairway", &[quiet, flood]);
+        bench.drive(40_000);
+        let took = &bench.got[0].took;
+        took.iter().sum::<u64>() as f64 / took.len() as f64 / 1e3
+    };
+    let alone = 154.0;
+    for think_ms in [0, 50, 300, 2_000] {
+        let mean = mean_us(think_ms);
+        assert!(mean < 2.2 * alone, "{think_ms} ms between its reads: {mean} us, alone {alone}");
+    }
+}
+
+#[test]
+fn prefetches_of_others_leave_a_quiet_vm_what_their_requests_would() {
+    let alone = run("noop", &[QUIET], 500)[0].requests as f64 * 2.0;
+    // 32 KiB each, as the stack makes them.
+    let reader = Client { len: 64, depth: 32, prefetches: true, ..QUIET };
+    let noop = rate_from("noop", &[QUIET, reader], 0, 500, 1_500);
+    assert!(noop < 0.4 * alone, "the prefetches are no load: {noop} of {alone}");
+    let kept = rate_from("fairway", &[QUIET, reader], 0, 500, 1_500);
+    assert!(kept >= 0.45 * alone, "{kept} of {alone}");
+    // And they are not starved.
+    let read = rate_from("fairway", &[QUIET, reader], 1, 500, 1_500);
+    let most = rate_from("noop", &[QUIET, reader], 1, 500, 1_500);
+    assert!(read > 0.7 * most, "{read} of {most} prefetches");
+}
+
+#[test]
+fn prefetches_count_in_their_vms_share() {
+    let of = |weight| Client { weight, len: 64, depth: 64, prefetches: true, ..QUIET };
+    let got = run("fairway", &[of(1), of(3)], 1_000);
+    let ratio = got[1].sectors as f64 / got[0].sectors as f64;
+    assert!((2.5..=3.5).contains(&ratio), "weights 1 and 3: {ratio}");
+    // A VM that comes is not owed what another read while nobody else wanted the device.
+    let late = Client { from: 1_000_000_000, len: 64, depth: 64, ..QUIET };
+    let mut bench = Bench::new("fairway", &[Client { prefetches: false, ..of(1) }, late]);
+    bench.clients[0].prefetches = true;
+    bench.drive(1_000);
+    bench.clients[0].prefetches = false;
+    let before = bench.got[0].sectors;
+    bench.drive(2_000);
+    let ratio = (bench.got[0].sectors - before) as f64 / bench.got[1].sectors as f64;
+    assert!((0.8..=1.2).contains(&ratio), "{ratio}");
 }
 
 /// A log reads nothing. Its writes say that they wait for far too long, so the bound goes down to

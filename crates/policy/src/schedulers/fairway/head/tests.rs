@@ -29,6 +29,8 @@ struct Client {
     reserve: u64,
     /// Target of latency in milliseconds; 0: none.
     target: u64,
+    /// All it reads are prefetches.
+    prefetches: bool,
 }
 
 const RANDOM: Client = Client {
@@ -40,6 +42,7 @@ const RANDOM: Client = Client {
     group: None,
     reserve: 0,
     target: 0,
+    prefetches: false,
 };
 const STREAM: Client = Client { len: 128, streams: true, ..RANDOM };
 const FLOOD: Client = Client { len: 128, depth: 64, ..RANDOM };
@@ -114,6 +117,10 @@ impl Bench {
             self.places[vm] += len;
             let (vm_id, op) = (VmId::new(vm as u16), Op::Read);
             let arrival = Arrival { vm: vm_id, tag: None, op, sync: true, extent };
+            if self.clients[vm].prefetches {
+                self.dispatcher.arrive_background(self.now, arrival);
+                continue;
+            }
             self.dispatcher.arrive(self.now, arrival);
             self.got[vm].waiting += 1;
         }
@@ -148,7 +155,7 @@ impl Bench {
         for request in done {
             let got = &mut self.got[vm];
             got.requests += 1;
-            got.waiting -= 1;
+            got.waiting = got.waiting.saturating_sub(1);
             got.took.push(end.since(request.request.arrived).get());
             self.due.push((end + Nanos::from_micros(self.clients[vm].think), vm));
         }
@@ -251,6 +258,36 @@ fn a_quiet_vm_waits_for_a_command_or_two() {
     assert!(quiet.requests * 100 >= alone * 45, "{} of {alone}", quiet.requests);
     let longest = quiet.took.iter().max().copied().unwrap_or(0);
     assert!(longest <= 40 * MS, "{longest} ns");
+}
+
+#[test]
+fn a_stream_keeps_its_part_however_many_vms_read_a_little() {
+    let alone = run("noop", &[STREAM], 5_000).got[0].requests as f64;
+    for pings in [2, 6, 12, 24] {
+        // Ten reads a second each, or as many as a disk so many times slower does.
+        let ping = Client { think: 95_000, ..RANDOM };
+        let clients = [&vec![ping; pings][..], &[STREAM]].concat();
+        let stream = run("fairway", &clients, 5_000).got[pings].requests as f64;
+        let kept = stream / alone * (pings + 1) as f64;
+        assert!(kept >= 0.5, "beside {pings} VMs: {kept} of a private disk");
+    }
+}
+
+#[test]
+fn who_read_ahead_alone_owes_nothing_for_it() {
+    let ahead = Client { prefetches: true, depth: 8, ..STREAM };
+    let mut bench = Bench::new("fairway", &[ahead, FLOOD]);
+    let flood = std::mem::take(&mut bench.due).into_iter().partition(|&(_, vm)| vm == 1);
+    let (flood, ahead): (Vec<_>, Vec<_>) = flood;
+    bench.due = ahead;
+    bench.run(2_000);
+    assert!(bench.got[0].requests > 1_000, "{} prefetches", bench.got[0].requests);
+    bench.due.extend(flood);
+    bench.clients[0] = Client { depth: 8, ..FLOOD };
+    let before = bench.got[0].time;
+    bench.run(6_000);
+    let ratio = (bench.got[0].time - before) as f64 / bench.got[1].time as f64;
+    assert!((0.8..1.25).contains(&ratio), "it has {ratio} of the other's time");
 }
 
 #[test]
