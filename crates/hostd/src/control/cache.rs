@@ -38,6 +38,9 @@ pub struct CacheReport {
     pub background: u64,
     /// Commands that they were coalesced into.
     pub background_commands: u64,
+    /// Bytes that these read.
+    #[serde(default)]
+    pub background_bytes: u64,
     /// Requests of prefetches taken back before.
     pub withdrawn: u64,
     /// What the prefetcher alone knows.
@@ -134,6 +137,7 @@ pub(super) fn cache_report<'a>(
         device_read_bytes: status.device_read_bytes,
         background: stats.background,
         background_commands: stats.background_commands,
+        background_bytes: stats.background_bytes,
         withdrawn: stats.withdrawn,
         prefetcher_metrics: finite(&status.prefetcher_metrics),
     }

@@ -48,6 +48,9 @@ impl Scrape {
         self.by_device(e, "seekway_device_read_bytes", help, of)?;
         let help = "Requests of prefetches dispatched";
         self.by_device(e, "seekway_device_background", help, |s| count(s, s.stats.background))?;
+        let help = "Bytes that these read";
+        let of = |s: &Status| count(s, s.stats.background_bytes);
+        self.by_device(e, "seekway_device_background_bytes", help, of)?;
         let help = "Requests of prefetches taken back before";
         self.by_device(e, "seekway_device_withdrawn", help, |s| count(s, s.stats.withdrawn))?;
         self.by_device(e, "seekway_prefetcher", "What the prefetcher alone knows", |s| {
