@@ -178,6 +178,10 @@ pub struct ReadingArgs {
     /// Format of the traces [default: detected from their content]
     #[arg(long, value_name = "NAME")]
     pub input_format: Option<String>,
+    /// Columns of a table, or the format of `blkparse -f`, instead of what the traces say: names with
+    /// units such as `time_us,op,offset_bytes,size_bytes,volume`, `-` for a column to leave alone
+    #[arg(long, value_name = "NAMES")]
+    pub columns: Option<String>,
     /// Skip and count invalid records instead of stopping at the first
     #[arg(long)]
     pub lenient: bool,

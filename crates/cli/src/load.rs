@@ -12,7 +12,7 @@ use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceStats, scannable};
+use seekway_workload::traces::{Format, Scan, TraceError, TraceOptions, check_columns, scannable};
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
 use std::io::Read;
@@ -60,6 +60,15 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
                 .ok_or_else(|| anyhow!("--input-format {name}: not one of {}", Format::names()))?,
         ),
     };
+    if let Some(list) = &reading.columns {
+        if !list.contains('%') {
+            check_columns(list).map_err(|e| anyhow!("--columns {list}: {e}"))?;
+        }
+        let of = if list.contains('%') { Format::Blkparse } else { Format::Csv };
+        if let Some(format) = format.filter(|format| *format != of) {
+            bail!("--columns {list} is a trace in the format {of}, not {format}: give one of both");
+        }
+    }
     if reading.split == Some(0) {
         bail!("--split 0: at least 1 VM, or nothing would be read");
     }
@@ -67,6 +76,7 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
         reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
     Ok(TraceOptions {
         format,
+        columns: reading.columns.clone(),
         lenient: reading.lenient,
         limit: reading.max_requests,
         duration_max,
@@ -167,8 +177,10 @@ impl Load {
         let mut traces = Vec::new();
         for trace in Trace::open_all(&args.traces)? {
             let scanned = kept::scanned(&trace.path, &options.trace);
-            let scanned = scanned.map_err(|e| trace.error(e))?;
-            warn_of(&trace, &scanned.scan.stats);
+            let (scanned, is_new) = scanned.map_err(|e| trace.error(e))?;
+            if is_new {
+                tell(&trace, &scanned.scan);
+            }
             traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
@@ -379,21 +391,12 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
     })
 }
 
-/// Say what reading had to mend, so that nobody takes it for the trace itself.
-pub fn warn_of(trace: &Trace, stats: &TraceStats) {
-    for skipped in &stats.skipped {
-        let first = trace.shown_in(&skipped.first);
-        eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);
-    }
-    if stats.clamped > 0 {
-        let n = stats.clamped;
-        eprintln!(
-            "{}: {n} requests were out of order beyond the window and moved in time",
-            trace.shown
-        );
-    }
-    if stats.rounded > 0 {
-        eprintln!("{}: {} requests were rounded to whole sectors", trace.shown, stats.rounded);
+/// Says as what a trace was read and what is in it, so that nobody takes a wrong reading for the
+/// trace itself.
+pub fn tell(trace: &Trace, scan: &Scan) {
+    eprintln!("{}: {}", trace.shown, trace.shown_in(&scan.summary()));
+    for warning in scan.warnings() {
+        eprintln!("{}: warning: {warning}", trace.shown);
     }
 }
 

@@ -40,7 +40,7 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
         return Err(error);
     }
     written?;
-    load::warn_of(&trace, batches.reader().stats());
+    load::tell(&trace, &batches.reader().seen());
     eprintln!("{}: {rows} requests", args.out.display());
     Ok(Verdict::Done)
 }

@@ -21,7 +21,8 @@ def read_trace(path: str | os.PathLike[str], **more: Any) -> Trace:
 
     Args:
         path: a file, compressed or not; or the name of a blktrace with a file for each CPU.
-        more: ``input_format="msr"``, ``lenient=True``, ``max_requests=1000``, ``max_time="30s"``.
+        more: ``input_format="msr"``, ``columns="time_us,op,offset,size"`` of a table without a
+            header, ``lenient=True``, ``max_requests=1000``, ``max_time="30s"``.
 
     Raises:
         TraceError: it cannot be read. While it is iterated over: with the place in the file.

@@ -143,7 +143,8 @@ pub enum TraceError {
     NoBytes { path: String },
     /// No reader recognises the content.
     #[error(
-        "{path}: trace format not recognised; name it with --input-format: {}",
+        "{path}: trace format not recognised; name it with --input-format: {}; or list its \
+         columns: --columns time_us,op,offset_bytes,size_bytes",
         Format::names()
     )]
     UnknownFormat { path: String },
@@ -153,6 +154,13 @@ pub enum TraceError {
         path: String,
         /// The formats' names, with `or` in between.
         candidates: String,
+    },
+    /// The content has two readings: units, or columns.
+    #[error("{path}: {problem}")]
+    Unclear {
+        path: String,
+        /// The readings, and what decides between them.
+        problem: String,
     },
     /// There is not one request in the trace.
     #[error(
@@ -184,6 +192,7 @@ impl TraceError {
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
         | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Unclear { path, .. }
         | TraceError::Empty { path, .. }
         | TraceError::Replay { path, .. }) = self;
         path
@@ -198,6 +207,7 @@ impl TraceError {
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
         | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Unclear { path, .. }
         | TraceError::Empty { path, .. }
         | TraceError::Replay { path, .. }) = &mut self;
         *path = shown.into();
