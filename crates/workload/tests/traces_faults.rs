@@ -336,6 +336,25 @@ proptest! {
     }
 
     #[test]
+    fn tables_never_panic(
+        columns in prop::option::of("[a-z_,%TtdSnNDMmaC. +-]{0,40}"),
+        header in prop::sample::select(&[
+            "", "time_us,op,offset,size,volume\n", "ts\trw\tlba\tsectors\n",
+            "TIME(s) COMM PID DISK T SECTOR BYTES\n",
+        ][..]),
+        text in "[0-9RWDQFSrw,;\"| \n\t.eEx+-]{0,200}",
+    ) {
+        let bytes = format!("{header}{text}");
+        for lenient in [false, true] {
+            let columns = columns.clone();
+            let options = TraceOptions { columns, lenient, ..TraceOptions::default() };
+            if let Ok(reader) = open(bytes.as_bytes(), &options) {
+                let _ = reader.take_while(Result::is_ok).count();
+            }
+        }
+    }
+
+    #[test]
     fn mutated_files_never_panic(
         name in prop::sample::select(&FIXTURES[..]),
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..8),

@@ -250,6 +250,51 @@ fn events_that_there_are() {
     assert!(requests == 2 && note.contains("completions"), "{requests} {note}");
 }
 
+/// A kind of events that comes only behind the beginning would be the requests: no silent change.
+#[test]
+fn events_that_come_late() {
+    let line =
+        |n: u32, action: &str| format!("8,0 0 1 {n}.000000000 7 {action} R {} + 8 [a]\n", n * 8);
+    let issued: String = (0..2_000).map(|n| line(n, "D")).collect();
+    assert_eq!(read(&issued).unwrap().len(), 2_000);
+    let error = read(&(issued + &line(2_000, "Q"))).unwrap_err();
+    assert!(error.starts_with("t:2001:") && error.contains("--event"), "{error}");
+}
+
+/// Records of libCacheSim's oracleGeneral: time, object, size, next access.
+fn oracle(records: &[(u32, u64, u32, i64)]) -> Result<usize, String> {
+    let mut bytes = Vec::new();
+    for (time, object, size, next) in records {
+        bytes.extend_from_slice(&time.to_le_bytes());
+        bytes.extend_from_slice(&object.to_le_bytes());
+        bytes.extend_from_slice(&size.to_le_bytes());
+        bytes.extend_from_slice(&next.to_le_bytes());
+    }
+    let options = TraceOptions::default();
+    let reader = TraceReader::from_read("t", Box::new(Cursor::new(bytes)), &options);
+    let reader = reader.map_err(|e| e.to_string())?;
+    assert_eq!(reader.format().name(), "oracle-general");
+    let records: Result<Vec<_>, _> = reader.collect();
+    records.map(|records| records.len()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn records_of_libcachesim_have_to_agree() {
+    // The next access counts from zero, or from one.
+    assert_eq!(oracle(&[(1, 8, 512, 2), (1, 16, 512, -1), (2, 8, 512, -1)]), Ok(3));
+    assert_eq!(oracle(&[(1, 8, 512, 3), (1, 16, 512, -1), (2, 8, 512, i64::MAX)]), Ok(3));
+    for wrong in [
+        [(1, 8, 512, 2), (1, 16, 512, -1), (2, 24, 512, -1)],
+        [(2, 8, 512, -1), (1, 16, 512, -1), (2, 24, 512, -1)],
+        [(1, 8, 0, -1), (1, 16, 512, -1), (2, 24, 512, -1)],
+        [(1, 8, 512, 0), (1, 16, 512, -1), (2, 24, 512, -1)],
+    ] {
+        assert!(oracle(&wrong).unwrap_err().contains("not recognised"), "{wrong:?}");
+    }
+    let hash = oracle(&[(1, 0x9e37_79b9_7f4a_7c15, 512, -1)]).unwrap_err();
+    assert!(hash.contains("a hash is no place on a disk"), "{hash}");
+}
+
 /// CSV formats that a program has written anew.
 #[test]
 fn csv_formats_with_quotes_tabs_and_a_comma_too_many() {

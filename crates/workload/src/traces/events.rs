@@ -45,13 +45,15 @@ pub(super) struct Events {
     pattern: Option<Pattern>,
     /// The requests among the events; `None` where the lines do not say which they are.
     chosen: Option<u8>,
+    /// It was asked for.
+    asked: bool,
     also: Option<Raw>,
 }
 
 impl Events {
     /// What blkparse prints.
     pub(super) fn blkparse() -> Events {
-        Events { read: blkparse::event, pattern: None, chosen: None, also: None }
+        Events { read: blkparse::event, pattern: None, chosen: None, asked: false, also: None }
     }
 
     /// What perf, trace-cmd and ftrace print.
@@ -95,6 +97,20 @@ impl Events {
     }
 }
 
+/// Events that can be the requests, those before others that tell of the same ones earlier.
+const PREFERRED: [u8; 3] = [b'Q', b'D', b'C'];
+
+/// The beginning had none of the events that begin here.
+#[cold]
+fn too_late(column: usize) -> Fault {
+    Fault {
+        reason: Reason::UnknownOp,
+        column,
+        expected: "events of the kinds that the beginning has: say by --event which are the requests",
+        found: None,
+    }
+}
+
 /// Which events are the requests, if that is asked for.
 fn asked(options: &TraceOptions) -> Option<u8> {
     // The default is none in particular.
@@ -111,7 +127,8 @@ impl ParseLine for Events {
         let events: Vec<_> = lines.iter().filter_map(|line| self.event(line).ok()?).collect();
         let has = |action: &u8| events.iter().any(|event| event.action == Some(*action));
         let says = events.iter().any(|event| event.action.is_some());
-        let found = asked(options).or_else(|| [b'Q', b'D', b'C'].into_iter().find(has));
+        self.asked = asked(options).is_some();
+        let found = asked(options).or_else(|| PREFERRED.into_iter().find(has));
         self.chosen = found.filter(|_| says);
         Ok(())
     }
@@ -119,7 +136,10 @@ impl ParseLine for Events {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
         let Some(event) = self.event(line)? else { return Ok(None) };
         if event.action.is_some() && event.action != self.chosen {
-            return Ok(None);
+            let rank = |action| PREFERRED.iter().position(|other| Some(*other) == action);
+            let is_better =
+                rank(event.action).is_some_and(|rank_of| Some(rank_of) < rank(self.chosen));
+            return if is_better && !self.asked { Err(too_late(event.rwbs.0)) } else { Ok(None) };
         }
         let [raw, also] = self.raw(&event, volumes)?;
         self.also = also;

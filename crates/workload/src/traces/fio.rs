@@ -76,6 +76,14 @@ impl ParseLine for Fio {
         let sync = op == Op::Read;
         Ok(Some(Raw { time_ns: self.clock_ns, volume, process: 0, op, sync, span }))
     }
+
+    fn units(&self) -> Option<String> {
+        let units = match self.version? {
+            Version::Two => "ms of its wait lines, bytes",
+            Version::Three => "µs, bytes",
+        };
+        Some(units.into())
+    }
 }
 
 impl Fio {

@@ -95,7 +95,7 @@ const ENTRIES: &[Entry] = &[
     Entry::new(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2")
         .units("µs, sectors, bytes"),
     Entry::new(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3")
-        .units("ms in version 2 and µs in 3, bytes")
+        .units("bytes")
         .lines(|| Box::<fio::Fio>::default()),
     Entry::new(Format::Blkreplay, "blkreplay", "blkreplay .load: start ; sector ; sectors ; op")
         .units("s, sectors")
@@ -156,7 +156,7 @@ const ENTRIES: &[Entry] = &[
         "oracle-general",
         "libCacheSim's oracleGeneral, binary; all are reads",
     )
-    .units("s, sectors, bytes"),
+    .units("s, sectors, bytes, all reads"),
     Entry::new(Format::Cachesim, "cachesim", "libCacheSim's CSV: version,time,op,size,lbn")
         .units("s, sectors, bytes")
         .lines(|| Box::new(table::Table::cachesim())),

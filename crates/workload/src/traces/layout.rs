@@ -252,6 +252,83 @@ fn places(names: &[String]) -> Result<Places, String> {
     })
 }
 
+/// The rows that tell what names do not say.
+struct Rows<'a> {
+    separator: Separator,
+    names: &'a [String],
+    rows: &'a [&'a [u8]],
+}
+
+impl Rows<'_> {
+    /// The values of column `at`, as text and as numbers.
+    fn column(&self, at: usize) -> Vec<(String, f64)> {
+        let mut values = Vec::new();
+        for row in self.rows {
+            let mut fields = Vec::new();
+            if split(row, self.separator, &mut fields).is_ok()
+                && fields.len() >= self.names.len()
+                && let Some(field) = fields.get(at)
+            {
+                let text = String::from_utf8_lossy(field.bytes).into_owned();
+                let value = text.parse().unwrap_or(f64::NAN);
+                values.push((text, value));
+            }
+        }
+        values
+    }
+
+    /// The columns, with column `at` called `name`.
+    fn renamed(&self, at: usize, name: &str) -> String {
+        let listed = self.names.iter().enumerate().map(|(n, own)| match role(own) {
+            _ if n == at => name,
+            Role::Other | Role::Command | Role::Action => "-",
+            _ => own.as_str(),
+        });
+        listed.collect::<Vec<_>>().join(",")
+    }
+
+    /// The refusal of a column with two readings.
+    fn either(&self, at: usize, what: &str, first: &str, second: &str) -> String {
+        format!(
+            "column {} `{}` does not say {what}: --columns {}, or {}",
+            at + 1,
+            self.names[at],
+            self.renamed(at, first),
+            self.renamed(at, second)
+        )
+    }
+
+    /// Bytes in one of column `at`: those that its name says or that are fixed, else one, if the
+    /// values can be bytes. `names` are those for bytes and for sectors.
+    fn unit(&self, at: usize, told: Option<u64>, names: (&str, &str)) -> Result<u64, String> {
+        let is_block = self.names[at].to_ascii_lowercase().contains("block");
+        let is_whole = |value: f64| !value.is_finite() || value % 512.0 == 0.0;
+        match told {
+            Some(unit) => Ok(unit),
+            None if !is_block && self.column(at).iter().all(|(_, value)| is_whole(*value)) => Ok(1),
+            None => Err(self.either(at, "bytes or sectors", names.0, names.1)),
+        }
+    }
+
+    /// How column `at` says the operation.
+    fn op(&self, at: usize) -> Result<OpKind, String> {
+        match role(&self.names[at]) {
+            Role::IsWrite => Ok(OpKind::Bool { write: true }),
+            Role::IsRead => Ok(OpKind::Bool { write: false }),
+            _ => {
+                let values = self.column(at);
+                let unnamed = |(text, value): &(String, f64)| {
+                    value.is_finite() && ops::named(text.as_bytes()).is_none()
+                };
+                if values.is_empty() || !values.iter().all(unnamed) {
+                    return Ok(OpKind::Named);
+                }
+                Err(self.either(at, "what is a write", "is_write", "is_read"))
+            }
+        }
+    }
+}
+
 /// The layout, with all units: those of the names, then `fixed`, then what `rows` tell.
 fn resolve(
     separator: Separator,
@@ -261,79 +338,18 @@ fn resolve(
     fixed: &Fixed,
 ) -> Result<Layout, String> {
     let at = places(names)?;
-    let column = |at: usize| -> Vec<(String, f64)> {
-        let mut values = Vec::new();
-        for row in rows {
-            let mut fields = Vec::new();
-            if split(row, separator, &mut fields).is_ok()
-                && fields.len() >= names.len()
-                && let Some(field) = fields.get(at)
-            {
-                let text = String::from_utf8_lossy(field.bytes).into_owned();
-                let value = text.parse().unwrap_or(f64::NAN);
-                values.push((text, value));
-            }
-        }
-        values
-    };
+    let rows = Rows { separator, names, rows };
     let kind = |n: usize| role(&names[n]);
-    let instead = |n: usize, by: &str| {
-        let listed = names.iter().enumerate().map(|(i, name)| match role(name) {
-            _ if i == n => by,
-            Role::Other | Role::Command | Role::Action => "-",
-            _ => name.as_str(),
-        });
-        listed.collect::<Vec<_>>().join(",")
+    let (Role::Time(time), Role::Start(start), Role::Length(length)) =
+        (kind(at.time), kind(at.start), kind(at.length))
+    else {
+        return Err("no time or extent".into());
     };
-    let either = |n: usize, what: &str, a: &str, b: &str| {
-        let name = &names[n];
-        format!(
-            "column {} `{name}` does not say {what}: --columns {}, or {}",
-            n + 1,
-            instead(n, a),
-            instead(n, b)
-        )
-    };
-    let time_scale = match kind(at.time) {
-        Role::Time(Some(scale)) => scale,
-        _ => match fixed.time.or_else(|| epoch(&column(at.time))) {
-            Some(scale) => scale,
-            None => return Err(either(at.time, "in which unit times are", "time_s", "time_us")),
-        },
-    };
-    let multiples = |n: usize| {
-        let values = column(n);
-        values.iter().all(|(_, value)| !value.is_finite() || value % 512.0 == 0.0)
-    };
-    let size = |n: usize, told: Option<u64>, fixed: Option<u64>, a: &str, b: &str| {
-        let is_block = names[n].to_ascii_lowercase().contains("block");
-        match told.or(fixed) {
-            Some(unit) => Ok(unit),
-            // No multiple of 512 among them: bytes would not be whole sectors.
-            None if is_block || !multiples(n) => Err(either(n, "bytes or sectors", a, b)),
-            None => Ok(1),
-        }
-    };
-    let (Role::Start(start), Role::Length(length)) = (kind(at.start), kind(at.length)) else {
-        return Err("no extent".into());
-    };
-    let start_unit = size(at.start, start, fixed.start, "offset_bytes", "sector")?;
-    let length_unit = size(at.length, length, fixed.length, "size_bytes", "sectors")?;
-    let op = match at.op.map(|n| (n, kind(n))) {
-        None => None,
-        Some((n, Role::IsWrite)) => Some((n, OpKind::Bool { write: true })),
-        Some((n, Role::IsRead)) => Some((n, OpKind::Bool { write: false })),
-        Some((n, _)) => {
-            let values = column(n);
-            let unnamed = |(text, value): &(String, f64)| {
-                value.is_finite() && ops::named(text.as_bytes()).is_none()
-            };
-            if !values.is_empty() && values.iter().all(unnamed) {
-                return Err(either(n, "what is a write", "is_write", "is_read"));
-            }
-            Some((n, OpKind::Named))
-        }
-    };
+    let epoch = || epoch(&rows.column(at.time));
+    let time_scale = time
+        .or(fixed.time)
+        .or_else(epoch)
+        .ok_or_else(|| rows.either(at.time, "in which unit times are", "time_s", "time_us"))?;
     Ok(Layout {
         separator,
         names: names.to_vec(),
@@ -342,10 +358,10 @@ fn resolve(
         time: at.time,
         time_scale,
         start: at.start,
-        start_unit,
+        start_unit: rows.unit(at.start, start.or(fixed.start), ("offset_bytes", "sector"))?,
         length: at.length,
-        length_unit,
-        op,
+        length_unit: rows.unit(at.length, length.or(fixed.length), ("size_bytes", "sectors"))?,
+        op: at.op.map(|n| Ok::<_, String>((n, rows.op(n)?))).transpose()?,
         volumes: at.volumes,
         process: at.process,
         command: at.command,
@@ -382,8 +398,9 @@ impl Layout {
         let size = |unit: u64| match unit {
             1 => "bytes".to_string(),
             512 => "sectors".to_string(),
-            unit if unit.is_multiple_of(1 << 20) => format!("{} MiB", unit >> 20),
-            unit => format!("{} KiB", unit >> 10),
+            1_024 => "KiB".into(),
+            1_048_576 => "MiB".into(),
+            unit => format!("blocks of {unit} bytes"),
         };
         let op = if self.op.is_none() { ", all reads" } else { "" };
         let (start, length) = (size(self.start_unit), size(self.length_unit));

@@ -148,7 +148,7 @@ impl Scan {
         let (requests, span_s) = (self.stats.requests(), self.stats.duration.as_secs_f64());
         let mut absurd = Vec::new();
         let rate = requests.saturating_sub(1) as f64 / span_s;
-        if requests >= REQUESTS_LEAST && span_s > 0.0 && rate > RATE_MAX {
+        if requests > 3 && span_s > 0.0 && rate > RATE_MAX {
             absurd.push(format!("{} requests a second", grouped(rate as u64)));
         }
         if let Some(mean) = mean_bytes(&self.stats).filter(|mean| *mean > MEAN_BYTES_MAX) {
