@@ -39,8 +39,9 @@ fn the_readme_has_an_example_of_each_format_that_is_read() {
         let mut reader = TraceReader::from_read("README", input, &options)
             .unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(reader.format().name(), name);
-        let read = reader.by_ref().map(|r| r.unwrap_or_else(|e| panic!("{name}: {e}"))).count();
-        assert_eq!(read, 1, "{name}: {text}");
+        let read: Result<Vec<_>, _> = reader.by_ref().collect();
+        let read = read.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(read.len(), 1, "{name}: {text}");
     }
 }
 
