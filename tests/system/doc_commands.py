@@ -214,7 +214,7 @@ esac
                 path.write_bytes(gzip.compress(("\n".join(text) + "\n").encode()))
                 return
             case _:  # DiskSim: ms, device, block, blocks, read
-                text = [f"{ms} 0 {s} 8 {int(not w)}" for ms, s, w in rows]
+                text = [f"{ms}.0 0 {s} 8 {int(not w)}" for ms, s, w in rows]
         path.write_text("\n".join(text) + "\n")
 
     def make_inputs(self, words: list[str]) -> None:

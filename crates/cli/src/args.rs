@@ -182,6 +182,10 @@ pub struct ReadingArgs {
     /// Which events of a blktrace are its requests [default: the first of these that it has]
     #[arg(long, value_enum, value_name = "EVENT")]
     pub event: Option<Event>,
+    /// Columns of a table, or the format of `blkparse -f`, instead of what the traces say: names with
+    /// units such as `time_us,op,offset_bytes,size_bytes,volume`, `-` for a column to leave alone
+    #[arg(long, value_name = "NAMES")]
+    pub columns: Option<String>,
     /// Skip and count invalid records instead of stopping at the first
     #[arg(long)]
     pub lenient: bool,

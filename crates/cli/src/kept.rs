@@ -73,12 +73,15 @@ type Traces = VecDeque<(Key, Arc<ScannedTrace>)>;
 
 static TRACES: Mutex<Traces> = Mutex::new(VecDeque::new());
 
-/// The trace at `path`, read now, or before if the file is still the same.
-pub fn scanned(path: &Path, options: &TraceOptions) -> Result<Arc<ScannedTrace>, TraceError> {
+/// The trace at `path`, and true if it was read now: else before, and the file is still the same.
+pub fn scanned(
+    path: &Path,
+    options: &TraceOptions,
+) -> Result<(Arc<ScannedTrace>, bool), TraceError> {
     let key = Key::of(path, options);
     let lock = || TRACES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = key.as_ref().and_then(|key| find(&mut lock(), key)) {
-        return Ok(found);
+        return Ok((found, false));
     }
     let scan = scan(path, options)?;
     let bytes = (scan.stats.requests() as usize).saturating_mul(KEPT_BYTES_EACH);
@@ -94,7 +97,7 @@ pub fn scanned(path: &Path, options: &TraceOptions) -> Result<Arc<ScannedTrace>,
         known.push_front((key, made.clone()));
         known.truncate(TRACES_MAX);
     }
-    Ok(made)
+    Ok((made, true))
 }
 
 fn find(known: &mut Traces, key: &Key) -> Option<Arc<ScannedTrace>> {
@@ -129,13 +132,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, options) = (dir.path().join("t.trace"), TraceOptions::default());
         write(&path, 10);
-        let first = scanned(&path, &options).unwrap();
+        let (first, is_new) = scanned(&path, &options).unwrap();
+        assert!(is_new);
         assert_eq!(first.kept.as_ref().unwrap().bytes(), 290);
-        assert!(Arc::ptr_eq(&first, &scanned(&path, &options).unwrap()));
+        let (again, is_new) = scanned(&path, &options).unwrap();
+        assert!(Arc::ptr_eq(&first, &again) && !is_new);
+        drop(again);
         let fewer = TraceOptions { limit: Some(3), ..TraceOptions::default() };
-        assert_eq!(scanned(&path, &fewer).unwrap().scan.stats.requests(), 3);
+        assert_eq!(scanned(&path, &fewer).unwrap().0.scan.stats.requests(), 3);
         write(&path, 11);
-        assert_eq!(scanned(&path, &options).unwrap().scan.stats.requests(), 11);
+        assert_eq!(scanned(&path, &options).unwrap().0.scan.stats.requests(), 11);
 
         let mut traces = TRACES.lock().unwrap();
         assert_eq!(BYTES.load(Ordering::Relaxed), 29 * (10 + 3 + 11));

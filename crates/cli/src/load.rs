@@ -13,7 +13,8 @@ use seekway_sim::Placement;
 use seekway_workload::generators::{VmPlan, parse_vm};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{
-    BlktraceEvent, Format, TraceError, TraceFiles, TraceOptions, TraceStats, expand, scannable,
+    BlktraceEvent, Format, Scan, TraceError, TraceFiles, TraceOptions, check_columns, expand,
+    scannable,
 };
 use seekway_workload::{Source, VmDisk};
 use std::fs::File;
@@ -62,6 +63,15 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
                 .ok_or_else(|| anyhow!("--input-format {name}: not one of {}", Format::names()))?,
         ),
     };
+    if let Some(list) = &reading.columns {
+        if !list.contains('%') {
+            check_columns(list).map_err(|e| anyhow!("--columns {list}: {e}"))?;
+        }
+        let of = if list.contains('%') { Format::Blkparse } else { Format::Csv };
+        if let Some(format) = format.filter(|format| *format != of) {
+            bail!("--columns {list} is a trace in the format {of}, not {format}: give one of both");
+        }
+    }
     if reading.split == Some(0) {
         bail!("--split 0: at least 1 VM, or nothing would be read");
     }
@@ -75,6 +85,7 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
     Ok(TraceOptions {
         format,
         blktrace_event,
+        columns: reading.columns.clone(),
         lenient: reading.lenient,
         limit: reading.max_requests,
         duration_max,
@@ -204,8 +215,10 @@ impl Load {
         let mut traces = Vec::new();
         for trace in Trace::open_all(&args.traces, options.trace.format)? {
             let scanned = kept::scanned(&trace.path, &options.trace);
-            let scanned = scanned.map_err(|e| trace.error(e))?;
-            warn_of(&trace, &scanned.scan.stats, &scanned.scan.notes);
+            let (scanned, is_new) = scanned.map_err(|e| trace.error(e))?;
+            if is_new {
+                tell(&trace, &scanned.scan);
+            }
             traces.push((Arc::new(trace), scanned, options.clone()));
         }
         let plan = |text: &String| parse_vm(text).with_context(|| format!("--vm {text}"));
@@ -416,24 +429,12 @@ fn replay_options(args: &LoadArgs) -> Result<ReplayOptions> {
     })
 }
 
-/// Say what reading had to mend or leave out, so that nobody takes it for the trace itself.
-pub fn warn_of(trace: &Trace, stats: &TraceStats, notes: &[String]) {
-    for note in notes {
-        eprintln!("{}: {note}", trace.shown);
-    }
-    for skipped in &stats.skipped {
-        let first = trace.shown_in(&skipped.first);
-        eprintln!("{}: {} records skipped ({first})", trace.shown, skipped.count);
-    }
-    if stats.clamped > 0 {
-        let n = stats.clamped;
-        eprintln!(
-            "{}: {n} requests were out of order beyond the window and moved in time",
-            trace.shown
-        );
-    }
-    if stats.rounded > 0 {
-        eprintln!("{}: {} requests were rounded to whole sectors", trace.shown, stats.rounded);
+/// Says as what a trace was read and what is in it, so that nobody takes a wrong reading for the
+/// trace itself.
+pub fn tell(trace: &Trace, scan: &Scan) {
+    eprintln!("{}: {}", trace.shown, trace.shown_in(&scan.summary()));
+    for warning in scan.warnings() {
+        eprintln!("{}: warning: {warning}", trace.shown);
     }
 }
 

@@ -100,6 +100,13 @@ fn wrong_usage_is_status_2_with_a_message() {
         ("workload run --vm iops=5,app=sysbench --on absent.img", "is not limited here"),
         ("compare --trace absent.trace", "absent.trace"),
         ("compare --trace x --input-format blktrce", "blktrace, vscsi, fio"),
+        ("compare --trace x --columns time_us,op,offst,size", "offst: no column; there are time_s"),
+        ("compare --trace x --columns time_us,op,size", "no column is the offset"),
+        (
+            "compare --trace x --columns time_us,op,offset,size --input-format msr",
+            "in the format csv, not msr: give one of both",
+        ),
+        ("inspect x --columns %T%S --input-format csv", "in the format blkparse, not csv"),
         ("compare --trace - --trace -", "one trace only"),
         ("inspect x --split 0", "at least 1 VM"),
         ("advise", "required"),
@@ -142,6 +149,28 @@ fn a_bad_line_is_named_with_line_and_column() {
     assert!(ran.err.contains("1 records skipped") && ran.err.contains(":1:9"), "{}", ran.err);
     let made = json(&ran.ok());
     assert_eq!(made["runs"][0]["requests"], 40);
+}
+
+/// One line says as what a trace is read, once for each trace; what no disk has is warned of.
+#[test]
+fn reading_says_as_what() {
+    let folder = Folder::new();
+    let bytes = |n: u64| format!("{} 0 {} 4096 1\n", n * 10, n % 100 * 8192);
+    let text: String = (0..100).map(bytes).collect();
+    let path = folder.file("ms.trace", &text);
+    seekway(&["inspect", &path]).refused(&["ms.trace: could be mqsim", "--columns time_ms,volume"]);
+    let list = "time_ms,volume,offset_bytes,size_bytes,is_read";
+    let end = ["--policies", "noop,deadline", "--seeds", "2", "--columns", list];
+    let ran = seekway(&[&["compare", "--trace", &path], &end[..]].concat());
+    let said = "ms.trace: csv (times in ms, offsets in bytes, sizes in bytes): 100 requests of 4 KiB, \
+                in 990 ms, 100 a second, 1 volume\n";
+    assert_eq!(ran.err, said);
+    let piped = seekway_with(text.as_bytes(), &["inspect", "-", "--columns", list]);
+    assert_eq!(piped.err, said.replace("ms.trace", "stdin"));
+    let named = seekway(&["inspect", &path, "--input-format", "mqsim"]);
+    assert_eq!(named.code, Some(0), "{}", named.err);
+    assert!(named.err.contains("mqsim (ns, sectors): 100 requests of 2 MiB"), "{}", named.err);
+    assert!(named.err.contains("warning: 100,000,000 requests a second"), "{}", named.err);
 }
 
 #[test]

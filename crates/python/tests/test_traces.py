@@ -54,6 +54,17 @@ def test_the_files_of_a_blktrace_are_one_trace() -> None:
     assert traces_of(twice) == twice
 
 
+def test_a_table_by_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("0;R;0;4096\n1.5;W;8192;512\n")
+    with pytest.raises(seekway.TraceError, match="--columns time_us"):
+        seekway.read_trace(path)
+    table = seekway.read_trace(path, columns="time_ms,op,offset,size").to_arrow()
+    assert table["time_ns"].to_pylist() == [0, 1_500_000]
+    assert table["op"].to_pylist() == ["read", "write"]
+    assert table["sectors"].to_pylist() == [8, 1]
+
+
 def rows(count: int) -> dict[str, list]:
     return {
         "time_ns": [n * 1000 for n in range(count)],

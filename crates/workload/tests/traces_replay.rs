@@ -215,7 +215,7 @@ proptest! {
         vms_max in 1..6usize,
         picks in prop::collection::vec(any::<prop::sample::Index>(), 80),
     ) {
-        let row = |(i, v): (usize, &u64)| format!("{i} {v} {} 8 {}\n", i * 8, i % 2);
+        let row = |(i, v): (usize, &u64)| format!("{i}000 {v} {} 8 {}\n", i * 8, i % 2);
         let text: String = volumes.iter().enumerate().map(row).collect();
         let options = ReplayOptions {
             pace: Pace::Outstanding { per_vm },

@@ -44,8 +44,7 @@ pub fn run(args: &ConvertArgs) -> Result<Verdict> {
         return Err(error);
     }
     written?;
-    let reader = batches.reader();
-    load::warn_of(&trace, reader.stats(), &reader.notes());
+    load::tell(&trace, &batches.reader().seen());
     eprintln!("{}: {rows} requests", args.out.display());
     Ok(Verdict::Done)
 }

@@ -76,7 +76,7 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
     let mut traces = Vec::new();
     for trace in Trace::open_all(&args.traces, options.format)? {
         let scanned = scan(&trace.path, &options).map_err(|e| trace.error(e))?;
-        load::warn_of(&trace, &scanned.stats, &scanned.notes);
+        load::tell(&trace, &scanned);
         traces.push((trace, scanned));
     }
     let end = traces.iter().map(|(_, s)| s.stats.duration).max().unwrap_or(Nanos::ZERO);

@@ -1,5 +1,5 @@
 //! Traces in all formats, packed or not. The first byte chooses the format, or
-//! its detection. Records keep to the limits and to the order of time, and what
+//! its detection; with its highest bit the first line is a list of columns. Records keep to the limits and to the order of time, and what
 //! is read strictly is what is read leniently, up to the first error.
 
 use crate::Target;
@@ -37,6 +37,18 @@ pub const TARGET: Target = Target {
         b"\x08tae",
         b".5",
         b";",
+        b"\"",
+        b"\t",
+        b"|",
+        b" + ",
+        b"Q",
+        b"FWS",
+        b"block:block_rq_issue: ",
+        b"TIME(s) COMM PID DISK T SECTOR BYTES",
+        b"time_us,op,offset,size,volume",
+        b"%T.%t %d %S %N\n",
+        b"1e-5",
+        b"0x",
     ],
 };
 
@@ -45,8 +57,20 @@ fn run(input: &[u8]) {
     // Parquet is read from files only, and is there only with a feature of the crate: the kept
     // inputs name formats by their numbers.
     let formats: Vec<Format> = Format::all().filter(|f| f.name() != "parquet").collect();
+    // The number of the detection among the kept inputs, too.
+    const DETECT: usize = 12;
+    let (columns, bytes) = match bytes.iter().position(|b| *b == b'\n') {
+        Some(end) if choice & 0x80 != 0 => (Some(&bytes[..end]), &bytes[end + 1..]),
+        _ => (None, bytes),
+    };
+    let format = match usize::from(choice & 0x7f) % (formats.len() + 1) {
+        _ if columns.is_some() => None,
+        DETECT => None,
+        choice => formats.get(choice - usize::from(choice > DETECT)).copied(),
+    };
     let mut options = TraceOptions {
-        format: formats.get(usize::from(choice) % (formats.len() + 1)).copied(),
+        format,
+        columns: columns.map(|text| String::from_utf8_lossy(text).into_owned()),
         limit: Some(RECORDS_MAX),
         ..TraceOptions::default()
     };

@@ -12,7 +12,7 @@ from seekway._errors import SeekwayError
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 #: Options whose values stand in one list with commas; of others each value is an option.
-_LISTS = ("policies", "weights", "cache", "prefetch", "limits", "vcpu")
+_LISTS = ("policies", "weights", "cache", "prefetch", "limits", "vcpu", "columns")
 #: What has no meaning here: results come back as objects.
 _NOT_HERE = ("format", "report", "journal")
 

@@ -21,7 +21,9 @@ def read_trace(path: str | os.PathLike[str], **more: Any) -> Trace:
 
     Args:
         path: a file, compressed or not; one CPU's file of a blktrace stands for all of them.
-        more: ``input_format="msr"``, ``event="issue"``, ``lenient=True``, ``max_requests=1000``, ``max_time="30s"``.
+        more: ``input_format="msr"``, ``columns="time_us,op,offset,size"`` of a table without a
+            header, ``event="issue"`` of a blktrace, ``lenient=True``, ``max_requests=1000``,
+            ``max_time="30s"``.
 
     Raises:
         TraceError: it cannot be read. While it is iterated over: with the place in the file.

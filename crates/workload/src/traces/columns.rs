@@ -1,5 +1,5 @@
-//! The formats with columns: blkreplay (`;`), and by blanks FIU, MQSim and the
-//! DiskSim validation traces.
+//! The formats with columns: blkreplay (`;`), and by blanks FIU, MQSim, DiskSim's
+//! own and the DiskSim validation traces.
 
 use super::cursor::Fault;
 use super::error::Reason;
@@ -133,6 +133,28 @@ impl ParseLine for Mqsim {
             _ => return Err(row.c.fault_at(at, Reason::UnknownOp, EXPECTED)),
         };
         row.c.end()?;
+        row.request((time, op), (extent, Span::sectors), (key, plain_name), volumes).map(Some)
+    }
+}
+
+/// DiskSim's ASCII traces: `time_ms device block blocks flags`, blocks of 512 bytes. Of the flags,
+/// in hexadecimal, the lowest bit is a read's.
+pub(super) struct DisksimAscii;
+
+impl ParseLine for DisksimAscii {
+    fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
+        const EXPECTED: &str = "flags in hexadecimal, of which bit 0 is a read's";
+        let mut row = Row::new(line, BLANK);
+        let time = row.decimal(6, "a time in milliseconds")?;
+        let key = row.key("a device number")?;
+        let extent = row.extent(SECTOR, LENGTH)?;
+        let (at, word) = row.word(EXPECTED)?;
+        let digits = word.strip_prefix(b"0x").unwrap_or(word);
+        let flags = std::str::from_utf8(digits).ok().filter(|d| !d.starts_with('+'));
+        let flags = flags.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let flags = flags.ok_or_else(|| row.c.fault_at(at, Reason::Malformed, EXPECTED))?;
+        row.c.end()?;
+        let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
         row.request((time, op), (extent, Span::sectors), (key, plain_name), volumes).map(Some)
     }
 }

@@ -1,9 +1,11 @@
 //! The comma-separated formats: MSR Cambridge, SYSTOR '17, Tencent CBS,
 //! Alibaba and SPC (UMass). None says whether somebody waits for a write:
-//! `sync` is true for reads and false for writes.
+//! `sync` is true for reads and false for writes. A program may have rewritten a file: quotes,
+//! tabs or semicolons, `4096.0`, and a comma at the end are read, too.
 
 use super::cursor::Fault;
 use super::error::Reason;
+use super::fields::{Separator, split};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{COMMA, Row};
 use super::text::ParseLine;
@@ -24,15 +26,44 @@ where
         if is_header(line) {
             return Ok(None);
         }
-        (self.0)(&mut Row::new(line, COMMA), volumes).map(Some)
+        let parsed = (self.0)(&mut Row::new(line, COMMA), volumes);
+        let parsed = parsed.or_else(|fault| match plain(line) {
+            // Places of faults are those of the line as it stands in the file.
+            Some(line) => (self.0)(&mut Row::new(&line, COMMA), volumes).map_err(|_| fault),
+            None => Err(fault),
+        });
+        parsed.map(Some)
     }
 }
 
-/// A line whose first byte is a letter or `#`: a header.
+/// A line whose first byte, but for a quote, is a letter or `#`: a header.
 fn is_header(line: &[u8]) -> bool {
     line.iter()
-        .find(|b| !b.is_ascii_whitespace())
+        .find(|b| !b.is_ascii_whitespace() && **b != b'"')
         .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'#')
+}
+
+/// The line as its format has it, if a program has rewritten it.
+#[cold]
+fn plain(line: &[u8]) -> Option<Vec<u8>> {
+    let of_line = Separator::ALL.into_iter().find(|separator| match separator {
+        Separator::Byte(byte) => line.contains(byte),
+        Separator::Blanks => false,
+    })?;
+    let mut fields = Vec::new();
+    split(line, of_line, &mut fields).ok()?;
+    let mut plain = Vec::with_capacity(line.len());
+    for (n, field) in fields.iter().enumerate() {
+        plain.extend_from_slice(if n > 0 { b"," } else { b"" });
+        // A whole number of a data frame; blkreplay's seconds, between semicolons, are none.
+        let zeros = field.bytes.iter().rev().take_while(|b| **b == b'0').count();
+        let (whole, fraction) = field.bytes.split_at(field.bytes.len() - zeros);
+        plain.extend_from_slice(match whole.strip_suffix(b".") {
+            Some(whole) if !fraction.is_empty() && of_line == Separator::Byte(b',') => whole,
+            _ => field.bytes,
+        });
+    }
+    (plain != line).then_some(plain)
 }
 
 /// `R`, `W`, `Read`, `Write` in any case.

@@ -50,6 +50,11 @@ impl<'a> Cursor<'a> {
         &self.line[from.min(self.pos)..self.pos]
     }
 
+    /// Past the next byte.
+    pub(super) fn skip(&mut self) {
+        self.pos += usize::from(self.pos < self.line.len());
+    }
+
     /// Nothing but blanks is left.
     pub(super) fn at_end(&mut self) -> bool {
         self.blanks();

@@ -168,7 +168,8 @@ pub enum TraceError {
     NoBytes { path: String },
     /// No reader recognises the content.
     #[error(
-        "{path}: trace format not recognised; name it with --input-format: {}",
+        "{path}: trace format not recognised; name it with --input-format: {}; or list its \
+         columns: --columns time_us,op,offset_bytes,size_bytes",
         Format::names()
     )]
     UnknownFormat { path: String },
@@ -178,6 +179,13 @@ pub enum TraceError {
         path: String,
         /// The formats' names, with `or` in between.
         candidates: String,
+    },
+    /// The content has two readings: units, or columns.
+    #[error("{path}: {problem}")]
+    Unclear {
+        path: String,
+        /// The readings, and what decides between them.
+        problem: String,
     },
     /// There is not one request in the trace.
     #[error(
@@ -219,6 +227,7 @@ impl TraceError {
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
         | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Unclear { path, .. }
         | TraceError::Empty { path, .. }
         | TraceError::Replay { path, .. }) = self;
         path
@@ -235,6 +244,7 @@ impl TraceError {
         | TraceError::NoBytes { path }
         | TraceError::UnknownFormat { path }
         | TraceError::AmbiguousFormat { path, .. }
+        | TraceError::Unclear { path, .. }
         | TraceError::Empty { path, .. }
         | TraceError::Replay { path, .. }) = &mut self;
         *path = shown.into();

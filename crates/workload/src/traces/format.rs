@@ -1,8 +1,13 @@
 //! The registry of formats, and how one is recognised.
 
+use super::layout::{self, Header};
+use super::plausible::{self, Figures};
 use super::raw::Volumes;
-use super::text::ParseLine;
-use super::{LINE_BYTES_MAX, TraceError, blktrace, columns, csv, fio, vscsi};
+use super::text::{Head, ParseLine};
+use super::{
+    LINE_BYTES_MAX, TraceError, TraceOptions, blktrace, columns, csv, events, fio, oracle, table,
+    vscsi,
+};
 use seekway_policy::registry::{Registry, RegistryEntry};
 use std::fmt;
 
@@ -22,6 +27,14 @@ pub enum Format {
     Fiu,
     Mqsim,
     Disksim,
+    Blkparse,
+    Perf,
+    Biosnoop,
+    FioLog,
+    DisksimAscii,
+    OracleGeneral,
+    Cachesim,
+    Csv,
     #[cfg(feature = "parquet")]
     Parquet,
 }
@@ -30,21 +43,34 @@ struct Entry {
     format: Format,
     name: &'static str,
     about: &'static str,
+    /// Of times, offsets and sizes.
+    units: &'static str,
+    /// The columns as `--columns` would list them, of a format that has nothing but columns: a file
+    /// may have the same columns in other units.
+    columns: Option<&'static str>,
     /// `None` for a binary format.
     parser: Option<fn() -> Box<dyn ParseLine>>,
 }
 
-const fn text(
-    format: Format,
-    name: &'static str,
-    about: &'static str,
-    parser: fn() -> Box<dyn ParseLine>,
-) -> Entry {
-    Entry { format, name, about, parser: Some(parser) }
-}
+type Parser = fn() -> Box<dyn ParseLine>;
 
-const fn binary(format: Format, name: &'static str, about: &'static str) -> Entry {
-    Entry { format, name, about, parser: None }
+impl Entry {
+    const fn new(format: Format, name: &'static str, about: &'static str) -> Entry {
+        Entry { format, name, about, units: "", columns: None, parser: None }
+    }
+
+    const fn units(self, units: &'static str) -> Entry {
+        Entry { units, ..self }
+    }
+
+    /// Makes it a text format.
+    const fn lines(self, parser: Parser) -> Entry {
+        Entry { parser: Some(parser), ..self }
+    }
+
+    const fn columns(self, columns: &'static str) -> Entry {
+        Entry { columns: Some(columns), ..self }
+    }
 }
 
 impl RegistryEntry for Entry {
@@ -57,59 +83,94 @@ impl RegistryEntry for Entry {
 }
 
 /// In the order of the enum.
-static REGISTRY: Registry<Entry> = Registry::new(
-    "trace format",
-    &[
-        binary(
-            Format::Blktrace,
-            "blktrace",
-            "Linux blktrace, binary: a file, one per CPU, or `blktrace -o -`",
-        ),
-        binary(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2"),
-        text(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3", || {
-            Box::<fio::Fio>::default()
-        }),
-        text(
-            Format::Blkreplay,
-            "blkreplay",
-            "blkreplay .load: start ; sector ; sectors ; op",
-            || Box::<columns::Blkreplay>::default(),
-        ),
-        text(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes", || {
-            Box::new(csv::Csv(csv::msr))
-        }),
-        text(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted", || {
-            Box::new(csv::Csv(csv::systor))
-        }),
-        text(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors", || {
-            Box::new(csv::Csv(csv::tencent))
-        }),
-        text(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes", || {
-            Box::new(csv::Csv(csv::alibaba))
-        }),
-        text(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds", || {
-            Box::new(csv::Csv(csv::spc))
-        }),
-        text(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5", || {
-            Box::new(columns::Fiu)
-        }),
-        text(Format::Mqsim, "mqsim", "MQSim ASCII: ns device lba sectors type", || {
-            Box::new(columns::Mqsim)
-        }),
-        text(
-            Format::Disksim,
-            "disksim",
-            "DiskSim validation: op Hit|Miss lbn sectors service gap",
-            || Box::<columns::Disksim>::default(),
-        ),
-        #[cfg(feature = "parquet")]
-        binary(
-            Format::Parquet,
-            "parquet",
-            "Parquet: time_ns, op, start_sector, sectors, volume, …",
-        ),
-    ],
-);
+static REGISTRY: Registry<Entry> = Registry::new("trace format", ENTRIES);
+
+const ENTRIES: &[Entry] = &[
+    Entry::new(
+        Format::Blktrace,
+        "blktrace",
+        "Linux blktrace, binary: a file, one per CPU, or `blktrace -o -`",
+    )
+    .units("ns, sectors, bytes"),
+    Entry::new(Format::Vscsi, "vscsi", "VMware vSCSI as of CloudPhysics, binary, versions 1 and 2")
+        .units("µs, sectors, bytes"),
+    Entry::new(Format::Fio, "fio", "fio iolog, versions 2 (no times) and 3")
+        .units("bytes")
+        .lines(|| Box::<fio::Fio>::default()),
+    Entry::new(Format::Blkreplay, "blkreplay", "blkreplay .load: start ; sector ; sectors ; op")
+        .units("s, sectors")
+        .lines(|| Box::<columns::Blkreplay>::default()),
+    Entry::new(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes")
+        .units("units of 100 ns, bytes")
+        .columns("time_filetime,volume,volume,op,offset_bytes,size_bytes,-")
+        .lines(|| Box::new(csv::Csv(csv::msr))),
+    Entry::new(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted")
+        .units("s, bytes")
+        .columns("time_s,-,op,volume,offset_bytes,size_bytes")
+        .lines(|| Box::new(csv::Csv(csv::systor))),
+    Entry::new(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors")
+        .units("s, sectors")
+        .columns("time_s,sector,sectors,is_write,volume")
+        .lines(|| Box::new(csv::Csv(csv::tencent))),
+    Entry::new(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes")
+        .units("µs, bytes")
+        .columns("volume,op,offset_bytes,size_bytes,time_us")
+        .lines(|| Box::new(csv::Csv(csv::alibaba))),
+    Entry::new(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds")
+        .units("s, sectors, bytes")
+        .columns("volume,sector,size_bytes,op,time_s")
+        .lines(|| Box::new(csv::Csv(csv::spc))),
+    Entry::new(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5")
+        .units("ns, sectors")
+        .columns("time_ns,process,-,sector,sectors,op,volume,volume,-")
+        .lines(|| Box::new(columns::Fiu)),
+    Entry::new(Format::Mqsim, "mqsim", "MQSim ASCII: ns device lba sectors type")
+        .units("ns, sectors")
+        .columns("time_ns,volume,sector,sectors,is_read")
+        .lines(|| Box::new(columns::Mqsim)),
+    Entry::new(
+        Format::Disksim,
+        "disksim",
+        "DiskSim validation: op Hit|Miss lbn sectors service gap",
+    )
+    .units("µs, sectors")
+    .lines(|| Box::<columns::Disksim>::default()),
+    Entry::new(Format::Blkparse, "blkparse", "blkparse's text; of its -f with --columns '%T.%t …'")
+        .units("s, sectors")
+        .lines(|| Box::new(events::Events::blkparse())),
+    Entry::new(Format::Perf, "perf", "perf script, trace-cmd or ftrace: block_rq_issue and others")
+        .units("s, sectors")
+        .lines(|| Box::new(events::Events::perf())),
+    Entry::new(Format::Biosnoop, "biosnoop", "biosnoop of bcc or bpftrace, by its header")
+        .units("by the header, sectors, bytes")
+        .lines(|| Box::new(table::Table::snoop())),
+    Entry::new(Format::FioLog, "fio-log", "fio's log of latencies, with log_offset=1")
+        .units("ms (when done) and ns, bytes")
+        .lines(|| Box::new(fio::Latencies)),
+    Entry::new(Format::DisksimAscii, "disksim-ascii", "DiskSim: ms device block blocks flags")
+        .units("ms, sectors")
+        .columns("time_ms,volume,sector,sectors,is_read")
+        .lines(|| Box::new(columns::DisksimAscii)),
+    Entry::new(
+        Format::OracleGeneral,
+        "oracle-general",
+        "libCacheSim's oracleGeneral, binary; all are reads",
+    )
+    .units("s, sectors, bytes, all reads"),
+    Entry::new(Format::Cachesim, "cachesim", "libCacheSim's CSV: version,time,op,size,lbn")
+        .units("s, sectors, bytes")
+        .lines(|| Box::new(table::Table::cachesim())),
+    Entry::new(Format::Csv, "csv", "a table with a header (time_us,op,offset,…) or --columns")
+        .units("by the header")
+        .lines(|| Box::new(table::Table::named())),
+    #[cfg(feature = "parquet")]
+    Entry::new(
+        Format::Parquet,
+        "parquet",
+        "Parquet: time_ns, op, start_sector, sectors, volume, …",
+    )
+    .units("ns, sectors"),
+];
 
 impl Format {
     /// The registry of formats.
@@ -156,29 +217,71 @@ impl Format {
         self.entry().parser.map(|make| make())
     }
 
-    /// The format of a stream that begins with `head`; `whole` when that is
-    /// all of it. `path` is for the message.
-    pub(super) fn detect(head: &[u8], whole: bool, path: &str) -> Result<Format, TraceError> {
-        if blktrace::is_blktrace(head) {
+    /// The units of times, offsets and sizes.
+    pub(super) fn units(self) -> &'static str {
+        self.entry().units
+    }
+
+    /// The columns, of a format that has nothing but columns.
+    pub(super) fn columns(self) -> Option<&'static str> {
+        self.entry().columns
+    }
+
+    /// The format of a stream that begins with `head`. `path` is for the message.
+    pub(super) fn detect(
+        head: Head<'_>,
+        path: &str,
+        options: &TraceOptions,
+    ) -> Result<Format, TraceError> {
+        if let Some(list) = &options.columns {
+            return Ok(if list.contains('%') { Format::Blkparse } else { Format::Csv });
+        }
+        if blktrace::is_blktrace(head.bytes) {
             return Ok(Format::Blktrace);
         }
         #[cfg(feature = "parquet")]
-        if head.starts_with(super::parquet::MAGIC) {
+        if head.bytes.starts_with(super::parquet::MAGIC) {
             return Ok(Format::Parquet);
         }
-        if vscsi::layout(head).is_some() {
+        if vscsi::layout(head.bytes).is_some() {
             return Ok(Format::Vscsi);
         }
-        let candidates: Vec<Format> = Format::all().filter(|f| f.recognises(head, whole)).collect();
-        match candidates[..] {
-            [format] => Ok(format),
-            [] => Err(TraceError::UnknownFormat { path: path.into() }),
+        if oracle::is_oracle(head) {
+            return Ok(Format::OracleGeneral);
+        }
+        Format::detect_text(head, path)
+    }
+
+    fn detect_text(head: Head<'_>, path: &str) -> Result<Format, TraceError> {
+        let unclear = |problem| TraceError::Unclear { path: path.into(), problem };
+        let lines = layout::lines(head.bytes, head.whole);
+        let header = Header::find(&lines);
+        let mut candidates: Vec<(Format, Figures)> =
+            Format::all().filter_map(|f| Some((f, f.recognises(head)?))).collect();
+        if let Some(header) = &header {
+            let told = |format: &Format| {
+                let columns = format.columns();
+                columns.is_none_or(|c| !header.names_units() && !header.contradicts(c))
+            };
+            candidates.retain(|(format, _)| told(format));
+        }
+        match (&candidates[..], header) {
+            ([(format, figures)], _) => match plausible::other_units(*format, figures) {
+                Some(problem) => Err(unclear(problem)),
+                None => Ok(*format),
+            },
+            ([], Some(header)) if header.is_cachesim() => Ok(Format::Cachesim),
+            ([], Some(header)) if header.is_of_snoop() => Ok(Format::Biosnoop),
+            ([], Some(_)) => Ok(Format::Csv),
+            ([], None) if fio::lacks_offsets(&lines) => Err(unclear(
+                "a log of fio's without offsets: run fio with log_offset=1, or with write_iolog"
+                    .into(),
+            )),
+            ([], None) => Err(TraceError::UnknownFormat { path: path.into() }),
             _ => {
-                let names: Vec<_> = candidates.iter().map(|f| f.name()).collect();
-                Err(TraceError::AmbiguousFormat {
-                    path: path.into(),
-                    candidates: names.join(" or "),
-                })
+                let names: Vec<_> = candidates.iter().map(|(f, _)| f.name()).collect();
+                let candidates = names.join(" or ");
+                Err(TraceError::AmbiguousFormat { path: path.into(), candidates })
             }
         }
     }
@@ -186,15 +289,24 @@ impl Format {
     /// Does the text format's parser understand the beginning? It must find a
     /// request, and nine of ten lines must be sound: a trace with a damaged
     /// line shall be reported at that line, not as of unknown format.
-    fn recognises(self, head: &[u8], whole: bool) -> bool {
-        const LINES: usize = 200;
-        let Some(mut parser) = self.parser() else { return false };
+    fn recognises(self, head: Head<'_>) -> Option<Figures> {
+        const LINES: u64 = 2000;
+        // Tables are told by their header.
+        if matches!(self, Format::Csv | Format::Cachesim | Format::Biosnoop) {
+            return None;
+        }
+        // Whole numbers in its columns are MQSim's nanoseconds.
+        if self == Format::DisksimAscii && !head.bytes.contains(&b'.') {
+            return None;
+        }
+        let mut parser = self.parser()?;
+        parser.begin(&head, &TraceOptions::default()).ok()?;
         let mut volumes = Volumes::new("");
-        let mut lines: Vec<&[u8]> = head.split(|b| *b == b'\n').collect();
-        if !whole {
+        let mut lines: Vec<&[u8]> = head.bytes.split(|b| *b == b'\n').collect();
+        if !head.whole {
             lines.pop();
         }
-        let (mut requests, mut bad) = (0, 0);
+        let mut figures = Figures::default();
         for line in lines {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
@@ -202,15 +314,15 @@ impl Format {
                 continue;
             }
             match parser.parse(line, &mut volumes) {
-                Ok(Some(_)) => requests += 1,
+                Ok(Some(raw)) => figures.add(&raw),
                 Ok(None) => {}
-                Err(_) => bad += 1,
+                Err(_) => figures.bad += 1,
             }
-            if requests + bad >= LINES {
+            if figures.requests + figures.bad >= LINES {
                 break;
             }
         }
-        requests > 0 && bad * 10 <= requests
+        (figures.requests > 0 && figures.bad * 10 <= figures.requests).then_some(figures)
     }
 }
 

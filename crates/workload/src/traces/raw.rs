@@ -98,6 +98,11 @@ pub(super) trait Decode: Send {
     /// One step onwards. After [`Step::End`] or [`Stop::Io`] not called again.
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop>;
 
+    /// The units of this file, where they are not those of the format.
+    fn units(&self) -> Option<String> {
+        None
+    }
+
     /// What the user should know of how it was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -3,12 +3,13 @@
 use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
 use super::compress::{Compression, TooLarge, foreign, read_up_to, unpack};
+use super::oracle::OracleDecoder;
 use super::order::Window;
 #[cfg(feature = "parquet")]
 use super::parquet::{MAGIC, ParquetDecoder};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
-use super::stats::{Scan, ScannedVolume, TraceStats};
-use super::text::TextDecoder;
+use super::stats::{Scan, ScannedVolume, TraceStats, VolumeStats};
+use super::text::{Head, TextDecoder};
 use super::vscsi::VscsiDecoder;
 use super::{Format, Kept, Record, TraceError, TraceFiles};
 use seekway_policy::units::Nanos;
@@ -31,6 +32,9 @@ pub struct TraceOptions {
     /// Which events of a blktrace are the requests; `None` takes those of the first kind that it
     /// has: queued, issued, completed.
     pub blktrace_event: Option<BlktraceEvent>,
+    /// The columns of a table, `time_us,op,offset_bytes,size_bytes`, or the form of `blkparse -f`,
+    /// `%T.%t %d %S %n`, instead of what the file says itself.
+    pub columns: Option<String>,
     /// Skip and count unusable records instead of failing at the first.
     pub lenient: bool,
     /// Requests that the reorder window holds at most.
@@ -50,6 +54,7 @@ impl Default for TraceOptions {
         TraceOptions {
             format: None,
             blktrace_event: None,
+            columns: None,
             lenient: false,
             reorder_records: 65_536,
             reorder_time: Nanos::from_secs(1),
@@ -127,16 +132,21 @@ impl TraceReader {
         let held =
             read_up_to(&mut *input, &mut head).map_err(|e| read_error(name, compression, e))?;
         head.truncate(held);
-        let whole = held < SNIFF_BYTES;
+        let begin = Head { bytes: &head, whole: held < SNIFF_BYTES };
         let format = match options.format {
             _ if head.is_empty() => return Err(TraceError::NoBytes { path: name.into() }),
             Some(format) => format,
-            None => Format::detect(&head, whole, name).map_err(|e| or_foreign(e, &head))?,
+            None => Format::detect(begin, name, options).map_err(|e| or_foreign(e, &head))?,
         };
         let buffer = Buffer::new(Box::new(Cursor::new(head.clone()).chain(input)));
         let decoder: Box<dyn Decode> = match (format, format.parser()) {
-            (_, Some(parser)) => Box::new(TextDecoder::new(buffer, parser)),
+            (_, Some(mut parser)) => {
+                let unclear = |problem| TraceError::Unclear { path: name.into(), problem };
+                parser.begin(&begin, options).map_err(unclear)?;
+                Box::new(TextDecoder::new(buffer, parser))
+            }
             (Format::Vscsi, _) => Box::new(VscsiDecoder::new(buffer, &head)),
+            (Format::OracleGeneral, _) => Box::new(OracleDecoder::new(buffer)),
             #[cfg(feature = "parquet")]
             (Format::Parquet, _) => {
                 let problem = "Parquet is read from its end: save it to a file that is not \
@@ -216,6 +226,24 @@ impl TraceReader {
     /// The format that was given, or else detected.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The units of times, offsets and sizes, as they are taken.
+    pub fn units(&self) -> String {
+        self.decoder.units().unwrap_or_else(|| self.format.units().into())
+    }
+
+    /// All that is known of what has been handed on so far.
+    pub fn seen(&self) -> Scan {
+        let mut stats = self.stats.clone();
+        // A limit can cut off the first request of a volume that has been named.
+        stats.volumes.resize(self.volumes.names().len(), VolumeStats::default());
+        let named = self.volumes.names().iter().zip(&stats.volumes);
+        let volumes = named
+            .map(|(name, stats)| ScannedVolume { name: name.to_string(), stats: *stats })
+            .collect();
+        let (format, units, notes) = (self.format, self.units(), self.notes());
+        Scan { format, units, notes, volumes, stats }
     }
 
     /// Counts over what has been handed on so far.
@@ -358,19 +386,12 @@ pub fn scannable(path: &Path) -> bool {
 pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
     let mut reader = TraceReader::open(path, options)?;
     while reader.next_record()?.is_some() {}
-    let notes = reader.notes();
-    let TraceReader { path, format, volumes, mut stats, decoder, .. } = reader;
-    if stats.requests() == 0 {
+    if reader.stats.requests() == 0 {
+        let TraceReader { path, format, stats, decoder, .. } = reader;
         let (ignored, advice) = (stats.ignored, decoder.advice());
         return Err(TraceError::Empty { path, format, ignored, advice });
     }
-    // A limit can cut off the first request of a volume that has been named.
-    stats.volumes.resize(volumes.names().len(), Default::default());
-    let named = volumes.names().iter().zip(&stats.volumes);
-    let volumes = named
-        .map(|(name, stats)| ScannedVolume { name: name.to_string(), stats: *stats })
-        .collect();
-    Ok(Scan { format, volumes, stats, notes })
+    Ok(reader.seen())
 }
 
 /// Reads the whole trace into memory; `scanned` is what [`scan`] found under the same options.

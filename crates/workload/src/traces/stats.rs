@@ -133,9 +133,11 @@ impl ScannedVolume {
 pub struct Scan {
     /// The format that was given, or else detected.
     pub format: Format,
+    /// Of times, offsets and sizes.
+    pub units: String,
+    /// What the user should know of how it was read.
+    pub notes: Vec<String>,
     /// In the order of their first appearance: the volume numbers of records.
     pub volumes: Vec<ScannedVolume>,
     pub stats: TraceStats,
-    /// As [`super::TraceReader::notes`].
-    pub notes: Vec<String>,
 }

@@ -1,17 +1,46 @@
 //! From a stream of bytes to parsed lines: what all text formats share.
 
-use super::LINE_BYTES_MAX;
 use super::buffer::Buffer;
 use super::cursor::{Fault, quote};
 use super::error::{Place, Reason};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
+use super::{LINE_BYTES_MAX, TraceOptions};
 
 /// The parser of one text format. It may remember what came before (a clock
 /// that the lines advance, a header that has been seen).
 pub(super) trait ParseLine: Send {
+    /// Looks at the beginning before the first line, where the lines alone do not say all: columns,
+    /// units, which events are requests. The error says what is not clear and what to do.
+    fn begin(&mut self, _head: &Head<'_>, _options: &TraceOptions) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The request that `line` (neither blank nor with its line end) holds,
     /// or `None` for a header or another line that is none.
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault>;
+
+    /// A second request of the last line: the data behind a flush.
+    fn also(&mut self) -> Option<Raw> {
+        None
+    }
+
+    /// The units of this file, where they are not those of the format.
+    fn units(&self) -> Option<String> {
+        None
+    }
+
+    /// What the user should know of how it was read.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The beginning of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'a> {
+    pub(super) bytes: &'a [u8],
+    /// There is no more.
+    pub(super) whole: bool,
 }
 
 /// Lines of a stream through the parser of its format.
@@ -30,6 +59,9 @@ impl TextDecoder {
 
 impl Decode for TextDecoder {
     fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
+        if let Some(raw) = self.parser.also() {
+            return Ok(Step::Request(raw));
+        }
         let Some(line) = self.buffer.line(LINE_BYTES_MAX)? else { return Ok(Step::End) };
         self.line += 1;
         let Some(mut line) = line else {
@@ -52,6 +84,14 @@ impl Decode for TextDecoder {
             Ok(None) => Ok(Step::Ignored),
             Err(fault) => Err(at(self.line, fault, line)),
         }
+    }
+
+    fn units(&self) -> Option<String> {
+        self.parser.units()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.parser.notes()
     }
 }
 

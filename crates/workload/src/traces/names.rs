@@ -1,0 +1,218 @@
+//! Names of columns: what a header, or `--columns`, says a column holds, and in which unit.
+
+/// What a column holds. A unit that its name does not tell is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// The power of ten that makes nanoseconds of it: 9 for seconds.
+    Time(Option<u32>),
+    /// Bytes in one of it.
+    Start(Option<u64>),
+    /// Bytes in one of it.
+    Length(Option<u64>),
+    /// Words, RWBS letters or SCSI commands.
+    Op,
+    /// One or true for a write.
+    IsWrite,
+    /// One or true for a read.
+    IsRead,
+    Volume,
+    Process,
+    /// The name of a process: the one column that may hold blanks in a table of blanks.
+    Command,
+    /// Of a request's life, as blkparse has it: Q, D, C.
+    Action,
+    /// Of no interest.
+    Other,
+}
+
+const SECTOR: u64 = 512;
+
+/// Words that say a time is not the request's arrival.
+const DURATIONS: [&str; 23] = [
+    "latency",
+    "lat",
+    "response",
+    "resp",
+    "rt",
+    "service",
+    "duration",
+    "delay",
+    "wait",
+    "queue",
+    "que",
+    "think",
+    "gap",
+    "interarrival",
+    "elapsed",
+    "next",
+    "end",
+    "ends",
+    "complete",
+    "completed",
+    "completion",
+    "finish",
+    "ttl",
+];
+
+/// What the column called `name` holds: `time_us`, `TIME(s)`, `offset_bytes`, `lenKiB`, `lba`.
+pub(super) fn role(name: &str) -> Role {
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let has = |any: &[&str]| words.iter().any(|word| any.contains(word));
+    if words.is_empty() || has(&DURATIONS) {
+        return Role::Other;
+    }
+    let plain = words.concat();
+    match plain.as_str() {
+        "op" | "ops" | "rw" | "rwbs" | "type" | "iotype" | "opcode" | "operation" | "optype"
+        | "t" | "dir" | "direction" | "ddir" | "cmd" | "kind" | "request" | "requesttype"
+        | "reqtype" | "accesstype" | "readwrite" | "command" => return Role::Op,
+        "iswrite" | "write" => return Role::IsWrite,
+        "isread" | "read" => return Role::IsRead,
+        "comm" | "process" | "processname" | "pname" => return Role::Command,
+        "action" | "event" => return Role::Action,
+        "pid" | "processid" | "tid" | "tgid" => return Role::Process,
+        "name" | "version" | "index" | "id" | "id0" | "hash" => return Role::Other,
+        _ => {}
+    }
+    let sizes = ["size", "len", "length", "nbytes", "count", "bytes", "sectors", "blocks", "nr"];
+    let starts = [
+        "offset", "off", "lba", "lbn", "lsn", "sector", "block", "blkno", "blockno", "address",
+        "addr", "position", "pos", "slba", "startlba",
+    ];
+    let times = ["time", "timestamp", "ts", "clock", "arrival", "epoch", "issue", "starts"];
+    let is_start = has(&starts) || (has(&["start"]) && size_unit(&words).is_some());
+    if is_start && !has(&["size", "len", "length", "count", "nr", "num"]) {
+        let fixed = has(&["lba", "lbn", "lsn", "sector", "sectors", "slba", "startlba"]);
+        return Role::Start(size_unit(&words).or(fixed.then_some(SECTOR)));
+    }
+    if has(&sizes) {
+        return Role::Length(size_unit(&words));
+    }
+    if has(&times) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start")) {
+        let unit = if plain == "starts" { Some(9) } else { time_unit(&words) };
+        return Role::Time(unit);
+    }
+    let volumes = [
+        "volume",
+        "vol",
+        "disk",
+        "device",
+        "dev",
+        "lun",
+        "asu",
+        "vm",
+        "host",
+        "hostname",
+        "drive",
+        "file",
+        "filename",
+        "volumeid",
+        "deviceid",
+        "diskid",
+        "disknumber",
+        "node",
+    ];
+    if has(&volumes) { Role::Volume } else { Role::Other }
+}
+
+/// The power of ten that makes nanoseconds of the unit among `words`.
+fn time_unit(words: &[&str]) -> Option<u32> {
+    words.iter().skip(1).find_map(|word| match *word {
+        "s" | "sec" | "secs" | "second" | "seconds" => Some(9),
+        "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => Some(6),
+        "us" | "usec" | "usecs" | "micros" | "microsecond" | "microseconds" => Some(3),
+        "ns" | "nsec" | "nsecs" | "nanos" | "nanosecond" | "nanoseconds" => Some(0),
+        "filetime" | "ticks" | "100ns" => Some(2),
+        _ => None,
+    })
+}
+
+/// Bytes in one of the unit among `words`.
+fn size_unit(words: &[&str]) -> Option<u64> {
+    words.iter().find_map(|word| match *word {
+        "b" | "byte" | "bytes" | "nbytes" => Some(1),
+        "sectors" | "512" | "512b" => Some(SECTOR),
+        "sector" => Some(SECTOR),
+        "k" | "kb" | "kib" | "ki" => Some(1 << 10),
+        "4k" | "4kib" | "4kb" | "4096" => Some(4 << 10),
+        "m" | "mb" | "mib" | "mi" => Some(1 << 20),
+        _ => None,
+    })
+}
+
+/// The words of a name, in small letters: at signs, capitals behind small letters, and small
+/// letters behind two capitals (`LATms`, `STARTs`) one ends and another begins.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open = false;
+    let letters: Vec<char> = name.replace(['µ', 'μ'], "u").chars().collect();
+    for (at, letter) in letters.iter().enumerate() {
+        if !letter.is_alphanumeric() {
+            open = false;
+            continue;
+        }
+        let before = at.checked_sub(1).map_or(' ', |at| letters[at]);
+        let capital = letter.is_uppercase() && before.is_lowercase();
+        let unit = letter.is_lowercase()
+            && at >= 2
+            && before.is_uppercase()
+            && letters[at - 2].is_uppercase()
+            && matches!(
+                letters[at..].iter().collect::<String>().as_str(),
+                "s" | "ms" | "us" | "ns"
+            );
+        // `KiB` stays one word.
+        let kib = before == 'i' && *letter == 'B';
+        if !open || (capital && !kib) || unit {
+            words.push(String::new());
+        }
+        open = true;
+        words.last_mut().expect("one is open").extend(letter.to_lowercase());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_a_column_holds_and_in_which_unit() {
+        for (names, role_of) in [
+            ("time_s TIME(s) TimeSec time.seconds STARTs t_s start_s", Role::Time(Some(9))),
+            ("time_ms ts[ms] arrivalMs", Role::Time(Some(6))),
+            ("time_us timestamp(µs) issue_us ts-usec", Role::Time(Some(3))),
+            ("time_ns ts_ns Timestamp_ns", Role::Time(Some(0))),
+            ("time_filetime time_100ns", Role::Time(Some(2))),
+            ("time Timestamp ts", Role::Time(None)),
+            ("offset_bytes offset_b start_bytes", Role::Start(Some(1))),
+            ("offset Offset address", Role::Start(None)),
+            ("lba lbn sector SECTOR start_sector offset_sectors LBA", Role::Start(Some(512))),
+            ("offset_kib offsetKiB", Role::Start(Some(1024))),
+            ("block", Role::Start(None)),
+            ("block_4k", Role::Start(Some(4096))),
+            ("bytes size_bytes BYTES nbytes len_b", Role::Length(Some(1))),
+            ("size len length Size", Role::Length(None)),
+            ("sectors nr_sectors sector_count size_sectors", Role::Length(Some(512))),
+            ("len_kib size_kb sizeKiB", Role::Length(Some(1024))),
+            ("op rw Type IOType io_type opcode T rwbs", Role::Op),
+            ("is_write write", Role::IsWrite),
+            ("is_read", Role::IsRead),
+            ("disk volume DISK DiskNumber Hostname device_id VolumeID lun", Role::Volume),
+            ("pid PID process_id", Role::Process),
+            ("COMM", Role::Command),
+            (
+                "ResponseTime LAT(ms) QUE(ms) latency_us ENDs complete_time_us service_time \
+                 version md5 P next_access_vtime",
+                Role::Other,
+            ),
+        ] {
+            for name in names.split(' ') {
+                assert_eq!(role(name), role_of, "{name}");
+            }
+        }
+        assert_eq!(role("Unnamed: 0"), Role::Other);
+        assert_eq!(role(""), Role::Other);
+    }
+}

@@ -1,0 +1,240 @@
+//! Is what was read what the file means? A trace of bare numbers can be in other units than its
+//! format has by custom; rates, sizes and spans that no disk has tell.
+
+use super::raw::Raw;
+use super::stats::{Scan, TraceStats};
+use super::{Format, VolumeStats};
+use seekway_policy::units::SECTOR_BYTES;
+
+/// Requests of which the beginning of a file has to have as many, to tell units by.
+const REQUESTS_LEAST: u64 = 16;
+/// More requests a second than a machine's block layer hands on.
+const RATE_MAX: f64 = 5e6;
+/// A rate that one disk may have over many requests.
+const RATE_USUAL: f64 = 2e4;
+/// Units of times by the name of a column, and their nanoseconds.
+const TIMES: [(&str, f64); 5] = [
+    ("time_ns", 1.0),
+    ("time_filetime", 100.0),
+    ("time_us", 1e3),
+    ("time_ms", 1e6),
+    ("time_s", 1e9),
+];
+/// A longer mean than the block layer makes requests.
+const MEAN_BYTES_MAX: f64 = (64_u64 << 20) as f64;
+/// More bytes a second than a disk moves, and a larger disk than there is, if all requests are
+/// aligned as bytes are.
+const ALIGNED_BYTES_PER_S: f64 = 8e9;
+const ALIGNED_END_BYTES: f64 = (64_u64 << 40) as f64;
+/// Alignment, in what a file calls a sector, of offsets and sizes that are bytes.
+const BYTES_ALIGN: u64 = 512;
+const BLOCKS_ALIGN: u64 = 4096;
+/// Longer than anybody traces.
+const SPAN_S_MAX: f64 = 3.0 * 365.25 * 86_400.0;
+
+/// What the first requests of a file sum up to.
+#[derive(Default)]
+pub(super) struct Figures {
+    pub(super) requests: u64,
+    pub(super) bad: u64,
+    /// Earliest and latest.
+    times_ns: Option<(u64, u64)>,
+    sectors: u64,
+    end: u64,
+    rounded: u64,
+    /// Requests that begin and end at multiples of [`BYTES_ALIGN`] and of [`BLOCKS_ALIGN`].
+    aligned: u64,
+    aligned_to_blocks: u64,
+}
+
+impl Figures {
+    pub(super) fn add(&mut self, raw: &Raw) {
+        let (start, len) = (raw.span.start.get(), raw.span.len.get());
+        let (first, last) = self.times_ns.unwrap_or((raw.time_ns, raw.time_ns));
+        self.times_ns = Some((first.min(raw.time_ns), last.max(raw.time_ns)));
+        self.requests += 1;
+        self.sectors = self.sectors.saturating_add(len);
+        self.end = self.end.max(start + len);
+        self.rounded += u64::from(raw.span.rounded);
+        self.aligned += u64::from((start | len).is_multiple_of(BYTES_ALIGN));
+        self.aligned_to_blocks += u64::from((start | len).is_multiple_of(BLOCKS_ALIGN));
+    }
+
+    fn span_s(&self) -> f64 {
+        self.times_ns.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
+    }
+}
+
+/// If a file of a format that has nothing but columns would be absurd in that format's units:
+/// both readings, and the options that decide.
+pub(super) fn other_units(format: Format, figures: &Figures) -> Option<String> {
+    let columns = format.columns().filter(|_| figures.requests >= REQUESTS_LEAST)?;
+    let span_s = figures.span_s();
+    let requests = figures.requests as f64;
+    let bytes = figures.sectors as f64 * SECTOR_BYTES as f64;
+    let in_sectors = columns.contains("sector");
+    let too_fast = span_s > 0.0 && (requests - 1.0) / span_s > RATE_MAX;
+    let too_long = bytes / requests > MEAN_BYTES_MAX;
+    let fast_or_far = bytes > ALIGNED_BYTES_PER_S * span_s
+        || figures.end as f64 * SECTOR_BYTES as f64 > ALIGNED_END_BYTES;
+    let are_bytes = in_sectors
+        && (figures.aligned_to_blocks == figures.requests
+            || (figures.aligned == figures.requests && fast_or_far));
+    let are_sectors = !in_sectors && figures.rounded == figures.requests;
+    if !(too_fast || too_long || are_bytes || are_sectors) {
+        return None;
+    }
+    let mut other = columns.to_string();
+    if too_fast {
+        let unit = |name: &str| TIMES.iter().find(|(other, _)| *other == name).copied();
+        let (name, ns) = columns.split(',').find_map(unit)?;
+        // The shortest unit that makes a rate of it that a disk has.
+        let rate = (requests - 1.0) / span_s;
+        let longer = TIMES.iter().find(|(_, other)| *other > ns && rate * ns / other <= RATE_USUAL);
+        other = other.replace(name, longer.map_or("time_s", |(name, _)| name));
+    }
+    if are_bytes || (in_sectors && figures.aligned == figures.requests) {
+        other = other.replace("sectors", "size_bytes").replace("sector", "offset_bytes");
+    } else if are_sectors {
+        other = other.replace("offset_bytes", "sector").replace("size_bytes", "sectors");
+    }
+    Some(format!(
+        "could be {format}, in {units}: then its first {requests} requests are of {size} each, \
+         {rate}; or the same columns in other units. Say --input-format {format} for the first, \
+         or name the units by --columns, as in --columns {other}",
+        units = format.units(),
+        requests = grouped(figures.requests),
+        size = size(bytes / requests),
+        rate = within(figures.requests, span_s),
+    ))
+}
+
+impl Scan {
+    /// One line for the user: as what the trace was read, and what is in it.
+    pub fn summary(&self) -> String {
+        let stats = &self.stats;
+        let requests = stats.requests();
+        let volumes = self.volumes.len();
+        let mean = mean_bytes(stats).map_or(String::new(), |mean| format!(" of {}", size(mean)));
+        let mut text = format!(
+            "{} ({}): {} request{}{mean}, {}, {volumes} volume{}",
+            self.format,
+            self.units,
+            grouped(requests),
+            plural(requests),
+            within(requests, stats.duration.as_secs_f64()),
+            plural(volumes as u64),
+        );
+        for note in &self.notes {
+            text += &format!("; {note}");
+        }
+        for (count, what) in [
+            (stats.ignored, "other lines or events left out"),
+            (stats.rounded, "requests were rounded to whole sectors"),
+            (stats.clamped, "requests were out of order beyond the window and moved in time"),
+        ] {
+            if count > 0 {
+                text += &format!("; {} {what}", grouped(count));
+            }
+        }
+        for skipped in &stats.skipped {
+            text += &format!("; {} records skipped ({})", skipped.count, skipped.first);
+        }
+        text
+    }
+
+    /// What no disk or trace has: signs of wrong units.
+    pub fn warnings(&self) -> Vec<String> {
+        let (requests, span_s) = (self.stats.requests(), self.stats.duration.as_secs_f64());
+        let mut absurd = Vec::new();
+        let rate = requests.saturating_sub(1) as f64 / span_s;
+        if requests > 3 && span_s > 0.0 && rate > RATE_MAX {
+            absurd.push(format!("{} requests a second", grouped(rate as u64)));
+        }
+        if let Some(mean) = mean_bytes(&self.stats).filter(|mean| *mean > MEAN_BYTES_MAX) {
+            absurd.push(format!("requests of {} each", size(mean)));
+        }
+        if span_s > SPAN_S_MAX {
+            absurd.push(format!("a span of {}", time(span_s)));
+        }
+        let text = |what: &String| {
+            format!(
+                "{what}: are the units right ({})? --columns names others, such as \
+                 time_us,op,offset_bytes,size_bytes",
+                self.units
+            )
+        };
+        absurd.iter().map(text).collect()
+    }
+}
+
+/// Mean of reads and writes.
+fn mean_bytes(stats: &TraceStats) -> Option<f64> {
+    let moved = |v: &VolumeStats| (v.read.get() + v.written.get()) as f64;
+    let sectors: f64 = stats.volumes.iter().map(moved).sum();
+    let requests = stats.ops.read + stats.ops.write;
+    (requests > 0).then(|| sectors * SECTOR_BYTES as f64 / requests as f64)
+}
+
+const fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// The span of so many requests, and their rate.
+fn within(requests: u64, span_s: f64) -> String {
+    let rate = requests.saturating_sub(1) as f64 / span_s;
+    match rate {
+        rate if !rate.is_finite() || rate == 0.0 => "at one time".into(),
+        rate if rate < 10.0 => format!("in {}, {rate:.2} a second", time(span_s)),
+        rate => format!("in {}, {} a second", time(span_s), grouped(rate.round() as u64)),
+    }
+}
+
+/// A number with commas between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits of a size.
+fn size(bytes: f64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let (value, unit) = scaled(bytes, &units, 1024.0);
+    if unit == "bytes" { format!("{value:.0} bytes") } else { format!("{} {unit}", three(value)) }
+}
+
+/// Three digits of a time.
+fn time(seconds: f64) -> String {
+    if seconds >= 2.0 * 86_400.0 {
+        return format!("{} days", three(seconds / 86_400.0));
+    }
+    if seconds >= 1.0 {
+        return format!("{} s", three(seconds));
+    }
+    let (value, unit) = scaled(seconds * 1e9, &["ns", "µs", "ms", "s"], 1000.0);
+    format!("{} {unit}", three(value))
+}
+
+fn scaled<'a>(mut value: f64, units: &[&'a str], step: f64) -> (f64, &'a str) {
+    let mut at = 0;
+    while value >= step && at + 1 < units.len() {
+        value /= step;
+        at += 1;
+    }
+    (value, units[at])
+}
+
+fn three(value: f64) -> String {
+    match value {
+        v if v >= 99.5 || v.fract() == 0.0 => grouped(v.round() as u64),
+        v if v >= 9.95 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}

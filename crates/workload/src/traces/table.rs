@@ -1,0 +1,191 @@
+//! Tables whose header names the columns and their units, or whose columns the user lists: a CSV
+//! of one's own, libCacheSim's, and what biosnoop (bcc, bpftrace) and iosnoop print.
+
+use super::TraceOptions;
+use super::cursor::Fault;
+use super::error::Reason;
+use super::fields::{Field, Separator, split};
+use super::layout::{self, Fixed, Header, Layout, OpKind};
+use super::ops::{self, Named};
+use super::raw::{Raw, Span, Volumes, plain_name};
+use super::text::{Head, ParseLine};
+use seekway_policy::request::Op;
+
+/// The parser of all tables. Its columns are known after [`ParseLine::begin`].
+pub(super) struct Table {
+    fixed: Fixed,
+    layout: Option<Layout>,
+    /// Lines that have been seen, up to the header.
+    seen: usize,
+    /// Where a line is put together from several fields.
+    key: Vec<u8>,
+    also: Option<Raw>,
+}
+
+impl Table {
+    /// Units as the header has them.
+    pub(super) fn named() -> Table {
+        Table { fixed: Fixed::default(), layout: None, seen: 0, key: Vec::new(), also: None }
+    }
+
+    /// libCacheSim's `version,time,op,size,lbn`: seconds, bytes and sectors (its FAQ).
+    pub(super) fn cachesim() -> Table {
+        let fixed = Fixed { time: Some(9), start: Some(512), length: Some(1) };
+        Table { fixed, ..Table::named() }
+    }
+
+    /// What biosnoop and iosnoop print: sectors of 512 bytes, whatever the column is called.
+    pub(super) fn snoop() -> Table {
+        let fixed = Fixed { time: None, start: Some(512), length: Some(1) };
+        Table { fixed, ..Table::named() }
+    }
+}
+
+const EXPECTED_OP: &str = "an operation such as R, write, WS or 2a";
+
+impl ParseLine for Table {
+    fn begin(&mut self, head: &Head<'_>, options: &TraceOptions) -> Result<(), String> {
+        let lines = layout::lines(head.bytes, head.whole);
+        self.layout = Some(match &options.columns {
+            Some(list) => layout::given(list, &lines)?,
+            None => {
+                let header = Header::find(&lines).ok_or(
+                    "no header names a time, an offset and a size; list the columns with \
+                     --columns, such as time_us,op,offset_bytes,size_bytes,volume",
+                )?;
+                header.layout(&lines, &self.fixed)?
+            }
+        });
+        Ok(())
+    }
+
+    fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
+        let Some(layout) = &self.layout else { return Ok(None) };
+        if self.seen < layout.lines_before {
+            self.seen += 1;
+            return Ok(None);
+        }
+        if line.trim_ascii_start().first() == Some(&b'#') {
+            return Ok(None);
+        }
+        let mut fields = Vec::with_capacity(layout.names.len());
+        split(line, layout.separator, &mut fields)?;
+        let fields = match layout.aligned(fields, line.len())? {
+            Some(fields) => fields,
+            None => return Ok(None),
+        };
+        // Files that were put one behind the other have their header again.
+        if fields[layout.time].bytes == layout.names[layout.time].as_bytes() {
+            return Ok(None);
+        }
+        let (raw, also) = layout.request(&fields, line, &mut self.key, volumes)?;
+        self.also = also;
+        Ok(raw)
+    }
+
+    fn also(&mut self) -> Option<Raw> {
+        self.also.take()
+    }
+
+    fn units(&self) -> Option<String> {
+        self.layout.as_ref().map(Layout::units)
+    }
+}
+
+impl Layout {
+    /// The fields of a row in their columns. `None` for a row that names no disk: a flush of
+    /// biosnoop's.
+    fn aligned<'a>(
+        &self,
+        mut fields: Vec<Field<'a>>,
+        line_len: usize,
+    ) -> Result<Option<Vec<Field<'a>>>, Fault> {
+        let (has, needs) = (fields.len(), self.names.len());
+        if has == needs || (has > needs && !self.exact) {
+            return Ok(Some(fields));
+        }
+        match self.command {
+            // The name of a process has blanks.
+            Some(at) if self.separator == Separator::Blanks && has > needs => {
+                fields.drain(at + 1..=at + has - needs);
+                Ok(Some(fields))
+            }
+            Some(_) if self.separator == Separator::Blanks && has + 1 == needs => Ok(None),
+            _ => {
+                let column = fields.get(needs).map_or(line_len, |field| field.column);
+                let found = Some(format!("{has} fields where the header has {needs}"));
+                let reason = if has < needs { Reason::Missing } else { Reason::Malformed };
+                Err(Fault { reason, column, expected: "as many fields as the header", found })
+            }
+        }
+    }
+
+    /// The request of a row, and the one that comes with it: the data behind a flush.
+    fn request(
+        &self,
+        fields: &[Field<'_>],
+        line: &[u8],
+        key: &mut Vec<u8>,
+        volumes: &mut Volumes,
+    ) -> Result<(Option<Raw>, Option<Raw>), Fault> {
+        let time_ns = fields[self.time].scaled((1, self.time_scale), true, "a time")?;
+        let length =
+            fields[self.length].scaled((self.length_unit, 0), false, "a size, not zero")?;
+        let mut named = self.operation(fields)?;
+        // biosnoop has flushes as requests of no bytes.
+        if length == 0 && self.separator == Separator::Blanks {
+            named = Named { flush: true, op: None, sync: true };
+        }
+        if named == Named::NONE {
+            return Ok((None, None));
+        }
+        let span = match named.op {
+            None => Span::NONE,
+            Some(_) => {
+                let start = &fields[self.start];
+                let offset = start.scaled((self.start_unit, 0), false, "an offset")?;
+                let span = Span::bytes(offset, length);
+                span.map_err(|reason| {
+                    let at = if length == 0 { &fields[self.length] } else { start };
+                    at.fault_of(reason, "an extent with a size that is not zero")
+                })?
+            }
+        };
+        let process = match self.process.map(|at| &fields[at]) {
+            Some(field) => field.whole("").ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            None => 0,
+        };
+        key.clear();
+        for (n, at) in self.volumes.iter().enumerate() {
+            key.extend_from_slice(if n > 0 { b"_" } else { b"" });
+            key.extend_from_slice(fields[*at].bytes);
+        }
+        let number = volumes.intern(key, plain_name).map_err(|reason| {
+            let column = self.volumes.first().map_or(0, |at| fields[*at].column).min(line.len());
+            Fault { reason, column, expected: "at most 65,536 volumes", found: None }
+        })?;
+        let raw = |op, sync, span| Raw { time_ns, volume: number, process, op, sync, span };
+        Ok(named.requests(span, raw))
+    }
+
+    fn operation(&self, fields: &[Field<'_>]) -> Result<Named, Fault> {
+        let Some((at, kind)) = self.op else {
+            return Ok(Named { flush: false, op: Some(Op::Read), sync: true });
+        };
+        let field = &fields[at];
+        let unknown = |expected| match field.bytes {
+            [] => field.fault(expected),
+            _ => field.fault_of(Reason::UnknownOp, expected),
+        };
+        let OpKind::Bool { write } = kind else {
+            return ops::named(field.bytes).ok_or_else(|| unknown(EXPECTED_OP));
+        };
+        let yes = match field.bytes.to_ascii_lowercase().as_slice() {
+            b"1" | b"1.0" | b"true" | b"t" | b"yes" | b"y" => true,
+            b"0" | b"0.0" | b"false" | b"f" | b"no" | b"n" => false,
+            _ => return Err(unknown("0, 1, true or false")),
+        };
+        let op = if yes == write { Op::Write } else { Op::Read };
+        Ok(Named { flush: false, op: Some(op), sync: op == Op::Read })
+    }
+}
