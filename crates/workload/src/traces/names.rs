@@ -28,7 +28,7 @@ pub(super) enum Role {
 const SECTOR: u64 = 512;
 
 /// Words that say a time is not the request's arrival.
-const DURATIONS: [&str; 22] = [
+const DURATIONS: &[&str] = &[
     "latency",
     "lat",
     "response",
@@ -43,7 +43,6 @@ const DURATIONS: [&str; 22] = [
     "think",
     "gap",
     "interarrival",
-    "elapsed",
     "next",
     "end",
     "ends",
@@ -59,7 +58,7 @@ pub(super) fn role(name: &str) -> Role {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let has = |any: &[&str]| words.iter().any(|word| any.contains(word));
-    if words.is_empty() || has(&DURATIONS) {
+    if words.is_empty() || has(DURATIONS) {
         return Role::Other;
     }
     let plain = words.concat();
