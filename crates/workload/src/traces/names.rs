@@ -28,7 +28,7 @@ pub(super) enum Role {
 const SECTOR: u64 = 512;
 
 /// Words that say a time is not the request's arrival.
-const DURATIONS: [&str; 23] = [
+const DURATIONS: &[&str] = &[
     "latency",
     "lat",
     "response",
@@ -43,7 +43,6 @@ const DURATIONS: [&str; 23] = [
     "think",
     "gap",
     "interarrival",
-    "elapsed",
     "next",
     "end",
     "ends",
@@ -59,7 +58,7 @@ pub(super) fn role(name: &str) -> Role {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let has = |any: &[&str]| words.iter().any(|word| any.contains(word));
-    if words.is_empty() || has(&DURATIONS) {
+    if words.is_empty() || has(DURATIONS) {
         return Role::Other;
     }
     let plain = words.concat();
@@ -75,12 +74,28 @@ pub(super) fn role(name: &str) -> Role {
         "name" | "version" | "index" | "id" | "id0" | "hash" => return Role::Other,
         _ => {}
     }
-    let sizes = ["size", "len", "length", "nbytes", "count", "bytes", "sectors", "blocks", "nr"];
+    let sizes = [
+        "size", "len", "length", "nbytes", "count", "bytes", "sectors", "nsectors", "blocks", "nr",
+        "bs",
+    ];
     let starts = [
         "offset", "off", "lba", "lbn", "lsn", "sector", "block", "blkno", "blockno", "address",
         "addr", "position", "pos", "slba", "startlba",
     ];
-    let times = ["time", "timestamp", "ts", "clock", "arrival", "epoch", "issue", "starts"];
+    let times = [
+        "time",
+        "timestamp",
+        "ts",
+        "clock",
+        "arrival",
+        "epoch",
+        "issue",
+        "issued",
+        "submit",
+        "submitted",
+        "elapsed",
+        "starts",
+    ];
     let is_start = has(&starts) || (has(&["start"]) && size_unit(&words).is_some());
     if is_start && !has(&["size", "len", "length", "count", "nr", "num"]) {
         let fixed = has(&["lba", "lbn", "lsn", "sector", "sectors", "slba", "startlba"]);
@@ -89,7 +104,7 @@ pub(super) fn role(name: &str) -> Role {
     if has(&sizes) {
         return Role::Length(size_unit(&words));
     }
-    if has(&times) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start")) {
+    if has(&times) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start" | "begin")) {
         let unit = if plain == "starts" { Some(9) } else { time_unit(&words) };
         return Role::Time(unit);
     }
@@ -132,8 +147,7 @@ fn time_unit(words: &[&str]) -> Option<u32> {
 fn size_unit(words: &[&str]) -> Option<u64> {
     words.iter().find_map(|word| match *word {
         "b" | "byte" | "bytes" | "nbytes" => Some(1),
-        "sectors" | "512" | "512b" => Some(SECTOR),
-        "sector" => Some(SECTOR),
+        "sector" | "sectors" | "nsectors" | "512" | "512b" => Some(SECTOR),
         "k" | "kb" | "kib" | "ki" => Some(1 << 10),
         "4k" | "4kib" | "4kb" | "4096" => Some(4 << 10),
         "m" | "mb" | "mib" | "mi" => Some(1 << 20),
@@ -182,7 +196,7 @@ mod tests {
         for (names, role_of) in [
             ("time_s TIME(s) TimeSec time.seconds STARTs t_s start_s", Role::Time(Some(9))),
             ("time_ms ts[ms] arrivalMs", Role::Time(Some(6))),
-            ("time_us timestamp(µs) issue_us ts-usec", Role::Time(Some(3))),
+            ("time_us timestamp(µs) issue_us ts-usec elapsed_us begin_us", Role::Time(Some(3))),
             ("time_ns ts_ns Timestamp_ns", Role::Time(Some(0))),
             ("time_filetime time_100ns", Role::Time(Some(2))),
             ("time Timestamp ts", Role::Time(None)),
@@ -194,7 +208,7 @@ mod tests {
             ("block_4k", Role::Start(Some(4096))),
             ("bytes size_bytes BYTES nbytes len_b", Role::Length(Some(1))),
             ("size len length Size", Role::Length(None)),
-            ("sectors nr_sectors sector_count size_sectors", Role::Length(Some(512))),
+            ("sectors nr_sectors nsectors sector_count size_sectors", Role::Length(Some(512))),
             ("len_kib size_kb sizeKiB", Role::Length(Some(1024))),
             ("op rw Type IOType io_type opcode T rwbs", Role::Op),
             ("is_write write", Role::IsWrite),
@@ -212,6 +226,10 @@ mod tests {
                 assert_eq!(role(name), role_of, "{name}");
             }
         }
+        assert_eq!(role("Time (microseconds)"), Role::Time(Some(3)));
+        assert_eq!(role("Transfer length [bytes]"), Role::Length(Some(1)));
+        assert_eq!(role("Start LBA"), Role::Start(Some(512)));
+        assert_eq!(role("R/W"), Role::Op);
         assert_eq!(role("Unnamed: 0"), Role::Other);
         assert_eq!(role(""), Role::Other);
     }
