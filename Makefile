@@ -105,7 +105,7 @@ kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
 	@scripts/install-deps test
 	SEEKWAY_KILLS=$(or $(KILLS),1000) SEEKWAY_SEED=$(or $(SEED),1) $(CARGO) test --package seekway --test kills -- --nocapture
 
-powercuts: install-deps ## 1,000 power failures each of a block device, of NBD with FUA, of ext4 and of xfs below the daemon, and disks that fail, are late, and hang for five minutes; CUTS=N, SEED=N
+powercuts: install-deps ## 1,000 power failures each of a block device, with kills and failing writes, of NBD with FUA, of ext4 and of xfs below the daemon, and disks that fail, are late, and hang for five minutes; CUTS=N, SEED=N
 	SEEKWAY_CUTS=$(or $(CUTS),1000) SEEKWAY_FS_CUTS=$(or $(CUTS),1000) SEEKWAY_SEED=$(or $(SEED),1) SEEKWAY_HANG_SECONDS=300 $(CARGO) test --package seekway --test powercuts -- --nocapture
 
 swarm: ## the reactor on a simulated host, a million seeds (an hour and a half); SWARM_SEEDS=FROM..TO for others

@@ -169,7 +169,9 @@ fn check(
     if image.len() != SECTORS * SECTOR_BYTES {
         return Err(at(format!("the image has {} bytes", image.len())));
     }
-    Promises::by(&log.events[..count]).model.check_survivors(&image).map_err(at)
+    Promises::by(&log.events[..count])
+        .and_then(|promises| promises.model.check_survivors(&image))
+        .map_err(at)
 }
 
 /// One run of the daemon, and `cuts` crash points of it: the number of events, flushes among

@@ -36,8 +36,6 @@ pub enum Event<M> {
     },
     /// The disk has answered a write.
     Written(u64),
-    /// The disk has answered a write that was to be durable then (O_DSYNC).
-    WrittenThrough(u64),
     /// A flush reached the disk; with its answer, all that was answered before it arrived is
     /// durable.
     FlushBegun(u64),
@@ -91,15 +89,14 @@ impl<M> Log<M> {
     }
 }
 
-/// The writes, by id and in its order, that were answered before a flush began that was answered,
-/// and those that were answered as durable.
+/// The writes, by id and in its order, that were answered before a flush began that was answered.
+/// That a write was to be durable (O_DSYNC) says nothing: most FUSE servers do not look at it.
 fn durable<M>(events: &[Event<M>]) -> Vec<u64> {
     let answered: Vec<u64> = events.iter().filter_map(flushed).collect();
     let (mut written, mut durable) = (Vec::new(), Vec::new());
     for event in events {
         match event {
             Event::Written(id) => written.push(*id),
-            Event::WrittenThrough(id) => durable.push(*id),
             Event::FlushBegun(id) if answered.contains(id) => durable.append(&mut written),
             _ => {}
         }
@@ -120,6 +117,8 @@ pub struct Disk<M> {
     log: Mutex<Log<M>>,
     /// Flushes fail from now on.
     pub flushes_fail: AtomicBool,
+    /// One of so many writes fails; 0 for none.
+    pub writes_fail_in: AtomicU64,
     /// Each answer is late by up to so many milliseconds.
     pub slowest_ms: AtomicU64,
     /// Nothing is answered while this is so.
@@ -182,6 +181,7 @@ impl<M: Send + 'static> Layer<M> {
         let disk = Arc::new(Disk {
             log: Mutex::new(Log { bytes, first, events: Vec::new() }),
             flushes_fail: AtomicBool::new(false),
+            writes_fail_in: AtomicU64::new(0),
             slowest_ms: AtomicU64::new(0),
             hangs: Mutex::new(false),
             wakes: Condvar::new(),
@@ -227,7 +227,7 @@ impl<M> Drop for Layer<M> {
 
 /// What waits for its answer.
 enum Answer {
-    Write { id: u64, len: usize, durable: bool, reply: ReplyWrite },
+    Write { id: u64, len: usize, reply: ReplyWrite },
     Zeroes(u64, ReplyEmpty),
     Flush(u64, ReplyEmpty),
 }
@@ -245,11 +245,13 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
             if slowest_ms > 0 {
                 std::thread::sleep(Duration::from_millis(rng.below(slowest_ms + 1)));
             }
+            let fails_in = disk.writes_fail_in.load(Ordering::Relaxed);
+            let fails = fails_in > 0 && rng.below(fails_in) == 0;
             // Each is in the log before anybody can hear of it.
             match answer {
-                Answer::Write { id, len, durable, reply } => {
-                    let written = if durable { Event::WrittenThrough } else { Event::Written };
-                    disk.log().events.push(written(id));
+                Answer::Write { reply, .. } if fails => reply.error(libc::EIO),
+                Answer::Write { id, len, reply } => {
+                    disk.log().events.push(Event::Written(id));
                     reply.written(len as u32);
                 }
                 Answer::Zeroes(id, reply) => {
@@ -395,7 +397,7 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         offset: i64,
         data: &[u8],
         _write_flags: u32,
-        flags: i32,
+        _flags: i32,
         _owner: Option<u64>,
         reply: ReplyWrite,
     ) {
@@ -405,10 +407,7 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         self.content[range.clone()].copy_from_slice(data);
         let (offset, data) = (range.start, data.to_vec());
         let id = self.log(|id| Event::Write { id, offset, data });
-        // Past the page cache the kernel sends no fsync behind such a write (fs/fuse/file.c,
-        // fuse_send_write).
-        let durable = flags & libc::O_DSYNC != 0;
-        self.answer(Answer::Write { id, len: range.len(), durable, reply });
+        self.answer(Answer::Write { id, len: range.len(), reply });
     }
 
     fn fallocate(

@@ -41,6 +41,7 @@ use seekway_workload::generators::rng::{Rng, split};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const SECTORS: usize = 2048;
@@ -90,6 +91,62 @@ impl Bench<Mark> {
         self.serve(&["--cache", if cache { "16MiB" } else { "off" }], &[disk])
     }
 
+    /// The same, until the client's requests are done, while the daemon is killed, the client's write
+    /// cache is switched, and the disk fails writes.
+    fn ordeal(
+        &self,
+        mut client: Client,
+        mut write_cache: bool,
+        cache: bool,
+        buffered: bool,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        let failed = |e: seekway_live::LiveError| e.to_string();
+        let disk = self.layer.disk.clone();
+        let mut daemon = self.serve_image(&self.image(), cache, buffered)?;
+        let socket = daemon.socket("disk");
+        let connect = |client: &mut Client, daemon: &Daemon| {
+            let connected = client.connect(&socket, u64::MAX);
+            connected.map(drop).map_err(|e| format!("{e}: {}", daemon.said()))
+        };
+        connect(&mut client, &daemon)?;
+        client.set_write_cache(write_cache);
+        if rng.percent(30) {
+            disk.writes_fail_in.store(100 + rng.below(400), Ordering::Relaxed);
+            client.may_fail = true;
+        }
+        let mut marker = Marker { disk, write_cache, has_lost: false };
+        let mut left = REQUESTS;
+        while left > 0 {
+            let count = left.min(1 + rng.below(200));
+            client.load(count, &mut marker)?;
+            left -= count;
+            match rng.below(3) {
+                0 if !marker.has_lost => {
+                    daemon.kill();
+                    daemon.restart().map_err(failed)?;
+                    connect(&mut client, &daemon)?;
+                }
+                1 => {
+                    // Which writes it holds for is known then.
+                    client.drain(&mut marker)?;
+                    write_cache = !write_cache;
+                    client.set_write_cache(write_cache);
+                    marker.write_cache = write_cache;
+                }
+                _ => {}
+            }
+        }
+        client.drain(&mut marker)?;
+        drop(client);
+        daemon.stop().map_err(failed)?;
+        match (self.serve_image(&self.image(), cache, buffered), marker.has_lost) {
+            (Err(told), true) if told.contains("accept-lost-writes") => Ok(()),
+            (Ok(daemon), false) => daemon.stop().map_err(failed),
+            (served, has_lost) => Err(format!("has lost {has_lost}, and then {served:?}")),
+        }
+    }
+
     /// A daemon that serves this image, until the client's requests are done.
     fn load(
         &self,
@@ -102,7 +159,7 @@ impl Bench<Mark> {
         let daemon = self.serve_image(image, cache, buffered)?;
         client.connect(&daemon.socket("disk"), u64::MAX).map_err(|e| e.to_string())?;
         client.set_write_cache(write_cache);
-        let mut marker = Marker { disk: self.layer.disk.clone(), write_cache };
+        let mut marker = Marker { disk: self.layer.disk.clone(), write_cache, has_lost: false };
         client.load(REQUESTS, &mut marker)?;
         client.drain(&mut marker)?;
         drop(client);
@@ -123,7 +180,7 @@ fn block_device(seed: u64, cuts: u64) -> Result<Option<[usize; 1]>, String> {
     };
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
     client.model.tears = buffered;
-    bench.load(&bench.image(), client, write_cache, cache, buffered)?;
+    bench.ordeal(client, write_cache, cache, buffered, &mut rng)?;
     check_cuts(&bench.layer.disk.log(), seed, cuts)
 }
 
@@ -132,10 +189,11 @@ fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<Option<[usize; 1]
     for cut in 0..cuts {
         let mut rng = Rng::new(split(seed, 100 + cut));
         let count = rng.below(log.events.len() as u64 + 1) as usize;
-        let promises = Promises::by(&log.events[..count]);
         let image = log.cut(count, SECTOR_BYTES, &mut rng);
         let at = |e| format!("cut {cut}, after {count} of {} events: {e}", log.events.len());
-        promises.model.check_survivors(&image).map_err(at)?;
+        Promises::by(&log.events[..count])
+            .and_then(|promises| promises.model.check_survivors(&image))
+            .map_err(at)?;
     }
     Ok(Some([log.events.len()]))
 }

@@ -24,12 +24,15 @@ pub struct Ask {
 pub enum Mark {
     Submitted(Ask),
     Answered(Ask),
+    Failed(Ask),
 }
 
 /// Logs what a vhost-user client does.
 pub struct Marker {
     pub disk: Arc<Disk<Mark>>,
     pub write_cache: bool,
+    /// A flush or a durable write has failed: no later one may go well.
+    pub has_lost: bool,
 }
 
 impl Marker {
@@ -49,6 +52,12 @@ impl Watch for Marker {
     fn answered(&mut self, request: &Request) {
         self.disk.mark(Mark::Answered(self.ask(request)));
     }
+
+    fn failed(&mut self, request: &Request) {
+        let ask = self.ask(request);
+        self.has_lost |= ask.durable && ask.kind != Kind::Read || ask.kind == Kind::Flush;
+        self.disk.mark(Mark::Failed(ask));
+    }
 }
 
 /// What the client had been promised.
@@ -58,22 +67,28 @@ pub struct Promises {
     time: u64,
     /// When each flush in flight was asked for.
     flushes: HashMap<u64, u64>,
+    /// When the first flush failed.
+    failed: Option<u64>,
 }
 
 impl Promises {
     /// What the marks among these events promise.
-    pub fn by(events: &[Event<Mark>]) -> Promises {
+    ///
+    /// # Errors
+    /// A flush went well after one had failed.
+    pub fn by(events: &[Event<Mark>]) -> Result<Promises, String> {
         let model = Model::new(SECTORS);
-        let mut promises = Promises { model, time: 0, flushes: HashMap::new() };
+        let mut promises = Promises { model, time: 0, flushes: HashMap::new(), failed: None };
         for event in events {
             promises.time += 1;
             match event {
                 Event::Mark(Mark::Submitted(ask)) => promises.submitted(ask),
-                Event::Mark(Mark::Answered(ask)) => promises.answered(ask),
+                Event::Mark(Mark::Answered(ask)) => promises.answered(ask)?,
+                Event::Mark(Mark::Failed(ask)) => promises.failed(ask),
                 _ => {}
             }
         }
-        promises
+        Ok(promises)
     }
 
     fn submitted(&mut self, ask: &Ask) {
@@ -86,16 +101,30 @@ impl Promises {
         }
     }
 
-    fn answered(&mut self, ask: &Ask) {
+    fn failed(&mut self, ask: &Ask) {
+        match ask.kind {
+            Kind::Read => {}
+            Kind::Flush => _ = self.failed.get_or_insert(self.time),
+            Kind::Write | Kind::Discard | Kind::WriteZeroes => {
+                self.model.end(ask.sectors.clone(), ask.number, self.time, false, false);
+            }
+        }
+    }
+
+    fn answered(&mut self, ask: &Ask) -> Result<(), String> {
         match ask.kind {
             Kind::Read => {}
             Kind::Flush => {
                 let begun = self.flushes.remove(&ask.number).expect("a flush in flight");
+                if self.failed.is_some_and(|failed| begun > failed) {
+                    return Err(format!("flush {} goes well after one has failed", ask.number));
+                }
                 self.model.flushed(begun);
             }
             Kind::Write | Kind::Discard | Kind::WriteZeroes => {
                 self.model.end(ask.sectors.clone(), ask.number, self.time, true, ask.durable);
             }
         }
+        Ok(())
     }
 }

@@ -54,6 +54,8 @@ pub enum Kind {
 pub trait Watch {
     fn submitted(&mut self, request: &Request);
     fn answered(&mut self, request: &Request);
+    /// The device has failed it.
+    fn failed(&mut self, _: &Request) {}
 }
 
 impl Watch for () {
@@ -92,8 +94,8 @@ pub struct Client {
     pub model: Model,
     /// Requests that were answered.
     pub answers: u64,
-    /// Failures are told by [`Client::one`], and are no errors.
-    may_fail: bool,
+    /// Failures are told by [`Client::one`] and to whoever watches, and are no errors.
+    pub may_fail: bool,
     last_status: u8,
 }
 
@@ -192,11 +194,11 @@ impl Client {
 
     /// One request with nothing else in flight, and its status.
     pub fn one(&mut self, kind: Kind, sectors: Range<usize>) -> u8 {
-        self.may_fail = true;
+        let may_fail = std::mem::replace(&mut self.may_fail, true);
         self.put(0, 0, kind, sectors, &mut ());
         self.publish(0, 1);
         self.drain(&mut ()).unwrap();
-        self.may_fail = false;
+        self.may_fail = may_fail;
         self.last_status
     }
 
@@ -389,13 +391,19 @@ impl Client {
         let place = (queue * SLOTS + slot) as u64;
         let status = self.guest.get(HEADERS + 0x100 * place + 0x20, 1)[0];
         self.last_status = status;
-        if status != 0 && self.may_fail {
-            return Ok(());
-        }
-        if status != 0 {
+        if status != 0 && !self.may_fail {
             return Err(format!("queue {queue}: {request:?} has status {status}"));
         }
         self.answers += 1;
+        if status != 0 {
+            watch.failed(&request);
+            if !matches!(request.kind, Kind::Read | Kind::Flush) {
+                // Some of it may be there.
+                let now = self.tick();
+                self.model.end(request.sectors, request.number, now, false, false);
+            }
+            return Ok(());
+        }
         watch.answered(&request);
         match request.kind {
             Kind::Read => {

@@ -19,7 +19,7 @@ pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
 pub use file::{FILE_BYTES_MAX, read};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
-pub use place::{CONTROL_NAME, default_folder};
+pub use place::{CONTROL_NAME, default_folder, state_folder};
 pub use sockets::SocketConfig;
 pub use tls::TlsConfig;
 

@@ -16,6 +16,7 @@ mod handover;
 mod lock;
 mod look;
 mod lost;
+mod notes;
 mod patience;
 mod place;
 mod probe;
@@ -27,7 +28,8 @@ pub use block_size::BlockSize;
 pub use error::ImageError;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use look::{Look, look};
-pub use lost::{LostImage, Marker, Unmarked, is_marked as has_lost_writes};
+pub use lost::{LostImage, Marker, Unmarked, file_identity, has_lost_writes};
+pub use notes::Notes;
 pub use patience::{PATIENCE, patiently};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
 pub use surface::{Piece, Surface, SurfaceError};
@@ -124,6 +126,8 @@ pub struct Image {
     is_direct: bool,
     in_memory: bool,
     punches_zeroes: bool,
+    keeps_dsync: bool,
+    keeps_mark: bool,
     /// FIEMAP and the block device's place say where it lies; not for [`Image::lies_on`].
     has_place: bool,
     warnings: Arc<Warnings>,
@@ -200,6 +204,9 @@ impl Image {
         };
         let (path, is_direct) = (path.to_path_buf(), align.direct);
         let punches_zeroes = is_block || probe::punches_zeroes(&file);
+        // The kernel sends FUA only to a device that has announced it, and a flush to others.
+        let keeps_dsync = is_block || probe::keeps_dsync(&file);
+        let keeps_mark = !is_block && lost::keeps_mark(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
         let (lost_writes, marker) = (None, None);
         let mut image = Image {
@@ -211,6 +218,8 @@ impl Image {
             is_direct,
             in_memory,
             punches_zeroes,
+            keeps_dsync,
+            keeps_mark,
             has_place: true,
             warnings,
             lost_writes,
@@ -264,11 +273,18 @@ impl Image {
     pub fn tags(&self) -> Option<Tags> {
         self.place.tags
     }
-    /// The same image as if it lay on a disk, and its I/O went past the page cache or through it.
+    /// The same image as if it lay on a disk, and its I/O went past the page cache or through it;
+    /// with or without RWF_DSYNC.
     #[cfg(test)]
-    pub fn as_on_disk(mut self, direct: bool) -> Image {
-        (self.is_direct, self.in_memory) = (direct, false);
+    pub fn as_on_disk(mut self, direct: bool, keeps_dsync: bool) -> Image {
+        (self.is_direct, self.in_memory, self.keeps_dsync) = (direct, false, keeps_dsync);
         self.limits.memory_align_bytes = if direct { 512 } else { 1 };
+        self
+    }
+    /// The same image as if it lay where images cannot be marked.
+    #[cfg(test)]
+    pub fn without_mark(mut self) -> Image {
+        self.keeps_mark = false;
         self
     }
     /// A block device rather than a file.
@@ -287,6 +303,10 @@ impl Image {
     /// Does a range that is deallocated read as zeroes?
     pub fn punches_zeroes(&self) -> bool {
         self.punches_zeroes
+    }
+    /// Is a write with RWF_DSYNC durable when it ends? Where that is not known, a sync follows.
+    pub fn keeps_dsync(&self) -> bool {
+        self.keeps_dsync
     }
     /// Does each read go to a device, so that its time says something of that?
     pub fn reads_device(&self) -> bool {

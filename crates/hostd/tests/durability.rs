@@ -21,6 +21,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const EIO: Result<(), Errno> = Err(Errno(libc::EIO));
 const BUFFERED: OpenOptions = OpenOptions { direct: false, ..OpenOptions::writing() };
+const DIRECT: OpenOptions = OpenOptions::writing();
 
 fn attach(rig: &Rig, path: &Path, options: &OpenOptions, fault: &str) -> (DiskId, Arc<Warnings>) {
     let image = open_image(path, options).unwrap();
@@ -50,7 +51,7 @@ fn results(rig: &Rig, disk: DiskId) -> [Result<(), Errno>; 5] {
 #[test]
 fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
     let durable = || Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) };
-    let direct = OpenOptions::writing();
+    let range = |op| Ask { fua: true, ..Ask::new(op, 0, 4096, Vec::new()) };
     for (options, fault, errno, first) in [
         (BUFFERED, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
         (BUFFERED, "eio:op=write,count=1", libc::EIO, durable()),
@@ -58,7 +59,15 @@ fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
         (BUFFERED, "again:op=flush,count=1", libc::EAGAIN, Ask::flush()),
         (BUFFERED, "again:op=write,count=1", libc::EAGAIN, durable()),
         // The device may have dropped its cache.
-        (direct, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
+        (DIRECT, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
+        (DIRECT, "eio:op=write,count=1", libc::EIO, durable()),
+        (DIRECT, "again:op=write,count=1", libc::EAGAIN, durable()),
+        // What is allocated or written before its sync, and the sync.
+        (DIRECT, "eio:op=discard,count=1", libc::EIO, range(Op::WriteZeroes)),
+        (DIRECT, "eio:op=flush,count=1", libc::EIO, range(Op::WriteZeroes)),
+        (DIRECT, "eio:op=discard,count=1", libc::EIO, range(Op::Discard)),
+        (DIRECT, "eio:op=flush,count=1", libc::EIO, range(Op::Discard)),
+        (BUFFERED, "eio:op=flush,count=1", libc::EIO, range(Op::WriteZeroes)),
     ] {
         let failed = Err(Errno(errno));
         let folder = dir();
@@ -86,24 +95,19 @@ fn what_fails_before_it_is_written_loses_nothing() {
     let folder = dir();
     let path = image(folder.path(), "a.img", MIB);
     let rig = Rig::start(RigSetup::default());
-    // A write that need not be durable, through the page cache.
-    let (disk, warnings) = attach(&rig, &path, &BUFFERED, "eio:op=write,count=1");
-    assert_eq!(rig.open(disk).do_one(Ask::write(0, pattern(3, 4096))).result, EIO);
-    assert_eq!(results(&rig, disk), [Ok(()); 5]);
-    rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
-    assert_eq!(warnings.all(), [""; 0]);
-    // A durable write past the page cache: its error is of this write alone.
-    let opened = open_image(&path, &OpenOptions::writing()).unwrap();
-    if opened.is_direct() {
-        drop(opened);
-        let fault = "eio:op=write,count=1";
-        let (disk, warnings) = attach(&rig, &path, &OpenOptions::writing(), fault);
-        let durable = Ask { fua: true, ..Ask::write(0, pattern(3, 4096)) };
-        assert_eq!(rig.open(disk).do_one(durable).result, EIO);
-        assert_eq!(results(&rig, disk), [Ok(()); 5]);
-        assert_eq!(warnings.all(), [""; 0]);
-    } else {
-        seekway_testing::skip("direct I/O on the file system of temporary files");
+    // Writes and discards that need not be durable.
+    for options in [BUFFERED, DIRECT] {
+        for (fault, ask) in [
+            ("eio:op=write,count=1", Ask::write(0, pattern(3, 4096))),
+            ("eio:op=discard,count=1", Ask::new(Op::WriteZeroes, 0, 4096, Vec::new())),
+        ] {
+            let (disk, warnings) = attach(&rig, &path, &options, fault);
+            let before = warnings.all().len();
+            assert_eq!(rig.open(disk).do_one(ask).result, EIO);
+            assert_eq!(results(&rig, disk), [Ok(()); 5]);
+            rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
+            assert_eq!(warnings.all().len(), before, "{fault}");
+        }
     }
 }
 

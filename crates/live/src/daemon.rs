@@ -40,6 +40,8 @@ impl Daemon {
         fs::create_dir_all(&listen).at("create", &listen)?;
         let mut command = Command::new(program);
         command.arg("serve").arg("--listen").arg(&listen).args(args);
+        // Its notes of lost writes are not this computer's.
+        command.env("STATE_DIRECTORY", std::path::absolute(dir).at("find", dir)?);
         Process::start(&mut command, &dir.join("serve.log"))
     }
 

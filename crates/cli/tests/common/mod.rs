@@ -61,6 +61,8 @@ impl Ran {
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seekway"));
     command.args(args).stdin(Stdio::null()).env_remove("COLUMNS").env_remove("NO_COLOR");
+    // The notes of lost writes of the daemons here are not this computer's.
+    command.env("STATE_DIRECTORY", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -27,9 +27,40 @@ fn folder_of(is_root: bool, runtime: Option<OsString>) -> Result<PathBuf, String
     })
 }
 
+/// The folder of what outlasts a boot: the service manager's (`StateDirectory=`), or that of the
+/// user.
+pub fn state_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name);
+    state_folder_of(rustix::process::geteuid().is_root(), variable)
+}
+
+fn state_folder_of(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    path("STATE_DIRECTORY")
+        .or_else(|| is_root.then(|| "/var/lib/seekway".into()))
+        .or_else(|| Some(path("XDG_STATE_HOME")?.join("seekway")))
+        .or_else(|| Some(path("HOME")?.join(".local/state/seekway")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn state_is_where_the_service_manager_or_the_user_has_it() {
+        let of = |is_root, set: &[(&str, &str)]| {
+            let value =
+                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, v)| v.into());
+            state_folder_of(is_root, value)
+        };
+        let (home, state) = (("HOME", "/home/u"), ("XDG_STATE_HOME", "/s"));
+        let given = ("STATE_DIRECTORY", "/var/lib/other");
+        assert_eq!(of(true, &[home, state]), Some("/var/lib/seekway".into()));
+        assert_eq!(of(true, &[given, home]), Some("/var/lib/other".into()));
+        assert_eq!(of(false, &[home, state]), Some("/s/seekway".into()));
+        assert_eq!(of(false, &[home]), Some("/home/u/.local/state/seekway".into()));
+        assert_eq!(of(false, &[("HOME", "relative")]), None);
+    }
 
     #[test]
     fn root_and_users_have_folders_of_their_own() {

@@ -3,7 +3,7 @@
 
 use super::served::ServedDisk;
 use super::slots::lock;
-use crate::images::{self, Begun, HandOver, ImageUse, User};
+use crate::images::{Begun, HandOver, ImageUse, User};
 use crate::reactor::Message;
 use std::sync::Arc;
 use std::thread;
@@ -53,8 +53,12 @@ impl ServedDisk {
 
     /// Another daemon had the image: look at its size and its mark, and forget what is cached of it.
     fn look_again(&self) -> Result<(), String> {
-        let is_lost = lock(&self.file).as_ref().is_some_and(images::has_lost_writes);
-        if is_lost && !self.config.accept_lost_writes {
+        let is_lost = match &*lock(&self.file) {
+            Some(file) => self.losses.has(file, &self.identity),
+            None => Ok(false),
+        };
+        let unknown = |e| format!("looking whether {} lacks writes: {e}", self.identity);
+        if is_lost.map_err(unknown)? && !self.config.accept_lost_writes {
             self.device.handle().send(Message::LostWrites(self.id));
         }
         let answer = self.device.handle().ask(|reply| Message::Resize(self.id, reply));
@@ -93,8 +97,19 @@ impl ImageUse for ServedDisk {
         if self.config.read_only {
             return;
         }
+        let may_leave = self.losses.may_leave(&self.identity);
+        if hands_over && !may_leave {
+            self.config_changed.say(|| {
+                format!(
+                    "{}: its image is not handed over: a flush has failed, and another daemon would \
+                     not find that out; check the image, then detach the disk",
+                    self.what()
+                )
+            });
+        }
         let file = lock(&self.file);
-        let told = match lock(&self.users).end(file.as_ref(), hands_over) {
+        let file = file.as_ref().filter(|_| may_leave);
+        let told = match lock(&self.users).end(file, hands_over) {
             Ok(HandOver::Kept) => return,
             Ok(HandOver::Done) => "free for another daemon".into(),
             Ok(HandOver::Used(count)) => {
@@ -131,7 +146,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, DiskConfig};
     use crate::daemon::{Daemon, FREEZE_MAX, Host, StartOptions};
-    use crate::images::LostImage;
+    use crate::images::{LostImage, Notes};
     use std::fs::File;
     use std::path::Path;
 
@@ -143,7 +158,9 @@ mod tests {
         ["old", "new"].map(|name| {
             let listen = Some(folder.join(name));
             let config = Config { listen, ..Config::default() };
-            let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+            let state = Some(folder.join("state"));
+            let options = StartOptions { state, ..StartOptions::default() };
+            let daemon = Daemon::start(config, options).unwrap();
             let incoming = name == "new";
             daemon.host().attach(&DiskConfig { incoming, ..disk.clone() }).unwrap();
             daemon.host().clone()
@@ -172,20 +189,38 @@ mod tests {
 
     #[test]
     fn a_flush_that_failed_stays_failed_in_the_next_daemon() {
+        for keeps_mark in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let [old, new] = pair(folder.path());
+            let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
+            here.begin().unwrap();
+            // As a thread of the old daemon does.
+            let notes = Notes::open(&folder.path().join("state")).unwrap();
+            let file = File::open(&here.config.path).unwrap();
+            let lost = LostImage { file, keeps_mark, identity: here.identity.clone() };
+            lost.keep(Some(&notes)).unwrap();
+            here.end(true);
+            assert_eq!(there.warnings.all(), [""; 0]);
+            there.begin().unwrap();
+            let told = there.warnings.all();
+            assert!(told.len() == 1 && told[0].contains("every flush fails"), "{told:?}");
+            [old, new].into_iter().for_each(|host| host.end().unwrap());
+        }
+    }
+
+    #[test]
+    fn an_image_whose_failed_flush_only_this_daemon_knows_stays_here() {
         let folder = tempfile::tempdir().unwrap();
         let [old, new] = pair(folder.path());
         let [here, there] = [&old, &new].map(|host| host.disk("web").unwrap());
         here.begin().unwrap();
-        // As a thread of the old daemon does.
-        let file = File::open(&here.config.path).unwrap();
-        if let Err(e) = (LostImage { file, identity: "web".into() }).mark() {
-            return seekway_testing::skip(format!("extended attributes of files: {e}"));
-        }
+        let client = Used::begin(&here, User::Client).unwrap();
         here.end(true);
-        assert_eq!(there.warnings.all(), [""; 0]);
-        there.begin().unwrap();
-        let told = there.warnings.all();
-        assert!(told.len() == 1 && told[0].contains("every flush fails"), "{told:?}");
+        here.losses.forget_when_it_ends(&here.identity);
+        drop(client);
+        assert!(!here.is_elsewhere());
+        assert!(there.begin().is_err(), "its flushes would go well");
+        here.begin().unwrap();
         [old, new].into_iter().for_each(|host| host.end().unwrap());
     }
 

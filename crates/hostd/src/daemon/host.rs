@@ -116,7 +116,7 @@ pub struct Host {
     prefetcher: Mutex<String>,
     caches: Mutex<Caches>,
     /// Marks images of which a sync has failed.
-    losses: Losses,
+    losses: Arc<Losses>,
     /// Where files may be opened once it serves.
     places: Places,
     /// The threads that it starts inherit the confinement of control.
@@ -156,8 +156,8 @@ impl Host {
         let stopper = stopper.duplicate().map_err(|e| HostError::System("descriptor", e))?;
         let memory = MemorySource::here();
         memory.guests_that_count(&config.disks).iter().for_each(|text| log::say(text));
-        let losses = Losses::start(config.listen.as_deref());
-        let losses = losses.map_err(|e| HostError::System("thread", e))?;
+        let losses = Losses::start(options.state.as_deref());
+        let losses = Arc::new(losses.map_err(|e| HostError::System("thread", e))?);
         let host = Arc::new_cyclic(|me| Host {
             me: Weak::clone(me),
             places: confine::places(&config, options.vhost.as_ref(), &memory),

@@ -1,26 +1,21 @@
-//! Images of which a sync has failed, for daemons that are started later: nobody has accepted that
-//! writes are lost because a service manager starts the daemon again.
+//! Images of which a sync has failed, for daemons that are started later or take the image over:
+//! nobody has accepted that writes are lost because a service manager starts the daemon again, or
+//! because a guest moves.
 //!
-//! Such an image is marked, by a thread that may wait for its file system. Where that keeps no
-//! mark, and of a block device, a line in a file of the sockets' folder notes it. The file is opened
-//! once, before the daemon is confined.
+//! Such an image is marked, by a thread that may wait for its file system. Where it keeps no mark, a
+//! line in the host's notes says it ([`Notes`]). Where that cannot be said either, only this daemon
+//! knows: it does not hand the image over.
 
-use super::slots::lock;
-use crate::images::{Image, ImageError, LostImage, Marker, Unmarked};
+use crate::images::{self, Image, ImageError, LostImage, Marker, Notes, Unmarked};
 use crate::log::say;
 use crate::sandbox::{self, Kind};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Name of the notes in the sockets' folder.
-const NOTES: &str = "lost-writes";
-/// Longest notes that are read, in bytes.
-const NOTES_BYTES_MAX: u64 = 4 << 20;
 /// How long anybody waits for marks: a file system may hang.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Stack of the thread.
@@ -31,7 +26,8 @@ pub(super) struct Losses {
     /// The thread ends when this and all images are gone.
     marker: Marker,
     unmarked: Arc<Unmarked>,
-    notes: Option<Arc<Notes>>,
+    /// Or why there are none.
+    notes: Result<Arc<Notes>, String>,
 }
 
 impl Losses {
@@ -40,21 +36,21 @@ impl Losses {
     /// # Errors
     /// When there are no threads left.
     pub fn start(folder: Option<&Path>) -> io::Result<Losses> {
-        let notes = folder.and_then(|folder| {
-            let path = folder.join(NOTES);
-            let opened = Notes::open(path.clone());
-            let wrong = |e| say(&format!("{}: lost writes cannot be noted: {e}", path.display()));
-            opened.map_err(wrong).ok().map(Arc::new)
-        });
+        let notes = match folder {
+            Some(folder) => match Notes::open(folder) {
+                Ok(notes) => Ok(Arc::new(notes)),
+                Err(e) => Err(format!("{}: {e}", folder.display())),
+            },
+            None => Err("no folder for them".into()),
+        };
         let (marker, lost, unmarked) = Marker::new();
-        let of_thread = (notes.clone(), unmarked.clone());
+        let of_thread = (notes.clone().ok(), unmarked.clone());
         let thread = Builder::new().name("losses".into()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             sandbox::enter(Kind::Helper);
             let (notes, unmarked) = of_thread;
             for image in lost {
-                keep(&image, notes.as_deref());
-                unmarked.remove(&image.identity);
+                keep(&image, notes.as_deref(), &unmarked);
             }
         })?;
         Ok(Losses { marker, unmarked, notes })
@@ -63,7 +59,7 @@ impl Losses {
     /// Wait until what has failed is marked. Called before an image is opened, which looks for its
     /// mark.
     pub fn settle(&self) {
-        self.unmarked.wait_empty(PATIENCE);
+        self.unmarked.settle(PATIENCE);
     }
 
     /// Have an image marked when a sync of it fails.
@@ -72,164 +68,142 @@ impl Losses {
     /// [`ImageError::LostWrites`] for one that is noted, unless that is accepted; and for one that
     /// is not marked yet.
     pub fn watch(&self, image: &mut Image, accept: bool) -> Result<(), ImageError> {
-        let failed = |what| {
-            let path = image.path().display().to_string();
-            move |source| ImageError::Io { path, what, source }
-        };
         let identity = image.identity();
-        if self.unmarked.has(&identity) {
+        if self.unmarked.waits(&identity) {
             return image.judge_noted_loss(false);
         }
-        if let Some(notes) = &self.notes
-            && notes.has(&identity).map_err(failed("reading the notes of lost writes"))?
-        {
+        if self.unmarked.has(&identity) {
             image.judge_noted_loss(accept)?;
-            let removed = notes.remove(&identity);
-            removed.map_err(failed("changing the notes of lost writes"))?;
+            self.unmarked.remove(&identity);
         }
-        let failed = failed("keeping a descriptor");
+        match &self.notes {
+            Ok(notes) => notes.judge(image, accept)?,
+            Err(why) if !image.keeps_mark() => image.warn_of_no_notes(why),
+            Err(_) => {}
+        }
+        let path = image.path().display().to_string();
+        let failed = |source| ImageError::Io { path, what: "keeping a descriptor", source };
         image.mark_by(self.marker.clone()).map_err(failed)
+    }
+
+    /// Note a file of which the write-back failed unseen, which the kernel tells once, when it is
+    /// opened. Returns what to say of it.
+    pub fn refused(&self, error: ImageError) -> ImageError {
+        match (error, &self.notes) {
+            // It keeps no mark.
+            (ImageError::LostWrites { path, lost, after }, Ok(notes)) if !after.is_empty() => {
+                let noted = notes.add(&images::file_identity(Path::new(&path)));
+                let after = noted.map_or(after, |()| String::new());
+                ImageError::LostWrites { path, lost, after }
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// Has a sync of this image failed, in whichever daemon? The file is its own.
+    ///
+    /// # Errors
+    /// When the notes cannot be read.
+    pub fn has(&self, file: &File, identity: &str) -> io::Result<bool> {
+        let notes = self.notes.as_deref().ok();
+        Ok(self.unmarked.has(identity) || images::has_lost_writes(file, identity, notes)?)
+    }
+
+    /// May another daemon have the image? Only if that finds out what this one knows of it.
+    pub fn may_leave(&self, identity: &str) -> bool {
+        if self.unmarked.waits(identity) {
+            self.settle();
+        }
+        !self.unmarked.has(identity)
+    }
+
+    /// A sync of this image has failed, and that cannot be marked.
+    #[cfg(test)]
+    pub fn forget_when_it_ends(&self, identity: &str) {
+        self.unmarked.give_up(identity);
     }
 
     /// Wait until all are marked. Called when no image is served any more.
     pub fn end(&self) {
         self.settle();
-        if let Some(notes) = &self.notes {
-            notes.remove_if_empty();
-        }
     }
 }
 
 /// Mark an image, or note it.
-fn keep(image: &LostImage, notes: Option<&Notes>) {
-    let Err(e) = image.mark() else { return };
-    let noted = match notes {
-        Some(notes) => notes.add(&image.identity),
-        None => Err(e),
-    };
-    if let Err(e) = noted {
-        let identity = &image.identity;
-        say(&format!("{identity}: that writes are lost is forgotten when the daemon ends: {e}"));
-    }
-}
-
-/// A file with the identity of an image in each line.
-struct Notes {
-    path: PathBuf,
-    file: Mutex<File>,
-}
-
-impl Notes {
-    fn open(path: PathBuf) -> io::Result<Notes> {
-        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o600).custom_flags(flags);
-        let file = options.truncate(false).open(&path)?;
-        // Another daemon's notes are its own.
-        file.try_lock()?;
-        Ok(Notes { path, file: Mutex::new(file) })
-    }
-
-    fn has(&self, identity: &str) -> io::Result<bool> {
-        let text = read(&lock(&self.file))?;
-        Ok(text.lines().any(|line| line == identity))
-    }
-
-    fn add(&self, identity: &str) -> io::Result<()> {
-        let file = lock(&self.file);
-        let text = read(&file)?;
-        if text.lines().any(|line| line == identity) {
-            return Ok(());
-        }
-        file.write_all_at(format!("{identity}\n").as_bytes(), text.len() as u64)?;
-        file.sync_data()
-    }
-
-    fn remove(&self, identity: &str) -> io::Result<()> {
-        let file = lock(&self.file);
-        let text = read(&file)?;
-        let mut left = String::new();
-        for line in text.lines().filter(|line| *line != identity) {
-            left += line;
-            left += "\n";
-        }
-        file.write_all_at(left.as_bytes(), 0)?;
-        file.set_len(left.len() as u64)?;
-        file.sync_data()
-    }
-
-    fn remove_if_empty(&self) {
-        let file = lock(&self.file);
-        if file.metadata().is_ok_and(|about| about.len() == 0) {
-            let _ = std::fs::remove_file(&self.path); // an empty file does no harm
+fn keep(image: &LostImage, notes: Option<&Notes>, unmarked: &Unmarked) {
+    let identity = &image.identity;
+    match image.keep(notes) {
+        Ok(()) => unmarked.remove(identity),
+        Err(e) => {
+            say(&format!(
+                "{identity}: that writes are lost is forgotten when the daemon ends: {e}"
+            ));
+            unmarked.give_up(identity);
         }
     }
-}
-
-fn read(file: &File) -> io::Result<String> {
-    let len = file.metadata()?.len();
-    if len > NOTES_BYTES_MAX {
-        return Err(io::Error::other(format!("more than {NOTES_BYTES_MAX} bytes")));
-    }
-    let mut bytes = vec![0; len as usize];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::images;
+    use crate::images::OpenOptions;
 
-    #[test]
-    fn what_cannot_be_marked_is_noted() {
-        let folder = tempfile::tempdir().unwrap();
-        let notes = Notes::open(folder.path().join(NOTES)).unwrap();
-        // Only regular files and folders have marks.
-        let image = LostImage { file: File::open("/dev/null").unwrap(), identity: "it".into() };
-        keep(&image, Some(&notes));
-        assert!(notes.has("it").unwrap());
+    /// An image that keeps no mark, as a block device.
+    fn image(folder: &Path) -> Image {
+        let path = folder.join("a.img");
+        File::options().create(true).append(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let incoming = OpenOptions { incoming: true, ..OpenOptions::writing() };
+        Image::open(&path, &incoming).unwrap().without_mark()
     }
 
     #[test]
-    fn a_noted_image_is_refused_until_that_is_accepted() {
+    fn whichever_daemon_opens_a_noted_image_refuses_it_until_that_is_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = || Losses::start(Some(&folder.path().join("state"))).unwrap();
+        let [old, new] = [start(), start()];
+        let [mut here, mut there] = [(); 2].map(|()| image(folder.path()));
+        old.watch(&mut here, false).unwrap();
+        new.watch(&mut there, false).unwrap();
+        here.sync_failed(libc::EIO);
+        assert!(old.may_leave(&here.identity()), "the other daemon finds it out");
+        assert!(new.has(there.file(), &there.identity()).unwrap());
+        // As after a boot, with sockets elsewhere.
+        drop((old, new));
+        let later = start();
+        let refused = later.watch(&mut there, false).unwrap_err();
+        assert!(matches!(refused, ImageError::LostWrites { .. }), "{refused}");
+        later.watch(&mut there, true).unwrap();
+        assert!(there.warnings().all().last().unwrap().contains("accepted"));
+        later.watch(&mut there, false).unwrap();
+        assert!(!start().has(there.file(), &there.identity()).unwrap());
+    }
+
+    #[test]
+    fn a_write_back_that_failed_unseen_is_noted() {
         let folder = tempfile::tempdir().unwrap();
         let losses = Losses::start(Some(folder.path())).unwrap();
-        let path = folder.path().join("a.img");
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let mut image = Image::open(&path, &images::OpenOptions::writing()).unwrap();
-        losses.watch(&mut image, false).unwrap();
-        // As its thread does where an image keeps no mark.
-        losses.notes.as_ref().unwrap().add(&image.identity()).unwrap();
-        let refused = losses.watch(&mut image, false).unwrap_err();
-        assert!(matches!(refused, ImageError::LostWrites { .. }), "{refused}");
-        losses.watch(&mut image, true).unwrap();
-        assert!(image.warnings().all().last().unwrap().contains("accepted"));
-        losses.watch(&mut image, false).unwrap();
-        drop(image);
-        losses.end();
-        assert!(!folder.path().join(NOTES).exists(), "nothing is left to note");
+        let mut image = image(folder.path());
+        let (path, lost) = (image.path().display().to_string(), "writing back".into());
+        let told = ImageError::LostWrites { path, lost, after: " (it keeps no mark)".into() };
+        let told = losses.refused(told).to_string();
+        assert!(told.contains("writing back") && !told.contains("no mark"), "{told}");
+        losses.watch(&mut image, false).unwrap_err();
     }
 
     #[test]
-    fn notes_are_kept_until_they_are_removed() {
+    fn an_image_that_can_be_noted_nowhere_does_not_leave() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(NOTES);
-        let notes = Notes::open(path.clone()).unwrap();
-        assert!(Notes::open(path.clone()).is_err(), "they are another daemon's");
-        for identity in ["device 8:1", "file \"/a b\"", "device 8:1"] {
-            notes.add(identity).unwrap();
-        }
-        drop(notes); // as SIGKILL has it
-        let notes = Notes::open(path.clone()).unwrap();
-        assert!(notes.has("device 8:1").unwrap() && notes.has("file \"/a b\"").unwrap());
-        assert!(!notes.has("device 8:11").unwrap() && !notes.has("").unwrap());
-        notes.remove("device 8:1").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "file \"/a b\"\n");
-        notes.remove_if_empty();
-        assert!(path.exists());
-        notes.remove("file \"/a b\"").unwrap();
-        notes.remove_if_empty();
-        assert!(!path.exists());
+        let losses = Losses::start(None).unwrap();
+        let mut image = image(folder.path());
+        losses.watch(&mut image, false).unwrap();
+        let told = image.warnings().all();
+        assert!(told.iter().any(|told| told.contains("forgotten")), "{told:?}");
+        let identity = image.identity();
+        assert!(losses.may_leave(&identity));
+        image.sync_failed(libc::EIO);
+        assert!(!losses.may_leave(&identity));
+        losses.watch(&mut image, false).unwrap_err();
+        losses.watch(&mut image, true).unwrap();
+        assert!(losses.may_leave(&identity));
     }
 }

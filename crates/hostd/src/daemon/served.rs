@@ -1,6 +1,7 @@
 //! A disk that is served, and the sockets at which disks and the daemon are.
 
 use super::devices::Device;
+use super::losses::Losses;
 use super::places::DiskPlaces;
 use super::slots::lock;
 use super::sockets::Listener;
@@ -37,6 +38,9 @@ pub struct ServedDisk {
     pub(super) file: Mutex<Option<File>>,
     /// Who uses the image, and whether it is this daemon's.
     pub(super) users: Mutex<Users>,
+    /// By which all daemons know its image.
+    pub(super) identity: String,
+    pub(super) losses: Arc<Losses>,
     /// Held while the image is taken over.
     pub(super) taking: Mutex<()>,
 }

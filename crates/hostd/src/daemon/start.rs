@@ -14,6 +14,8 @@ pub struct StartOptions {
     pub sockets: BTreeMap<String, Listener>,
     /// Serve the only disk by vhost-user here too.
     pub vhost: Option<VhostAt>,
+    /// The folder of this host's notes, which outlast a boot and which all daemons share.
+    pub state: Option<PathBuf>,
 }
 
 /// Where the only disk is served by vhost-user (QEMU's conventions for

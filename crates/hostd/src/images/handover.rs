@@ -122,7 +122,8 @@ impl Users {
     }
 
     /// One of them uses it no more; `hands_over`: its guest goes on elsewhere. The last one leaves
-    /// the image to another daemon then. `file` is gone when the disk is being detached.
+    /// the image to another daemon then. Without `file`, it stays: the disk is being detached, or nobody else may
+    /// have it.
     ///
     /// # Errors
     /// What the file system says; the lock is held then.

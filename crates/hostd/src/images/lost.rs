@@ -13,10 +13,10 @@
 //!
 //! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
-use super::{Image, ImageError};
+use super::{Image, ImageError, Notes, place};
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -65,23 +65,27 @@ impl Image {
     /// # Errors
     /// When there are no descriptors left.
     pub fn mark_by(&mut self, marker: Marker) -> io::Result<()> {
-        let lost = LostImage { file: self.file.try_clone()?, identity: self.identity() };
+        let lost = LostImage {
+            file: self.file.try_clone()?,
+            keeps_mark: self.keeps_mark(),
+            identity: self.identity(),
+        };
         self.marker = Some((marker, lost));
         Ok(())
     }
 
-    /// One line by which a daemon that is started again knows the image: its device number, or its
-    /// path without links.
+    /// Can the image itself be marked? Block devices cannot, nor files on file systems without
+    /// extended attributes.
+    pub fn keeps_mark(&self) -> bool {
+        self.keeps_mark
+    }
+
+    /// One line by which each daemon of this host knows the image, after a boot too: the name of its
+    /// device, or its path without links.
     pub fn identity(&self) -> String {
         match self.file.metadata() {
-            Ok(about) if self.is_block => {
-                let (device, major) = (about.rdev(), libc::major(about.rdev()));
-                format!("device {major}:{}", libc::minor(device))
-            }
-            _ => {
-                let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-                format!("file {path:?}")
-            }
+            Ok(about) if self.is_block => format!("device {:?}", place::name(about.rdev())),
+            _ => file_identity(&self.path),
         }
     }
 
@@ -95,6 +99,15 @@ impl Image {
         }
         self.warnings.add(accepted_elsewhere(&self.path));
         Ok(())
+    }
+
+    /// A failed sync of the image would be forgotten when the daemon ends.
+    pub fn warn_of_no_notes(&self, why: &str) {
+        self.warnings.add(format!(
+            "{}: keeps no mark of lost writes, and the host's notes of them cannot be used: {why}: \
+             if a flush fails, that is forgotten when the daemon ends",
+            self.path.display()
+        ));
     }
 }
 
@@ -152,7 +165,8 @@ pub(super) fn refused(path: &Path) -> ImageError {
 #[derive(Debug)]
 pub struct LostImage {
     pub(crate) file: File,
-    /// What a restarted daemon knows it by ([`super::Image::identity`]).
+    pub(crate) keeps_mark: bool,
+    /// What other daemons know it by ([`super::Image::identity`]).
     pub identity: String,
 }
 
@@ -163,11 +177,17 @@ pub struct Marker {
     unmarked: Arc<Unmarked>,
 }
 
-/// The identities of images that are not marked yet.
+/// The identities of images that are not marked: not yet, or because they cannot be.
 #[derive(Debug, Default)]
 pub struct Unmarked {
-    images: Mutex<BTreeSet<String>>,
+    images: Mutex<BTreeMap<String, Wait>>,
     marked: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wait {
+    ForMark,
+    ForNothing,
 }
 
 impl Marker {
@@ -179,41 +199,75 @@ impl Marker {
 
     /// Have an image marked. Waits for nobody.
     fn mark(&self, image: LostImage) {
-        self.unmarked.lock().insert(image.identity.clone());
+        self.unmarked.lock().insert(image.identity.clone(), Wait::ForMark);
         let _ = self.to.send(image); // it has ended: so does the daemon
     }
 }
 
 impl Unmarked {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Wait>> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An image is marked, or cannot be.
+    /// An image is marked, or its loss is accepted.
     pub fn remove(&self, identity: &str) {
         self.lock().remove(identity);
         self.marked.notify_all();
     }
 
-    pub fn has(&self, identity: &str) -> bool {
-        self.lock().contains(identity)
+    /// An image cannot be marked: only this daemon knows of it.
+    pub fn give_up(&self, identity: &str) {
+        self.lock().insert(identity.into(), Wait::ForNothing);
+        self.marked.notify_all();
     }
 
-    /// Wait until all are marked, but not for longer than this.
-    pub fn wait_empty(&self, patience: Duration) {
-        let is_left = |images: &mut BTreeSet<String>| !images.is_empty();
-        drop(self.marked.wait_timeout_while(self.lock(), patience, is_left));
+    pub fn has(&self, identity: &str) -> bool {
+        self.lock().contains_key(identity)
+    }
+
+    /// Is the image about to be marked?
+    pub fn waits(&self, identity: &str) -> bool {
+        self.lock().get(identity) == Some(&Wait::ForMark)
+    }
+
+    /// Wait until none is about to be marked, but not for longer than this.
+    pub fn settle(&self, patience: Duration) {
+        let waits = |images: &mut BTreeMap<String, Wait>| {
+            images.values().any(|wait| *wait == Wait::ForMark)
+        };
+        drop(self.marked.wait_timeout_while(self.lock(), patience, waits));
     }
 }
 
 impl LostImage {
-    /// Mark the image, for whoever opens it next. The file system may hang.
+    /// Mark the image, or note it, for whoever opens it next. The file system may hang.
     ///
     /// # Errors
-    /// Where files have no extended attributes, and of block devices.
-    pub fn mark(&self) -> io::Result<()> {
-        mark(&self.file)
+    /// Where neither can be done.
+    pub fn keep(&self, notes: Option<&Notes>) -> io::Result<()> {
+        let marked = match self.keeps_mark {
+            true => mark(&self.file),
+            false => Err(Errno::OPNOTSUPP.into()),
+        };
+        match (marked, notes) {
+            (Err(_), Some(notes)) => notes.add(&self.identity),
+            (marked, _) => marked,
+        }
     }
+}
+
+/// [`Image::identity`] of a file.
+pub fn file_identity(path: &Path) -> String {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    format!("file {path:?}")
+}
+
+/// Does an image lack writes, as whichever daemon found out has marked or noted?
+///
+/// # Errors
+/// When the notes cannot be read.
+pub fn has_lost_writes(file: &File, identity: &str, notes: Option<&Notes>) -> io::Result<bool> {
+    Ok(is_marked(file) || notes.map_or(Ok(false), |notes| notes.has(identity))?)
 }
 
 /// Sync a file, and mark it if that fails, for whoever opens it as an image.
@@ -223,9 +277,13 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     })
 }
 
-/// Is an image marked?
-pub fn is_marked(file: &File) -> bool {
+pub(super) fn is_marked(file: &File) -> bool {
     fs::fgetxattr_query(file, MARK).is_ok()
+}
+
+/// Can a file be marked?
+pub(super) fn keeps_mark(file: &File) -> bool {
+    matches!(fs::fgetxattr_query(file, MARK), Ok(_) | Err(Errno::NODATA))
 }
 
 fn mark(file: &File) -> io::Result<()> {

@@ -69,6 +69,32 @@ impl Place {
     }
 }
 
+/// A name of a block device that it keeps over a boot where it has one of its own, else where it
+/// is attached.
+pub(super) fn name(dev: u64) -> String {
+    let link = format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev));
+    fs::canonicalize(&link).map_or(link, |folder| name_of(&folder))
+}
+
+fn name_of(folder: &Path) -> String {
+    if let (Some(number), Some(disk)) = (value::<u32>(folder, "partition"), folder.parent()) {
+        return format!("{} partition {number}", name_of(disk));
+    }
+    let names = ["dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial"];
+    let own = names.iter().find_map(|name| value::<String>(folder, name));
+    if let Some(name) = own.filter(|name| !name.is_empty()) {
+        return name;
+    }
+    match value::<String>(folder, "loop/backing_file") {
+        // Which loop device it is, is chance.
+        Some(file) => {
+            let offset = value::<u64>(folder, "loop/offset").unwrap_or(0);
+            format!("{file} from {offset}")
+        }
+        None => folder.display().to_string(),
+    }
+}
+
 /// How md spreads this disk over its drives (`Documentation/admin-guide/md.rst`). Over drives of
 /// different sizes its last part lies on fewer of them: that is not told.
 fn stripe(folder: &Path) -> Option<Stripe> {
@@ -169,6 +195,31 @@ mod tests {
         assert_eq!(disk, expected);
         let partition = Place::read(&root.path().join("sda/sda1"), (8, 1));
         assert_eq!(partition, Place { start: Lba::new(64), ..expected });
+    }
+
+    #[test]
+    fn a_device_is_known_by_what_outlasts_a_boot() {
+        let root = sysfs();
+        let named = |folder: &str| name_of(&root.path().join(folder));
+        assert_eq!(named("sda"), root.path().join("sda").display().to_string());
+        let at_place = named("sda/sda1");
+        assert!(at_place.ends_with("sda partition 1"), "{at_place}");
+        for (file, text) in [
+            ("sda/device/wwid", "naa.5000\n"),
+            ("vda/serial", "disk one\n"),
+            ("vdb/serial", "\n"),
+            ("loop3/loop/backing_file", "/images/a b.img\n"),
+            ("loop3/loop/offset", "512\n"),
+            ("dm-0/dm/uuid", "LVM-1\n"),
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        assert_eq!([named("sda"), named("sda/sda1")], ["naa.5000", "naa.5000 partition 1"]);
+        assert_eq!([named("vda"), named("dm-0")], ["disk one", "LVM-1"]);
+        assert!(named("vdb").ends_with("/vdb"));
+        assert_eq!(named("loop3"), "/images/a b.img from 512");
     }
 
     #[test]

@@ -24,6 +24,10 @@ pub(super) struct Align {
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const FUSE_MAGIC: i64 = 0x6573_5546;
+/// ext2 and ext3 too.
+const EXT4_MAGIC: i64 = 0xef53;
+const XFS_MAGIC: i64 = 0x5846_5342;
+const BTRFS_MAGIC: i64 = 0x9123_683e;
 /// The largest alignment that guests can be told of.
 const BLOCK_MAX: u32 = 4096;
 
@@ -36,6 +40,14 @@ pub(super) fn is_in_memory(file: &File) -> bool {
 /// export of QEMU 7.2 discard, and what is not a whole cluster keeps its data.
 pub(super) fn punches_zeroes(file: &File) -> bool {
     file_system(file) != Some(FUSE_MAGIC)
+}
+
+/// Is a write with RWF_DSYNC durable when it ends? Of these file systems it is known: they sync
+/// behind it (`generic_write_sync`), or send it to their device with FUA. FUSE, for one, hands the
+/// flag to its server, and most servers do not look.
+pub(super) fn keeps_dsync(file: &File) -> bool {
+    let known = [EXT4_MAGIC, XFS_MAGIC, BTRFS_MAGIC, TMPFS_MAGIC, RAMFS_MAGIC];
+    file_system(file).is_some_and(|magic| known.contains(&magic))
 }
 
 /// The magic number of the file's file system.

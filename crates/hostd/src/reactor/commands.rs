@@ -9,6 +9,7 @@ use super::io::{
 };
 use super::jobs::{bytes_of, slice_buffers};
 use super::slow::SlowRequest;
+use crate::images::Image;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
 use crate::sigbus;
@@ -251,11 +252,13 @@ impl Core {
         let index = self.ios.insert(command, disk);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
         let CombinedIo { offset, len, unmap, durable } = self.gather(members, &mut buffers);
-        let unmap = unmap && self.disks.get(disk).is_some_and(|d| d.image.punches_zeroes());
+        let image = self.disks.get(disk).map(|d| &d.image);
+        let unmap = unmap && image.is_some_and(Image::punches_zeroes);
+        let dsync = durable && image.is_some_and(Image::keeps_dsync);
         let io = &mut self.ios[index];
         io.members.extend_from_slice(members);
-        (io.buffers, io.offset, io.len) = (buffers, offset, len);
-        (io.kind, io.discard) = (kind_of(command.op, unmap, durable), command.op == Op::Discard);
+        (io.buffers, io.offset, io.len, io.durable) = (buffers, offset, len, durable);
+        (io.kind, io.discard) = (kind_of(command.op, unmap, dsync), command.op == Op::Discard);
         self.commands.add_io(command.id);
         match self.bounce_if_misaligned(index) {
             true => self.submit_io(index),
@@ -326,7 +329,7 @@ impl Core {
             Kind::Read => fault.inject(Op::Read, io.offset, io.len),
             Kind::Write { .. } => fault.inject(Op::Write, io.offset, io.len),
             Kind::Sync => fault.inject(Op::Flush, io.offset, io.len),
-            Kind::Allocate { .. } | Kind::Zeroes { .. } => {
+            Kind::Allocate { .. } | Kind::Zeroes => {
                 fault.inject(Op::WriteZeroes, io.offset, io.len)
             }
         });
@@ -344,7 +347,7 @@ impl Core {
             None => {}
         }
         io.in_memory = disk.image.is_in_memory();
-        if io.may_tell_of_lost_writes(&disk.image) {
+        if io.writes_back(&disk.image) {
             disk.syncs.begin(index);
         }
         // SAFETY: the I/O stays in its slot, the jobs' ports keep the buffers.
@@ -362,36 +365,21 @@ impl Core {
     fn go_on(&mut self, index: u32, result: i32) {
         let io = &mut self.ios[index];
         let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
-        let syncs = io.may_tell_of_lost_writes(&disk.image);
-        if let (true, Some(errno)) = (syncs, disk.image.lost_writes()) {
-            // Another sync failed while this one was under way, and has the error of both.
+        if let (true, Some(errno)) = (io.is_durable(), disk.image.lost_writes()) {
+            // Another failed while this one was under way, and has the error of both.
             return self.io_failed(index, Errno(errno));
         }
         if result < 0 {
-            let errno = -result;
-            // A file in memory is not written back; it says so when it would have to wait.
-            let may_retry = !syncs || disk.image.is_in_memory();
-            let is_again = matches!(errno, libc::EAGAIN | libc::EINTR);
-            if is_again && may_retry && io.retries < RETRIES_MAX {
-                io.retries += 1;
-                return self.submit_io(index);
-            }
-            // SAFETY: the jobs' ports keep the buffers until the I/O has ended.
-            let is_of_guest =
-                || errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
-            if syncs && !is_of_guest() {
-                disk.image.sync_failed(errno);
-            }
-            return self.io_failed(index, Errno(errno));
+            return self.io_refused(index, -result);
         }
         if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
             bounce.copy(&io.buffers, result as u64, true);
         }
         match io.kind {
-            Kind::Read | Kind::Write { .. } | Kind::Zeroes { .. } if (result as u64) < io.len => {
+            Kind::Read | Kind::Write { .. } | Kind::Zeroes if (result as u64) < io.len => {
                 if result == 0 {
                     // The end of the file, though inside the image: it has shrunk.
-                    return self.io_failed(index, Errno(libc::EIO));
+                    return self.io_refused(index, libc::EIO);
                 }
                 io.advance(result as u64);
                 if matches!(io.kind, Kind::Zeroes { .. }) && disk.leaving.is_some() {
@@ -399,13 +387,44 @@ impl Core {
                 }
                 self.submit_io(index);
             }
-            Kind::Allocate { durable: true, .. } => {
-                io.kind = Kind::Sync;
+            _ if io.durable && !io.syncs() => {
+                io.become_sync();
                 self.submit_io(index);
             }
-            _ if syncs && disk.syncs.hold(index) => {}
+            _ if io.writes_back(&disk.image) && disk.syncs.hold(index) => {}
             _ => self.io_ended(index),
         }
+    }
+
+    /// The kernel has ended an I/O with this errno: try again, another way, or give it up.
+    fn io_refused(&mut self, index: u32, errno: i32) {
+        let io = &mut self.ios[index];
+        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        // A file in memory is not written back; it says so when it would have to wait.
+        let may_retry = !io.syncs() || disk.image.is_in_memory();
+        let is_again = matches!(errno, libc::EAGAIN | libc::EINTR);
+        if is_again && may_retry && io.retries < RETRIES_MAX {
+            io.retries += 1;
+            return self.submit_io(index);
+        }
+        if let (Kind::Allocate { mode }, libc::EOPNOTSUPP) = (io.kind, errno) {
+            if io.discard {
+                // Advice that the file system does not take.
+                return self.io_ended(index);
+            }
+            io.kind = match mode == PUNCH {
+                // It may still know how to zero without deallocating.
+                true => Kind::Allocate { mode: ZERO },
+                false => Kind::Zeroes,
+            };
+            return self.submit_io(index);
+        }
+        // SAFETY: the jobs' ports keep the buffers until the I/O has ended.
+        let is_of_guest = || errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
+        if io.is_durable() && !is_of_guest() {
+            disk.image.sync_failed(errno);
+        }
+        self.io_failed(index, Errno(errno));
     }
 
     /// End the syncs that went well and waited for others, as these have ended.
@@ -420,21 +439,9 @@ impl Core {
         }
     }
 
-    /// An I/O failed: try another way, one member at a time, or say so.
+    /// An I/O failed: try one member at a time, or say so.
     fn io_failed(&mut self, index: u32, error: Errno) {
-        let io = &mut self.ios[index];
-        if let (Kind::Allocate { mode, durable }, libc::EOPNOTSUPP) = (io.kind, error.0) {
-            if io.discard {
-                // Advice that the file system does not take.
-                return self.io_ended(index);
-            }
-            io.kind = match mode == PUNCH {
-                // It may still know how to zero without deallocating.
-                true => Kind::Allocate { mode: ZERO, durable },
-                false => Kind::Zeroes { durable },
-            };
-            return self.submit_io(index);
-        }
+        let io = &self.ios[index];
         let command = io.command;
         if command.op == Op::Flush {
             // Not each again: the kernel reports what was lost once, and the next would go well.

@@ -24,19 +24,17 @@ const ZEROES_BYTES: usize = 1 << 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Read,
+    /// `dsync`: with RWF_DSYNC, by which it is durable when it ends.
     Write {
-        durable: bool,
+        dsync: bool,
     },
     Sync,
-    /// `fallocate` with this mode; `durable` calls for a sync behind it.
+    /// `fallocate` with this mode.
     Allocate {
         mode: i32,
-        durable: bool,
     },
     /// Zeroes by writing them.
-    Zeroes {
-        durable: bool,
-    },
+    Zeroes,
 }
 
 /// Why an I/O ends without the kernel; the errno is positive.
@@ -55,6 +53,8 @@ pub struct Io {
     pub kind: Kind,
     /// The guest wants its data forgotten: it is no error when that cannot be.
     pub discard: bool,
+    /// What it changes is on the device when it is done (FUA).
+    pub durable: bool,
     /// Byte offset in the image, and bytes, of what is still to do.
     pub offset: u64,
     pub len: u64,
@@ -125,25 +125,29 @@ pub struct Zeroes([u8; ZEROES_BYTES]);
 pub static ZEROES: Zeroes = Zeroes([0; ZEROES_BYTES]);
 
 impl Io {
-    /// Is it done only when the data are on the device?
+    /// Is it done only when the data are on the device? Then an error of it may mean that data is
+    /// lost which was acknowledged before.
     pub fn is_durable(&self) -> bool {
-        match self.kind {
-            Kind::Sync => true,
-            Kind::Write { durable } | Kind::Zeroes { durable } => durable,
-            // A sync follows.
-            Kind::Allocate { .. } | Kind::Read => false,
-        }
+        self.durable || self.kind == Kind::Sync
     }
 
-    /// May an error of it mean that data is lost which was acknowledged before? A sync has the
-    /// error of any earlier write-back, whatever its number, and a durable write through the page
-    /// cache ends with a sync. Past the page cache an error of a write is of this write alone.
-    pub fn may_tell_of_lost_writes(&self, image: &Image) -> bool {
-        match self.kind {
-            Kind::Sync => true,
-            Kind::Write { durable } | Kind::Zeroes { durable } => durable && !image.is_direct(),
-            Kind::Allocate { .. } | Kind::Read => false,
-        }
+    /// Does the kernel sync, or the device flush its cache, in this call? An error of that comes
+    /// once: the same call would go well the next time.
+    pub fn syncs(&self) -> bool {
+        matches!(self.kind, Kind::Write { dsync: true } | Kind::Sync)
+    }
+
+    /// Turn it into the sync that follows.
+    pub fn become_sync(&mut self) {
+        self.kind = Kind::Sync;
+        self.buffers.clear();
+        self.bounce = None;
+    }
+
+    /// Does it end with the error of any earlier write-back, whatever its number? Past the page
+    /// cache the error of a write is of this write, or of its device.
+    pub fn writes_back(&self, image: &Image) -> bool {
+        self.kind == Kind::Sync || self.syncs() && !image.is_direct()
     }
 
     /// Copy what is to be written to the bounce buffer, if there is one.
@@ -157,19 +161,15 @@ impl Io {
     pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
         // The registered file of the disk.
         let fd = types::Fixed(u32::from(self.disk.0));
-        let (offset, dsync) = (self.offset, |durable| if durable { libc::RWF_DSYNC } else { 0 });
+        let offset = self.offset;
         match self.kind {
             Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-            Kind::Allocate { mode, .. } => {
+            Kind::Allocate { mode } => {
                 opcode::Fallocate::new(fd, self.len).offset(offset).mode(mode).build()
             }
-            Kind::Zeroes { durable } => {
+            Kind::Zeroes => {
                 let len = (ZEROES_BYTES as u64).min(self.len) as u32;
-                let flags = dsync(durable);
-                opcode::Write::new(fd, ZEROES.0.as_ptr(), len)
-                    .offset(offset)
-                    .rw_flags(flags)
-                    .build()
+                opcode::Write::new(fd, ZEROES.0.as_ptr(), len).offset(offset).build()
             }
             Kind::Read => match self.target(short) {
                 [one] => {
@@ -181,8 +181,8 @@ impl Io {
                     opcode::Readv::new(fd, all.as_ptr(), count).offset(offset).build()
                 }
             },
-            Kind::Write { durable } => {
-                let flags = dsync(durable);
+            Kind::Write { dsync } => {
+                let flags = if dsync { libc::RWF_DSYNC } else { 0 };
                 match self.target(short) {
                     [one] => {
                         let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len as u32);
@@ -251,16 +251,16 @@ pub const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 /// Zero the range and keep it allocated.
 pub const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// What an operation does to the image; `unmap` allows a write-zeroes to deallocate, `durable`
-/// is FUA.
-pub fn kind_of(op: Op, unmap: bool, durable: bool) -> Kind {
+/// What an operation does to the image; `unmap` allows a write-zeroes to deallocate, `dsync` is for
+/// writes.
+pub fn kind_of(op: Op, unmap: bool, dsync: bool) -> Kind {
     match op {
         Op::Read => Kind::Read,
-        Op::Write => Kind::Write { durable },
+        Op::Write => Kind::Write { dsync },
         Op::Flush => Kind::Sync,
-        Op::Discard => Kind::Allocate { mode: PUNCH, durable: false },
-        Op::WriteZeroes if unmap => Kind::Allocate { mode: PUNCH, durable },
-        Op::WriteZeroes => Kind::Allocate { mode: ZERO, durable },
+        Op::Discard => Kind::Allocate { mode: PUNCH },
+        Op::WriteZeroes if unmap => Kind::Allocate { mode: PUNCH },
+        Op::WriteZeroes => Kind::Allocate { mode: ZERO },
     }
 }
 
@@ -324,6 +324,7 @@ impl Ios {
                 disk,
                 kind: Kind::Sync,
                 discard: false,
+                durable: false,
                 offset: 0,
                 len: 0,
                 buffers: Vec::new(),

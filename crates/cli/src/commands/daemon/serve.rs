@@ -76,7 +76,8 @@ fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
     }
     warn(&config);
     daemon::prepare_process();
-    let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost })?;
+    let state = config::state_folder();
+    let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost, state })?;
     daemon.end_by_signals().context("cannot handle signals")?;
     for problem in daemon.confine() {
         log::say(&format!("sandbox: {problem}"));

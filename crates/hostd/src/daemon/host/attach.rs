@@ -130,7 +130,7 @@ impl Host {
             None => image,
         };
         let warnings = image.warnings().clone();
-        let (limits, is_block) = (*image.limits(), image.is_block());
+        let (limits, is_block, identity) = (*image.limits(), image.is_block(), image.identity());
         let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
         let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
         if let Some(group) = &asked.limits.group {
@@ -170,6 +170,8 @@ impl Host {
             limits: Arc::new(Mutex::new(limits)),
             file: Mutex::new(Some(file)),
             users: Mutex::new(Users::new(!asked.incoming)),
+            identity,
+            losses: self.losses.clone(),
             taking: Mutex::default(),
         });
 
@@ -316,7 +318,7 @@ impl Host {
             ImageError::Denied { .. } if self.is_confined() => {
                 HostError::Outside(asked.name.clone(), e)
             }
-            e => HostError::Image(asked.name.clone(), e),
+            e => HostError::Image(asked.name.clone(), self.losses.refused(e)),
         })
     }
 }

@@ -64,7 +64,7 @@ impl Port for Guest {
 
 const FLUSH: u64 = 1;
 const WRITE: u64 = 2;
-const DURABLE: Kind = Kind::Write { durable: true };
+const DURABLE: Kind = Kind::Write { dsync: true };
 static DATA: [u8; 512] = [1; 512];
 
 /// A disk with a flush and a durable write under way.
@@ -80,7 +80,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
-        let image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(is_direct);
+        let image =
+            Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(is_direct, true);
         let kernel = Played::default();
         let mut reactor = reactor_on(Box::new(kernel.clone()));
         let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();

@@ -154,7 +154,9 @@ const CACHE_BYTES: u64 = 4 << 20;
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
 fn loads(case: &Case) -> Vec<Load> {
-    (0..WEIGHTS.len() as u64).map(|vm| Load::new(vm, case.seed)).collect()
+    // Images keep a failed durable write in mind, which no model does.
+    let is_durable = |vm| !(case.faults && vm == 1);
+    (0..WEIGHTS.len() as u64).map(|vm| Load::new(vm, case.seed, is_durable(vm))).collect()
 }
 
 /// One VM with limits of its own, two in a group.
@@ -263,7 +265,6 @@ impl Rig {
         for (n, load) in loads.iter().enumerate() {
             let path = dir.join(&load.disk[0].name);
             File::create(&path).and_then(|f| f.set_len(DISK_SECTORS * 512)).unwrap();
-            // Buffered images keep a failed durable write in mind, which no model does.
             let image = Image::open(&path, &OpenOptions::writing());
             let mut disk = Disk::new(&load.disk[0].name, image.unwrap());
             disk.weight = NonZeroU32::new(WEIGHTS[n]).unwrap();

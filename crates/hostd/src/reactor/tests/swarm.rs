@@ -112,6 +112,7 @@ fn all(seeds: impl Iterator<Item = u64>) {
                 all.losses += done.losses;
                 all.lingering += done.lingering;
                 all.moves += done.moves;
+                all.lost_moves += done.lost_moves;
                 all.power_fails += done.power_fails;
                 continue;
             }
@@ -126,14 +127,17 @@ fn all(seeds: impl Iterator<Item = u64>) {
             list.join(",")
         );
     }
-    let Done { requests, kills, cuts, shortages, lingering, losses, moves, power_fails, .. } = all;
+    let Done { requests, kills, cuts, shortages, lingering, .. } = all;
+    let Done { losses, moves, lost_moves, power_fails, .. } = all;
     eprintln!(
         "{ran} seeds: {requests} requests, {kills} kills, {moves} moves of guests, \
-         {cuts} that lost memory, {shortages} shortages, {losses} failed flushes before a restart, \
+         {lost_moves} of them after a failed flush, {cuts} that lost memory, \
+         {shortages} shortages, {losses} failed flushes before a restart, \
          {lingering} images that a killed daemon still had, {power_fails} power failures"
     );
     // A simulation in which nothing happens finds nothing.
     assert!(ran < 100 || moves > ran / 20 && cuts > ran / 10);
+    assert!(ran < 1000 || lost_moves > 0);
     assert!(ran < 100 || shortages > ran / 10 && losses > ran / 10 && lingering > ran / 10);
     assert!(ran < 100 || requests > 50 * ran && kills > ran / 2 && power_fails > ran / 10);
 }

@@ -17,10 +17,12 @@ pub(super) struct Load {
     due: Vec<Instant>,
     next: u64,
     token: u64,
+    /// Some of its writes are durable.
+    is_durable: bool,
 }
 
 impl Load {
-    pub(super) fn new(vm: u64, seed: u64) -> Load {
+    pub(super) fn new(vm: u64, seed: u64, is_durable: bool) -> Load {
         let capacity = Sectors::new(DISK_SECTORS);
         Load {
             disk: [VmDisk { name: format!("vm{vm}"), capacity }],
@@ -31,6 +33,7 @@ impl Load {
             due: Vec::new(),
             next: vm * 1_000,
             token: 0,
+            is_durable,
         }
     }
 
@@ -62,7 +65,7 @@ impl Load {
         // A write that somebody waits for says so by FUA, which is all that the wire has. Durable
         // zeroes take two I/Os here and one command there.
         let sync = match op {
-            Op::Write => self.below(2) == 0,
+            Op::Write => self.below(2) == 0 && self.is_durable,
             Op::WriteZeroes => false,
             _ => true,
         };

@@ -173,10 +173,11 @@ impl Client {
         if !ok && !disk.may_fail(syncs) {
             return Err(format!("request {id:#x} failed"));
         }
-        disk.end(&request.write(id), id, notes.tick(), ok, request.fua);
+        let now = notes.tick();
+        disk.end(&request.write(id), id, now, ok, request.fua);
         match request.command {
-            wire::CMD_FLUSH if ok => disk.truth.flushed(request.begun),
-            wire::CMD_FLUSH => disk.flush_failed(request.begun),
+            wire::CMD_FLUSH if ok => disk.flushed(request.begun)?,
+            wire::CMD_FLUSH => disk.flush_failed(request.begun, now),
             wire::CMD_READ if ok => disk.check(request.first, &data, request.begun)?,
             _ => {}
         }

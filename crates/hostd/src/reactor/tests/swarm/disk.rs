@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use crate::frontends::nbd::DiskMemory;
-use crate::images::Limits;
+use crate::images::{Image, Limits};
 use crate::port::DiskId;
 use seekway_testing::disk::Model;
 use std::ops::Range;
@@ -48,10 +48,16 @@ pub struct Disk {
     /// The same of flushes and durable writes.
     pub syncs_may_fail: bool,
     pub buffered: bool,
+    /// Whoever serves its file looks at RWF_DSYNC.
+    pub keeps_dsync: bool,
+    /// Its image can be marked.
+    pub keeps_mark: bool,
     /// When its image was opened.
     pub opened: u64,
-    /// Somebody was told that a flush failed that was asked for since then.
-    pub has_failed_flush: bool,
+    /// When somebody was told that a flush failed that was asked for since then.
+    pub failed_flush: Option<u64>,
+    /// The image as another daemon has opened it, for a guest that comes from here.
+    pub awaited: Option<Image>,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
     pub limits: Arc<Mutex<Option<Limits>>>,
@@ -73,10 +79,21 @@ impl Disk {
         self.may_fail || syncs && self.syncs_may_fail
     }
 
-    /// A flush that was asked for at `begun` has failed: nobody opens the image any more who does
-    /// not accept that.
-    pub fn flush_failed(&mut self, begun: u64) {
-        self.has_failed_flush |= begun > self.opened;
+    /// A flush that was asked for at `begun` has failed: none goes well any more, and nobody opens
+    /// the image who does not accept that.
+    pub fn flush_failed(&mut self, begun: u64, now: u64) {
+        if begun > self.opened {
+            self.failed_flush.get_or_insert(now);
+        }
+    }
+
+    /// A flush that was asked for at `begun` went well.
+    pub fn flushed(&mut self, begun: u64) -> Result<(), String> {
+        if self.failed_flush.is_some_and(|failed| begun > failed) {
+            return Err("a flush went well after one had failed".into());
+        }
+        self.truth.flushed(begun);
+        Ok(())
     }
 
     pub fn begin(&mut self, write: &Write, id: u64, now: u64) {

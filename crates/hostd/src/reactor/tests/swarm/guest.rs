@@ -379,8 +379,8 @@ impl Guest {
         };
         disk.end(&request.write(), request.id, now, ok, durable);
         match request.kind {
-            blk::VIRTIO_BLK_T_FLUSH if ok => disk.truth.flushed(request.begun),
-            blk::VIRTIO_BLK_T_FLUSH => disk.flush_failed(request.begun),
+            blk::VIRTIO_BLK_T_FLUSH if ok => disk.flushed(request.begun)?,
+            blk::VIRTIO_BLK_T_FLUSH => disk.flush_failed(request.begun, now),
             blk::VIRTIO_BLK_T_IN if ok => {
                 let data: Vec<u8> = request
                     .pieces

@@ -53,6 +53,8 @@ pub struct File {
     pub content: Content,
     /// It goes through the page cache.
     buffered: bool,
+    /// Whoever serves it looks at RWF_DSYNC. A FUSE server need not.
+    keeps_dsync: bool,
     /// A sync of it has failed since it was opened.
     pub has_failed_sync: bool,
 }
@@ -62,6 +64,8 @@ struct Transfer {
     index: u32,
     file: usize,
     kind: Kind,
+    /// It is durable, or a sync follows.
+    durable: bool,
     offset: usize,
     len: usize,
     buffers: Vec<iovec>,
@@ -151,9 +155,10 @@ impl Kernel {
     }
 
     /// A file of zeroes that is known by its inode.
-    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool) {
+    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool, keeps_dsync: bool) {
         let content = Content::new(bytes);
-        self.files.push(File { inode, content, buffered, has_failed_sync: false });
+        let has_failed_sync = false;
+        self.files.push(File { inode, content, buffered, keeps_dsync, has_failed_sync });
     }
 
     /// Some I/O ends, if one is under way.
@@ -246,14 +251,11 @@ impl Kernel {
         let Transfer { offset, len, kind, .. } = *transfer;
         let Kernel { random, faults, .. } = self;
         let file = &mut self.files[transfer.file];
-        let is_durable = matches!(
-            kind,
-            Kind::Sync | Kind::Write { durable: true } | Kind::Zeroes { durable: true }
-        );
+        let syncs = matches!(kind, Kind::Sync | Kind::Write { dsync: true });
         if random.once_in(faults.again) {
-            file.has_failed_sync |= is_durable;
+            file.has_failed_sync |= syncs;
             // Of a sync that is what an earlier write-back met.
-            if is_durable && file.buffered {
+            if syncs && file.buffered {
                 file.content.lose_cached();
             }
             return -random.one_of(&[libc::EAGAIN, libc::EINTR]);
@@ -279,21 +281,21 @@ impl Kernel {
                 }
             }
             Kind::Write { .. } if transfer.data.len() < len => return -libc::EFAULT,
-            Kind::Write { durable } => {
-                file.content.write(offset, &transfer.data[..done], durable && !fails);
+            Kind::Write { dsync } => {
+                let durable = dsync && file.keeps_dsync && !fails;
+                file.content.write(offset, &transfer.data[..done], durable);
             }
-            Kind::Zeroes { durable } => {
-                file.content.write(offset, &vec![0; done], durable && !fails);
+            Kind::Allocate { .. } | Kind::Zeroes => {
+                file.content.write(offset, &vec![0; done], false)
             }
-            Kind::Allocate { .. } => file.content.write(offset, &vec![0; done], false),
             Kind::Sync if fails => {}
             Kind::Sync => file.content.sync(),
         }
         if !fails {
             return if whole { 0 } else { done as i32 };
         }
-        file.has_failed_sync |= is_durable;
-        if is_durable && file.buffered {
+        file.has_failed_sync |= syncs || transfer.durable;
+        if syncs && file.buffered {
             file.content.lose_cached();
         }
         -random.one_of(&[libc::EIO, libc::ENOSPC])
@@ -426,7 +428,7 @@ impl Backend for Ring {
         let buffers = if has_data { io.target(short).to_vec() } else { Vec::new() };
         let len = match io.kind {
             Kind::Read | Kind::Write { .. } => buffers.iter().map(|b| b.iov_len).sum(),
-            Kind::Zeroes { .. } => (io.len as usize).min(64 << 10),
+            Kind::Zeroes => (io.len as usize).min(64 << 10),
             Kind::Allocate { .. } => io.len as usize,
             Kind::Sync => 0,
         };
@@ -439,6 +441,7 @@ impl Backend for Ring {
             index,
             file,
             kind,
+            durable: io.durable,
             offset,
             len,
             buffers,

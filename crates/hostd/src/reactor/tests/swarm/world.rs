@@ -1,6 +1,7 @@
 //! A host: the daemon's process, its disks with their guests and clients, and what may happen to
 //! them. What happens is drawn from the seed, step by step.
 
+mod moves;
 mod restarts;
 
 use super::client::Client;
@@ -13,7 +14,7 @@ use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{self, Image, ImageError, Kept, LostImage, Marker, OpenOptions};
+use crate::images::{self, Image, ImageError, Kept, LostImage, Marker, Notes as Losses, OpenOptions};
 use crate::reactor::Reactor;
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use seekway_policy::schedulers;
@@ -59,8 +60,8 @@ pub struct World {
     /// Clients, and which disk they use.
     clients: Vec<(usize, Client)>,
     notes: Notes,
-    /// Who marks images of which a sync has failed, and what is to be marked.
-    losses: (Marker, Receiver<LostImage>),
+    /// Who marks images of which a sync has failed, what is to be marked, and where it is noted.
+    losses: (Marker, Receiver<LostImage>, Losses),
     /// Answers to settings that are to come.
     answers: Vec<(&'static str, Answer)>,
     pub done: Done,
@@ -88,6 +89,8 @@ pub struct Done {
     pub losses: u64,
     /// Guests that have moved to another VMM.
     pub moves: u64,
+    /// Those of them that had a failed flush, which the other daemon had to find out.
+    pub lost_moves: u64,
     pub power_fails: u64,
     /// The last time and the images' contents, as a number.
     pub hash: u64,
@@ -129,7 +132,9 @@ impl World {
             file.set_len(bytes as u64).map_err(|e| e.to_string())?;
             let inode = file.metadata().map_err(|e| e.to_string())?.ino();
             let buffered = random.once_in(2);
-            kernel.borrow_mut().add_file(inode, bytes, buffered);
+            let mut apart = random.apart();
+            let (keeps_dsync, keeps_mark) = (!apart.once_in(4), !apart.once_in(2));
+            kernel.borrow_mut().add_file(inode, bytes, buffered, keeps_dsync);
             disks.push(Disk {
                 path,
                 truth: Model::new(sectors),
@@ -137,8 +142,11 @@ impl World {
                 may_fail,
                 syncs_may_fail,
                 buffered,
+                keeps_dsync,
+                keeps_mark,
                 opened: 0,
-                has_failed_flush: false,
+                failed_flush: None,
+                awaited: None,
                 number: None,
                 limits: Arc::default(),
                 memory: Arc::default(),
@@ -146,6 +154,9 @@ impl World {
         }
         let guests = disks.iter().map(|_| Guest::new(&mut random, plan.is_long)).collect();
         let (marker, lost, _) = Marker::new();
+        let state = folder.join("state");
+        let _ = std::fs::remove_dir_all(&state); // an earlier seed's
+        let losses = Losses::open(&state).map_err(|e| e.to_string())?;
         let mut world = World {
             plan,
             seed,
@@ -155,7 +166,7 @@ impl World {
             guests,
             clients: Vec::new(),
             notes: Notes::default(),
-            losses: (marker, lost),
+            losses: (marker, lost, losses),
             answers: Vec::new(),
             done: Done::default(),
         };
@@ -170,10 +181,20 @@ impl World {
 
     /// Attach a disk, and connect its guest.
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
-        let Some(handle) = self.handle() else { return Ok(()) };
-        let mut image = self.open(number)?.as_on_disk(!self.disks[number].buffered);
-        image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
+        if self.handle().is_none() {
+            return Ok(());
+        }
+        let image = self.open(number)?;
+        self.serve(number, image)?;
+        self.connect(number, random)
+    }
+
+    /// Attach an image.
+    fn serve(&mut self, number: usize, image: Image) -> Result<(), String> {
+        let handle = self.handle().ok_or("the reactor has ended")?;
         let disk = &mut self.disks[number];
+        let mut image = image.as_on_disk(!disk.buffered, disk.keeps_dsync);
+        image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
         served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
@@ -184,29 +205,30 @@ impl World {
         }
         let attached = handle.ask(|reply| Message::AttachDisk(Box::new(served), reply));
         disk.number = Some(attached.ok_or("the reactor has ended")??);
-        self.connect(number, random)
+        Ok(())
     }
 
     /// Open a disk's image. Where writes are lost somebody accepts that, and mends the image.
     fn open(&mut self, number: usize) -> Result<Image, String> {
-        // As the daemon's thread does, which may be faster than everything else.
-        for image in self.losses.1.try_iter() {
-            image.mark().map_err(|e| format!("marking an image in {:?}: {e}", image.identity))?;
-        }
-        let disk = &mut self.disks[number];
-        let has_failed_flush = std::mem::take(&mut disk.has_failed_flush);
-        let has_failed_sync = {
-            let file = &mut self.kernel.borrow_mut().files[number];
-            file.content.mend();
-            std::mem::take(&mut file.has_failed_sync)
-        };
-        disk.opened = self.notes.tick();
+        self.keep_losses()?;
         self.done.lingering += u64::from(self.kernel.borrow().lingers());
-        match open(&disk.path, false, &self.kernel) {
+        let (disk, mut kernel) = (&mut self.disks[number], self.kernel.borrow_mut());
+        let file = &mut kernel.files[number];
+        let has_failed_sync = std::mem::take(&mut file.has_failed_sync);
+        let has_failed_flush = disk.failed_flush.take().is_some();
+        file.content.mend();
+        drop(kernel);
+        disk.opened = self.notes.tick();
+        let (disk, losses) = (&self.disks[number], &self.losses.2);
+        let open = |accept_lost_writes| {
+            let options = OpenOptions { accept_lost_writes, ..OpenOptions::writing() };
+            open(disk, &options, losses, &self.kernel)
+        };
+        match open(false) {
             Ok(_) if has_failed_flush => Err("that a flush had failed was forgotten".into()),
             Err(ImageError::LostWrites { .. }) if has_failed_sync => {
                 self.done.losses += 1;
-                open(&disk.path, true, &self.kernel).map_err(|e| e.to_string())
+                open(true).map_err(|e| e.to_string())
             }
             opened => opened.map_err(|e| e.to_string()),
         }
@@ -294,13 +316,7 @@ impl World {
                 self.kernel.borrow_mut().pass(Nanos::new(random.below(most)));
             }
             91..93 => self.change_setting(random),
-            93..95 => {
-                let number = random.index(self.guests.len());
-                if self.guests[number].migrate(random)? {
-                    self.done.moves += 1;
-                    self.connect(number, random)?;
-                }
-            }
+            93..95 => self.migrate(random)?,
             95..97 => {
                 let number = random.index(self.guests.len());
                 match self.guests[number].is_connected() {
@@ -478,23 +494,26 @@ impl Drop for World {
     }
 }
 
-/// Open an image, as the daemon does. A child of another test has its lock too from its fork until
-/// its exec.
+/// Open a disk's image, as the daemon does. A child of another test has its lock too from its fork
+/// until its exec.
 fn open(
-    path: &Path,
-    accept_lost_writes: bool,
+    disk: &Disk,
+    options: &OpenOptions,
+    losses: &Losses,
     kernel: &RefCell<Kernel>,
 ) -> Result<Image, ImageError> {
     let began = Instant::now();
-    let options = OpenOptions { accept_lost_writes, ..OpenOptions::writing() };
-    loop {
+    let image = loop {
         let lingers = kernel.borrow().lingers();
         let until = if lingers { began + FORK_PATIENCE } else { began };
-        match images::patiently(until, || Image::open(path, &options)) {
+        match images::patiently(until, || Image::open(&disk.path, options)) {
             Err(ImageError::Locked { .. }) if !lingers && began.elapsed() < FORK_PATIENCE => {
                 std::thread::yield_now();
             }
-            opened => return opened,
+            opened => break opened?,
         }
-    }
+    };
+    let image = if disk.keeps_mark { image } else { image.without_mark() };
+    losses.judge(&image, options.accept_lost_writes)?;
+    Ok(image)
 }

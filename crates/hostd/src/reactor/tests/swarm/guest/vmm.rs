@@ -136,6 +136,11 @@ impl Guest {
         (0..self.queues.len()).try_for_each(|index| self.show_ring(session, index))
     }
 
+    /// Is it on its way to another VMM?
+    pub fn is_moving(&self) -> bool {
+        self.migration.is_some()
+    }
+
     /// The guest goes on with its move to another VMM, or begins one. True when it has moved:
     /// the other VMM has to connect.
     pub fn migrate(&mut self, random: &mut Random) -> Result<bool, String> {
