@@ -46,6 +46,8 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected auto, or a time"),
         (&["--listen", &listen, "--threads", "3"], "--threads: 3: expected 1, or 2"),
         (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
+        (&["--listen", &listen, "--allow-host", "http://kvm1"], "without http:// and port"),
+        (&["--listen", &listen, "--allow-host", "*"], "--allow-host: *: expected a host's whole"),
         (&["--listen", &listen, "--tls-required"], "needs a certificate"),
         (&["--listen", &long, "--disk", &disk], "at most 107"),
         (&["--nbd", "127.0.0.1:0"], "nothing to serve"),

@@ -30,6 +30,7 @@ control = "ctl.sock"
 metrics = "127.0.0.1:9100"
 web = "127.0.0.1:9188"
 web_control = "web.token"
+allow_host = ["kvm1.example.org.", "kvm1"]
 nbd = "[::1]:10809"
 depth = 0x20
 coalesce = "64KiB"
@@ -84,6 +85,7 @@ on = "db.qcow2"
         metrics: Some(([127, 0, 0, 1], 9100).into()),
         web: Some(([127, 0, 0, 1], 9188).into()),
         web_control: here("web.token"),
+        allow_host: vec!["kvm1.example.org".into(), "kvm1".into()],
         nbd: Some(([0, 0, 0, 0, 0, 0, 0, 1], 10_809).into()),
         tls: TlsConfig {
             cert: here("cert.pem"),
@@ -126,12 +128,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
