@@ -141,13 +141,15 @@ fn truth(text: &str) -> Result<bool, String> {
 }
 
 fn bandwidth(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| format!("{text}: expected what a device reads a second, such as 550MiB"))
+    match parse_bytes(text) {
+        Ok(0) => Err(format!("{text}: expected what a device reads a second, such as 550MiB")),
+        Ok(bytes) => Ok(bytes),
+        Err(e) => Err(format!("{text}: {e}")),
+    }
 }
 
 fn coalesce(text: &str) -> Result<Sectors, String> {
-    let expected = || format!("{text}: expected sectors, or bytes with a unit such as 512KiB");
-    parse_size(text).ok_or_else(expected)
+    parse_size(text).map_err(|e| format!("{text}: {e}"))
 }
 
 fn depth(text: &str) -> Result<u32, String> {
@@ -158,7 +160,7 @@ fn depth(text: &str) -> Result<u32, String> {
 }
 
 fn span(text: &str) -> Result<Nanos, String> {
-    let span = parse_duration(text).filter(|s| *s > Nanos::ZERO);
+    let span = parse_duration(text).ok().filter(|s| *s > Nanos::ZERO);
     span.filter(|s| *s <= DURATION_MAX).ok_or_else(|| {
         format!("{text}: expected a time with its unit, such as 500ms or 30s, at most 1000h")
     })
@@ -168,7 +170,7 @@ fn poll(text: &str) -> Result<Poll, String> {
     if text == "auto" {
         return Ok(Poll::AUTO);
     }
-    let time = parse_duration(text).filter(|time| *time <= POLL_MAX);
+    let time = parse_duration(text).ok().filter(|time| *time <= POLL_MAX);
     time.map(Poll::fixed).ok_or_else(|| {
         format!("{text}: expected auto, or a time with its unit, such as 50us, at most 1s")
     })
