@@ -92,9 +92,7 @@ demo: install-deps ## machines on one disk, simulated under every policy and rea
 
 test: ## all tests of all crates, of the Python package and of the whole system, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
-	@CARGO="$(CARGO)" scripts/test
-	@scripts/test-python
-	@scripts/test-system
+	@CARGO="$(CARGO)" scripts/test-all
 
 wheel: install-deps ## the Python package, a wheel for Python 3.10 and later: out/seekway-*.whl
 	@mkdir -p $(OUT)

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 const DISK_BYTES: u64 = 256 << 20;
 /// For any one thing that a guest does: a busy machine is slow.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Longest time without progress after a restart: then the guest hangs.
-const HANG: Duration = Duration::from_secs(90);
+const HANG: Duration = Duration::from_secs(600);
 
 /// A guest: its name, vCPUs (each has a queue), and whether it negotiates event indices.
 pub struct Shape {

@@ -13,7 +13,7 @@ mod common {
     use std::time::Duration;
 
     /// For single messages of the raw client: a failing test says so after this long.
-    pub const PATIENCE: Duration = Duration::from_secs(60);
+    pub const PATIENCE: Duration = Duration::from_secs(600);
 }
 #[path = "../storage/client.rs"]
 #[allow(dead_code)] // of which this uses a part

@@ -20,7 +20,7 @@ use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 /// Without any call for this long, the guest hangs.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(600);
 
 const EVENT_INDEX: u64 = 1 << 29;
 /// MQ, DISCARD, WRITE_ZEROES.

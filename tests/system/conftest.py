@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Nothing here takes that long, unless it fails.
-PATIENCE_S = 60
+PATIENCE_S = 600
 
 
 def wait_for(what: str, is_so: Any, patience_s: float = PATIENCE_S) -> Any:

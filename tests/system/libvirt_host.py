@@ -107,7 +107,7 @@ class Host:
     def try_virsh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `virsh`, and say how it ended."""
         command = self.command(*arguments)
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     def virsh(self, *arguments: str) -> str:
         """Run `virsh`, and return what it prints."""

@@ -63,7 +63,7 @@ def ask(seekway: str, tmp_path: Path) -> Callable[[str, str], set[str]]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
         assert asked.stderr == "", asked.stderr

@@ -90,7 +90,7 @@ class Prometheus:
     def is_ready(self) -> bool:
         """Has it read its storage? Until then it answers with an error."""
         try:
-            with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=60) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -98,7 +98,7 @@ class Prometheus:
     def get(self, path: str, **parameters: str) -> Any:
         """The data of an answer of its API."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=600) as answer:
             return json.load(answer)["data"]
 
     def has(self, query: str) -> bool:

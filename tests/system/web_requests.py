@@ -11,7 +11,7 @@ from typing import Any
 
 def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     """Status and JSON of an answer, as a program gets it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     text = None if body is None else json.dumps(body)
     connection.request(method, path, text, sent)
@@ -25,7 +25,7 @@ def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> 
 def by_socket(path: Path, request: bytes) -> bytes:
     """What a unix socket answers until it hangs up."""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(60)
+        client.settimeout(600)
         client.connect(str(path))
         client.sendall(request)
         answer = b""

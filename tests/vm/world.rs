@@ -18,7 +18,7 @@ pub const DISKS: [(&str, u8); 5] =
 /// The disk whose guest sees blocks of 4096 bytes; the others see 512.
 pub const BLOCKS_4096: &str = "c";
 /// For any command in a guest: a busy machine is slow.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(900);
 
 pub struct World {
     // Guests go before their disks' server, which goes before the images.

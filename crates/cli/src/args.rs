@@ -166,8 +166,8 @@ pub struct LoadArgs {
     /// Weights of the VMs' disks in their order, `4,1,1` [default: 1 each]
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     pub weights: Vec<std::num::NonZeroU32>,
-    /// Size of each trace's disk (bytes with a unit, or sectors); addresses beyond it
-    /// wrap around [default: as large as the trace needs]
+    /// Size of each trace's disk; addresses beyond it wrap
+    /// around [default: as large as the trace needs]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<String>,
 }

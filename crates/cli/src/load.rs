@@ -6,7 +6,7 @@ use crate::kept::{self, ScannedTrace};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::dispatcher::Config;
-use seekway_policy::params::{parse_duration, parse_size};
+use seekway_policy::params::{parse_duration, parse_lba, parse_size};
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
@@ -29,9 +29,7 @@ use std::sync::Arc;
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
 
 pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
-    parse_duration(text).ok_or_else(|| {
-        anyhow!("{flag} {text}: expected a time with its unit, such as 500ms, 12.5s or 5min")
-    })
+    parse_duration(text).map_err(|e| anyhow!("{flag} {text}: {e}"))
 }
 
 /// How long a run lasts by default if a VM's load does not end by itself.
@@ -49,9 +47,7 @@ pub fn seeds(first: u64, count: u64) -> Result<Vec<u64>> {
 }
 
 pub fn size(flag: &str, text: &str) -> Result<Sectors> {
-    parse_size(text).ok_or_else(|| {
-        anyhow!("{flag} {text}: expected sectors, or bytes with a unit such as 512KiB")
-    })
+    parse_size(text).map_err(|e| anyhow!("{flag} {text}: {e}"))
 }
 
 /// How traces are read, by the arguments.
@@ -453,13 +449,12 @@ fn placement(map: &str) -> Result<Placement> {
 }
 
 fn lba(text: &str) -> Result<Lba> {
-    let sectors = parse_size(text.trim()).ok_or_else(|| {
+    parse_lba(text.trim()).map_err(|e| {
         anyhow!(
             "--map {text}: expected packed, packed:LBA, spread, identity, ext3, ext3:LBA, \
-             or one LBA for each disk"
+             or one LBA for each disk; of an LBA: {e}"
         )
-    })?;
-    Ok(Lba::new(sectors.get()))
+    })
 }
 
 /// Two VMs of the same name get numbers.

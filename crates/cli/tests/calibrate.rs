@@ -243,15 +243,20 @@ fn a_flash_drive_is_read_fitted_and_judged() {
     let more = ["--profile", &profile, "--report", &report, "--format", "json"];
     let ran = seekway(&[&args[..], &more].concat());
     assert!(ran.err.contains("only reads were measured"), "{}", ran.err);
-    assert!(ran.err.contains("held out: the model is off by"), "{}", ran.err);
     assert!(!ran.err.contains("destroys"), "{}", ran.err);
-    // A slow disk completes nothing of 128 long reads in that time.
-    let left_out = ran.err.matches("nothing completed").count();
+    assert!(std::fs::read(&path).expect("ours") == before, "it was written to");
+    // A slow or busy disk completes nothing of some loads in that time: they are named, and left
+    // out. What is left may be too little for a fit, or for a verdict.
+    let left_out = ran.err.matches("nothing completed in its time; it is left out").count();
+    if left_out > 0 {
+        assert!(left_out <= 12 && !ran.err.contains("panicked"), "{}", ran.err);
+        return seekway_testing::skip(format!("a disk that answers 12 loads: {}", ran.err));
+    }
+    assert!(ran.err.contains("held out: the model is off by"), "{}", ran.err);
     let made = json(&ran.ok());
-    assert_eq!(made["cells"].as_array().map(|cells| cells.len() + left_out), Some(12), "{made}");
+    assert_eq!(made["cells"].as_array().map(Vec::len), Some(12), "{made}");
     let held = &made["halves"][1];
     assert!(held["half"] == "held out" && held["mean_error"].is_f64(), "{made}");
-    assert!(std::fs::read(&path).expect("ours") == before, "it was written to");
     let text = std::fs::read_to_string(&profile).expect("written");
     assert!(text.contains("name = \"nvme\"") && text.contains("# Fitted to "), "{text}");
     assert!(text.contains("program_us = 185.000 # not told by the matrix: the default"), "{text}");
@@ -274,9 +279,12 @@ fn overwrite_writes_and_an_interrupt_fits_what_was_measured() {
     let said = &ended.err;
     assert!(said.contains(&format!("--overwrite destroys what {path} holds")), "{said}");
     assert!(said.contains("of 24 loads were measured"), "{said}");
+    assert!(std::fs::read(&path).expect("ours") != before, "it was not written to");
+    if said.contains("nothing completed in its time") {
+        return seekway_testing::skip(format!("a disk that answers the loads: {said}"));
+    }
     let made = json(&ended.ok());
     assert!(made["cells"].as_array().is_some_and(|cells| cells.len() >= 6), "{made}");
-    assert!(std::fs::read(&path).expect("ours") != before, "it was not written to");
 }
 
 #[test]

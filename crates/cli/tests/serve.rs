@@ -46,6 +46,8 @@ fn wrong_arguments_are_refused() {
         (&["--listen", &listen, "--poll", "5"], "--poll: 5: expected auto, or a time"),
         (&["--listen", &listen, "--threads", "3"], "--threads: 3: expected 1, or 2"),
         (&["--listen", &listen, "--metrics", "x"], "ADDRESS:PORT"),
+        (&["--listen", &listen, "--allow-host", "http://kvm1"], "without http:// and port"),
+        (&["--listen", &listen, "--allow-host", "*"], "--allow-host: *: expected a host's whole"),
         (&["--listen", &listen, "--tls-required"], "needs a certificate"),
         (&["--listen", &long, "--disk", &disk], "at most 107"),
         (&["--nbd", "127.0.0.1:0"], "nothing to serve"),
@@ -72,7 +74,6 @@ fn wrong_arguments_are_refused() {
         (&["weight", "a", "0"], "invalid value"),
         (&["resize", "a", "20Q"], "20GiB"),
         (&["attach", "a/b=x"], "cannot be a disk's name"),
-        (&["resize", "a", "--shrink"], "SIZE"),
     ] {
         let ran = seekway(&[&["ctl", "--socket", &absent], args].concat());
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
@@ -337,7 +338,8 @@ fn disks_come_grow_and_go_while_it_runs() {
     assert_eq!(served.disks(), ["web", "db", "log"]);
 
     let size = |text: &str| served.ctl(&["resize", "db", text]);
-    assert_eq!(size("32MiB").ok(), "33554432 bytes\n");
+    // Bytes, as in limits and in JSON.
+    assert_eq!(size("33554432").ok(), "33554432 bytes\n");
     assert_eq!(std::fs::metadata(folder.path("db.img")).expect("there").len(), 32 << 20);
     size("8MiB").refused(&["33554432 bytes", "--shrink"]);
     assert_eq!(served.ctl(&["resize", "db", "8MiB", "--shrink"]).ok(), "8388608 bytes\n");
@@ -346,6 +348,27 @@ fn disks_come_grow_and_go_while_it_runs() {
     let grown = std::fs::OpenOptions::new().write(true).open(folder.path("db.img")).expect("ours");
     grown.set_len(64 << 20).expect("room");
     assert_eq!(served.ctl(&["resize", "db"]).ok(), "67108864 bytes\n");
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn a_disk_becomes_smaller_only_if_it_may() {
+    let folder = Folder::new();
+    let served = Served::start(&folder, &[]);
+    let cut = std::fs::OpenOptions::new().write(true).open(folder.path("db.img")).expect("ours");
+    let size = || served.status()["devices"][0]["disks"][1]["capacity_bytes"].clone();
+    let before = size();
+    cut.set_len(8 << 20).expect("a file");
+    // By `ctl`, and by a program that sends JSON.
+    let told = ["8388608", "16777216", "--shrink", "\"shrink\": true"];
+    served.ctl(&["resize", "db"]).refused(&told);
+    served.ctl(&["resize", "db", "8388608"]).refused(&told);
+    served.ctl(&["resize", "db", "12MiB"]).refused(&["16777216 bytes", "--shrink"]);
+    let answer = protocol::ask(&served, r#"{"command":"resize","disk":"db"}"#);
+    assert!(answer["error"].to_string().contains("--shrink"), "{answer}");
+    assert_eq!((size(), cut.metadata().expect("a file").len()), (before, 8 << 20));
+    assert_eq!(served.ctl(&["resize", "db", "--shrink"]).ok(), "8388608 bytes\n");
+    assert_eq!(size(), 8 << 20);
     assert_eq!(served.end(), Some(0));
 }
 

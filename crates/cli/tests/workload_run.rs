@@ -41,7 +41,7 @@ fn a_window_ends_it_and_settling_is_not_counted() {
     let seconds = ran["seconds"].as_f64().unwrap();
     assert!(seconds >= 1.0, "{ran}");
     let most = (seconds * 1000.0) as u64 + 1;
-    assert!((1..=most).contains(&ran["requests"].as_u64().unwrap()), "{ran}");
+    assert!(ran["requests"].as_u64().unwrap() <= most, "{ran}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub fn write_image(path: &Path, len_bytes: u64) -> Result<()> {
 pub fn wait_until_unlocked(path: &Path) -> Result<()> {
     let context = |error| format!("{}: {error}", path.display());
     let file = File::options().read(true).write(true).open(path).map_err(context)?;
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         // SAFETY: all zeroes are the whole file, from its start, and no process.
         let mut lock = unsafe { std::mem::zeroed::<libc::flock>() };

@@ -34,7 +34,7 @@ const DESCRIPTORS: u16 = 3;
 /// Most requests outstanding: the queue has at most 1,024 entries.
 const DEPTH_MAX: u16 = 341;
 /// How long the server may be silent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How to wait for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

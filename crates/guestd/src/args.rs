@@ -2,6 +2,7 @@
 
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use seekway_policy::params::parse_duration;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -269,13 +270,10 @@ impl FromStr for Interval {
 
     fn from_str(text: &str) -> Result<Interval, String> {
         let wrong = || format!("'{text}': expected a time from 5ms to 60s, such as 100ms or 1s");
-        let (digits, unit_ms) = match text.strip_suffix("ms") {
-            Some(digits) => (digits, 1),
-            None => (text.strip_suffix('s').ok_or_else(wrong)?, 1000),
-        };
-        let ms = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
-        let ms = ms.filter(|ms| (5..=60_000).contains(ms)).ok_or_else(wrong)?;
-        Ok(Interval(Duration::from_millis(ms)))
+        let time = parse_duration(text).map_err(|_| wrong())?;
+        let time = Duration::from_nanos(time.get());
+        let allowed = Duration::from_millis(5)..=Duration::from_secs(60);
+        if allowed.contains(&time) { Ok(Interval(time)) } else { Err(wrong()) }
     }
 }
 
@@ -293,7 +291,8 @@ mod tests {
     fn an_interval_has_a_unit_and_limits() {
         let ms = |text: &str| text.parse::<Interval>().map(|i| i.0.as_millis());
         assert_eq!((ms("5ms"), ms("60s")), (Ok(5), Ok(60_000)));
-        for wrong in ["4ms", "61s", "100", "", "ms", "-1s", "99999999999999999999s"] {
+        for wrong in ["4ms", "4.9ms", "61s", "2m", "100", "", "ms", "-1s", "99999999999999999999s"]
+        {
             assert!(ms(wrong).is_err(), "{wrong}");
         }
     }

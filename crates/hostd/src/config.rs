@@ -17,6 +17,7 @@ mod tls;
 pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
 pub use file::{FILE_BYTES_MAX, read};
+pub use keys::check_host_name;
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
 pub use place::{CONTROL_NAME, default_folder, state_folder};
@@ -257,6 +258,9 @@ pub struct Config {
     pub web: Option<SocketAddr>,
     /// The file with the token of those who may change something by the web page.
     pub web_control: Option<PathBuf>,
+    /// Names of this host that requests for metrics and the page may call it by, besides its
+    /// addresses and localhost.
+    pub allow_host: Vec<String>,
     /// All exports by NBD.
     pub nbd: Option<SocketAddr>,
     /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
@@ -303,6 +307,7 @@ impl Default for Config {
             metrics: None,
             web: None,
             web_control: None,
+            allow_host: Vec::new(),
             nbd: None,
             sockets: SocketConfig::default(),
             tls: TlsConfig::default(),

@@ -225,7 +225,7 @@ impl Image {
             lost_writes,
             marker,
         };
-        image.refresh()?;
+        image.refresh(false)?;
         Ok(image)
     }
 
@@ -317,13 +317,22 @@ impl Image {
         &self.warnings
     }
 
-    /// Look at the size again; the new capacity in bytes.
+    /// Look at the size again; the new capacity in bytes. A smaller one has to be asked for by
+    /// `shrink`.
     ///
     /// # Errors
-    /// When the new size is none for a disk; the capacity stays what it was.
-    pub fn refresh(&mut self) -> Result<u64, ImageError> {
+    /// When the new size is none for a disk, or smaller; the capacity stays what it was.
+    pub fn refresh(&mut self, shrink: bool) -> Result<u64, ImageError> {
         let size_bytes =
             check_size(&self.file, &self.path, self.is_block, self.limits.align_bytes)?;
+        let before_bytes = self.limits.capacity_bytes;
+        if size_bytes < before_bytes && !shrink {
+            return Err(ImageError::Shrunk {
+                path: self.path.display().to_string(),
+                size_bytes,
+                before_bytes,
+            });
+        }
         self.limits.capacity_bytes = size_bytes;
         Ok(size_bytes)
     }

@@ -206,7 +206,7 @@ fn with(vm: &str, key: &str, value: &str) -> String {
 /// How long a VM with this load thinks when each request takes so many nanoseconds more.
 fn slower(vm: &str, more_ns: f64) -> Nanos {
     let think = vm.split(',').find_map(|part| part.strip_prefix("think="));
-    let think = think.and_then(parse_duration).unwrap_or(Nanos::ZERO);
+    let think = think.and_then(|text| parse_duration(text).ok()).unwrap_or(Nanos::ZERO);
     Nanos::new((think.get() as f64 + more_ns).max(0.0) as u64)
 }
 

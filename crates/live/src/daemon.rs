@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long it may take to open its images and answer.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(300);
 /// How long it may take to end.
-const STOP: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(300);
 
 /// A running daemon. Dropping it kills it.
 #[derive(Debug)]

@@ -62,7 +62,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// Reads after which a guest is at work.
 const AT_WORK: u64 = 50;
 /// For a command in a guest.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The guests and sysbench's mode in each of their two applications.
 const VMS: [(&str, [Mode; 2]); 3] = [

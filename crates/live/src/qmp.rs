@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How long QEMU may take to answer. Its main loop waits for nobody, but the
 /// machine may be busy.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(300);
 
 /// A connection on which capabilities have been negotiated.
 #[derive(Debug)]

@@ -155,7 +155,7 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(600);
 
     fn state(pid: i32) -> char {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");

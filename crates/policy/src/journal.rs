@@ -192,10 +192,10 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             }
             "depth" => value.parse().ok().map(|v| dispatch.depth = v),
             "coalesce" => value.parse().ok().map(|v| dispatch.coalesce = Sectors::new(v)),
-            "hard" => parse_duration(value).map(|v| dispatch.hard_limit = v),
+            "hard" => parse_duration(value).ok().map(|v| dispatch.hard_limit = v),
             "outstanding" => value.parse().ok().map(|v| config.outstanding_max = v),
             "capacity" => value.parse().ok().map(|v| profile.capacity = Sectors::new(v)),
-            "rotation" => parse_duration(value).map(|v| profile.rotation = Some(v)),
+            "rotation" => parse_duration(value).ok().map(|v| profile.rotation = Some(v)),
             "seek" => parse_seek(value).map(|v| profile.seek = v),
             "stripe" => parse_stripe(value).map(|v| profile.stripe = Some(v)),
             "tags" => parse_tags(value).map(|v| dispatch.tags = Some(v)),
@@ -222,7 +222,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
 fn parse_seek(text: &str) -> Option<Vec<(Sectors, Nanos)>> {
     let knot = |k: &str| {
         let (distance, time) = k.split_once(':')?;
-        Some((Sectors::new(distance.parse().ok()?), parse_duration(time)?))
+        Some((Sectors::new(distance.parse().ok()?), parse_duration(time).ok()?))
     };
     let knots: Vec<_> = text.split(',').map(knot).collect::<Option<_>>()?;
     knots.is_sorted_by_key(|(distance, _)| *distance).then_some(knots)

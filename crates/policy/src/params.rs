@@ -3,10 +3,14 @@
 //! control interface and experiments alike.
 //!
 //! Values: durations carry a unit (`8ms`, `6700us`, `2s`; a bare `0` is none);
-//! sizes are sectors when bare (`2000`) and bytes with a unit (`16MiB`, `64k`);
-//! flags are `true` or `false`.
+//! sizes are bytes (`16MiB`, `64k`, `4096`); flags are `true` or `false`.
+//! [`quantity`] has the units.
 
-use crate::units::{Nanos, SECTOR_BYTES, Sectors};
+pub mod quantity;
+
+pub use quantity::{parse_bytes, parse_count, parse_duration, parse_lba, parse_size};
+
+use crate::units::{Nanos, Sectors};
 use std::fmt;
 
 /// What kind of value a parameter takes.
@@ -16,8 +20,10 @@ pub enum Kind {
     Duration,
     /// The same, or this word.
     DurationOr(&'static str),
-    /// A length on the disk: sectors, or bytes with a unit.
+    /// A length on the disk in whole sectors: bytes, with a unit or without.
     Size,
+    /// Bytes, also a second, up to so many.
+    Bytes(u64),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
     /// A decimal number in a range, both ends included.
@@ -59,6 +65,7 @@ enum Value {
     /// The word that stands for a duration or a number.
     Word,
     Size(Sectors),
+    Bytes(u64),
     Count(u64),
     Number(f64),
     Flag(bool),
@@ -218,6 +225,11 @@ impl Params {
         let Value::Size(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
+    /// Bytes, whatever unit was given.
+    pub fn bytes(&self, key: &str) -> u64 {
+        let Value::Bytes(value) = self.value(key) else { self.is_wrong(key) };
+        value
+    }
     /// A whole number within the declared range.
     pub fn count(&self, key: &str) -> u64 {
         let Value::Count(value) = self.value(key) else { self.is_wrong(key) };
@@ -259,30 +271,31 @@ fn unknown_key(specs: &[ParamSpec], name: &str, key: &str) -> ParamError {
 }
 
 fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
-    let wrong = |expected: String| {
-        ParamError(format!(
-            "{}={text}: expected {expected}, for example {}",
-            spec.key, spec.default
-        ))
-    };
+    let refused = |why: &dyn fmt::Display| ParamError(format!("{}={text}: {why}", spec.key));
+    let wrong =
+        |expected: String| refused(&format!("expected {expected}, for example {}", spec.default));
     match spec.kind {
-        Kind::Duration => parse_duration(text)
-            .filter(|&span| span <= DURATION_MAX)
-            .map(Value::Duration)
-            .ok_or_else(|| wrong("a duration with a unit (ns, us, ms, s), at most 1000h".into())),
+        Kind::Duration => match parse_duration(text) {
+            Ok(span) if span <= DURATION_MAX => Ok(Value::Duration(span)),
+            Ok(_) => Err(refused(&"at most 1000h")),
+            Err(e) => Err(refused(&e)),
+        },
         Kind::DurationOr(word) | Kind::NumberOr(_, _, word) if text == word => Ok(Value::Word),
         Kind::DurationOr(word) => {
-            let plain = ParamSpec { kind: Kind::Duration, default: "7ms", ..*spec };
+            let plain = ParamSpec { kind: Kind::Duration, ..*spec };
             parse_value(&plain, text).map_err(|e| ParamError(format!("{e}; or {word}")))
         }
         Kind::NumberOr(low, high, word) => {
             let plain = ParamSpec { kind: Kind::Number(low, high), ..*spec };
             parse_value(&plain, text).map_err(|e| ParamError(format!("{e}; or {word}")))
         }
-        Kind::Size => parse_size(text)
-            .map(Value::Size)
-            .ok_or_else(|| wrong("sectors, or bytes with a unit (KiB, MiB, GiB)".into())),
-        Kind::Count(low, high) => match text.parse() {
+        Kind::Size => parse_size(text).map(Value::Size).map_err(|e| refused(&e)),
+        Kind::Bytes(most) => match parse_bytes(text) {
+            Ok(bytes) if bytes <= most => Ok(Value::Bytes(bytes)),
+            Ok(_) => Err(refused(&format!("at most {most} bytes"))),
+            Err(e) => Err(refused(&e)),
+        },
+        Kind::Count(low, high) => match parse_count(text) {
             Ok(n) if (low..=high).contains(&n) => Ok(Value::Count(n)),
             _ => Err(wrong(format!("a whole number from {low} to {high}"))),
         },
@@ -302,62 +315,6 @@ fn parse_value(spec: &ParamSpec, text: &str) -> Result<Value, ParamError> {
     }
 }
 
-/// Split a number from the unit behind it.
-fn split_unit(text: &str) -> (&str, &str) {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    text.split_at(digits)
-}
-
-/// `number · scale`, exact for whole numbers.
-fn scaled(number: &str, scale: u64) -> Option<u64> {
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(scale);
-    }
-    let value = number.parse::<f64>().ok()? * scale as f64;
-    (value.is_finite() && value >= 0.0 && value < u64::MAX as f64).then_some(value.round() as u64)
-}
-
-/// A duration with its unit: `8ms`, `6.7ms`, `2s`; a bare `0` needs none.
-pub fn parse_duration(text: &str) -> Option<Nanos> {
-    if text == "0" {
-        return Some(Nanos::ZERO);
-    }
-    let (number, unit) = split_unit(text);
-    let scale = match unit {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" | "min" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    scaled(number, scale).map(Nanos::new)
-}
-
-/// A size: bare sectors, or bytes with a unit (rounded up to sectors).
-pub fn parse_size(text: &str) -> Option<Sectors> {
-    let (number, unit) = split_unit(text);
-    if unit.is_empty() || unit == "s" {
-        return number.parse().ok().map(Sectors::new);
-    }
-    parse_bytes(text).map(|b| Sectors::new(b.div_ceil(SECTOR_BYTES)))
-}
-
-/// Bytes: a bare number, or one with a binary unit (`64k` = `64KiB` = 65,536).
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = split_unit(text);
-    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" | "kb" => 1 << 10,
-        "m" | "mib" | "mb" => 1 << 20,
-        "g" | "gib" | "gb" => 1 << 30,
-        "t" | "tib" | "tb" => 1 << 40,
-        _ => return None,
-    };
-    scaled(number, scale)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,6 +324,7 @@ mod tests {
         ParamSpec { key: "wait", kind: Kind::DurationOr("auto"), default: "auto", help: "" },
         ParamSpec { key: "back", kind: Kind::Size, default: "16MiB", help: "" },
         ParamSpec { key: "n", kind: Kind::Count(1, 9), default: "4", help: "" },
+        ParamSpec { key: "rate", kind: Kind::Bytes(1 << 30), default: "0", help: "" },
         ParamSpec { key: "form", kind: Kind::Choice(&["a", "b"]), default: "a", help: "" },
     ];
 
@@ -377,7 +335,8 @@ mod tests {
 
     #[test]
     fn values_replace_defaults() {
-        let p = check("cfq:idle=6.7ms, n=9").unwrap();
+        let p = check("cfq:idle=6.7ms, n=9, rate=4KiB").unwrap();
+        assert_eq!(p.bytes("rate"), 4096);
         assert_eq!(p.duration("idle"), Nanos::from_micros(6_700));
         assert_eq!((p.size("back"), p.count("n")), (Sectors::new(32_768), 9));
         assert!(p.is_default("back") && !p.is_default("n"));
@@ -391,9 +350,13 @@ mod tests {
     #[test]
     fn errors_say_what_to_write() {
         for (text, part) in [
-            ("cfq:idel=8ms", "has no parameter 'idel'; it has idle, wait, back, n, form"),
-            ("cfq:idle=8", "expected a duration with a unit"),
-            ("cfq:wait=8", "expected a duration with a unit"),
+            ("cfq:idel=8ms", "has no parameter 'idel'; it has idle, wait, back, n, rate, form"),
+            ("cfq:idle=8", "idle=8: expected a time with its unit"),
+            ("cfq:wait=8", "wait=8: expected a time with its unit"),
+            ("cfq:back=2000", "write 2000s for 2000 sectors"),
+            ("cfq:back=1MB", "write MiB"),
+            ("cfq:rate=1e9", "rate=1e9: expected bytes with a unit"),
+            ("cfq:rate=2GiB", "at most 1073741824 bytes"),
             ("cfq:wait=never", "; or auto"),
             ("cfq:n=10", "from 1 to 9"),
             ("cfq:n=1,n=2", "given twice"),
@@ -425,17 +388,5 @@ mod tests {
         assert_eq!(split("noop,cfq:a=1,b=2, look"), "noop | cfq:a=1,b=2 | look");
         assert_eq!(split("cfq,a=1"), "cfq:a=1");
         assert_eq!(split(",,"), "");
-    }
-
-    #[test]
-    fn sizes_and_durations() {
-        assert_eq!(parse_size("2000"), Some(Sectors::new(2000)));
-        assert_eq!(parse_size("64k"), Some(Sectors::new(128)));
-        assert_eq!(parse_size("1.5GiB"), Some(Sectors::new(3 << 20)));
-        assert_eq!(parse_bytes("12g"), Some(12 << 30));
-        assert_eq!(parse_duration("0"), Some(Nanos::ZERO));
-        for bad in ["", "ms", "1", "-1ms", "1e99s", "1.2.3s", "99999999999999s"] {
-            assert_eq!(parse_duration(bad), None, "{bad}");
-        }
     }
 }

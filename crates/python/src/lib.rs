@@ -11,11 +11,21 @@ mod traces;
 mod watched;
 
 use pyo3::prelude::*;
+use seekway_policy::params::parse_duration;
+use seekway_policy::units::Nanos;
+
+/// A time with its unit in milliseconds; None if it is none.
+#[pyfunction]
+fn duration_ms(text: &str) -> Option<f64> {
+    parse_duration(text).ok().map(Nanos::as_millis_f64)
+}
 
 #[pymodule]
 mod _native {
     #[pymodule_export]
     use crate::compare::{compare, requests, run};
+    #[pymodule_export]
+    use crate::duration_ms;
     #[pymodule_export]
     use crate::policy::{Completion, Device, Hold, Part, Request, Wait};
     #[pymodule_export]

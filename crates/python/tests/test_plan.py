@@ -86,10 +86,19 @@ def test_what_no_disk_carries(tmp_path: Path) -> None:
     assert "nan" not in str(made)
 
 
-@pytest.mark.parametrize("text", ["", "p99", "p98<1ms", "p99<0ms", "p99<5", "p99>5ms"])
+@pytest.mark.parametrize("text", ["", "p99", "p98<1ms", "p99<0ms", "p99<5", "p99>5ms", "p99<-5ms"])
 def test_wrong_targets(text: str) -> None:
     with pytest.raises(seekway.SeekwayError, match="expected for example p99<20ms"):
         Target.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("p99<20ms", 20), ("mean < 1.5 s", 1500), ("max<2h", 7.2e6), ("p50<7us", 0.007)]
+)
+def test_times_of_targets_are_written_as_elsewhere(text: str, ms: float) -> None:
+    target = Target.parse(text)
+    assert target.ms == ms
+    assert Target.parse(str(target)) == target
 
 
 def test_policies_keep_their_parameters() -> None:

@@ -80,7 +80,7 @@ fn a_database_past_the_page_cache_reads_two_kibibytes() {
 
 #[test]
 fn a_video_server_keeps_its_rate_and_replaces_videos() {
-    let text = "ram=256m,app=videoserver:size=16m,threads=8,active=8,passive=8,rate=24,\
+    let text = "ram=256m,app=videoserver:size=16m,threads=8,active=8,passive=8,rate=24MiB,\
                 interval=2s,runtime=20s";
     let done = vm(text, 1);
     let took = done.apps[0].finished.unwrap().as_secs_f64();
@@ -99,7 +99,7 @@ fn viewers_begin_anywhere_in_popular_videos() {
     let text = |starts: &str| {
         format!(
             "ram=256m,read_ahead_kb=0,app=videoserver:size=64m,threads=8,active=8,passive=2,\
-             rate=8,iosize=64k,interval=1000s,starts={starts},runtime=1s"
+             rate=8MiB,iosize=64k,interval=1000s,starts={starts},runtime=1s"
         )
     };
     let reads = |starts: &str, seed| {

@@ -85,8 +85,8 @@ pub struct InspectArgs {
     /// Show the model at this time of the trace (repeatable)
     #[arg(long = "at", value_name = "TIME")]
     pub at: Vec<String>,
-    /// Size of a zone (sectors, or bytes with a unit)
-    #[arg(long, value_name = "SIZE", default_value = "2000")]
+    /// Size of a zone
+    #[arg(long, value_name = "SIZE", default_value = "1000KiB")]
     pub zone: String,
     /// Factor by which a zone's density decays from window to window
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]

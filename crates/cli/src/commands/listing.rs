@@ -43,7 +43,8 @@ fn takes(kind: Kind) -> String {
     match kind {
         Kind::Duration => "a time".into(),
         Kind::DurationOr(word) => format!("{word}, or a time"),
-        Kind::Size => "sectors, or bytes with a unit".into(),
+        Kind::Size => "a size".into(),
+        Kind::Bytes(most) => format!("a size to {most} bytes"),
         Kind::Count(low, u64::MAX) => format!("a number from {low}"),
         Kind::Count(low, high) => format!("{low} to {high}"),
         Kind::Number(low, high) => format!("{low} to {high}"),

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// Nothing here takes that long, unless it fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The three VMs of `make demo`: two streams, a stream beside random reads,
 /// and random reads, as in the Pregather paper's figure 5.

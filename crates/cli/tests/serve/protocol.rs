@@ -22,6 +22,11 @@ fn talk(path: &str, text: &[u8]) -> Vec<String> {
     lines
 }
 
+/// The answer to one line of JSON.
+pub fn ask(served: &Served, line: &str) -> serde_json::Value {
+    json(&talk(&served.control, format!("{line}\n").as_bytes())[0])
+}
+
 #[test]
 fn the_protocol_answers_line_by_line_whoever_else_is_there() {
     let folder = Folder::new();
@@ -73,21 +78,24 @@ fn what_is_no_json_ends_a_control_connection() {
     assert_eq!(served.end(), Some(0));
 }
 
+/// The answer to a GET by TCP, at the address of metrics or of the web page.
+fn get_by_tcp(served: &Served, kind: &str, path: &str, host: &str) -> String {
+    let status = served.status();
+    let sockets = status["sockets"].as_array().expect("a list");
+    let address = sockets.iter().find(|s| s[0] == kind).expect("it is served");
+    let mut stream = TcpStream::connect(address[1].as_str().expect("text")).expect("listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").expect("a socket");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
 #[test]
 fn metrics_by_http_and_by_ctl() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--metrics", "127.0.0.1:0", "--policy", "cfq"]);
-    let status = served.status();
-    let sockets = status["sockets"].as_array().expect("a list");
-    let metrics = sockets.iter().find(|s| s[0] == "metrics").expect("it is served");
-    let get = |path: &str, host: &str| {
-        let mut stream = TcpStream::connect(metrics[1].as_str().expect("text")).expect("listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").expect("a socket");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("text");
-        answer
-    };
+    let get = |path: &str, host: &str| get_by_tcp(&served, "metrics", path, host);
     let answer = get("/metrics", "127.0.0.1:9187");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("disk=\"web\",policy=\"cfq\",op=\"read\"} 0\n"), "{answer}");
@@ -103,5 +111,26 @@ fn metrics_by_http_and_by_ctl() {
     assert_eq!(by_unix.last().map(String::as_str), Some("# EOF"));
     let by_ctl = served.ctl(&["metrics"]).ok();
     assert!(by_ctl.contains("seekway_capacity_bytes{") && by_ctl.ends_with("# EOF\n"));
+    assert_eq!(served.end(), Some(0));
+}
+
+#[test]
+fn allowed_names_reach_metrics_and_the_page() {
+    let folder = Folder::new();
+    let both = ["--metrics", "127.0.0.1:0", "--web", "127.0.0.1:0"];
+    let names = ["--allow-host", "kvm1.example.org", "--allow-host", "kvm1"];
+    let served = Served::start(&folder, &[&both[..], &names].concat());
+    for (kind, path) in [("metrics", "/metrics"), ("web", "/"), ("web", "/app.js")] {
+        for host in ["kvm1.example.org:9187", "KVM1", "127.0.0.1:9187", "localhost"] {
+            let answer = get_by_tcp(&served, kind, path, host);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path} by {host}: {answer}");
+        }
+        let refused = get_by_tcp(&served, kind, path, "kvm2.example.org:9187");
+        for part in ["HTTP/1.1 403", "DNS rebinding", "--allow-host kvm2.example.org"] {
+            assert!(refused.contains(part), "{path}: no {part:?} in {refused}");
+        }
+    }
+    let by_unix = talk(&served.control, b"GET /metrics HTTP/1.1\r\nHost: kvm1\r\n\r\n");
+    assert_eq!(by_unix.first().map(String::as_str), Some("HTTP/1.1 200 OK"));
     assert_eq!(served.end(), Some(0));
 }

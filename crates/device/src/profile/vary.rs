@@ -3,6 +3,7 @@
 
 use super::schema::File;
 use super::{Profile, ProfileError};
+use seekway_policy::params::parse_count;
 use toml::Value;
 
 /// The keys of each kind of device, as messages list them.
@@ -86,7 +87,8 @@ fn varied(member: &str, key: &str, value: &str) -> Result<String, String> {
 
 /// A number, a switch or a word.
 fn read(value: &str) -> Value {
-    let number = value.parse().map(Value::Integer).ok();
+    let count = parse_count(value).ok().and_then(|n| i64::try_from(n).ok());
+    let number = count.or_else(|| value.parse().ok()).map(Value::Integer);
     let number = number.or_else(|| value.parse().map(Value::Float).ok());
     let switch = || value.parse().map(Value::Boolean).ok();
     number.or_else(switch).unwrap_or_else(|| Value::String(value.into()))

@@ -35,13 +35,11 @@ impl CacheSize {
             "auto" => Ok(CacheSize::Auto),
             _ => {
                 let allowed = CACHE_BYTES_MIN..=CACHE_BYTES_MAX;
-                let bytes = parse_bytes(text).filter(|b| allowed.contains(b));
-                bytes.map(CacheSize::Bytes).ok_or_else(|| {
-                    format!(
-                        "{text}: expected auto, off, or bytes with a unit such as 512MiB or 2GiB, \
-                         from 1MiB to 8TiB"
-                    )
-                })
+                match parse_bytes(text) {
+                    Ok(bytes) if allowed.contains(&bytes) => Ok(CacheSize::Bytes(bytes)),
+                    Ok(_) => Err(format!("{text}: expected auto, off, or 1MiB to 8TiB")),
+                    Err(e) => Err(format!("{text}: {e}; or auto, or off")),
+                }
             }
         }
     }

@@ -4,10 +4,10 @@
 use super::limits;
 use super::sockets::SocketConfig;
 use crate::images::BlockSize;
-use seekway_policy::params::{parse_bytes, parse_size};
+use seekway_policy::params::{parse_bytes, parse_lba};
 use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
-use seekway_policy::units::Lba;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -160,16 +160,17 @@ impl DiskConfig {
             "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
             "guest_memory" | "guest-memory" => {
                 let given = text("8GiB")?;
-                let bytes = parse_bytes(given).filter(|&bytes| bytes > 0);
-                let wrong = || format!("{key}={given}: expected a size such as 8GiB");
-                self.guest_memory = Some(bytes.ok_or_else(wrong)?);
+                let wrong = |why: &dyn fmt::Display| format!("{key}={given}: {why}");
+                let bytes = parse_bytes(given).map_err(|e| wrong(&e))?;
+                if bytes == 0 {
+                    return Err(wrong(&"expected a size such as 8GiB, not 0"));
+                }
+                self.guest_memory = Some(bytes);
             }
             "lba" => {
                 let given = text("1GiB")?;
-                let lba = parse_size(given).map(|s| Lba::new(s.get()).get());
-                self.lba = Some(lba.ok_or_else(|| {
-                    format!("lba={given}: expected sectors, or bytes with a unit such as 1GiB")
-                })?);
+                let lba = parse_lba(given).map_err(|e| format!("lba={given}: {e}"))?;
+                self.lba = Some(lba.get());
             }
             "fault" => self.fault = Some(text("eio")?.to_string()),
             "nbd" => self.sockets.nbd = Some(switch(key, value)?),

@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys of the file and of a disk that may have several values, as a list.
-const LISTS: [&str; 2] = ["images", "allow"];
+const LISTS: [&str; 3] = ["images", "allow", "allow_host"];
 
 /// Read a file. What is wrong with it is in [`Settings::errors`].
 pub fn read(path: &Path) -> Settings {

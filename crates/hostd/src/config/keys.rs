@@ -11,6 +11,9 @@ use seekway_policy::{prefetchers, schedulers};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Longest name of a host, in bytes (RFC 1035).
+const HOST_NAME_BYTES_MAX: usize = 253;
+
 /// What a setting's text is, and what it sets.
 pub(super) enum Value {
     /// A path; in a file it is relative to the file's folder.
@@ -20,13 +23,14 @@ pub(super) enum Value {
 }
 
 /// All settings, in the spelling of the file; the flag has `-` for `_` and `.`.
-pub(super) static KEYS: [(&str, Value); 27] = [
+pub(super) static KEYS: [(&str, Value); 28] = [
     ("policy", Text(|c, text| put(&mut c.policy, valid(text, schedulers::build(text))?))),
     ("listen", Path(|c, path| c.listen = Some(path))),
     ("control", Path(|c, path| c.control = Some(path))),
     ("metrics", Text(|c, text| put(&mut c.metrics, Some(address(text)?)))),
     ("web", Text(|c, text| put(&mut c.web, Some(address(text)?)))),
     ("web_control", Path(|c, path| c.web_control = Some(path))),
+    ("allow_host", Text(|c, text| put_one(&mut c.allow_host, host_name(text)?))),
     ("nbd", Text(nbd)),
     ("socket_owner", Text(|c, text| c.sockets.set("socket_owner", text).map(drop))),
     ("socket_group", Text(|c, text| c.sockets.set("socket_group", text).map(drop))),
@@ -70,6 +74,11 @@ fn put<T>(to: &mut T, value: T) -> Result<(), String> {
     Ok(())
 }
 
+fn put_one<T>(to: &mut Vec<T>, value: T) -> Result<(), String> {
+    to.push(value);
+    Ok(())
+}
+
 /// The text, if something could be built of it.
 fn valid<T>(text: &str, built: Result<T, impl ToString>) -> Result<Option<String>, String> {
     built.map(|_| Some(text.into())).map_err(|e| e.to_string())
@@ -104,18 +113,43 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+fn host_name(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    check_host_name(name).map(|()| name.to_string())
+}
+
+/// Is it a name by which a host may be called?
+///
+/// # Errors
+/// What a name is made of.
+pub fn check_host_name(name: &str) -> Result<(), String> {
+    let is_label = |label: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        !label.is_empty() && label.len() <= 63 && label.chars().all(plain)
+    };
+    if name.len() <= HOST_NAME_BYTES_MAX && name.split('.').all(is_label) {
+        return Ok(());
+    }
+    let shown: String = name.escape_debug().take(HOST_NAME_BYTES_MAX).collect();
+    Err(format!(
+        "{shown}: expected a host's whole name, such as kvm1.example.org, without http:// and port"
+    ))
+}
+
 fn truth(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| format!("{text}: expected true or false"))
 }
 
 fn bandwidth(text: &str) -> Result<u64, String> {
-    let bytes = parse_bytes(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| format!("{text}: expected what a device reads a second, such as 550MiB"))
+    match parse_bytes(text) {
+        Ok(0) => Err(format!("{text}: expected what a device reads a second, such as 550MiB")),
+        Ok(bytes) => Ok(bytes),
+        Err(e) => Err(format!("{text}: {e}")),
+    }
 }
 
 fn coalesce(text: &str) -> Result<Sectors, String> {
-    let expected = || format!("{text}: expected sectors, or bytes with a unit such as 512KiB");
-    parse_size(text).ok_or_else(expected)
+    parse_size(text).map_err(|e| format!("{text}: {e}"))
 }
 
 fn depth(text: &str) -> Result<u32, String> {
@@ -126,7 +160,7 @@ fn depth(text: &str) -> Result<u32, String> {
 }
 
 fn span(text: &str) -> Result<Nanos, String> {
-    let span = parse_duration(text).filter(|s| *s > Nanos::ZERO);
+    let span = parse_duration(text).ok().filter(|s| *s > Nanos::ZERO);
     span.filter(|s| *s <= DURATION_MAX).ok_or_else(|| {
         format!("{text}: expected a time with its unit, such as 500ms or 30s, at most 1000h")
     })
@@ -136,7 +170,7 @@ fn poll(text: &str) -> Result<Poll, String> {
     if text == "auto" {
         return Ok(Poll::AUTO);
     }
-    let time = parse_duration(text).filter(|time| *time <= POLL_MAX);
+    let time = parse_duration(text).ok().filter(|time| *time <= POLL_MAX);
     time.map(Poll::fixed).ok_or_else(|| {
         format!("{text}: expected auto, or a time with its unit, such as 50us, at most 1s")
     })

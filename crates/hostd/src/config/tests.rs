@@ -30,6 +30,7 @@ control = "ctl.sock"
 metrics = "127.0.0.1:9100"
 web = "127.0.0.1:9188"
 web_control = "web.token"
+allow_host = ["kvm1.example.org.", "kvm1"]
 nbd = "[::1]:10809"
 depth = 0x20
 coalesce = "64KiB"
@@ -84,6 +85,7 @@ on = "db.qcow2"
         metrics: Some(([127, 0, 0, 1], 9100).into()),
         web: Some(([127, 0, 0, 1], 9188).into()),
         web_control: here("web.token"),
+        allow_host: vec!["kvm1.example.org".into(), "kvm1".into()],
         nbd: Some(([0, 0, 0, 0, 0, 0, 0, 1], 10_809).into()),
         tls: TlsConfig {
             cert: here("cert.pem"),
@@ -126,12 +128,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
-            /etc/seekway/serve.toml:8: coalesce: many: expected sectors, or bytes with a unit such as 512KiB
+            /etc/seekway/serve.toml:8: coalesce: many: expected bytes with a unit (KiB, MiB, GiB, TiB), such as 20GiB, or a bare number of bytes
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
             /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
         "#]],
     );
@@ -215,16 +217,16 @@ fn a_cache_has_a_size_and_what_is_said_of_it_needs_one() {
             "emulate = \"seagate-1tb-7200\"\nbandwidth = \"1GiB\"",
             "serve.toml:2: bandwidth needs a cache, and emulate turns it off",
         ),
-        (
-            "cache = \"1k\"",
-            "serve.toml:1: cache: 1k: expected auto, off, or bytes with a unit such",
-        ),
-        ("cache = \"9TiB\"", "from 1MiB to 8TiB"),
+        ("cache = \"1k\"", "serve.toml:1: cache: 1k: expected auto, off, or 1MiB to 8TiB"),
+        ("cache = \"9TiB\"", "expected auto, off, or 1MiB to 8TiB"),
         (
             "cache = \"2GiB\"\nprefetch = \"psychic\"",
             "serve.toml:2: prefetch: no prefetcher 'psychic'",
         ),
         ("cache = \"2GiB\"\nbandwidth = \"0\"", "what a device reads a second"),
+        ("cache = 1e9", "1e9: expected bytes with a unit"),
+        ("cache = -5", "-5: expected bytes with a unit"),
+        ("bandwidth = \"550MB\"", "write MiB, or the number of bytes"),
     ] {
         let error = config(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
@@ -274,7 +276,8 @@ fn disks_by_flag() {
         ("a=x,weight", "weight=4"),
         ("a=x,weight=-1", "from 1"),
         ("a=x,weight=4294967296", "from 1"),
-        ("a=x,lba=1.5", "sectors"),
+        ("a=x,lba=1.5", "lba=1.5: expected the number of a sector"),
+        ("a=x,guest_memory=8GB", "write GiB"),
         ("a=x,ro=maybe", "true or false"),
         ("a=x,guest_memory=0", "a size such as 8GiB"),
         ("a=x,", "it has weight, ro"),
@@ -369,7 +372,7 @@ iops = [1]
             /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
             /etc/seekway/serve.toml:16: a group 'b' is there already (/etc/seekway/serve.toml:13); names differ
             /etc/seekway/serve.toml:20: disk db: iops and read_iops contradict: limit reads and writes together, or each apart
-            /etc/seekway/serve.toml:25: iops_burst=0: expected a whole number from 1 to 1000000000000000; leave it out for no limit
+            /etc/seekway/serve.toml:25: iops_burst=0: at least 1; leave it out for no limit
             /etc/seekway/serve.toml:26: disk log: no group 'c'; give it its limits, as in --group c:bandwidth=300MiB or [[group]] in the file
             /etc/seekway/serve.toml:30: iops: expected a text or a number
         "#]],
@@ -388,7 +391,7 @@ iops = [1]
     flags.group_flag("b");
     expect![[r#"
         --disk a=x,iops=1,read_iops=1: disk a: iops and read_iops contradict: limit reads and writes together, or each apart
-        --disk b=x,iops: iops=: expected a whole number from 1 to 1000000000000000
+        --disk b=x,iops: iops=: expected a whole number, in which k is 1000 and M is 1000000
         --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
         --group a:iops_burst=5: iops_burst needs iops
         --group b: group b has no limit and no weight: write b:bandwidth=300MiB or b:weight=4

@@ -54,8 +54,8 @@ fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
     if request.path != "/metrics" {
         return None;
     }
-    if !web::names_this_host(request) {
-        return Some(HttpAnswer::text(web::FORBIDDEN, web::FOREIGN_HOST));
+    if let Some(text) = web::foreign_host(request, &host.config().allow_host) {
+        return Some(HttpAnswer::text(web::FORBIDDEN, &text));
     }
     Some(match request.method {
         Method::Get | Method::Head => HttpAnswer {

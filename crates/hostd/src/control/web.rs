@@ -20,6 +20,7 @@ use super::http::{Body, HttpAnswer, HttpRequest, Method};
 use super::recorder::Recorder;
 use super::report::HostReport;
 use super::{Request, reasons, slow};
+use crate::config::check_host_name;
 use crate::daemon::Host;
 use assets::Asset;
 use history::Wanted;
@@ -38,6 +39,8 @@ const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src '
     Cache-Control: no-cache\r\n";
 /// Of an answer to somebody without the token.
 const BEARER: &str = "WWW-Authenticate: Bearer\r\n";
+/// Most letters of a Host header that an answer repeats.
+const SHOWN_HOST_MAX: usize = 100;
 /// Requests slower than this are listed if no time is given, in milliseconds.
 const SLOW_MS: f64 = 10.0;
 
@@ -64,13 +67,13 @@ struct Refused(&'static str, String);
 
 const BAD: &str = "400 Bad Request";
 pub(super) const FORBIDDEN: &str = "403 Forbidden";
-/// Said to whoever asks by a name.
-pub(super) const FOREIGN_HOST: &str =
-    "call this by its address or as localhost: a name could be another's (Host header)";
 
 /// The answer to a request.
 pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
-    let asked = route(request, page.token.as_ref());
+    let asked = match foreign_host(request, &host.config().allow_host) {
+        Some(text) => Err(Refused(FORBIDDEN, text)),
+        None => route(request, page.token.as_ref()),
+    };
     asked.and_then(|asked| carry_out(host, page, asked)).unwrap_or_else(|Refused(status, text)| {
         let answer = json_answer(status, &json!({ "error": text }));
         match status.starts_with("401") {
@@ -116,17 +119,26 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
     }
 }
 
-/// Does a request come by an address of this host, and not by a name that leads here?
-pub(super) fn names_this_host(request: &HttpRequest) -> bool {
-    request.host.as_deref().is_some_and(guard::is_own_host)
+/// Says why a request is refused that came by a name which is neither localhost nor one of the
+/// `allowed`; `None` for all others.
+pub(super) fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
+    let host = request.host.as_deref().unwrap_or_default();
+    if guard::is_own_host(host, allowed) {
+        return None;
+    }
+    let shown: String = host.escape_debug().take(SHOWN_HOST_MAX).collect();
+    let name = host.split(':').next().unwrap_or_default();
+    let name = if check_host_name(name).is_ok() { name } else { "NAME" };
+    Some(format!(
+        "the request calls this host '{shown}' (Host header); another site's page could send that \
+         through a browser (DNS rebinding). Call it by its address or as localhost, or start the \
+         daemon with --allow-host {name} (allow_host in its file)"
+    ))
 }
 
 /// What a request asks for, if whoever sends it may.
 fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused> {
     let refused = |status, text: &str| Err(Refused(status, text.into()));
-    if !names_this_host(request) {
-        return refused(FORBIDDEN, FOREIGN_HOST);
-    }
     let change = request.path.strip_prefix("/api/").filter(|word| CHANGES.contains(word));
     match (change, request.method) {
         (None, Method::Get | Method::Head) => {}

@@ -61,7 +61,8 @@ impl ServedDisk {
         if is_lost.map_err(unknown)? && !self.config.accept_lost_writes {
             self.device.handle().send(Message::LostWrites(self.id));
         }
-        let answer = self.device.handle().ask(|reply| Message::Resize(self.id, reply));
+        // Who made it smaller was that daemon, and has been asked whether it may.
+        let answer = self.device.handle().ask(|reply| Message::Resize(self.id, true, reply));
         let capacity_bytes = answer.ok_or("the disk is not served any more")??;
         let mut limits = lock(&self.limits);
         let before = std::mem::replace(&mut limits.capacity_bytes, capacity_bytes);

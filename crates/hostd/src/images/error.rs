@@ -79,6 +79,19 @@ pub enum ImageError {
         /// The command that helps.
         hint: String,
     },
+    /// The image is smaller than the disk that guests have.
+    #[error(
+        "{path} has {size_bytes} bytes now, and its disk {before_bytes}: what lies beyond would be \
+         lost; say --shrink (\"shrink\": true) if that is wanted, or give the size again"
+    )]
+    Shrunk {
+        /// The image, as given.
+        path: String,
+        /// What it has now.
+        size_bytes: u64,
+        /// What it had when guests were last told.
+        before_bytes: u64,
+    },
     /// What an earlier daemon acknowledged did not reach the device.
     #[error(
         "{path}: {lost}: writes that a guest was told are done are missing from the image; check \

@@ -15,14 +15,15 @@ use seekway_policy::request::Op;
 /// alignment; those that are no longer are left whole.
 const CUT_BYTES: u64 = 4096;
 
-const EVERYTHING: &str = "8388608TiB";
+const EVERYTHING: &str = "18446744073709551615";
+const BYTES: Kind = Kind::Bytes(u64::MAX);
 
 #[rustfmt::skip]
 const SPECS: &[ParamSpec] = &[
     param("op", Kind::Choice(&["any", "read", "write", "flush", "discard"]), "any",
         "operations that fail; discard is write-zeroes too"),
-    param("from", Kind::Size, "0", "where the range begins, in bytes"),
-    param("len", Kind::Size, EVERYTHING, "how long it is, in bytes"),
+    param("from", BYTES, "0", "where the range begins, in bytes"),
+    param("len", BYTES, EVERYTHING, "how long it is, in bytes"),
     param("after", Kind::Count(0, u64::MAX), "0",
         "I/Os that match and pass before the first that fails"),
     param("count", Kind::Count(1, u64::MAX), "18446744073709551615", "how many fail"),
@@ -88,16 +89,8 @@ impl Fault {
         let values = Params::with(SPECS, spec.name, &spec.given)?;
         let word = values.choice("op");
         let op = OpKind::ALL.into_iter().find(|kind| kind.name() == word);
-        // A bare size is sectors elsewhere and bytes here, as in the protocols.
-        let bytes = |key: &str, otherwise: u64| {
-            let Some(&(_, text)) = spec.given.iter().find(|(k, _)| *k == key) else {
-                return Ok(otherwise);
-            };
-            let wrong = || format!("{key}={text}: expected bytes, for example 65536 or 64KiB");
-            params::parse_bytes(text).ok_or_else(|| ParamError::new(wrong()))
-        };
-        let from = bytes("from", 0)?;
-        let to = from.saturating_add(bytes("len", u64::MAX)?);
+        let from = values.bytes("from");
+        let to = from.saturating_add(values.bytes("len"));
         Ok(Fault { what, op, from, to, after: values.count("after"), count: values.count("count") })
     }
 

@@ -59,7 +59,7 @@ impl Reactor {
             Message::DetachDisk(id, reply) => core.detach_disk(id, reply),
             Message::Freeze(id, time, reply) => core.freeze(id, time, reply),
             Message::Thaw(id, reply) => _ = reply.send(core.thaw(id)),
-            Message::Resize(id, reply) => _ = reply.send(core.resize(id)),
+            Message::Resize(id, shrink, reply) => _ = reply.send(core.resize(id, shrink)),
             Message::LostWrites(id) => {
                 if let Some(disk) = core.disks.get_mut(id) {
                     disk.image.sync_failed(libc::EIO);
@@ -267,9 +267,9 @@ impl Core {
         }
     }
 
-    fn resize(&mut self, id: DiskId) -> Result<u64, String> {
+    fn resize(&mut self, id: DiskId, shrink: bool) -> Result<u64, String> {
         let disk = self.disks.find(id)?;
-        let capacity_bytes = disk.image.refresh().map_err(|e| e.to_string())?;
+        let capacity_bytes = disk.image.refresh(shrink).map_err(|e| e.to_string())?;
         let (name, placed) = (disk.name.clone(), disk.placed);
         if let Some(start) = placed {
             // What is refused here keeps its old limits.

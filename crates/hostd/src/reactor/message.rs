@@ -46,9 +46,9 @@ pub enum Message {
     Freeze(DiskId, Nanos, SyncSender<Result<(), String>>),
     /// Take requests of a frozen disk again.
     Thaw(DiskId, SyncSender<Result<(), String>>),
-    /// The image has a new size: look, and take it over. The reply is the
-    /// capacity in bytes.
-    Resize(DiskId, SyncSender<Result<u64, String>>),
+    /// The image has a new size: look, and take it over, a smaller one only if the flag is set.
+    /// The reply is the capacity in bytes.
+    Resize(DiskId, bool, SyncSender<Result<u64, String>>),
     /// The image lacks writes, as another daemon has marked it: every flush fails from now on.
     LostWrites(DiskId),
     /// The disk's share from now on.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longer than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;

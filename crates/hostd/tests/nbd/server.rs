@@ -187,7 +187,7 @@ fn try_run(program: &str, args: &[&str]) -> Output {
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).exists());
     assert!(found, "{program} is not installed: it is in Debian's package {package}");
     let mut command = Command::new("timeout");
-    command.arg("60");
+    command.arg("600");
     match program {
         // The packaged module belongs to the packaged Python, and nbdsh takes
         // the first Python in the path.

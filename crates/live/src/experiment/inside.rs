@@ -8,9 +8,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// For an agent to start: a guest that takes longer is lost.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(600);
 /// The command of `seekway-guest` that moves tasks.
 pub(super) const MIGRATE: &str = "migrate";
 

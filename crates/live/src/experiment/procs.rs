@@ -26,7 +26,7 @@ const AREA_BYTES: u64 = 6 << 30;
 /// From the readers' start to the beginning of the window in which they are
 /// measured: four of the paper's intervals. The simulator's runs have the same.
 pub const PROCS_SETTLE: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// The tools, the agent, and a page cache.
 const MEMORY_MB: u32 = 768;
 const CPUS: u32 = 2;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// For applications to begin.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Sleeps until this time. It ends soon, with an error, after `interrupted` is set.
 pub(super) fn sleep_until(until: Instant, interrupted: &AtomicBool) -> Result<()> {

@@ -51,14 +51,17 @@ use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
 use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos};
+use crate::units::{Instant, Lba, Nanos, Sectors};
+
+/// A number of sectors, as the name of the parameter says.
+const SECTORS: Kind = Kind::Count(0, 1 << 40);
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
     param("segments", Kind::Count(0, 1024), "64",
         "segments of the drive's cache; 0: the drive has none"),
-    param("segment_sectors", Kind::Size, "221", "what a segment holds"),
-    param("prefetch_sectors", Kind::Size, "64", "what the drive reads on after a command"),
+    param("segment_sectors", SECTORS, "221", "what a segment holds"),
+    param("prefetch_sectors", SECTORS, "64", "what the drive reads on after a command"),
     param("read_delay", Kind::Duration, "100ms",
         "a read older than this sends all reads into C-SCAN order; 0: none does"),
     param("write_delay", Kind::Duration, "5s",
@@ -225,7 +228,8 @@ impl Cats {
             return Err(ParamError::new(format!("busdriver: at most {HOLD_MAX}")));
         }
         let segments = params.count("segments") as usize;
-        let (segment, ahead) = (params.size("segment_sectors"), params.size("prefetch_sectors"));
+        let sectors = |key| Sectors::new(params.count(key));
+        let (segment, ahead) = (sectors("segment_sectors"), sectors("prefetch_sectors"));
         Ok(Cats {
             hit: params.duration("hit"),
             reads: Direction::new(params.duration("read_delay")),

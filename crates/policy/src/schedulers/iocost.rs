@@ -71,17 +71,19 @@ use std::collections::VecDeque;
 /// Device virtual time, in picoseconds.
 type Virtual = i128;
 
-const FIGURE: Kind = Kind::Count(0, 1_000_000_000_000);
+const FIGURE_MAX: u64 = 1_000_000_000_000;
+const FIGURE: Kind = Kind::Count(0, FIGURE_MAX);
+const BYTES: Kind = Kind::Bytes(FIGURE_MAX);
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
     param("class", Kind::Choice(&["auto", "hdd", "ssd-qd1", "ssd", "ssd-fast"]), "auto",
         "whose figures to use; auto: by rotation, depth and rate"),
-    param("rbps", FIGURE, "0",
+    param("rbps", BYTES, "0",
         "bytes a second that the device reads; 0, here and below: the class's figure"),
     param("rseqiops", FIGURE, "0", "sequential reads of 4 KiB a second"),
     param("rrandiops", FIGURE, "0", "random reads of 4 KiB a second"),
-    param("wbps", FIGURE, "0", "bytes a second that the device writes"),
+    param("wbps", BYTES, "0", "bytes a second that the device writes"),
     param("wseqiops", FIGURE, "0", "sequential writes of 4 KiB a second"),
     param("wrandiops", FIGURE, "0", "random writes of 4 KiB a second"),
     param("rpct", Kind::Number(0.0, 100.0), "0",

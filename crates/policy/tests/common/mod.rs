@@ -41,7 +41,7 @@ pub const VARIANTS: &[&str] = &[
     "pregather:literal=true",
     "pregather:literal=true,half_rotation=true,expire=slice,merge=false,sweep=head",
     "pregather:slice=1ms,sync_expire=0,async_expire=0,interval_min=false",
-    "pregather:zone=1,zones=64,lambda=1.1,window=1us,unmeasured=skip,patience=false,alone=false",
+    "pregather:zone=1s,zones=64,lambda=1.1,window=1us,unmeasured=skip,patience=false,alone=false",
     "vmcd:batch=1,read_expire=1ms,write_expire=0",
     "vmcd:batch=1000,seed=7",
     "vmcd:idle=4ms,credits=period,late=free",

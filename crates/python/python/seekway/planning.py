@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seekway import _native
 from seekway._arguments import Paths, options, texts, traces_of
 from seekway._errors import SeekwayError
 from seekway.campaign.results import Results
@@ -35,8 +36,7 @@ from seekway.campaign.study import Cell, cell_of
 
 Disk = frozenset[int]
 
-_TARGET = re.compile(r"(mean|p50|p99|p999|max)\s*<\s*([0-9.]+)\s*(us|µs|ms|s)")
-_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+_TARGET = re.compile(r"(mean|p50|p99|p999|max)\s*<\s*(.+)")
 #: Moves and swaps that are tried for one number of disks.
 REPAIRS_MAX = 200
 
@@ -52,13 +52,14 @@ class Target:
     def parse(cls, text: str) -> Target:
         """From ``mean``, ``p50``, ``p99``, ``p999`` or ``max``, ``<``, and a time with its unit."""
         match = _TARGET.fullmatch(text.strip())
-        if not match or float(match[2]) <= 0:
+        ms = _native.duration_ms(match[2]) if match else None
+        if not match or not ms:
             raise SeekwayError(f"target {text!r}: expected for example p99<20ms")
-        return cls(f"{match[1]}_ms", float(match[2]) * _MS[match[3]])
+        return cls(f"{match[1]}_ms", ms)
 
     def __str__(self) -> str:
         """As it is parsed."""
-        return f"{self.figure.removesuffix('_ms')}<{self.ms:g}ms"
+        return f"{self.figure.removesuffix('_ms')}<{self.ms:.12g}ms"
 
 
 @dataclass

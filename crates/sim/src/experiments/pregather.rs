@@ -55,8 +55,8 @@ const PATIENT_CFQ: &str =
 const PATIENT_AS: &str = "anticipatory:read_expire=1s,write_expire=2s";
 
 /// One zone over the whole disk: the fine timer never waits, what is left is the turns.
-const ONE_ZONE: &str = "pregather:zone=4000000000";
-const ONE_ZONE_LITERAL: &str = "pregather:literal=true,zone=4000000000";
+const ONE_ZONE: &str = "pregather:zone=4000000000s";
+const ONE_ZONE_LITERAL: &str = "pregather:literal=true,zone=4000000000s";
 
 /// How rows call a policy.
 fn label(policy: &str) -> &str {

@@ -77,6 +77,7 @@ fn translate(key: &str, value: &str) -> Result<Option<(String, String)>, String>
     let (key, value) = match key {
         k if PASSED_OVER.contains(&k) => return Ok(None),
         "readwrite" => ("rw", value.to_string()),
+        // Bytes that need not be whole sectors.
         "blocksize" => ("bs", unit("b")),
         "bs" | "size" | "offset" | "io_size" => (key, unit("b")),
         "runtime" | "timeout" => ("runtime", unit("s")),

@@ -126,8 +126,10 @@ impl<'a> VmDraft<'a> {
         if self.disks.len() + 1 == DISKS_MAX {
             return wrong(&format!("a VM has at most {DISKS_MAX} disks"));
         }
-        let Some(sectors) = parse_size(size).filter(|size| *size > Sectors::ZERO) else {
-            return wrong("expected a size in sectors, or bytes with a unit such as 2GiB");
+        let sectors = match parse_size(size) {
+            Ok(Sectors::ZERO) => return wrong("expected a size such as 2GiB, not 0"),
+            Ok(sectors) => sectors,
+            Err(e) => return wrong(&e.to_string()),
         };
         self.disks.push((name, sectors, LimitsDraft::default()));
         Ok(())

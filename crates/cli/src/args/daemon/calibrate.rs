@@ -73,7 +73,7 @@ pub struct MeasuringArgs {
     /// Number of random reads
     #[arg(long, value_name = "N", default_value = "10000")]
     pub reads: NonZeroU32,
-    /// Size of each read (bytes with a unit, or sectors)
+    /// Size of each read
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub block: String,
     /// Stop reading after this time and fit the reads so far
@@ -117,8 +117,7 @@ pub struct FittingArgs {
     /// of the requests themselves
     #[arg(long)]
     pub averaged: bool,
-    /// Leave out requests within this distance of their predecessor's end (sectors, or
-    /// bytes with a unit)
-    #[arg(long, value_name = "SIZE", default_value = "1000")]
+    /// Leave out requests within this distance of their predecessor's end
+    #[arg(long, value_name = "SIZE", default_value = "500KiB")]
     pub beyond: String,
 }

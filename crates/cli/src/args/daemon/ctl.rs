@@ -109,12 +109,11 @@ pub enum CtlCommand {
         /// Name of the disk
         #[arg(value_name = "DISK", add = complete::daemon::disks())]
         disk: String,
-        /// New size: bytes with a unit (`20GiB`), or sectors [default: the image's
-        /// present size]
+        /// New size: `20GiB`, or a number of bytes [default: the image's present size]
         #[arg(value_name = "SIZE")]
         size: Option<String>,
         /// Allow a smaller size; data beyond it is lost
-        #[arg(long, requires = "size")]
+        #[arg(long)]
         shrink: bool,
     },
     /// Show the last requests that took long, and where their time went

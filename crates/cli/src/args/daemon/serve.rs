@@ -152,6 +152,11 @@ pub struct ReachArgs {
     /// (mode 0600, at least 16 letters) [default: the page is read-only]
     #[arg(long, value_name = "TOKENFILE")]
     pub web_control: Option<String>,
+    /// Host name by which requests for metrics and the page may call this host, besides its
+    /// addresses and localhost (repeatable) [default: none, so that no other site's page can ask
+    /// through a browser]
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<String>,
     /// Serve all disks by NBD over TCP, each as an export of its name; `off`: no NBD at all, the
     /// disks have no NBD sockets either
     #[arg(long, value_name = "ADDRESS:PORT|off")]

@@ -5,14 +5,13 @@ mod promised;
 mod slow;
 
 use crate::args::{CtlArgs, CtlCommand, Format};
-use crate::{Verdict, control, output};
+use crate::{Verdict, control, load, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::config::{CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskReport, HostReport, LimitRequest, PendingReport, Request,
     SandboxReport, UsageReport,
 };
-use seekway_policy::params::{parse_duration, parse_size};
 use seekway_report::table::{Cell, Table};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -82,8 +81,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
         CtlCommand::Status => Request::Status {},
         CtlCommand::Metrics => Request::Metrics {},
         CtlCommand::Slow { over, disk, .. } => {
-            let time = parse_duration(over);
-            let time = time.with_context(|| format!("--over {over}: expected a time, as 100ms"))?;
+            let time = load::duration("--over", over)?;
             Request::Slow { over_ms: time.as_millis_f64(), disk: disk.clone() }
         }
         CtlCommand::Freeze { .. } | CtlCommand::Thaw { .. } => {
@@ -120,17 +118,11 @@ fn request(command: &CtlCommand) -> Result<Request> {
         }
         CtlCommand::Detach { disk } => Request::Detach { disk: disk.clone() },
         CtlCommand::Resize { disk, size, shrink } => {
-            let size_bytes = size.as_deref().map(size_bytes).transpose()?;
+            let size = size.as_deref().map(|text| load::size("resize", text)).transpose()?;
+            let size_bytes = size.map(|size| size.bytes());
             Request::Resize { disk: disk.clone(), size_bytes, shrink: *shrink }
         }
     })
-}
-
-fn size_bytes(text: &str) -> Result<u64> {
-    let sectors = parse_size(text).filter(|s| s.get() <= u64::MAX / 512);
-    let sectors = sectors
-        .with_context(|| format!("{text}: expected bytes with a unit such as 20GiB, or sectors"))?;
-    Ok(sectors.bytes())
 }
 
 fn status(format: Format, answer: Value) -> Result<()> {

@@ -136,6 +136,7 @@ fn settings(args: &ServeArgs) -> Settings {
             flags.flag(key, text);
         }
     }
+    reach.allow_host.iter().for_each(|name| flags.flag("allow_host", name));
     args.confine.images.iter().for_each(|folder| flags.flag("images", folder));
     args.disks.iter().for_each(|disk| flags.disk_flag(disk));
     args.groups.iter().for_each(|group| flags.group_flag(group));

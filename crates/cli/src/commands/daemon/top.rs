@@ -7,7 +7,7 @@ mod model;
 
 use crate::args::TopArgs;
 use crate::signals::{self, SIGHUP, SIGINT, SIGTERM};
-use crate::{Verdict, control, output};
+use crate::{Verdict, control, load, output};
 use anyhow::{Context, Result, bail};
 use draw::Look;
 use keys::Action;
@@ -15,7 +15,6 @@ use model::View;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::{DefaultTerminal, Terminal, backend::TestBackend};
 use seekway_hostd::control::{Client, ClientError, HostReport, Request};
-use seekway_policy::params::parse_duration;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -27,10 +26,10 @@ const SIGNAL_TIME: Duration = Duration::from_millis(250);
 const PRINTED_LINES_MAX: u16 = 1000;
 
 pub fn run(args: &TopArgs) -> Result<Verdict> {
-    let interval = parse_duration(&args.interval).map(|t| Duration::from_nanos(t.get()));
-    let interval = interval.filter(|t| (100..=3_600_000).contains(&t.as_millis()));
-    let interval = interval
-        .with_context(|| format!("--interval {}: expected 100ms to 3600s", args.interval))?;
+    let interval = Duration::from_nanos(load::duration("--interval", &args.interval)?.get());
+    if !(100..=3_600_000).contains(&interval.as_millis()) {
+        bail!("--interval {}: expected 100ms to 3600s", args.interval);
+    }
     let socket = control::socket(args.socket.clone())?;
     let look = Look { colour: output::may_colour(), unicode: is_unicode() };
     let mut daemon = Daemon::connect(&socket)?;

@@ -11,9 +11,9 @@ use subtle::ConstantTimeEq;
 /// Fewest and most letters of a token.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// Does a Host header name this host by an address, or as localhost? A page of somebody else's
-/// whose name leads here (DNS rebinding) sends that name.
-pub fn is_own_host(host: &str) -> bool {
+/// Does a Host header name this host by an address, as localhost, or by one of the `allowed`
+/// names? A page of somebody else's whose name leads here (DNS rebinding) sends that name.
+pub fn is_own_host(host: &str, allowed: &[String]) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     if let Some(rest) = host.strip_prefix('[') {
         let Some((address, port)) = rest.split_once(']') else { return false };
@@ -21,8 +21,12 @@ pub fn is_own_host(host: &str) -> bool {
         return is_rest && address.parse::<Ipv6Addr>().is_ok();
     }
     let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
-    let is_address = name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost");
-    is_address && port.is_none_or(is_port)
+    // A dot at the end says that the name is whole.
+    let plain = name.strip_suffix('.').unwrap_or(name);
+    let is_own = name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || allowed.iter().any(|own| own.eq_ignore_ascii_case(plain));
+    is_own && port.is_none_or(is_port)
 }
 
 /// Does an Origin header name the same as a Host header?
@@ -107,7 +111,7 @@ mod tests {
             "[::1]",
             "10.0.0.7:80",
         ] {
-            assert!(is_own_host(own), "{own}");
+            assert!(is_own_host(own, &[]), "{own}");
         }
         for other in [
             "",
@@ -124,7 +128,28 @@ mod tests {
             "::1",
             " localhost",
         ] {
-            assert!(!is_own_host(other), "{other}");
+            assert!(!is_own_host(other, &[]), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_name_is_an_own_host_and_no_other_name_is() {
+        let allowed = ["kvm1.example.org".to_string(), "kvm1".to_string()];
+        for own in ["kvm1.example.org:9187", "KVM1.Example.ORG.", "kvm1", "kvm1:1", "[::1]:9187"] {
+            assert!(is_own_host(own, &allowed), "{own}");
+        }
+        for other in [
+            "kvm2.example.org",
+            "kvm1.example",
+            "a.kvm1.example.org",
+            "kvm1.example.org.evil.example",
+            "kvm1.example.org..",
+            "kvm1:x",
+            "evil.example:kvm1",
+            "kvm1@evil.example",
+            "",
+        ] {
+            assert!(!is_own_host(other, &allowed), "{other}");
         }
     }
 

@@ -105,12 +105,31 @@ fn who_may_not_is_refused() {
         (HttpRequest { origin: Some("null".into()), ..good() }, "403"),
         (HttpRequest { content_type: Some("text/plain".into()), ..good() }, "415"),
         (HttpRequest { content_type: None, ..good() }, "415"),
-        (HttpRequest { host: Some("evil.example".into()), ..good() }, "403"),
-        (HttpRequest { host: Some("evil.example:9188".into()), ..get("/api/status") }, "403"),
-        (HttpRequest { host: None, ..get("/") }, "403"),
     ] {
         assert_eq!(routed(&request), Err(status), "{request:?}");
     }
     // A program that is no browser sends no Origin.
     assert!(routed(&HttpRequest { origin: None, ..good() }).is_ok());
+}
+
+#[test]
+fn a_request_for_another_host_is_told_why_and_what_to_do() {
+    let allowed = ["kvm1.example.org".to_string()];
+    let told = |host: Option<&str>| {
+        foreign_host(&HttpRequest { host: host.map(str::to_string), ..get("/") }, &allowed)
+    };
+    assert_eq!(told(Some("127.0.0.1:9188")), None);
+    assert_eq!(told(Some("kvm1.example.org:9188")), None);
+    for (host, parts) in [
+        (
+            Some("kvm2.example.org:9187"),
+            ["'kvm2.example.org:9187'", "--allow-host kvm2.example.org ("],
+        ),
+        (Some("evil\u{7f}.example"), ["evil\\u{7f}.example", "--allow-host NAME"]),
+        (None, ["DNS rebinding", "--allow-host NAME"]),
+    ] {
+        let text = told(host).expect("refused");
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    assert!(told(Some(&"x".repeat(10_000))).expect("refused").len() < 600);
 }

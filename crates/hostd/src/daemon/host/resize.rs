@@ -10,8 +10,8 @@ use crate::reactor::Message;
 
 impl Host {
     /// Give a disk another size: that of its image as it is now, or `size_bytes`,
-    /// to which a regular file is made first. Making one smaller loses what lies
-    /// beyond, and has to be asked for by `shrink`.
+    /// to which a regular file is made first. A smaller disk loses what lies beyond, also where
+    /// the image has shrunk by itself, and has to be asked for by `shrink`.
     ///
     /// # Errors
     /// An unknown name, a size that cannot be, what the file system says, or a device that does not
@@ -44,7 +44,7 @@ impl Host {
             Some(size) => make_size(&disk, size, shrink).map_err(wrong)?,
             None => None,
         };
-        let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, reply));
+        let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, shrink, reply));
         let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
         let capacity_bytes = answer.map_err(|text| match grown_from {
             Some(before_bytes) => wrong(shrink_back(&disk, before_bytes, text)),

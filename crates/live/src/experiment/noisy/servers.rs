@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long QEMU's daemon may take to listen, and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Who serves both VMs.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -69,8 +69,11 @@ pub(super) static CLASSES: [Class; 4] = [
 
 /// The figures that parameters give; `None` if they leave all to the class.
 pub(super) fn given_figures(params: &Params) -> Option<Figures> {
-    let keys = [["rbps", "rseqiops", "rrandiops"], ["wbps", "wseqiops", "wrandiops"]];
-    let figures = keys.map(|keys| keys.map(|key| params.count(key)));
+    let keys = [("rbps", ["rseqiops", "rrandiops"]), ("wbps", ["wseqiops", "wrandiops"])];
+    let figures = keys.map(|(bytes, counts)| {
+        let [sequential, random] = counts.map(|key| params.count(key));
+        [params.bytes(bytes), sequential, random]
+    });
     (figures != Figures::default()).then_some(figures)
 }
 

@@ -10,7 +10,7 @@ const FLAGS: Kind = Kind::Choice(&["auto", "true", "false"]);
 
 #[rustfmt::skip]
 pub(super) static PARAMS: &[ParamSpec] = &[
-    param("zone", Kind::Size, "2000", "zone size B of the model"),
+    param("zone", Kind::Size, "1000KiB", "zone size B of the model, 2000 sectors"),
     param("lambda", Kind::Number(1.1, 1000.0), "2", "decay of a request's weight per window"),
     param("window", Kind::Duration, "20ms", "prediction window"),
     param("slice", Kind::Duration, "200ms", "a VM's turn, times its weight"),

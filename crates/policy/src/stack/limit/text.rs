@@ -11,9 +11,10 @@ use super::spec::{
     BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, DiskLimits, GroupName, LATENCY_MAX,
     LATENCY_MIN, Limits, RATE_MAX, Scope, Unit,
 };
-use crate::params::{ParamError, parse_bytes, parse_duration, parse_spec};
+use crate::params::{ParamError, parse_bytes, parse_count, parse_duration, parse_spec};
 use crate::scheduler::Reserve;
 use crate::units::Nanos;
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
 /// The three numbers of one rate.
@@ -288,24 +289,24 @@ fn twice(before: &str, now: &str) -> ParamError {
 
 /// A number of I/Os or bytes, 1 to [`RATE_MAX`].
 fn rate(name: &str, unit: Unit, text: &str) -> Result<u64, ParamError> {
-    let (value, expected) = match unit {
-        Iops => (text.parse().ok(), format!("a whole number from 1 to {RATE_MAX}")),
-        Bytes => (parse_bytes(text), "bytes with a unit, such as 100MiB, at most 900TiB".into()),
+    let (value, most) = match unit {
+        Iops => (parse_count(text), format!("{RATE_MAX}")),
+        Bytes => (parse_bytes(text), "900TiB".into()),
     };
+    let wrong = |why: &dyn fmt::Display| Err(ParamError::new(format!("{name}={text}: {why}")));
     match value {
-        Some(0) => Err(ParamError::new(format!(
-            "{name}={text}: expected {expected}; leave it out for no limit"
-        ))),
-        Some(value) if value <= RATE_MAX => Ok(value),
-        _ => Err(ParamError::new(format!("{name}={text}: expected {expected}"))),
+        Ok(0) => wrong(&"at least 1; leave it out for no limit"),
+        Ok(value) if value <= RATE_MAX => Ok(value),
+        Ok(_) => wrong(&format!("at most {most}")),
+        Err(e) => wrong(&e),
     }
 }
 
 /// A time in nanoseconds; a bare number is seconds, as in libvirt and QEMU.
 fn length(name: &str, text: &str) -> Result<u64, ParamError> {
-    let bare = text.parse().ok().map(Nanos::from_secs);
-    let span = bare.or_else(|| parse_duration(text));
-    let span = span.filter(|s| (BURST_LENGTH_MIN..=BURST_LENGTH_MAX).contains(s));
+    let is_bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let span = if is_bare { parse_duration(&format!("{text}s")) } else { parse_duration(text) };
+    let span = span.ok().filter(|s| (BURST_LENGTH_MIN..=BURST_LENGTH_MAX).contains(s));
     span.map(Nanos::get).ok_or_else(|| {
         ParamError::new(format!(
             "{name}={text}: expected a time such as 10s or 500ms, from 1ms to 1000h"
@@ -315,7 +316,7 @@ fn length(name: &str, text: &str) -> Result<u64, ParamError> {
 
 /// A target of latency in nanoseconds.
 fn target(name: &str, text: &str) -> Result<u64, ParamError> {
-    let span = parse_duration(text).filter(|s| (LATENCY_MIN..=LATENCY_MAX).contains(s));
+    let span = parse_duration(text).ok().filter(|s| (LATENCY_MIN..=LATENCY_MAX).contains(s));
     span.map(Nanos::get).ok_or_else(|| {
         let expected = format!("a time from {LATENCY_MIN} to {LATENCY_MAX}, such as 2ms");
         ParamError::new(format!("{name}={text}: expected {expected}"))

@@ -128,7 +128,7 @@ pub(super) fn devices(text: &str) -> Vec<DeviceFile> {
 pub(super) fn read(device: &DeviceFile, file: &SceneFile, shrink: u64) -> Result<Scene, String> {
     let name = format!("{}/{}", device.name, file.name);
     let time = |text: &String| {
-        let time = parse_duration(text).ok_or_else(|| format!("{name}: no time: {text}"))?;
+        let time = parse_duration(text).map_err(|e| format!("{name}: {text}: {e}"))?;
         Ok::<Nanos, String>(time.scaled(1, shrink))
     };
     let late = file.late.as_ref().map(time).transpose()?;

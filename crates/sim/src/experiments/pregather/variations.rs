@@ -36,8 +36,8 @@ fn settings() -> Vec<(String, String, String, u64)> {
 
 /// What of the policy is varied, on the scenario as it is.
 const FORMS: [&str; 28] = [
-    "zone=500",
-    "zone=8000",
+    "zone=500s",
+    "zone=8000s",
     "lambda=1.5",
     "lambda=4",
     "window=10ms",

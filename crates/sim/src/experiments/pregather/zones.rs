@@ -26,7 +26,7 @@ const OURS: &str = "";
 const FORMS: [(&str, &str); 2] = [(LITERAL, "literal form"), (OURS, "corrected form")];
 
 fn with_zone(form: &str, zone: u64) -> String {
-    format!("pregather:zone={zone}{form}")
+    format!("pregather:zone={zone}s{form}")
 }
 
 pub(super) fn cells(options: &Options) -> Vec<Cell> {

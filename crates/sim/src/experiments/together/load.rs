@@ -101,7 +101,7 @@ fn videos(disk: &Disk, threads: u32) -> String {
     let interval_s = 2048 / stream;
     format!(
         "image=24GiB,app=videoserver:threads={threads},active=16,passive=4,size=1GiB,\
-         starts=zipf,rate={stream},interval={interval_s}s"
+         starts=zipf,rate={stream}MiB,interval={interval_s}s"
     )
 }
 

@@ -19,7 +19,7 @@ static PARAMS: &[ParamSpec] = &[
     param("passive", Kind::Count(1, 10_000), "32", "others, half of them there (Filebench: 194)"),
     param("size", Kind::Size, "64MiB", "size of a video (Filebench: 10g)"),
     param("threads", Kind::Count(1, 4096), "48", "readers"),
-    param("rate", Kind::Count(0, 100_000), "96", "MiB a second of all readers (0: no limit)"),
+    param("rate", Kind::Size, "96MiB", "what all readers have a second (0: no limit)"),
     param("iosize", Kind::Size, "256KiB", "size of a read"),
     param("write_iosize", Kind::Size, "1MiB", "size of a write"),
     param(
@@ -76,7 +76,7 @@ fn server(p: &Params, seed: u64) -> Result<Flows, ParamError> {
     let writer = vec![Step::Delete, Step::Create, Step::WriteWhole, Step::Close, pause];
     let threads = (0..=readers).map(|n| usize::from(n == readers)).collect();
     // At least one read a second, for Pace counts whole ones.
-    let per_second = (p.count("rate") << 20).div_ceil(read);
+    let per_second = p.size("rate").bytes().div_ceil(read);
     let mut flows = Flows {
         limit: Limit::new(p),
         set: passive,

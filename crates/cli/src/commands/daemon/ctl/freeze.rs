@@ -2,10 +2,9 @@
 
 use crate::args::Format;
 use crate::signals::{self, SIGINT, SIGTERM};
-use crate::{Verdict, control, output};
+use crate::{Verdict, control, load, output};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_hostd::control::{Client, DiskReport, HostReport, Request};
-use seekway_policy::params::parse_duration;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -23,8 +22,7 @@ pub fn run(
     command: &[String],
     format: Format,
 ) -> Result<Verdict> {
-    let time = parse_duration(timeout);
-    let time = time.with_context(|| format!("--timeout {timeout}: expected a time such as 30s"))?;
+    let time = load::duration("--timeout", timeout)?;
     let status = control::status(client)?;
     let disks = names.iter().map(|name| find(&status, name)).collect::<Result<Vec<_>>>()?;
     // A signal that ended us now would leave disks frozen until their time is over.

@@ -40,6 +40,7 @@ pub fn describe(config: &Config) -> String {
         let _ = writeln!(text, "group {}: limits {}", group.name, group.limits);
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
+    let some = |text: String| (!text.is_empty()).then_some(text);
     let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
     let poll = (config.poll != Poll::AUTO).then(|| config.poll.to_string());
     let threads = (config.submitter == Submitter::Kernel).then(|| "2".into());
@@ -59,6 +60,7 @@ pub fn describe(config: &Config) -> String {
         ("metrics", config.metrics.map(|a| format!("http://{a}/metrics"))),
         ("web", config.web.map(|a| format!("http://{a}/"))),
         ("web control", config.web_control.clone().map(shown)),
+        ("allowed hosts", some(config.allow_host.join(", "))),
         ("nbd", config.nbd.map(|a| format!("nbd://{a}/{}", tls_word(&config.tls)))),
     ] {
         if let Some(value) = value {

@@ -148,7 +148,7 @@ fn what_began_has_ended_when_nothing_is_under_way() {
     let entries = bpf.own_entries();
     let entry = entries.iter().find(|(tid, _)| *tid == own as u32).expect("it has an entry").1;
     // The file system may read ahead for itself, and nobody waits for that.
-    let patience = clock::now() + Nanos::from_secs(60);
+    let patience = clock::now() + Nanos::from_secs(600);
     while entry.under_way.load(Ordering::Relaxed) != 0 {
         assert!(clock::now() < patience, "{entry:?}");
         thread::yield_now();

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 use tempfile::TempDir;
 
 /// A failing test says so after this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Something that keeps the thread that drops it waiting until the other end is gone.
 struct Hang(Receiver<()>);

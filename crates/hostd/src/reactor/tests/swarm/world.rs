@@ -39,7 +39,7 @@ const CACHE_BYTES: u64 = 64 << 10;
 const TURNS_MAX: usize = 20_000;
 
 /// How long a child of another test may take from its fork to its exec.
-const FORK_PATIENCE: Duration = Duration::from_secs(10);
+const FORK_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The daemon's process, of which only one reactor is simulated.
 struct Daemon {
@@ -394,7 +394,7 @@ impl World {
                 let file = std::fs::File::options().write(true).open(&disk.path);
                 file.and_then(|file| file.set_len(bytes as u64)).expect("room for images");
                 // Nobody asks beyond the old end before this is answered.
-                if let Some(Ok(capacity)) = handle.ask(|reply| Message::Resize(id, reply))
+                if let Some(Ok(capacity)) = handle.ask(|reply| Message::Resize(id, false, reply))
                     && let Some(limits) = &mut *disk.limits.lock().expect("unpoisoned")
                 {
                     limits.capacity_bytes = capacity;

@@ -36,6 +36,8 @@ fn limits_are_read_and_printed() {
         "bps-read=1048576,bps-write=1,iops-total=3,iops-size=512",
         "iops=3,read_bandwidth=1MiB,write_bandwidth=1,iops_size=512",
     );
+    // Of counts k is 1000, of bytes 1024.
+    check("iops=1k,reserve_iops=0.5k,bandwidth=1k", "iops=1000,bandwidth=1KiB,reserve_iops=500");
     check("group=tenant1", "group=tenant1");
     check(
         "latency=2ms,reserve_bandwidth=52428800,reserve_iops=500,iops=500",
@@ -83,19 +85,22 @@ fn contradictions_name_both() {
 #[test]
 fn values_that_cannot_be_are_refused() {
     for (text, part) in [
-        ("iops=0", "iops=0: expected a whole number from 1 to 1000000000000000; leave it out"),
+        ("iops=0", "iops=0: at least 1; leave it out for no limit"),
         ("bandwidth=0", "leave it out for no limit"),
         ("iops=-1", "expected a whole number"),
-        ("iops=1k", "expected a whole number"),
-        ("iops=1000000000000001", "expected a whole number"),
-        ("iops=99999999999999999999", "expected a whole number"),
-        ("bandwidth=fast", "bytes with a unit, such as 100MiB"),
+        ("iops=1ki", "expected a whole number, in which k is 1000"),
+        ("iops=1.5", "expected a whole number"),
+        ("iops=1e3", "expected a whole number"),
+        ("iops=1000000000000001", "iops=1000000000000001: at most 1000000000000000"),
+        ("iops=99999999999999999999", "too large"),
+        ("bandwidth=fast", "bandwidth=fast: expected bytes with a unit"),
+        ("bandwidth=100MB", "bandwidth=100MB: MB are powers of 1000 for some programs"),
         ("bandwidth=1000TiB", "at most 900TiB"),
         ("iops=1,iops_burst=2,burst_length=0", "expected a time such as 10s"),
         ("iops=1,iops_burst=2,burst_length=10x", "expected a time such as 10s"),
         ("iops=1,iops_burst=2,burst_length=1001h", "from 1ms to 1000h"),
-        ("iops=1,iops_size=0", "iops_size=0: expected bytes"),
-        ("reserve_iops=0", "reserve_iops=0: expected a whole number from 1"),
+        ("iops=1,iops_size=0", "iops_size=0: at least 1"),
+        ("reserve_iops=0", "reserve_iops=0: at least 1"),
         ("reserve_bandwidth=5ms", "reserve_bandwidth=5ms: expected bytes"),
         ("latency=0", "latency=0: expected a time from 1us to 60s, such as 2ms"),
         ("latency=2", "latency=2: expected a time"),
