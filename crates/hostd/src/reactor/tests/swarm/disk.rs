@@ -52,6 +52,8 @@ pub struct Disk {
     pub opened: u64,
     /// Somebody was told that a flush failed that was asked for since then.
     pub has_failed_flush: bool,
+    /// It is detached, or its daemon has been told to end: requests are not carried out.
+    pub leaves: bool,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
     pub limits: Arc<Mutex<Option<Limits>>>,

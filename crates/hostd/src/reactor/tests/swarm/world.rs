@@ -136,6 +136,7 @@ impl World {
                 buffered,
                 opened: 0,
                 has_failed_flush: false,
+                leaves: false,
                 number: None,
                 limits: Arc::default(),
                 memory: Arc::default(),
@@ -171,6 +172,7 @@ impl World {
         let mut image = self.open(number)?.as_on_disk(!self.disks[number].buffered);
         image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         let disk = &mut self.disks[number];
+        disk.leaves = false;
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
         served.weight = NonZeroU32::new(1 + number as u32).expect("positive");
@@ -390,6 +392,7 @@ impl World {
         let number = random.index(self.disks.len());
         let Some(id) = self.disks[number].number.take() else { return Ok(()) };
         let (reply, detached) = sync_channel(1);
+        self.disks[number].leaves = true;
         handle.send(Message::DetachDisk(id, reply));
         self.guests[number].disconnect();
         message::wait(&detached).ok_or("the reactor has ended")??;
