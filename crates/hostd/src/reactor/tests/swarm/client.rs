@@ -146,9 +146,11 @@ impl Client {
         };
         let is_read = request.command == wire::CMD_READ;
         let data_bytes = request.len * SECTOR_BYTES;
+        // Of a simple reply; that of a chunk is in its data.
+        let mut error = u32_at(4);
         let (header, data, ok) = match u32_at(0) {
             wire::SIMPLE_REPLY_MAGIC if !(is_read && self.structured) => {
-                let ok = u32_at(4) == 0;
+                let ok = error == 0;
                 (SIMPLE_BYTES, if is_read && ok { data_bytes } else { 0 }, ok)
             }
             wire::STRUCTURED_REPLY_MAGIC if is_read && self.structured => {
@@ -167,16 +169,22 @@ impl Client {
         if bytes.len() < header + data {
             return Ok(false);
         }
+        if header == CHUNK_BYTES {
+            error = u32_at(CHUNK_BYTES);
+        }
         let data: Vec<u8> = self.incoming.drain(..header + data).skip(header).collect();
         let request = self.requests.remove(&id).expect("as found");
         let syncs = request.fua || request.command == wire::CMD_FLUSH;
-        if !ok && !disk.may_fail(syncs) {
-            return Err(format!("request {id:#x} failed"));
+        let is_abandoned = disk.leaves && error == libc::ESHUTDOWN as u32;
+        if !ok && !is_abandoned && !disk.may_fail(syncs) {
+            return Err(format!("request {id:#x} failed with {error}"));
         }
         let now = notes.tick();
         disk.end(&request.write(id), id, now, ok, request.fua);
         match request.command {
             wire::CMD_FLUSH if ok => disk.flushed(request.begun)?,
+            // It was not tried.
+            wire::CMD_FLUSH if is_abandoned => {}
             wire::CMD_FLUSH => disk.flush_failed(request.begun, now),
             wire::CMD_READ if ok => disk.check(request.first, &data, request.begun)?,
             _ => {}

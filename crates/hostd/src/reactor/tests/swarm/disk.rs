@@ -58,6 +58,8 @@ pub struct Disk {
     pub failed_flush: Option<u64>,
     /// The image as another daemon has opened it, for a guest that comes from here.
     pub awaited: Option<Image>,
+    /// It is detached, or its daemon has been told to end: requests are not carried out.
+    pub leaves: bool,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
     pub limits: Arc<Mutex<Option<Limits>>>,

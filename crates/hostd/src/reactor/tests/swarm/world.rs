@@ -147,6 +147,7 @@ impl World {
                 opened: 0,
                 failed_flush: None,
                 awaited: None,
+                leaves: false,
                 number: None,
                 limits: Arc::default(),
                 memory: Arc::default(),
@@ -193,6 +194,7 @@ impl World {
     fn serve(&mut self, number: usize, image: Image) -> Result<(), String> {
         let handle = self.handle().ok_or("the reactor has ended")?;
         let disk = &mut self.disks[number];
+        disk.leaves = false;
         let mut image = image.as_on_disk(!disk.buffered, disk.keeps_dsync);
         image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
@@ -409,6 +411,7 @@ impl World {
         let number = random.index(self.disks.len());
         let Some(id) = self.disks[number].number.take() else { return Ok(()) };
         let (reply, detached) = sync_channel(1);
+        self.disks[number].leaves = true;
         handle.send(Message::DetachDisk(id, reply));
         self.guests[number].disconnect();
         message::wait(&detached).ok_or("the reactor has ended")??;

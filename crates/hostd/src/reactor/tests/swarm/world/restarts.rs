@@ -68,6 +68,7 @@ impl World {
     /// The daemon ends as it is told, and starts again.
     pub(super) fn shut_down(&mut self, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
+        self.disks.iter_mut().for_each(|disk| disk.leaves = true);
         handle.send(Message::Shutdown);
         let mut turns = 0usize;
         while turn(&self.process) {
@@ -106,11 +107,11 @@ impl World {
         shortage::comes_after(None);
         let mut apart = random.apart();
         if let Some(daemon) = &*self.process.borrow()
-            && apart.once_in(2)
+            && apart.once_in(8)
         {
             for disk in daemon.reactor.core.disks.0.iter().flatten() {
                 let image = disk.image.file().try_clone().map_err(|e| e.to_string())?;
-                self.kernel.borrow_mut().linger(image, apart.below(20));
+                self.kernel.borrow_mut().linger(image, 1 + apart.below(2));
             }
         }
         self.bury();
