@@ -200,7 +200,8 @@ impl Reactor {
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
         let Setup { policy, throttle, poll, .. } = setup;
-        let core = Core::new(stack, policy, dispatch.depth, throttle, poll, memory, handle, ring);
+        let mut core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
+        core.poll = poll;
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, journal, cqes })
     }
