@@ -134,6 +134,7 @@ impl ImageError {
             ImageError::Size { size_bytes, .. } => *size_bytes == 0,
             ImageError::Kind { .. }
             | ImageError::BlockSize { .. }
+            | ImageError::Shrunk { .. }
             | ImageError::LostWrites { .. } => false,
         }
     }

@@ -12,8 +12,8 @@ use std::fs::File;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
-const DISCARD: Kind = Kind::Allocate { mode: PUNCH, durable: false };
-const ZEROES: Kind = Kind::Allocate { mode: ZERO, durable: false };
+const DISCARD: Kind = Kind::Allocate { mode: PUNCH };
+const ZEROES: Kind = Kind::Allocate { mode: ZERO };
 const ABANDONED: Result<(), Errno> = Err(Errno(libc::ESHUTDOWN));
 const GIB: u64 = 1 << 30;
 static DATA: [u8; 4096] = [0; 4096];
@@ -51,7 +51,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(4 * GIB)).unwrap();
-        let mut image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(true);
+        let mut image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(true, true);
         let (marker, lost, _) = Marker::new();
         image.mark_by(marker).unwrap();
         let kernel = Played::default();
@@ -132,7 +132,7 @@ fn zeroes_that_are_written_end_with_the_write_under_way() {
     let mut world = World::new();
     world.ask(0, Op::WriteZeroes, GIB);
     world.settle();
-    let written = Kind::Zeroes { durable: false };
+    let written = Kind::Zeroes;
     world.kernel.end(ZEROES, -libc::EOPNOTSUPP);
     world.settle();
     world.kernel.end(written, 1 << 16);
@@ -150,7 +150,7 @@ fn reads_and_writes_have_a_second() {
     (0..EACH).for_each(|token| world.ask(token, Op::Write, 4096));
     world.ask(EACH, Op::Flush, 0);
     assert_eq!(world.settle(), []);
-    let write = Kind::Write { durable: false };
+    let write = Kind::Write { dsync: false };
     let begun = world.under_way();
     world.send(Message::Shutdown);
     assert_eq!((world.settle(), world.under_way()), (vec![], begun));

@@ -20,7 +20,7 @@ impl World {
         if self.guests[number].is_moving() && disk.awaited.is_none() {
             let incoming = OpenOptions { incoming: true, ..OpenOptions::writing() };
             // One that lacks writes already is refused.
-            self.disks[number].awaited = open(disk, &incoming, &self.losses.2).ok();
+            self.disks[number].awaited = open(disk, &incoming, &self.losses.2, &self.kernel).ok();
         }
         Ok(())
     }
@@ -38,7 +38,7 @@ impl World {
         self.keep_losses()?;
         let is_lost = has_lost_writes(image.file(), &image.identity(), Some(&self.losses.2));
         let is_lost = is_lost.map_err(|e| e.to_string())?;
-        image.refresh().map_err(|e| e.to_string())?;
+        image.refresh(true).map_err(|e| e.to_string())?;
         self.serve(number, image)?;
         if let (true, Some(id)) = (is_lost, self.disks[number].number) {
             handle.send(Message::LostWrites(id));
