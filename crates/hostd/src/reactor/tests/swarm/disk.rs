@@ -48,6 +48,8 @@ pub struct Disk {
     /// The same of flushes and durable writes.
     pub syncs_may_fail: bool,
     pub buffered: bool,
+    /// I/O on its image begins and ends between blocks of so many bytes.
+    pub block: usize,
     /// When its image was opened.
     pub opened: u64,
     /// Somebody was told that a flush failed that was asked for since then.

@@ -47,6 +47,8 @@ pub struct File {
     pub content: Content,
     /// It goes through the page cache.
     buffered: bool,
+    /// I/O begins and ends between blocks of so many bytes.
+    block: usize,
     /// A sync of it has failed since it was opened.
     pub has_failed_sync: bool,
 }
@@ -120,9 +122,9 @@ impl Kernel {
     }
 
     /// A file of zeroes that is known by its inode.
-    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool) {
+    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool, block: usize) {
         let content = Content::new(bytes);
-        self.files.push(File { inode, content, buffered, has_failed_sync: false });
+        self.files.push(File { inode, content, buffered, block, has_failed_sync: false });
     }
 
     /// Some I/O ends, if one is under way.
@@ -383,15 +385,19 @@ impl Backend for Ring {
         death::point();
         let kernel = &mut *self.0.borrow_mut();
         let file = kernel.registered[usize::from(io.disk.0)].expect("the disk is attached");
-        let has_data = matches!(io.kind, Kind::Read | Kind::Write { .. });
+        let step = io.step();
+        let (kind, offset) = (step.kind, step.offset as usize);
+        let has_data = matches!(kind, Kind::Read | Kind::Write { .. });
         let buffers = if has_data { io.target(short).to_vec() } else { Vec::new() };
-        let len = match io.kind {
+        let len = match kind {
             Kind::Read | Kind::Write { .. } => buffers.iter().map(|b| b.iov_len).sum(),
-            Kind::Zeroes { .. } => (io.len as usize).min(64 << 10),
-            Kind::Allocate { .. } => io.len as usize,
+            Kind::Zeroes { .. } => (step.len as usize).min(64 << 10),
+            Kind::Allocate { .. } => step.len as usize,
             Kind::Sync => 0,
         };
-        let (kind, offset) = (io.kind, io.offset as usize);
+        let block = kernel.files[file].block;
+        let is_whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
+        assert!(is_whole || kind == Kind::Sync, "{step:?} on blocks of {block}");
         let is_write = matches!(kind, Kind::Write { .. });
         let data = if is_write { gather(&buffers, len) } else { Vec::new() };
         let hangs = kernel.random.once_in(kernel.faults.hangs);

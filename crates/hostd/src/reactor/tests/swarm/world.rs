@@ -123,7 +123,9 @@ impl World {
             file.set_len(bytes as u64).map_err(|e| e.to_string())?;
             let inode = file.metadata().map_err(|e| e.to_string())?.ino();
             let buffered = random.once_in(2);
-            kernel.borrow_mut().add_file(inode, bytes, buffered);
+            // Less than the device has, or as much.
+            let block = random.apart().one_of(&[SECTOR_BYTES, 4096]);
+            kernel.borrow_mut().add_file(inode, bytes, buffered, block);
             disks.push(Disk {
                 path,
                 truth: Model::new(SECTORS),
@@ -131,6 +133,7 @@ impl World {
                 may_fail,
                 syncs_may_fail,
                 buffered,
+                block,
                 opened: 0,
                 has_failed_flush: false,
                 number: None,
@@ -165,7 +168,9 @@ impl World {
     /// Attach a disk, and connect its guest.
     fn attach(&mut self, number: usize, random: &mut Random) -> Result<(), String> {
         let Some(handle) = self.handle() else { return Ok(()) };
-        let mut image = self.open(number)?.as_on_disk(!self.disks[number].buffered);
+        let mut image = self
+            .open(number)?
+            .as_on_disk(!self.disks[number].buffered, self.disks[number].block as u32);
         image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         let disk = &mut self.disks[number];
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
@@ -214,6 +219,7 @@ impl World {
         let limits = self.disks[number].limits.clone();
         let served = DiskHandle {
             name: format!("disk {number}"),
+            serial: format!("disk {number}"),
             disk,
             handle,
             limits: Arc::new(move || limits.lock().expect("unpoisoned").expect("it is attached")),
