@@ -12,6 +12,7 @@ mod block_size;
 mod error;
 pub mod fault;
 mod fiemap;
+mod format;
 mod handover;
 mod lock;
 mod look;
@@ -39,7 +40,7 @@ use rustix::fs::OFlags;
 use seekway_policy::dispatcher::Tags;
 use seekway_policy::scheduler::Stripe;
 use seekway_policy::stack::Map;
-use seekway_policy::units::{SECTOR_BYTES, Sectors};
+use seekway_policy::units::Sectors;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -50,13 +51,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What an image can do and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Size in bytes, a multiple of 512.
+    /// Size in bytes; [`Limits::served_bytes`] is what guests and clients see.
     pub capacity_bytes: u64,
     /// Logical block size for guests, 512 or 4096.
     pub logical_block_bytes: u32,
     /// Physical block size for guests, at least the logical one.
     pub physical_block_bytes: u32,
-    /// Offsets and lengths of requests must be multiples of this, at least 512.
+    /// Offsets and lengths of I/O must be multiples of this power of two. What begins or ends
+    /// between them is written by reading a block before.
     pub align_bytes: u32,
     /// Addresses of buffers must be multiples of this for direct I/O; others bounce.
     pub memory_align_bytes: u32,
@@ -64,6 +66,21 @@ pub struct Limits {
     pub read_only: bool,
     /// Does the device turn?
     pub rotational: bool,
+}
+
+impl Limits {
+    /// The size that guests and clients see: whole sectors, as with QEMU. What lies behind the
+    /// image's end reads as zeroes, and is kept when it is written.
+    pub fn served_bytes(&self) -> u64 {
+        Sectors::from_bytes(self.capacity_bytes).bytes()
+    }
+
+    /// What a client should read and write at least: a guest's block, or a byte where the image ends
+    /// inside a sector.
+    pub fn least_bytes(&self) -> u32 {
+        let is_whole = self.capacity_bytes == self.served_bytes();
+        if is_whole { self.logical_block_bytes.max(1) } else { 1 }
+    }
 }
 
 /// How to open an image.
@@ -77,7 +94,7 @@ pub struct OpenOptions {
     pub accept_lost_writes: bool,
     /// Another daemon serves it still: it is not locked, and a block device not claimed.
     pub incoming: bool,
-    /// Logical block size for guests; `None` for the smallest that the image can do.
+    /// Logical block size for guests; `None` for that of the image.
     pub block_size: Option<BlockSize>,
 }
 
@@ -141,13 +158,12 @@ impl Image {
     /// Open and lock.
     ///
     /// What looks like a formatted image (qcow2, …) is served as raw all the
-    /// same: a guest can write such a header itself, and must not lock its
-    /// operator out by it. [`Image::warnings`] tells.
+    /// same, unless its name says so too: a guest can write such a header itself,
+    /// and must not lock its operator out by it. [`Image::warnings`] tells.
     ///
     /// # Errors
     /// Names the path and what to do about it. A size that is not a multiple
-    /// of the block size is refused: to round down would hide the tail from
-    /// the guest, to round up would have to extend a file that is not ours. One
+    /// of the 4096 that were asked for is refused. One
     /// that lacks writes which were acknowledged is refused unless
     /// [`OpenOptions::accept_lost_writes`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Image, ImageError> {
@@ -163,6 +179,9 @@ impl Image {
         let meta = file.metadata().map_err(|e| io_error(path, "looking at its attributes", e))?;
         let is_block = is_block(path, meta.file_type())?;
         check_mode(&file, path, options)?;
+        if is_block && !options.read_only && probe::is_write_protected(&file) {
+            return Err(ImageError::WriteProtected { path: path.display().to_string() });
+        }
         let mut warnings = Vec::new();
         if !options.incoming {
             lock::lock(&file, options.read_only).map_err(|e| lock_error(path, &meta, e))?;
@@ -188,16 +207,14 @@ impl Image {
             lost::check(&file, path, options.accept_lost_writes, &mut warnings)?;
         }
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
-        let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
-        let (asked, least) = (options.block_size, align.blocks);
-        let blocks = block_size::choose(asked, least, is_block, path, &mut warnings)?;
-        probe::warn_of_contents(&file, path, blocks, &mut warnings);
+        let Shape { align, blocks, .. } =
+            Shape::of(&file, path, is_block, &place, options, &mut warnings)?;
         let least_physical = if is_block { 512 } else { 4096 };
         let limits = Limits {
             capacity_bytes: 0,
             logical_block_bytes: blocks,
             physical_block_bytes: place.physical.max(blocks).max(least_physical),
-            align_bytes: blocks,
+            align_bytes: align.blocks,
             memory_align_bytes: align.memory,
             read_only: options.read_only,
             rotational: place.rotational,
@@ -276,9 +293,10 @@ impl Image {
     /// The same image as if it lay on a disk, and its I/O went past the page cache or through it;
     /// with or without RWF_DSYNC.
     #[cfg(test)]
-    pub fn as_on_disk(mut self, direct: bool, keeps_dsync: bool) -> Image {
+    pub fn as_on_disk(mut self, direct: bool, keeps_dsync: bool, block_bytes: u32) -> Image {
         (self.is_direct, self.in_memory, self.keeps_dsync) = (direct, false, keeps_dsync);
         self.limits.memory_align_bytes = if direct { 512 } else { 1 };
+        self.limits.align_bytes = block_bytes;
         self
     }
     /// The same image as if it lay where images cannot be marked.
@@ -312,6 +330,22 @@ impl Image {
     pub fn reads_device(&self) -> bool {
         self.is_direct && !self.in_memory
     }
+    /// One more thing that the operator should know.
+    pub(crate) fn warn(&self, warning: String) {
+        self.warnings.add(warning);
+    }
+    /// Writes come that change parts of blocks, of which the operator may not know.
+    pub(crate) fn warn_of_edges(&self) {
+        let Limits { logical_block_bytes, align_bytes, .. } = self.limits;
+        // Else that was said when it was opened.
+        if logical_block_bytes >= align_bytes {
+            let (path, rmw) = (self.path.display(), block_size::RMW);
+            self.warn(format!(
+                "{path}: writes come that do not begin and end with blocks of {align_bytes} bytes: \
+                 {rmw}"
+            ));
+        }
+    }
     /// What the operator should know, also later.
     pub fn warnings(&self) -> &Arc<Warnings> {
         &self.warnings
@@ -323,8 +357,9 @@ impl Image {
     /// # Errors
     /// When the new size is none for a disk, or smaller; the capacity stays what it was.
     pub fn refresh(&mut self, shrink: bool) -> Result<u64, ImageError> {
-        let size_bytes =
-            check_size(&self.file, &self.path, self.is_block, self.limits.align_bytes)?;
+        let Limits { logical_block_bytes, align_bytes, .. } = self.limits;
+        let unit = size_unit(logical_block_bytes, align_bytes);
+        let size_bytes = check_size(&self.file, &self.path, self.is_block, unit)?;
         let before_bytes = self.limits.capacity_bytes;
         if size_bytes < before_bytes && !shrink {
             return Err(ImageError::Shrunk {
@@ -361,7 +396,8 @@ impl Image {
     /// When there are no descriptors left.
     pub fn allocation(&self) -> io::Result<Allocation> {
         let file = self.file.try_clone()?;
-        Ok(Allocation::new(file, self.is_block, self.limits.align_bytes))
+        let align_bytes = self.limits.least_bytes().max(self.limits.align_bytes);
+        Ok(Allocation::new(file, self.is_block, align_bytes))
     }
 }
 
@@ -384,29 +420,72 @@ impl Mapper {
     }
 }
 
-/// The size of an image, if it is one for a disk.
-fn check_size(
-    mut file: &File,
-    path: &Path,
-    is_block: bool,
-    block_bytes: u32,
-) -> Result<u64, ImageError> {
+/// How an image can be read and written, and what guests see of that.
+struct Shape {
+    align: probe::Align,
+    /// Guests' logical block size.
+    blocks: u32,
+    size_bytes: u64,
+}
+
+/// What an image's size has to be a multiple of. Only the page cache takes a part of a sector.
+fn size_unit(logical_block_bytes: u32, align_bytes: u32) -> u32 {
+    let of_guest = if logical_block_bytes > 512 { logical_block_bytes } else { 1 };
+    of_guest.max(align_bytes)
+}
+
+impl Shape {
+    /// Of an open image.
+    fn of(
+        file: &File,
+        path: &Path,
+        is_block: bool,
+        place: &Place,
+        options: &OpenOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Shape, ImageError> {
+        let size_bytes = size_of(file, path)?;
+        // Not in direct mode yet: the kernel reads where it is told to.
+        let contents = probe::Contents::of(file, size_bytes);
+        let align = probe::choose(file, options.direct, is_block, place, size_bytes, warnings);
+        let partitioned = contents.partitioned_for();
+        let partitioned = partitioned.filter(|&b| size_bytes.is_multiple_of(b.into()));
+        let (asked, least) = (options.block_size, align.blocks);
+        let blocks = block_size::choose(asked, is_block, least, partitioned, warnings);
+        contents.warn(file, path, options.read_only, blocks, warnings)?;
+        Ok(Shape { align, blocks, size_bytes })
+    }
+}
+
+/// Size in bytes of an open file or device.
+fn size_of(mut file: &File, path: &Path) -> Result<u64, ImageError> {
     // The end of a block device is its size too. I/O names its offsets, so
     // that the file's position matters to nobody.
-    let size_bytes =
-        file.seek(SeekFrom::End(0)).map_err(|e| io_error(path, "asking for its size", e))?;
-    if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
-        let shown = path.display().to_string();
-        let rounded = match (is_block, size_bytes) {
+    file.seek(SeekFrom::End(0)).map_err(|e| io_error(path, "asking for its size", e))
+}
+
+/// The size of an image, if it is one for a disk: a multiple of `unit_bytes`.
+fn check_size(
+    file: &File,
+    path: &Path,
+    is_block: bool,
+    unit_bytes: u32,
+) -> Result<u64, ImageError> {
+    let size_bytes = size_of(file, path)?;
+    if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(unit_bytes)) {
+        let path = path.display().to_string();
+        let hint = match (is_block, size_bytes) {
             // A device is a multiple of its own blocks.
             (true, 0) => "use another device".to_owned(),
             (true, _) => "use another device, or leave block_size out".to_owned(),
-            (false, 0) => format!("to give it one: truncate -s 10G {shown}"),
-            (false, _) => format!("to round it up: truncate -s %{block_bytes} {shown}"),
+            (false, 0) => format!("to give it one: truncate -s 10G {path}"),
+            (false, _) => format!("to round it up: truncate -s %{unit_bytes} {path}"),
         };
-        // To round up an image of another format would help nobody.
-        let hint = probe::advice(file, path).unwrap_or(rounded);
-        return Err(ImageError::Size { path: shown, size_bytes, block_bytes, hint });
+        let expected = match size_bytes {
+            0 => String::new(),
+            _ => format!(": expected a multiple of {unit_bytes}"),
+        };
+        return Err(ImageError::Size { path, size_bytes, expected, hint });
     }
     Ok(size_bytes)
 }
@@ -418,7 +497,7 @@ pub(crate) fn device_of(path: &Path) -> io::Result<u64> {
 }
 
 fn map_of(file: &File, place: &Place, is_block: bool, capacity_bytes: u64) -> Option<Map> {
-    let len = Sectors::new(capacity_bytes / SECTOR_BYTES);
+    let len = Sectors::from_bytes(capacity_bytes);
     if is_block {
         return Some(Map::linear(place.start, len));
     }

@@ -54,10 +54,9 @@ pub struct Job {
     /// The port's own name for it, handed back by [`Port::done`].
     pub token: u64,
     pub op: Op,
-    /// Byte offset in the image; says nothing for a flush. A multiple of the
-    /// image's block alignment ([`crate::images::Limits::align_bytes`]).
+    /// Byte offset in the image, any one; says nothing for a flush.
     pub offset: u64,
-    /// Bytes; 0 for a flush, else a multiple of the alignment and at least one.
+    /// Bytes; 0 for a flush, else at least one.
     pub len: u64,
     /// The I/O priority in the request's header, which may name a process inside the guest
     /// ([`seekway_policy::ioprio`]); 0 where the wire has none.
@@ -66,6 +65,16 @@ pub struct Job {
     pub fua: bool,
     /// Write-zeroes may deallocate the range instead of writing to it.
     pub unmap: bool,
+}
+
+/// What a discard, a write-zeroes and a write with edges ([`has_edges`]) take of a turn's [`Budget`]
+/// besides: each is compared with all requests of its disk that are under way.
+pub const ORDERED_WORK: u32 = 1024;
+
+/// Do these bytes begin or end inside a block of `align` bytes
+/// ([`crate::images::Limits::align_bytes`])? To write them takes a read.
+pub fn has_edges(offset: u64, len: u64, align: u32) -> bool {
+    (offset | len) & u64::from(align.max(1) - 1) != 0
 }
 
 /// The work that the ports of one disk may do in one turn of the reactor.
@@ -128,7 +137,7 @@ pub trait PortContext {
     /// [`Port::done`].
     ///
     /// # Errors
-    /// No `done` comes for what is refused: `EINVAL` (range, alignment), `EPERM` (the disk is
+    /// No `done` comes for what is refused: `EINVAL` (range), `EPERM` (the disk is
     /// read-only), `EBUSY` (too much outstanding: ports that first ask whether there is room do not
     /// see it).
     fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno>;

@@ -17,7 +17,7 @@
 //! ```text
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
 //!  status                                     the thread that asks where images hold data
-//!  jobs, turns, ports, syncs, disks           tables of what is there
+//!  jobs, turns, ports, syncs, edges, disks    tables of what is there
 //!  poll                                       how long to look before sleeping
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
@@ -31,6 +31,7 @@ mod commands;
 mod core;
 mod critical;
 mod disks;
+mod edges;
 mod freeze;
 mod intervals;
 mod io;

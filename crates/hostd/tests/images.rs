@@ -50,11 +50,11 @@ fn what_is_no_image_is_refused_with_what_to_do() {
     assert!(error(root, &RW).contains("is a directory; an image is a regular file"));
     assert!(error(Path::new("/dev/null"), &RW).contains("is a character device"));
     let odd = image(root, "odd.img", 1000);
-    let text = error(&odd, &RW);
-    assert!(text.contains("1000 bytes") && text.contains("truncate -s %512 "), "{text}");
+    let text = error(&odd, &OpenOptions { block_size: Some(BlockSize::B4096), ..RW });
+    assert!(text.contains("1000 bytes") && text.contains("truncate -s %4096 "), "{text}");
     // The hint helps.
-    assert!(output("truncate", &["-s", "%512", odd.to_str().unwrap()]).is_some());
-    assert_eq!(Image::open(&odd, &RW).unwrap().limits().capacity_bytes, 1024);
+    assert!(output("truncate", &["-s", "%4096", odd.to_str().unwrap()]).is_some());
+    assert_eq!(Image::open(&odd, &RW).unwrap().limits().capacity_bytes, 4096);
     assert!(error(&image(root, "empty.img", 0), &RW).contains("truncate -s 10G"));
     let socket = root.join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -93,7 +93,7 @@ fn limits_of_a_file() {
     let path = image(folder.path(), "a.img", 1 << 20);
     let image = Image::open(&path, &RW).unwrap();
     let limits = image.limits();
-    assert_eq!((limits.capacity_bytes, limits.align_bytes), (1 << 20, 512));
+    assert_eq!((limits.capacity_bytes, limits.align_bytes), (1 << 20, 1));
     assert_eq!((limits.logical_block_bytes, limits.memory_align_bytes), (512, 1));
     assert!(limits.physical_block_bytes >= 4096 && !limits.read_only);
     assert!(!image.is_block() && !image.is_direct());
@@ -107,7 +107,7 @@ fn guests_get_the_block_size_that_was_asked_for() {
     let path = image(folder.path(), "a.img", 1 << 20);
     let options = OpenOptions { block_size: Some(BlockSize::B4096), ..RW };
     let limits = *Image::open(&path, &options).unwrap().limits();
-    assert_eq!((limits.logical_block_bytes, limits.align_bytes), (4096, 4096));
+    assert_eq!((limits.logical_block_bytes, limits.align_bytes), (4096, 1));
     writer(&path).set_len((1 << 20) + 512).unwrap();
     let text = error(&path, &options);
     assert!(text.contains("multiple of 4096") && text.contains("truncate -s %4096 "), "{text}");
@@ -123,6 +123,69 @@ fn a_partition_table_for_other_blocks_is_warned_of() {
     assert_eq!(Image::open(&path, &RW).unwrap().warnings().all().len(), 0);
     let text = Image::open(&path, &larger).unwrap().warnings().all().concat();
     assert!(text.contains("for blocks of 512 bytes, and guests see blocks of 4096"), "{text}");
+}
+
+#[test]
+fn a_file_has_the_blocks_that_it_was_partitioned_for() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "a.img", 1 << 20);
+    let blocks = || Image::open(&path, &RW).unwrap().limits().logical_block_bytes;
+    assert_eq!(blocks(), 512);
+    writer(&path).write_all_at(b"EFI PART", 4096).unwrap();
+    assert_eq!(blocks(), 4096);
+    // No size for blocks of 4096.
+    writer(&path).set_len((1 << 20) + 512).unwrap();
+    assert_eq!(blocks(), 512);
+}
+
+#[test]
+fn an_image_that_ends_inside_a_block_goes_through_the_page_cache() {
+    let _alone = alone();
+    // Where direct I/O works.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = image(folder.path(), "odd.img", 1000);
+    let opened = Image::open(&path, &DIRECT).unwrap();
+    let limits = *opened.limits();
+    assert!(!opened.is_direct());
+    assert_eq!((limits.served_bytes(), limits.least_bytes(), limits.align_bytes), (1024, 1, 1));
+    let warnings = opened.warnings().all().concat();
+    assert!(warnings.contains("the host's page cache is used"), "{warnings}");
+    assert_eq!(opened.allocation().unwrap().runs(0..1024, 9), [(1024, true)]);
+    std::fs::write(&path, [7; 1000]).unwrap();
+    assert_eq!(opened.allocation().unwrap().runs(0..1024, 9), [(1000, false), (24, true)]);
+}
+
+#[test]
+fn an_archive_is_refused_by_its_name_or_its_size_and_else_warned_of() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let archive = |name: &str, len: u64| {
+        let path = image(folder.path(), name, len);
+        writer(&path).write_all_at(b"\x1f\x8b\x08", 0).unwrap();
+        path
+    };
+    let text = error(&archive("web.img.gz", 1 << 20), &RW);
+    assert!(text.contains("gzip -dc") && !text.contains("truncate"), "{text}");
+    assert!(error(&archive("web.img", 1000), &RW).contains("looks packed (gzip)"));
+    // What a guest may have written into its own disk.
+    let opened = Image::open(&archive("web.img", 1 << 20), &RW).unwrap();
+    assert!(opened.warnings().all().concat().contains("if a guest wrote them"));
+}
+
+#[test]
+fn a_write_protected_device_is_served_read_only_or_not_at_all() {
+    let _alone = alone();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = image(folder.path(), "disk", 8 << 20);
+    let Some(device) = loop_device(&path, 512) else { return };
+    let node = Path::new(&device.0);
+    output("blockdev", &["--setro", &device.0]).unwrap();
+    let text = error(node, &DIRECT);
+    assert!(text.contains("write-protected") || text.contains("attach it read-only"), "{text}");
+    assert!(Image::open(node, &OpenOptions::reading()).unwrap().limits().read_only);
+    output("blockdev", &["--setrw", &device.0]).unwrap();
+    Image::open(node, &DIRECT).unwrap();
 }
 
 #[test]
@@ -200,11 +263,17 @@ fn sizes_are_looked_at_again() {
         assert_eq!(image.refresh().unwrap(), bytes);
         assert_eq!(image.limits().capacity_bytes, bytes);
     }
-    for bytes in [1000, 0] {
-        writer(&path).set_len(bytes).unwrap();
-        assert!(matches!(image.refresh(), Err(ImageError::Size { .. })));
-        assert_eq!(image.limits().capacity_bytes, 1 << 20, "stays");
-    }
+    writer(&path).set_len(1000).unwrap();
+    assert_eq!((image.refresh().unwrap(), image.limits().served_bytes()), (1000, 1024));
+    writer(&path).set_len(0).unwrap();
+    assert!(matches!(image.refresh(), Err(ImageError::Size { .. })));
+    assert_eq!(image.limits().capacity_bytes, 1000, "stays");
+    // Direct I/O could not write its end.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = self::image(folder.path(), "a.img", 1 << 20);
+    let mut image = Image::open(&path, &DIRECT).unwrap();
+    writer(&path).set_len(1000).unwrap();
+    assert_eq!(image.refresh().is_err(), image.is_direct());
 }
 
 #[test]
@@ -331,8 +400,13 @@ fn block_sizes_of_block_devices() {
     drop(device);
     let Some(device) = loop_device(&large, 4096) else { return };
     for direct in [false, true] {
-        let text = error(Path::new(&device.0), &asked(BlockSize::B512, direct));
-        assert!(text.ends_with("the device has blocks of 4096 bytes; leave block_size out"));
+        let image = Image::open(Path::new(&device.0), &asked(BlockSize::B512, direct)).unwrap();
+        let limits = image.limits();
+        assert_eq!((limits.logical_block_bytes, limits.physical_block_bytes), (512, 4096));
+        assert_eq!(limits.align_bytes, 4096);
+        let warnings = image.warnings().all().concat();
+        assert!(warnings.contains("guests see blocks of 512 bytes"), "{warnings}");
+        drop(image);
         Image::open(Path::new(&device.0), &asked(BlockSize::B4096, direct)).unwrap();
     }
 }

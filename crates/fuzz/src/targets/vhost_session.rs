@@ -50,6 +50,7 @@ fn served() -> &'static Mutex<Served> {
             config_changed: Arc::default(),
             image_use: Arc::new(Kept),
             queues: QUEUES,
+            serial: "fuzzed".into(),
             guest_memory: None,
         };
         Mutex::new(Served { handle, disk })

@@ -52,6 +52,9 @@ pub struct DiskConfig {
     /// Most bytes of its guest's memory that its VMM may have mapped; the host's memory if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_memory: Option<u64>,
+    /// The serial number that its guest sees; made of the name if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
     /// A path on the device that its data lie on, where the image's file system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl DiskConfig {
             incoming: false,
             block_size: None,
             guest_memory: None,
+            serial: None,
             on: None,
             sockets: SocketConfig::default(),
             allow: Vec::new(),
@@ -111,7 +115,7 @@ impl DiskConfig {
     }
 
     /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,block_size=512|4096,guest_memory=SIZE,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
+    /// accept-lost-writes,incoming,block_size=512|4096,guest_memory=SIZE,serial=TEXT,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
     /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
     /// written twice; `fault` takes all that follows it.
     ///
@@ -167,6 +171,7 @@ impl DiskConfig {
                 }
                 self.guest_memory = Some(bytes);
             }
+            "serial" => self.serial = Some(text("WD-1234")?.to_string()),
             "lba" => {
                 let given = text("1GiB")?;
                 let lba = parse_lba(given).map_err(|e| format!("lba={given}: {e}"))?;
@@ -184,7 +189,7 @@ impl DiskConfig {
             _ if self.sockets.set(key, value.unwrap_or(""))? => {}
             _ => {
                 let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             block_size, guest_memory, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
+                             block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
                 return Err(format!(
                     "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
                 ));
@@ -205,6 +210,9 @@ impl DiskConfig {
         if self.on.as_ref().is_some_and(|on| on.as_os_str().is_empty()) {
             return Err(format!("disk {}: on: expected a path on the device", self.name));
         }
+        if let Some(serial) = &self.serial {
+            check_serial(serial).map_err(|e| format!("disk {}: {e}", self.name))?;
+        }
         if self.incoming && self.read_only {
             let name = &self.name;
             return Err(format!(
@@ -212,6 +220,38 @@ impl DiskConfig {
             ));
         }
         Ok(())
+    }
+}
+
+/// Longest serial number: virtio-blk's (VIRTIO 1.2, 5.2.6).
+pub const SERIAL_BYTES_MAX: usize = 20;
+
+impl DiskConfig {
+    /// The serial number that its guest sees: as it was asked for, or the name. Of a name that is
+    /// too long the end is a hash of all of it, so that names that begin alike stay apart.
+    pub fn serial_number(&self) -> String {
+        match &self.serial {
+            Some(serial) => serial.clone(),
+            None if self.name.len() <= SERIAL_BYTES_MAX => self.name.clone(),
+            None => format!("{:.11}-{:08x}", self.name, fnv_1a(self.name.as_bytes())),
+        }
+    }
+}
+
+/// The same in all versions (Fowler, Noll, Vo; 32 bits).
+fn fnv_1a(bytes: &[u8]) -> u32 {
+    let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, mix)
+}
+
+fn check_serial(serial: &str) -> Result<(), String> {
+    let is_plain = serial.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_plain && (1..=SERIAL_BYTES_MAX).contains(&serial.len()) {
+        true => Ok(()),
+        false => Err(format!(
+            "serial={}: expected at most {SERIAL_BYTES_MAX} letters, digits and signs, without spaces",
+            serial.escape_debug().take(100).collect::<String>()
+        )),
     }
 }
 

@@ -60,6 +60,7 @@ read_only = true
 buffered = true
 lba = "1GiB"
 block_size = 4096
+serial = "WD-1234"
 on = "db.qcow2"
 "#;
     let settings = file::parse(Path::new("/etc/seekway/serve.toml"), text);
@@ -74,6 +75,7 @@ on = "db.qcow2"
         buffered: true,
         lba: Some((1 << 30) / 512),
         block_size: Some(BlockSize::B4096),
+        serial: Some("WD-1234".into()),
         on: here("db.qcow2"),
         ..DiskConfig::new("db", "/etc/seekway/db.img")
     };
@@ -104,6 +106,22 @@ on = "db.qcow2"
         ..Config::default()
     };
     assert_eq!(settings.resolve(), Ok(expected));
+}
+
+#[test]
+fn serial_numbers_differ_where_names_do() {
+    let serial = |name: &str| DiskConfig::new(name, "a.img").serial_number();
+    assert_eq!(serial("web"), "web");
+    assert_eq!(serial("a-name-of-20-letters"), "a-name-of-20-letters");
+    let long = ["customer4711-db-data-volume", "customer4711-db-data-vault"].map(serial);
+    // The same in all versions: guests find their disks by it.
+    assert_eq!(long, ["customer471-759af383", "customer471-676f7d6b"]);
+    let asked = |text: &str| DiskConfig::parse(&format!("web=a.img,serial={text}"));
+    assert_eq!(asked("WD-1234").unwrap().serial_number(), "WD-1234");
+    for wrong in ["", "a b", "21-letters-are-too-ma", "é"] {
+        let error = asked(wrong).unwrap_err();
+        assert!(error.contains("expected at most 20 letters"), "{error}");
+    }
 }
 
 #[test]
@@ -159,7 +177,7 @@ path = "other.img"
         expect![[r#"
             /etc/seekway/serve.toml:2: disk web: allow goes by clients' certificates: give their authority, --tls-client-ca FILE, or client_ca under [tls] in the file
             /etc/seekway/serve.toml:5: weight=0: expected a whole number from 1
-            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may

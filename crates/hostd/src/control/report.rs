@@ -197,6 +197,9 @@ pub struct DiskReport {
     /// Logical block size that guests see; 0 from an older daemon.
     #[serde(default)]
     pub block_bytes: u32,
+    /// The serial number that its guest sees; empty from an older daemon.
+    #[serde(default)]
+    pub serial: String,
     /// Writes are refused.
     pub read_only: bool,
     /// I/O goes past the host's page cache (O_DIRECT).
@@ -405,6 +408,7 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
         weight: status.weight,
         capacity_bytes: status.capacity_bytes,
         block_bytes: disk.limits().logical_block_bytes,
+        serial: disk.config.serial_number(),
         read_only: disk.limits().read_only,
         direct: disk.is_direct,
         elsewhere: disk.is_elsewhere(),

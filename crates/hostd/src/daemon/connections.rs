@@ -177,6 +177,7 @@ pub(super) fn vhost(
     };
     let handle = DiskHandle {
         name: disk.config.name.clone(),
+        serial: disk.config.serial_number(),
         disk: disk.id,
         handle: disk.device.handle().clone(),
         limits: disk.limits_source(),

@@ -104,7 +104,10 @@ fn fix(error: &ImageError) -> String {
         }
         ImageError::Busy { path } => format!("lsblk {path}; umount it, or give another device"),
         ImageError::Size { hint, .. } => hint.clone(),
-        ImageError::BlockSize { hint, .. } => format!("leave block_size out{hint}"),
+        ImageError::WriteProtected { path } => {
+            format!("serve it read-only (option ro), or: blockdev --setrw {path}")
+        }
+        ImageError::Format { but, .. } => format!("convert or unpack it; {but}"),
         ImageError::LostWrites { .. } => {
             "check the image (fsck, a backup), then serve it once with accept-lost-writes".into()
         }

@@ -236,8 +236,12 @@ fn images_that_cannot_be_served() {
     let path = host.image();
     host.says("image", Level::Ok, "4096 bytes, not in use");
     assert_eq!(host.all("image")[0].about.as_deref(), Some("web"));
+    host.config.disks[0].block_size = Some(images::BlockSize::B4096);
     fs::write(&path, [0; 700]).unwrap();
     host.says("image", Level::Problem, "truncate -s %");
+    host.config.disks[0].block_size = None;
+    fs::write(&path, []).unwrap();
+    host.says("image", Level::Problem, "truncate -s 10G");
     fs::remove_file(&path).unwrap();
     host.says("image", Level::Problem, "qemu-img create");
     fs::create_dir(&path).unwrap();

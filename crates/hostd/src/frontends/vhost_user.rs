@@ -66,8 +66,10 @@ pub const QUEUES_MAX: u16 = 256;
 /// A disk, for those who connect to its socket.
 #[derive(Clone)]
 pub struct DiskHandle {
-    /// Its name, of which the guest sees 20 bytes as the serial number.
+    /// For messages.
     pub name: String,
+    /// The serial number that its guest sees, at most 20 bytes.
+    pub serial: String,
     /// Its number in its reactor.
     pub disk: DiskId,
     pub handle: Handle,

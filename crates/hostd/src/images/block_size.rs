@@ -1,13 +1,10 @@
 //! Logical block sizes: what guests are told, from what was asked for and what
-//! the image can do.
+//! the image is.
 //!
-//! Guests can be told of two, 512 and 4096 bytes. A guest may read and write
-//! whole blocks only, so its blocks must not be smaller than those of the image.
+//! Guests can be told of two, 512 and 4096 bytes.
 
-use super::ImageError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
 /// A logical block size, in bytes.
@@ -61,40 +58,33 @@ impl fmt::Display for BlockSize {
     }
 }
 
-/// The block size for guests, in bytes, of an image that can read and write `least_bytes`.
-/// A warning if guests get larger blocks than they had by default elsewhere.
-///
-/// # Errors
-/// When smaller blocks were asked for.
+/// The block size for guests, in bytes, as it was asked for; else that of a block device, and of a
+/// file 512, unless it was partitioned for 4096. What direct I/O on a file takes is no reason: that
+/// changes with a snapshot or when the file moves, and a guest must not see another block size then.
+/// A warning if less than `least_bytes`, which is what can be written without reading before.
 pub(super) fn choose(
     asked: Option<BlockSize>,
-    least_bytes: u32,
     is_block: bool,
-    path: &Path,
+    least_bytes: u32,
+    partitioned_for: Option<u32>,
     warnings: &mut Vec<String>,
-) -> Result<u32, ImageError> {
-    let Some(asked) = asked.map(BlockSize::bytes) else {
-        if !is_block && least_bytes > BlockSize::B512.bytes() {
-            warnings.push(
-                "direct I/O on this file system needs blocks of 4096 bytes, which is what the \
-                 guest sees; an image that was partitioned for 512 needs the option buffered"
-                    .to_owned(),
-            );
-        }
-        return Ok(least_bytes);
+) -> u32 {
+    let chosen = match (asked, is_block) {
+        (Some(asked), _) => asked.bytes(),
+        (None, true) => least_bytes,
+        (None, false) => partitioned_for.unwrap_or(512),
     };
-    if asked >= least_bytes {
-        return Ok(asked);
+    if chosen < least_bytes {
+        warnings.push(format!(
+            "guests see blocks of {chosen} bytes, and I/O on this image takes {least_bytes}: {RMW}"
+        ));
     }
-    let (why, hint) = match is_block {
-        true => ("the device has blocks of", ""),
-        false => (
-            "direct I/O on this file system needs blocks of",
-            ", or add the option buffered (the host's page cache)",
-        ),
-    };
-    Err(ImageError::BlockSize { path: path.display().to_string(), asked, why, hint })
+    chosen
 }
+
+/// What a write to a part of a block costs.
+pub(super) const RMW: &str =
+    "a write to a part of such a block reads it before, which costs a read, and waits for others";
 
 #[cfg(test)]
 mod tests {
@@ -102,36 +92,37 @@ mod tests {
 
     fn chosen(
         asked: Option<BlockSize>,
-        least: u32,
         is_block: bool,
-    ) -> (Result<u32, String>, usize) {
+        least: u32,
+        partitioned_for: Option<u32>,
+    ) -> (u32, usize) {
         let mut warnings = Vec::new();
-        let chosen = choose(asked, least, is_block, Path::new("a.img"), &mut warnings);
-        (chosen.map_err(|e| e.to_string()), warnings.len())
+        let chosen = choose(asked, is_block, least, partitioned_for, &mut warnings);
+        (chosen, warnings.len())
     }
 
     #[test]
-    fn guests_get_what_was_asked_for_or_what_the_image_needs() {
+    fn guests_get_what_was_asked_for() {
         use BlockSize::*;
         for is_block in [false, true] {
-            assert_eq!(chosen(None, 512, is_block), (Ok(512), 0));
-            assert_eq!(chosen(Some(B512), 512, is_block), (Ok(512), 0));
-            assert_eq!(chosen(Some(B4096), 512, is_block), (Ok(4096), 0));
-            assert_eq!(chosen(Some(B4096), 4096, is_block), (Ok(4096), 0));
+            for least in [512, 4096] {
+                assert_eq!(chosen(Some(B4096), is_block, least, Some(512)), (4096, 0));
+                let warned = usize::from(least > 512);
+                assert_eq!(chosen(Some(B512), is_block, least, Some(4096)), (512, warned));
+            }
         }
-        assert_eq!(chosen(None, 4096, true), (Ok(4096), 0));
-        assert_eq!(chosen(None, 4096, false), (Ok(4096), 1));
     }
 
     #[test]
-    fn smaller_blocks_than_the_image_has_are_refused() {
-        let refused = |is_block| chosen(Some(BlockSize::B512), 4096, is_block).0.unwrap_err();
-        assert_eq!(
-            refused(true),
-            "a.img: block_size=512 is not possible: the device has blocks of 4096 bytes; \
-             leave block_size out"
-        );
-        assert!(refused(false).ends_with("or add the option buffered (the host's page cache)"));
+    fn a_device_has_its_own_blocks_and_a_file_those_of_its_partition_table() {
+        assert_eq!(chosen(None, true, 512, Some(4096)), (512, 0));
+        assert_eq!(chosen(None, true, 4096, Some(512)), (4096, 0));
+        // Whatever direct I/O needs now.
+        for (least, warned) in [(1, 0), (512, 0), (4096, 1)] {
+            assert_eq!(chosen(None, false, least, None), (512, warned));
+            assert_eq!(chosen(None, false, least, Some(512)), (512, warned));
+            assert_eq!(chosen(None, false, least, Some(4096)), (4096, 0));
+        }
     }
 
     #[test]

@@ -52,30 +52,31 @@ pub enum ImageError {
         /// The image, as given.
         path: String,
     },
-    /// Guests' blocks would be smaller than what the image can read and write.
+    /// The block device takes no writes.
     #[error(
-        "{path}: block_size={asked} is not possible: {why} 4096 bytes; leave block_size out{hint}"
+        "{path}: the block device is write-protected: attach it read-only (option ro), or allow \
+         writes with blockdev --setrw {path}"
     )]
-    BlockSize {
+    WriteProtected {
         /// The image, as given.
         path: String,
-        /// The block size that was asked for, in bytes.
-        asked: u32,
-        /// What needs larger blocks, with a verb.
-        why: &'static str,
-        /// What else would help, or nothing.
-        hint: &'static str,
+    },
+    /// An archive, or an image of another format.
+    #[error("{advice}; {but}")]
+    Format {
+        /// What it looks like, and the command that helps.
+        advice: String,
+        /// What to do if that is wrong.
+        but: &'static str,
     },
     /// Empty, or not a multiple of the block size.
-    #[error(
-        "{path}: {size_bytes} bytes are no size for a disk: expected a multiple of {block_bytes}, not 0; {hint}"
-    )]
+    #[error("{path}: {size_bytes} bytes are no size for a disk{expected}; {hint}")]
     Size {
         /// The image, as given.
         path: String,
         size_bytes: u64,
-        /// What the size must be a multiple of.
-        block_bytes: u32,
+        /// What the size must be a multiple of, or nothing.
+        expected: String,
         /// The command that helps.
         hint: String,
     },
@@ -133,7 +134,8 @@ impl ImageError {
             | ImageError::Io { .. } => true,
             ImageError::Size { size_bytes, .. } => *size_bytes == 0,
             ImageError::Kind { .. }
-            | ImageError::BlockSize { .. }
+            | ImageError::Format { .. }
+            | ImageError::WriteProtected { .. }
             | ImageError::Shrunk { .. }
             | ImageError::LostWrites { .. } => false,
         }

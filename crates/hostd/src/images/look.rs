@@ -1,7 +1,7 @@
 //! A look at an image without serving it: nothing is locked, claimed or changed.
 
-use super::{ImageError, OpenOptions, block_size, check_size, is_block, lock, lock_error, lost};
-use super::{open_error, place::Place, probe};
+use super::{ImageError, OpenOptions, Shape, check_size, is_block, lock, lock_error, lost};
+use super::{open_error, place::Place, probe, size_unit};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -44,6 +44,9 @@ pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
         Some(libc::EBUSY) if is_block => ImageError::Busy { path: path.display().to_string() },
         _ => open_error(path, options.read_only, e),
     })?;
+    if is_block && !options.read_only && probe::is_write_protected(&file) {
+        return Err(ImageError::WriteProtected { path: path.display().to_string() });
+    }
     if !options.incoming {
         lock::check(&file, options.read_only).map_err(|e| lock_error(path, &about, e))?;
     }
@@ -54,11 +57,9 @@ pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
     let is_in_memory = !is_block && probe::is_in_memory(&file);
     let mut warnings = Vec::new();
     let place = Place::of(device);
-    let align = probe::choose(&file, options.direct, is_block, &place, &mut warnings);
-    let asked = options.block_size;
-    let blocks = block_size::choose(asked, align.blocks, is_block, path, &mut warnings)?;
-    probe::warn_of_contents(&file, path, blocks, &mut warnings);
-    let size_bytes = check_size(&file, path, is_block, blocks)?;
+    let Shape { align, blocks, size_bytes } =
+        Shape::of(&file, path, is_block, &place, options, &mut warnings)?;
+    check_size(&file, path, is_block, size_unit(blocks, align.blocks))?;
     Ok(Look { size_bytes, device, is_direct: align.direct, is_in_memory, warnings })
 }
 

@@ -1,8 +1,9 @@
 //! What an open image can do: direct I/O and its alignment, by asking the
-//! kernel; and whether its first bytes look like another format's.
+//! kernel; and what its bytes say of it.
 
+use super::format::{self, Format};
 use super::place::Place;
-use super::set_flag;
+use super::{ImageError, set_flag};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,7 +15,7 @@ use std::path::Path;
 pub(super) struct Align {
     /// Goes I/O past the page cache?
     pub direct: bool,
-    /// Offsets and lengths: 512 or 4096.
+    /// Offsets and lengths, a power of two: 512 or 4096 of direct I/O and of block devices, else 1.
     pub blocks: u32,
     /// Addresses: a power of two.
     pub memory: u32,
@@ -61,15 +62,24 @@ pub(super) fn choose(
     direct: bool,
     is_block: bool,
     place: &Place,
+    size_bytes: u64,
     warnings: &mut Vec<String>,
 ) -> Align {
     // A block device has blocks of its own with and without the page cache.
-    let least = if is_block { round_block(place.logical) } else { 512 };
+    let least = if is_block { round_block(place.logical) } else { 1 };
     let buffered = Align { direct: false, blocks: least, memory: 1 };
     if !direct {
         return buffered;
     }
     let (memory, blocks) = dio_alignment(file).unwrap_or((place.logical, place.logical));
+    if blocks != 0 && !is_block && !size_bytes.is_multiple_of(round_block(blocks).into()) {
+        let blocks = round_block(blocks);
+        warnings.push(format!(
+            "{size_bytes} bytes are no multiple of {blocks}, and direct I/O (O_DIRECT) cannot write \
+             the last ones: the host's page cache is used; truncate -s %{blocks} IMAGE rounds it up"
+        ));
+        return buffered;
+    }
     if blocks == 0 || blocks > BLOCK_MAX || set_flag(file, OFlags::DIRECT).is_err() {
         let why =
             if blocks > BLOCK_MAX { "wants blocks over 4096 bytes" } else { "is not possible" };
@@ -103,110 +113,119 @@ fn dio_alignment(file: &File) -> Option<(u32, u32)> {
     known.then_some((out.stx_dio_mem_align, out.stx_dio_offset_align))
 }
 
-/// First bytes of formats that people mistake for raw, and qemu-img's names.
-const FORMATS: &[(&[u8], &str)] = &[
-    (b"QFI\xfb", "qcow2"),
-    (b"QED\0", "qed"),
-    (b"KDMV", "vmdk"),
-    (b"# Disk DescriptorFile", "vmdk"),
-    (b"vhdxfile", "vhdx"),
-    (b"conectix", "vpc"),
-];
-
-/// Warn when the image begins as another format does, or when its partition table
-/// was made for other blocks than the `block_bytes` that guests see.
-pub(super) fn warn_of_contents(
-    file: &File,
-    path: &Path,
-    block_bytes: u32,
-    warnings: &mut Vec<String>,
-) {
-    let start = first_bytes(file);
-    if let Some(advice) = advice_of(&start, path) {
-        warnings.push(format!(
-            "{advice}; served as it is, guests see its header (if a guest wrote this header into \
-             its own raw disk, ignore this)"
-        ));
-    }
-    let path = path.display();
-    if let Some(made_for) = partitioned_for(&start).filter(|&bytes| bytes != block_bytes) {
-        warnings.push(format!(
-            "{path} has a partition table (GPT) for blocks of {made_for} bytes, and guests see \
-             blocks of {block_bytes}: they will not find their partitions"
-        ));
-    }
+/// Does a write-protected block device lie behind it (`BLKROGET`, `linux/fs.h`)?
+pub(super) fn is_write_protected(file: &File) -> bool {
+    const BLKROGET: libc::Ioctl = libc::_IO(0x12, 94);
+    let mut protected: libc::c_int = 0;
+    // SAFETY: the kernel writes one number.
+    let asked = unsafe { libc::ioctl(file.as_raw_fd(), BLKROGET, &raw mut protected) };
+    asked == 0 && protected != 0
 }
 
-/// What to do with an image that looks like one of another format; `None` if it does not.
-pub(super) fn advice(file: &File, path: &Path) -> Option<String> {
-    advice_of(&first_bytes(file), path)
+/// What an image begins and ends with.
+pub(super) struct Contents {
+    start: Start,
+    end: [u8; format::END_BYTES],
+    /// Where ISO 9660 says what it is.
+    disc: [u8; 8],
+    size_bytes: u64,
 }
 
-fn advice_of(start: &Start, path: &Path) -> Option<String> {
-    let (format, path) = (format(start)?, path.display());
-    // What a qcow2 image holds can be served without a copy.
-    let or = match format {
-        "qcow2" => ", or serve it through nbdfuse (docs/images.md)",
-        _ => "",
-    };
-    Some(format!(
-        "{path} looks like a {format} image: convert it with \
-         qemu-img convert -f {format} -O raw {path} {path}.raw{or}"
-    ))
-}
-
-/// The largest block and as much again, aligned, for the file may be in direct mode.
+/// The first bytes, aligned, for the file may be in direct mode.
 #[repr(C, align(4096))]
-struct Start([u8; 2 * BLOCK_MAX as usize]);
+struct Start([u8; format::START_BYTES]);
 
-/// The first bytes, or zeroes: what cannot be read will fail where it matters.
-fn first_bytes(file: &File) -> Start {
-    let mut start = Start([0; 2 * BLOCK_MAX as usize]);
-    if file.read_at(&mut start.0, 0).is_err() {
-        start.0.fill(0);
+/// Where ISO 9660 says what it is.
+const DISC: u64 = 32769;
+
+impl Contents {
+    /// Zeroes for what cannot be read: that will fail where it matters.
+    pub(super) fn of(file: &File, size_bytes: u64) -> Contents {
+        let mut contents = Contents {
+            start: Start([0; format::START_BYTES]),
+            end: [0; format::END_BYTES],
+            disc: [0; 8],
+            size_bytes,
+        };
+        let Contents { start, end, disc, .. } = &mut contents;
+        read(file, &mut start.0, 0);
+        read(file, end, size_bytes.saturating_sub(format::END_BYTES as u64));
+        read(file, disc, DISC);
+        contents
     }
-    start
+
+    /// The size of the blocks for which the image was partitioned. A GUID partition table
+    /// begins in the second block; older tables do not say.
+    pub(super) fn partitioned_for(&self) -> Option<u32> {
+        let begins = |bytes: &u32| self.start.0[*bytes as usize..].starts_with(b"EFI PART");
+        [512, BLOCK_MAX].into_iter().find(begins)
+    }
+
+    /// Warn when it looks like another format, or when its partition table was made for other
+    /// blocks than the `block_bytes` that guests see.
+    ///
+    /// # Errors
+    /// When it is surely no raw image.
+    pub(super) fn warn(
+        &self,
+        file: &File,
+        path: &Path,
+        read_only: bool,
+        block_bytes: u32,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ImageError> {
+        if let Some(format) = Format::of(&self.start.0, &self.end) {
+            // What FUSE shows has the name of the image that it is made of.
+            let may_refuse = file_system(file) != Some(FUSE_MAGIC);
+            warnings.push(format.judge(path, self.size_bytes, may_refuse)?);
+        }
+        warnings.extend(format::warn_of_iso(&self.disc, path).filter(|_| !read_only));
+        let path = path.display();
+        if let Some(made_for) = self.partitioned_for().filter(|&bytes| bytes != block_bytes) {
+            warnings.push(format!(
+                "{path} has a partition table (GPT) for blocks of {made_for} bytes, and guests see \
+                 blocks of {block_bytes}: they will not find their partitions"
+            ));
+        }
+        Ok(())
+    }
 }
 
-fn format(start: &Start) -> Option<&'static str> {
-    let found = FORMATS.iter().find(|(magic, _)| start.0.starts_with(magic));
-    // VirtualBox writes a line of text first and its signature behind that.
-    let vdi = start.0[64..68] == [0x7f, 0x10, 0xda, 0xbe];
-    found.map(|&(_, name)| name).or(vdi.then_some("vdi"))
-}
-
-/// The size of the blocks for which the image was partitioned. A GUID partition table
-/// begins in the second block; older tables do not say.
-fn partitioned_for(start: &Start) -> Option<u32> {
-    [512, BLOCK_MAX].into_iter().find(|&bytes| start.0[bytes as usize..].starts_with(b"EFI PART"))
+/// Read as much as there is.
+fn read(file: &File, to: &mut [u8], offset: u64) {
+    let mut filled = 0;
+    while let Ok(bytes @ 1..) = file.read_at(&mut to[filled..], offset + filled as u64) {
+        filled += bytes;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn holding(at: usize, bytes: &[u8]) -> Start {
-        let mut start = Start([0; 8192]);
-        start.0[at..at + bytes.len()].copy_from_slice(bytes);
-        start
+    fn holding(at: usize, bytes: &[u8]) -> Contents {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, at as u64).unwrap();
+        Contents::of(&file, (at + bytes.len()) as u64)
     }
 
     #[test]
     fn a_partition_table_tells_its_blocks() {
-        assert_eq!(partitioned_for(&holding(512, b"EFI PART")), Some(512));
-        assert_eq!(partitioned_for(&holding(4096, b"EFI PART")), Some(4096));
-        assert_eq!(partitioned_for(&holding(1024, b"EFI PART")), None);
-        assert_eq!(partitioned_for(&holding(510, b"\x55\xaa")), None);
+        assert_eq!(holding(512, b"EFI PART").partitioned_for(), Some(512));
+        assert_eq!(holding(4096, b"EFI PART").partitioned_for(), Some(4096));
+        assert_eq!(holding(1024, b"EFI PART").partitioned_for(), None);
+        assert_eq!(holding(510, b"\x55\xaa").partitioned_for(), None);
     }
 
     #[test]
-    fn formats_are_told_by_their_first_bytes() {
-        let check = |at: usize, bytes: &[u8]| format(&holding(at, bytes));
-        assert_eq!(check(0, b"QFI\xfb\0\0\0\x03"), Some("qcow2"));
-        assert_eq!(check(0, b"vhdxfile"), Some("vhdx"));
-        assert_eq!(check(64, &[0x7f, 0x10, 0xda, 0xbe]), Some("vdi"));
-        assert_eq!(check(510, b"\x55\xaa"), None);
-        assert_eq!(check(0, b""), None);
+    fn the_beginning_and_the_end_are_looked_at() {
+        let contents = holding((1 << 20) - 8, b"\0conectix");
+        assert_eq!(contents.end[504..], *b"conectix", "not where a footer begins");
+        assert!(
+            holding((1 << 20) - 512, &[&b"conectix"[..], &[0; 504]].concat()).end[..8]
+                == *b"conectix"
+        );
+        assert_eq!(holding(32769, b"CD001\x01\0\0").disc[..5], *b"CD001");
     }
 
     #[test]

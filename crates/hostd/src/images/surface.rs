@@ -5,11 +5,11 @@
 //! since nothing that a reader does can hurt who holds one.
 
 use super::place::Place;
-use super::{ImageError, OpenOptions, fiemap, io_error, is_block, lost, open_file, probe};
+use super::{ImageError, OpenOptions, fiemap, io_error, is_block, lost, open_file, probe, size_of};
 use seekway_policy::stack::FileExtent;
 use seekway_policy::units::{SECTOR_BYTES, Sectors};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -115,12 +115,13 @@ impl Surface {
         }
         let place = Place::of(if is_block { meta.rdev() } else { meta.dev() });
         // Its warnings are about guests; what matters here is the result.
-        let align = probe::choose(&file, true, is_block, &place, &mut Vec::new());
+        let size_bytes = size_of(&file, path)?;
+        // Of whole blocks: what lies behind them is not read.
+        let whole_bytes = size_bytes & !4095;
+        let align = probe::choose(&file, true, is_block, &place, whole_bytes, &mut Vec::new());
         if !align.direct {
             return Err(SurfaceError::NoDirect { path: shown() });
         }
-        let size_bytes =
-            (&file).seek(SeekFrom::End(0)).map_err(|e| io_error(path, "asking for its size", e))?;
         let len = size_bytes / SECTOR_BYTES;
         let mut device_capacity = place.capacity;
         let pieces = if is_block {

@@ -148,7 +148,7 @@ impl Core {
             Some(map) => (map, None, false),
             None => {
                 let start = self.disks.place(&self.room(), &name, lba, limits.capacity_bytes)?;
-                let map = Map::linear(start, Sectors::new(limits.capacity_bytes / 512));
+                let map = Map::linear(start, Sectors::from_bytes(limits.capacity_bytes));
                 (map, ours.then_some(start), !ours)
             }
         };
@@ -168,6 +168,7 @@ impl Core {
             mapping: false,
             status_thread: Default::default(),
             syncs: Default::default(),
+            edges: Default::default(),
             fault,
             outstanding: 0,
             pieces: 0,
@@ -281,7 +282,7 @@ impl Core {
         disk.limits = *disk.image.limits();
         let (vm, size) = (VmId::new(id.0), Sectors::from_bytes(capacity_bytes));
         let map = match placed {
-            Some(start) => Some(Map::linear(start, Sectors::new(capacity_bytes / 512))),
+            Some(start) => Some(Map::linear(start, Sectors::from_bytes(capacity_bytes))),
             None => {
                 (disk.map_stale, self.stale) = (true, true);
                 if is_other_size {

@@ -1,11 +1,12 @@
 //! From what the stack decides to I/O on images and back: what a command's members need is
 //! gathered into as few SQEs as their places in the files allow, continued when it comes up
 //! short, bounced when memory is misaligned, and tried one member at a time when it fails, so
-//! that each request gets its own answer.
+//! that each request gets its own answer. What begins or ends inside a block is written by reading
+//! the block before, one at a time ([`super::edges`]).
 
 use super::core::Core;
 use super::io::{
-    Bounce, IOVECS_MAX, Io, Kind, PUNCH, Unsent, ZERO, is_aligned, is_scattered, kind_of,
+    Bounce, IOVECS_MAX, Io, Kind, PUNCH, Step, Unsent, ZERO, is_aligned, is_scattered, kind_of,
 };
 use super::jobs::{bytes_of, slice_buffers};
 use super::slow::SlowRequest;
@@ -17,6 +18,7 @@ use seekway_policy::dispatcher;
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
 use seekway_policy::units::SECTOR_BYTES;
+use std::ops::Range;
 
 /// An I/O that the kernel will not take now is handed in again so often.
 const RETRIES_MAX: u32 = 1000;
@@ -231,7 +233,7 @@ impl Core {
     fn start_runs(&mut self, command: &Request, members: &[Member]) {
         let (mut from, mut iovecs, mut end) = (0, 0, None);
         for (at, member) in members.iter().enumerate() {
-            let begin = member.part.start();
+            let (begin, len) = self.bytes_of(member);
             let more = match member.target {
                 Target::Guest { token } => self.jobs[token as u32].buffers.len(),
                 Target::Cache(id) => self.stack.fetch(id).frames.len(),
@@ -241,7 +243,7 @@ impl Core {
                 (from, iovecs) = (at, 0);
             }
             iovecs += more;
-            end = Some(member.part.end());
+            end = Some(begin + len);
         }
         self.start_io(command, &members[from..]);
     }
@@ -255,14 +257,85 @@ impl Core {
         let image = self.disks.get(disk).map(|d| &d.image);
         let unmap = unmap && image.is_some_and(Image::punches_zeroes);
         let dsync = durable && image.is_some_and(Image::keeps_dsync);
+        let align = self.disks.limits(disk).align_bytes.into();
         let io = &mut self.ios[index];
         io.members.extend_from_slice(members);
         (io.buffers, io.offset, io.len, io.durable) = (buffers, offset, len, durable);
         (io.kind, io.discard) = (kind_of(command.op, unmap, dsync), command.op == Op::Discard);
+        io.prepare(align);
+        let is_nothing = io.discard && io.len == 0;
         self.commands.add_io(command.id);
         match self.bounce_if_misaligned(index) {
-            true => self.submit_io(index),
+            _ if is_nothing => self.unsent.push_back((index, Unsent::Nothing)),
+            true => self.begin_io(index),
             false => self.unsent.push_back((index, Unsent::Refused(libc::ENOMEM))),
+        }
+    }
+
+    /// Hand an I/O to the kernel for the first time, unless it has to wait for another write to
+    /// the same block.
+    fn begin_io(&mut self, index: u32) {
+        let Core { ios, disks, .. } = self;
+        let io = &ios[index];
+        let (span, claims) = (io.span.clone(), io.has_edges());
+        let disk = disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let edges = &mut disk.edges;
+        if span.is_empty() || !claims && edges.is_empty() {
+            return self.begin_now(index);
+        }
+        if !edges.admits(index, &span, claims) {
+            return;
+        }
+        if claims {
+            if !std::mem::replace(&mut edges.is_told, true) {
+                disk.image.warn_of_edges();
+            }
+            let before = ios.writes_to(io.disk, &span);
+            if !edges.claim(index, span, before) {
+                return;
+            }
+        }
+        self.begin_now(index);
+    }
+
+    fn begin_now(&mut self, index: u32) {
+        self.ios[index].has_begun = true;
+        self.submit_io(index);
+    }
+
+    /// A write has ended: those begin that have waited for it.
+    fn write_ended(&mut self, disk: DiskId, index: u32, span: &Range<u64>) {
+        let Some(state) = self.disks.get_mut(disk).filter(|disk| !disk.edges.is_empty()) else {
+            return;
+        };
+        let mut ready = Vec::new();
+        state.edges.end(index, span, |io| ready.push(io));
+        ready.into_iter().for_each(|io| self.begin_now(io));
+        while let Some(state) = self.disks.get_mut(disk)
+            && let Some(io) = state.edges.next(|io| {
+                let io = &self.ios[io];
+                (io.span.clone(), io.has_edges())
+            })
+        {
+            self.begin_io(io);
+        }
+    }
+
+    /// Where in the image a member is: byte offset and length. A request may begin and end inside a
+    /// sector, which no other has in the same command.
+    fn bytes_of(&self, member: &Member) -> (u64, u64) {
+        match member.target {
+            Target::Guest { token } => {
+                let job = &self.jobs[token as u32].job;
+                if job.op == Op::Flush {
+                    return (0, 0);
+                }
+                let (start, len) = bytes_of(job, member.part);
+                (job.offset + start, len)
+            }
+            Target::Cache(_) => {
+                (member.part.start().get() * SECTOR_BYTES, member.part.len().bytes())
+            }
         }
     }
 
@@ -270,27 +343,22 @@ impl Core {
     fn gather(&mut self, members: &[Member], buffers: &mut Vec<libc::iovec>) -> CombinedIo {
         let mut gathered = CombinedIo::default();
         for (n, member) in members.iter().enumerate() {
-            let (offset, bytes) = match member.target {
+            let (offset, bytes) = self.bytes_of(member);
+            match member.target {
                 Target::Guest { token } => {
                     let slot = &self.jobs[token as u32];
                     let job = &slot.job;
                     gathered.durable |= job.fua;
                     gathered.unmap = job.unmap;
-                    let (start, bytes) = match job.op {
-                        Op::Flush => (0, 0),
-                        _ => bytes_of(job, member.part),
-                    };
                     if job.op.is_data() && bytes == job.len {
                         buffers.extend_from_slice(&slot.buffers);
                     } else if job.op.is_data() {
-                        slice_buffers(&slot.buffers, start, bytes, buffers);
+                        slice_buffers(&slot.buffers, offset - job.offset, bytes, buffers);
                     }
-                    (job.offset + start, bytes)
                 }
                 Target::Cache(id) => {
                     let memory = self.memory.as_mut().expect("a cache has memory");
                     memory.iovecs(&self.stack, id, member.part, buffers);
-                    (member.part.start().get() * SECTOR_BYTES, member.part.len().bytes())
                 }
             };
             if n == 0 {
@@ -308,11 +376,12 @@ impl Core {
         let io = &mut self.ios[index];
         let limits = self.disks.limits(io.disk);
         let is_direct = limits.memory_align_bytes > 1;
-        let scattered = is_direct && is_scattered(&io.buffers, io.len);
-        if !scattered && io.buffers.iter().all(|b| is_aligned(b, limits)) {
+        let is_scattered = is_direct && is_scattered(&io.buffers, io.len);
+        let is_aligned = io.buffers.iter().all(|b| is_aligned(b, limits));
+        if is_aligned && !is_scattered && !io.is_inside() {
             return true;
         }
-        io.bounce = Bounce::new(io.len, limits.memory_align_bytes as usize);
+        io.bounce = Bounce::new(io.bounced_len(), limits.memory_align_bytes as usize);
         io.bounce.is_some()
     }
 
@@ -325,14 +394,14 @@ impl Core {
         {
             return self.unsent.push_back((index, Unsent::Refused(errno)));
         }
-        let injected = disk.fault.as_mut().and_then(|fault| match io.kind {
-            Kind::Read => fault.inject(Op::Read, io.offset, io.len),
-            Kind::Write { .. } => fault.inject(Op::Write, io.offset, io.len),
-            Kind::Sync => fault.inject(Op::Flush, io.offset, io.len),
-            Kind::Allocate { .. } | Kind::Zeroes => {
-                fault.inject(Op::WriteZeroes, io.offset, io.len)
-            }
-        });
+        let Step { kind, offset, len } = io.step();
+        let op = match kind {
+            Kind::Read => Op::Read,
+            Kind::Write { .. } => Op::Write,
+            Kind::Sync => Op::Flush,
+            Kind::Allocate { .. } | Kind::Zeroes => Op::WriteZeroes,
+        };
+        let injected = disk.fault.as_mut().and_then(|fault| fault.inject(op, offset, len));
         io.fill_bounce();
         if sigbus::is_lost(&io.buffers) {
             // There are zeroes where the guest's data was.
@@ -343,8 +412,9 @@ impl Core {
             Some(Injected::Errno(errno)) => {
                 return self.unsent.push_back((index, Unsent::Fault(errno)));
             }
-            Some(Injected::Short(bytes)) => short = Some(bytes),
-            None => {}
+            // The block at an edge is read and written whole.
+            Some(Injected::Short(bytes)) if !io.is_at_edge() => short = Some(bytes),
+            Some(Injected::Short(_)) | None => {}
         }
         io.in_memory = disk.image.is_in_memory();
         if io.writes_back(&disk.image) {
@@ -372,27 +442,75 @@ impl Core {
         if result < 0 {
             return self.io_refused(index, -result);
         }
-        if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
-            bounce.copy(&io.buffers, result as u64, true);
+        if io.is_at_edge() {
+            return self.edge_done(index, result as u64);
         }
+        let done = io.progress(result as u64, disk.limits.align_bytes.into());
+        if let (Kind::Read, Some(bounce)) = (io.kind, &io.bounce) {
+            bounce.copy(&io.buffers, io.skip(), done, true);
+        }
+        let capacity_bytes = disk.limits.capacity_bytes;
         match io.kind {
-            Kind::Read | Kind::Write { .. } | Kind::Zeroes if (result as u64) < io.len => {
-                if result == 0 {
+            Kind::Read if done < io.len && io.offset + done >= capacity_bytes => {
+                // The last sector of an image that does not end with one.
+                io.advance(done);
+                io.zero_rest();
+                self.io_ended(index);
+            }
+            Kind::Read | Kind::Write { .. } | Kind::Zeroes if done < io.len => {
+                if result == 0 || done == 0 && io.retries >= RETRIES_MAX {
                     // The end of the file, though inside the image: it has shrunk.
                     return self.io_refused(index, libc::EIO);
                 }
-                io.advance(result as u64);
-                if matches!(io.kind, Kind::Zeroes { .. }) && disk.leaving.is_some() {
+                io.retries += u32::from(done == 0);
+                if io.kind == Kind::Zeroes && disk.leaving.is_some() {
                     return self.io_failed(index, Errno(ABANDONED.0));
                 }
-                self.submit_io(index);
+                self.step_done(index, done);
             }
-            _ if io.durable && !io.syncs() => {
+            Kind::Allocate { .. } if done < io.len => self.step_done(index, done),
+            _ => self.all_done(index),
+        }
+    }
+
+    /// So many bytes of an I/O are done, and more are to do.
+    fn step_done(&mut self, index: u32, done: u64) {
+        self.ios[index].advance(done);
+        self.submit_io(index);
+    }
+
+    /// `result` bytes of a block at an I/O's edge are read, or written.
+    fn edge_done(&mut self, index: u32, result: u64) {
+        let io = &mut self.ios[index];
+        if result < io.step().len {
+            if result == 0 || io.retries >= RETRIES_MAX {
+                return self.io_refused(index, libc::EIO);
+            }
+            io.retries += 1;
+            return self.submit_io(index);
+        }
+        let done = io.edge_len();
+        if !std::mem::replace(&mut io.is_filled, false) {
+            io.is_filled = true;
+            return self.submit_io(index);
+        }
+        if done < io.len {
+            return self.step_done(index, done);
+        }
+        self.all_done(index);
+    }
+
+    /// All that an I/O was to do is done: a sync may have to follow.
+    fn all_done(&mut self, index: u32) {
+        let io = &mut self.ios[index];
+        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        match () {
+            () if io.durable && !io.syncs() => {
                 io.become_sync();
                 self.submit_io(index);
             }
-            _ if io.writes_back(&disk.image) && disk.syncs.hold(index) => {}
-            _ => self.io_ended(index),
+            () if io.writes_back(&disk.image) && disk.syncs.hold(index) => {}
+            () => self.io_ended(index),
         }
     }
 
@@ -421,7 +539,7 @@ impl Core {
         }
         // SAFETY: the jobs' ports keep the buffers until the I/O has ended.
         let is_of_guest = || errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
-        if io.is_durable() && !is_of_guest() {
+        if io.is_durable() && !io.is_filling() && !is_of_guest() {
             disk.image.sync_failed(errno);
         }
         self.io_failed(index, Errno(errno));
@@ -462,11 +580,15 @@ impl Core {
 
     /// An I/O is over; the command is when its last one is.
     fn io_ended(&mut self, index: u32) {
-        let Io { command, disk, .. } = self.ios[index];
+        let Io { command, disk, has_begun, .. } = self.ios[index];
         if let Some(disk) = self.disks.get_mut(disk) {
             disk.syncs.end(index);
         }
+        let span = self.ios[index].span.clone();
         self.ios.remove(index);
+        if has_begun && !span.is_empty() {
+            self.write_ended(disk, index, &span);
+        }
         if self.commands.end_io(command.id) {
             self.command_done(&command);
         }
@@ -478,6 +600,7 @@ impl Core {
         while let Some((index, why)) = self.unsent.pop_front() {
             match why {
                 Unsent::Fault(errno) => self.io_done(index, -errno),
+                Unsent::Nothing => self.io_ended(index),
                 Unsent::Refused(errno) => {
                     let disk = self.ios[index].disk;
                     self.io_failed(index, Errno(errno));

@@ -309,14 +309,12 @@ fn check(job: &Job, buffers: &[libc::iovec], limits: &Limits) -> Result<(), Errn
     if job.op == Op::Flush {
         return Ok(());
     }
-    let align = u64::from(limits.align_bytes);
-    let aligned = job.len > 0 && job.len.is_multiple_of(align) && job.offset.is_multiple_of(align);
     let end = job.offset.checked_add(job.len);
-    let inside = end.is_some_and(|end| end <= limits.capacity_bytes);
+    let inside = end.is_some_and(|end| end <= limits.served_bytes());
     let fits = !job.op.is_data() || buffers_len(buffers) == job.len;
     // One I/O's length travels in 32 bits.
     let short = !job.op.is_data() || job.len <= 1 << 30;
-    match aligned && inside && fits && short {
+    match job.len > 0 && inside && fits && short {
         true => Ok(()),
         false => Err(Errno(libc::EINVAL)),
     }

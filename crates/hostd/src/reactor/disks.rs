@@ -1,5 +1,6 @@
 //! The disks of a reactor: image, place on the device, and what has been done.
 
+use super::edges::Edges;
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
 use super::message::{DiskStatus, OpStatus};
@@ -58,6 +59,8 @@ pub struct DiskState {
     pub status_thread: StatusThread,
     /// Its syncs under way.
     pub syncs: Syncs,
+    /// Its writes to parts of blocks.
+    pub edges: Edges,
     /// Failures to inject into its I/O, for tests.
     pub fault: Option<Fault>,
     /// Guests' jobs under way.

@@ -1,6 +1,10 @@
 //! An I/O on an image: what it does, its memory (bounced where the guest's is misaligned), the
 //! SQE of what is still to do, and the tables of I/Os and commands under way.
+//!
+//! Where an I/O begins or ends inside a block, what direct I/O reads is more than was asked for,
+//! and what it writes is a block that was read and changed before.
 
+use super::edges;
 use super::jobs::{buffers_len, slice_buffers};
 use crate::images::{Image, Limits, SEGMENT_BYTES};
 use crate::port::DiskId;
@@ -8,6 +12,7 @@ use io_uring::{opcode, squeue, types};
 use seekway_policy::request::{Op, Request, RequestId};
 use seekway_policy::stack::{IoError, Member};
 use std::alloc::{Layout, alloc, dealloc};
+use std::ops::Range;
 
 /// Buffers that one SQE takes (`IOV_MAX`).
 pub const IOVECS_MAX: usize = 1024;
@@ -44,6 +49,17 @@ pub enum Unsent {
     Fault(i32),
     /// It cannot begin: nothing was done.
     Refused(i32),
+    /// Nothing is to be done.
+    Nothing,
+}
+
+/// What the next SQE of an I/O does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub kind: Kind,
+    /// Byte offset in the image, and bytes.
+    pub offset: u64,
+    pub len: u64,
 }
 
 /// One I/O on an image, for some members of a command.
@@ -63,6 +79,14 @@ pub struct Io {
     /// What it is for. Kept when the slot is free, for the next I/O.
     pub members: Vec<Member>,
     pub bounce: Option<Bounce>,
+    /// The bytes of a block less one, if it begins or ends inside a block; else 0.
+    inside: u64,
+    /// The block at its edge has been read.
+    pub is_filled: bool,
+    /// The bytes that it may write; none for another I/O.
+    pub span: Range<u64>,
+    /// It writes, and has been handed to the kernel.
+    pub has_begun: bool,
     /// The image lies in memory (tmpfs).
     pub in_memory: bool,
     /// What the SQE names when that is not `buffers`.
@@ -93,9 +117,13 @@ impl Bounce {
         self.layout.size() as u64
     }
 
-    /// Copy the first `len` bytes between the guest's memory and the buffer.
-    pub fn copy(&self, guest: &[libc::iovec], len: u64, to_guest: bool) {
-        let (mut at, mut left) = (self.at, len.min(self.len()) as usize);
+    /// Copy the first `len` bytes of the guest's memory from or to the buffer, in which they lie
+    /// behind `skip` others.
+    pub fn copy(&self, guest: &[libc::iovec], skip: u64, len: u64, to_guest: bool) {
+        let skip = skip.min(self.len());
+        // SAFETY: inside the buffer, or at its end.
+        let mut at = unsafe { self.at.add(skip as usize) };
+        let mut left = len.min(self.len() - skip) as usize;
         for part in guest {
             let (memory, take) = (part.iov_base.cast::<u8>(), part.iov_len.min(left));
             // SAFETY: `left` keeps within the buffer, and the port keeps the
@@ -109,6 +137,14 @@ impl Bounce {
             }
             left -= take;
         }
+    }
+
+    /// Zero `len` bytes behind the first `skip`.
+    fn zero(&self, skip: u64, len: u64) {
+        let skip = skip.min(self.len());
+        let len = len.min(self.len() - skip) as usize;
+        // SAFETY: inside the buffer.
+        unsafe { self.at.add(skip as usize).write_bytes(0, len) };
     }
 }
 
@@ -134,7 +170,7 @@ impl Io {
     /// Does the kernel sync, or the device flush its cache, in this call? An error of that comes
     /// once: the same call would go well the next time.
     pub fn syncs(&self) -> bool {
-        matches!(self.kind, Kind::Write { dsync: true } | Kind::Sync)
+        matches!(self.kind, Kind::Write { dsync: true } | Kind::Sync) && !self.is_filling()
     }
 
     /// Turn it into the sync that follows.
@@ -142,6 +178,87 @@ impl Io {
         self.kind = Kind::Sync;
         self.buffers.clear();
         self.bounce = None;
+    }
+
+    /// Make it ready: `align` is what offsets and lengths have to be multiples of. What it does must
+    /// be known.
+    pub fn prepare(&mut self, align: u64) {
+        let (from, to) = (self.offset, self.offset + self.len);
+        self.inside = if (from | to) & (align - 1) == 0 { 0 } else { align - 1 };
+        if self.discard && self.inside != 0 {
+            // What is not a whole block keeps its data.
+            self.offset = from.next_multiple_of(align);
+            self.len = (to & !self.inside).saturating_sub(self.offset);
+            self.inside = 0;
+        }
+        self.is_filled = false;
+        self.has_begun = false;
+        self.span = match self.kind {
+            Kind::Read | Kind::Sync => 0..0,
+            _ if self.discard => self.offset..self.offset + self.len,
+            _ => from & !self.inside..(to + self.inside) & !self.inside,
+        };
+    }
+
+    /// Does it change parts of blocks?
+    pub fn has_edges(&self) -> bool {
+        self.inside != 0 && !self.span.is_empty()
+    }
+
+    /// Does it begin or end inside a block?
+    pub fn is_inside(&self) -> bool {
+        self.inside != 0
+    }
+
+    /// Bytes for which it needs a bounce buffer.
+    pub fn bounced_len(&self) -> u64 {
+        match self.inside {
+            0 => self.len,
+            inside => self.len.saturating_add(2 * (inside + 1)) & !inside,
+        }
+    }
+
+    /// Bytes that the block where the next step begins has before it.
+    pub fn skip(&self) -> u64 {
+        self.offset & self.inside
+    }
+
+    /// Is the next step part of a block, which is read and written whole?
+    pub fn is_at_edge(&self) -> bool {
+        self.has_edges() && self.kind != Kind::Sync && (self.skip() != 0 || self.len <= self.inside)
+    }
+
+    /// Is the block at its edge still to be read?
+    pub fn is_filling(&self) -> bool {
+        self.is_at_edge() && !self.is_filled
+    }
+
+    /// Bytes of what was asked for that the block at its edge has.
+    pub fn edge_len(&self) -> u64 {
+        (self.inside + 1 - self.skip()).min(self.len)
+    }
+
+    /// What the next SQE does.
+    pub fn step(&self) -> Step {
+        let Io { kind, offset, len, inside, .. } = *self;
+        if inside == 0 || kind == Kind::Sync {
+            return Step { kind, offset, len };
+        }
+        let begin = offset & !inside;
+        if self.is_at_edge() {
+            let dsync = self.syncs();
+            let kind = if self.is_filled { Kind::Write { dsync } } else { Kind::Read };
+            return Step { kind, offset: begin, len: inside + 1 };
+        }
+        let most = self.bounce.as_ref().map_or(u64::MAX, Bounce::len) & !inside;
+        match kind {
+            Kind::Read => {
+                let len = ((offset + len + inside) & !inside) - begin;
+                Step { kind, offset: begin, len: len.min(most) }
+            }
+            Kind::Write { .. } => Step { kind, offset, len: (len & !inside).min(most) },
+            _ => Step { kind, offset, len: len & !inside },
+        }
     }
 
     /// Does it end with the error of any earlier write-back, whatever its number? Past the page
@@ -152,8 +269,15 @@ impl Io {
 
     /// Copy what is to be written to the bounce buffer, if there is one.
     pub fn fill_bounce(&self) {
-        if let (Kind::Write { .. }, Some(bounce)) = (self.kind, &self.bounce) {
-            bounce.copy(&self.buffers, self.len, false);
+        let Some(bounce) = &self.bounce else { return };
+        match self.kind {
+            _ if self.is_filling() => {}
+            Kind::Write { .. } if self.is_at_edge() => {
+                bounce.copy(&self.buffers, self.skip(), self.edge_len(), false);
+            }
+            Kind::Write { .. } => bounce.copy(&self.buffers, 0, self.len, false),
+            _ if self.is_at_edge() => bounce.zero(self.skip(), self.edge_len()),
+            _ => {}
         }
     }
 
@@ -161,14 +285,14 @@ impl Io {
     pub fn entry(&mut self, short: Option<u32>) -> squeue::Entry {
         // The registered file of the disk.
         let fd = types::Fixed(u32::from(self.disk.0));
-        let offset = self.offset;
-        match self.kind {
+        let Step { kind, offset, len } = self.step();
+        match kind {
             Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Kind::Allocate { mode } => {
-                opcode::Fallocate::new(fd, self.len).offset(offset).mode(mode).build()
+                opcode::Fallocate::new(fd, len).offset(offset).mode(mode).build()
             }
             Kind::Zeroes => {
-                let len = (ZEROES_BYTES as u64).min(self.len) as u32;
+                let len = (ZEROES_BYTES as u64).min(len) as u32;
                 opcode::Write::new(fd, ZEROES.0.as_ptr(), len).offset(offset).build()
             }
             Kind::Read => match self.target(short) {
@@ -202,7 +326,7 @@ impl Io {
     pub fn target(&mut self, short: Option<u32>) -> &[libc::iovec] {
         let first = match &self.bounce {
             Some(bounce) => {
-                let iov_len = bounce.len().min(self.len) as usize;
+                let iov_len = bounce.len().min(self.step().len) as usize;
                 libc::iovec { iov_base: bounce.at.cast(), iov_len }
             }
             None if short.is_none() => return &self.buffers,
@@ -211,6 +335,26 @@ impl Io {
         let iov_len = first.iov_len.min(short.map_or(usize::MAX, |s| s as usize));
         self.single = [libc::iovec { iov_len, ..first }];
         &self.single
+    }
+
+    /// Bytes of what was asked for that the next step, of which `result` bytes are done, has done.
+    /// What came up short inside a block of `align` bytes is done again from its beginning.
+    pub fn progress(&self, result: u64, align: u64) -> u64 {
+        match self.kind {
+            Kind::Read if self.is_inside() => result.saturating_sub(self.skip()).min(self.len),
+            Kind::Allocate { .. } => self.step().len,
+            _ if result < self.len => result & !(align - 1),
+            _ => result,
+        }
+    }
+
+    /// The image ends in what is still to be read: zeroes lie behind it.
+    pub fn zero_rest(&mut self) {
+        for buffer in &self.buffers {
+            // SAFETY: the port keeps the guest's memory until the job is done.
+            unsafe { buffer.iov_base.cast::<u8>().write_bytes(0, buffer.iov_len) };
+        }
+        (self.offset, self.len) = (self.offset + self.len, 0);
     }
 
     /// The first `done` bytes are done.
@@ -330,6 +474,10 @@ impl Ios {
                 buffers: Vec::new(),
                 members: Vec::new(),
                 bounce: None,
+                inside: 0,
+                is_filled: false,
+                span: 0..0,
+                has_begun: false,
                 in_memory: false,
                 single: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }],
                 retries: 0,
@@ -345,8 +493,15 @@ impl Ios {
 
     /// Free the slot of an I/O that is over.
     pub fn remove(&mut self, index: u32) {
-        self[index].bounce = None;
+        let io = &mut self[index];
+        (io.bounce, io.has_begun) = (None, false);
         self.free.push(index);
+    }
+
+    /// Writes of a disk to these bytes that are under way.
+    pub fn writes_to(&self, disk: DiskId, span: &Range<u64>) -> u32 {
+        let is_one = |io: &&Io| io.has_begun && io.disk == disk && edges::overlap(&io.span, span);
+        self.slots.iter().filter(is_one).count() as u32
     }
 }
 

@@ -159,8 +159,8 @@ const CONTROL_OLD: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_OLD: &[c_long] = &[];
 
-/// Requests of `ioctl`: FIEMAP, non-blocking sockets, "is this a terminal?".
-const IOCTLS: [u64; 3] = [0xc020_660b, libc::FIONBIO, libc::TCGETS];
+/// Requests of `ioctl`: FIEMAP, BLKROGET, non-blocking sockets, "is this a terminal?".
+const IOCTLS: [u64; 4] = [0xc020_660b, 0x125e, libc::FIONBIO, libc::TCGETS];
 /// Options of `prctl`: a thread's name, that of a mapping, and `no_new_privs`.
 const PRCTLS: [libc::c_int; 4] =
     [libc::PR_SET_NAME, libc::PR_SET_VMA, libc::PR_SET_NO_NEW_PRIVS, libc::PR_GET_NO_NEW_PRIVS];

@@ -254,7 +254,9 @@ pub fn open_image(path: &Path, options: &OpenOptions) -> Result<Image, ImageErro
     let until = std::time::Instant::now() + PATIENCE;
     loop {
         match Image::open(path, options) {
-            Err(ImageError::Locked { .. }) if std::time::Instant::now() < until => {
+            Err(ImageError::Locked { .. } | ImageError::Busy { .. })
+                if std::time::Instant::now() < until =>
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
             other => return other,

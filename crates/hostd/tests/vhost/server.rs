@@ -61,6 +61,7 @@ impl Served {
             config_changed: config_changed.clone(),
             image_use: Arc::new(Kept),
             queues: shape.queues,
+            serial: name.into(),
             guest_memory: None,
         };
         let listener = UnixListener::bind(&socket).unwrap();

@@ -32,7 +32,8 @@ pub struct ServeArgs {
     /// image that lost acknowledged writes), `incoming` (another daemon serves the image until
     /// the guest has migrated), `block_size=512|4096` (logical blocks that guests see),
     /// `guest_memory=SIZE` (most memory of its guest that a VMM may hand over [default: the host's
-    /// memory]), `on=PATH` (the image's data lie on the device of this path), `nbd=off` (no NBD socket), `allow=NAME` (over TCP only clients
+    /// memory]), `serial=TEXT` (the serial number that the guest sees, at most 20 bytes [default: of
+    /// the name]), `on=PATH` (the image's data lie on the device of this path), `nbd=off` (no NBD socket), `allow=NAME` (over TCP only clients
     /// whose certificate has this name; repeatable, see --tls-client-ca),
     /// `socket_owner=USER`, `socket_group=GROUP` and `socket_mode=MODE` (see --socket-owner),
     /// `fault=SPEC` (inject faults, for tests; must be last). Write a comma in the path twice.

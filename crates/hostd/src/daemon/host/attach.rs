@@ -129,6 +129,7 @@ impl Host {
             Some(other) => image.lies_on(other).map_err(of_image)?,
             None => image,
         };
+        self.warn_of_serial(asked, &image);
         let warnings = image.warnings().clone();
         let (limits, is_block, identity) = (*image.limits(), image.is_block(), image.identity());
         let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
@@ -194,6 +195,20 @@ impl Host {
             }
         }
         Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
+    }
+
+    /// Warn when a guest of two disks could not tell them apart.
+    fn warn_of_serial(&self, asked: &DiskConfig, image: &Image) {
+        let serial = asked.serial_number();
+        let disks = self.disks();
+        let twin = disks.iter().find(|disk| disk.config.serial_number() == serial);
+        if let Some(twin) = twin {
+            let name = &twin.config.name;
+            image.warn(format!(
+                "its serial number {serial} is that of disk {name} too: a guest that has both \
+                 cannot tell them apart; give one another (option serial)"
+            ));
+        }
     }
 
     /// Let a disk be found, unless the daemon ends or its group has come to lie elsewhere.
@@ -328,6 +343,25 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::daemon::{Daemon, StartOptions};
+
+    #[test]
+    fn a_serial_number_that_another_disk_has_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { listen: Some(folder.path().into()), ..Config::default() };
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+        let host = daemon.host();
+        let attach = |name: &str, serial: Option<&str>| {
+            let path = folder.path().join(format!("{name}.img"));
+            File::create(&path).unwrap().set_len(1 << 20).unwrap();
+            let serial = serial.map(Into::into);
+            let disk = DiskConfig { serial, buffered: true, ..DiskConfig::new(name, path) };
+            host.attach(&disk).unwrap().warnings.concat()
+        };
+        assert_eq!(attach("web", None), "");
+        assert_eq!(attach("db", Some("other")), "");
+        let warned = attach("log", Some("web"));
+        assert!(warned.contains("serial number web is that of disk web too"), "{warned}");
+    }
 
     #[test]
     fn a_change_that_hangs_holds_up_no_other_disk() {

@@ -206,7 +206,7 @@ impl<'a> Negotiation<'a> {
         let name = export_name(data).ok_or(ProtocolError::ExportName)?;
         let export = self.exports.find(name).ok_or(ProtocolError::ExportName)?;
         let limits = (export.limits)();
-        out.extend(served_bytes(&limits).to_be_bytes());
+        out.extend(limits.served_bytes().to_be_bytes());
         out.extend(transmission_flags(&limits, self.structured).to_be_bytes());
         if !self.no_zeroes {
             out.extend([0; 124]);
@@ -235,11 +235,10 @@ impl<'a> Negotiation<'a> {
             let parts = [&kind, parts[0], parts[1], parts[2]];
             Reply { option, out }.send(REP_INFO, &parts);
         };
-        let size = served_bytes(&limits).to_be_bytes();
+        let size = limits.served_bytes().to_be_bytes();
         let flags = transmission_flags(&limits, self.structured).to_be_bytes();
         send(INFO_EXPORT, [&size, &flags, &[]]);
-        // Sent whether asked for or not: who ignores it gets EINVAL for what is
-        // not aligned, and can look up why.
+        // Sent whether asked for or not: who knows it can do without reading before writing.
         let [least, preferred, most] = block_sizes(&limits).map(u32::to_be_bytes);
         send(INFO_BLOCK_SIZE, [&least, &preferred, &most]);
         if wanted.clone().any(|kind| kind == INFO_NAME) {
@@ -309,17 +308,14 @@ impl Reply<'_> {
     }
 }
 
-/// The size that clients are told: whole blocks only.
-pub fn served_bytes(limits: &Limits) -> u64 {
-    limits.capacity_bytes - limits.capacity_bytes % u64::from(limits.align_bytes.max(1))
-}
-
 /// Least, preferred and greatest length of a request, in bytes ("Block size
-/// constraints": powers of two, least ≤ preferred ≤ greatest).
+/// constraints": powers of two, least ≤ preferred ≤ greatest, the size a multiple of the least).
+/// The least is that of guests on vhost-user-blk, for the sake of what both write to the disk; a
+/// client that does not ask may read and write any bytes.
 fn block_sizes(limits: &Limits) -> [u32; 3] {
-    let least = limits.align_bytes.max(512);
+    let least = limits.least_bytes();
     let preferred = limits.physical_block_bytes.max(4096).max(least);
-    [least, preferred.min(REQUEST_LEN_MAX), REQUEST_LEN_MAX]
+    [least, preferred.min(REQUEST_LEN_TOLD), REQUEST_LEN_TOLD]
 }
 
 /// What the transmission will know to do. No `SEND_FAST_ZERO`: where a file

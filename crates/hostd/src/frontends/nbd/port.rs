@@ -23,7 +23,7 @@ use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_FLAG_REQ_ONE, NbdError};
 use crate::images::Limits;
-use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
 use io_uring::types;
 use receive::Scatter;
 use seekway_policy::request::Op;
@@ -44,9 +44,6 @@ const BUFFERS_MAX_BYTES: usize = 64 << 20;
 const INBOX_BYTES: usize = 128 << 10;
 /// So many bytes of a payload are copied in one unit of a turn's [`Budget`].
 const COPIED_BYTES: usize = 128;
-/// What a discard or write-zeroes takes of it besides: it is compared with all requests of its disk
-/// that are under way.
-const DISCARD_WORK: u32 = 1024;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
 
@@ -271,8 +268,14 @@ impl Connection {
                 self.inbox.take_header();
             }
             Verdict::Carry(action) => {
-                if matches!(action.op, Op::Discard | Op::WriteZeroes) {
-                    budget.spend(DISCARD_WORK);
+                let has_edges = || {
+                    let align = context.limits(self.disk).align_bytes;
+                    has_edges(request.offset_bytes, request.len_bytes.into(), align)
+                };
+                if matches!(action.op, Op::Discard | Op::WriteZeroes)
+                    || action.op == Op::Write && has_edges()
+                {
+                    budget.spend(ORDERED_WORK);
                 }
                 if !self.begin_action(request, action, context) {
                     return false;
@@ -428,7 +431,11 @@ impl Port for Connection {
         let slot = token as u32;
         let request = self.slots[slot].request;
         let one = request.flags & CMD_FLAG_REQ_ONE != 0;
-        let align = context.limits(self.disk).align_bytes;
+        let limits = context.limits(self.disk);
+        let block = limits.least_bytes().max(limits.align_bytes);
+        let is_whole = |n: u64| n.is_multiple_of(block.into());
+        let whole = is_whole(request.offset_bytes) && is_whole(request.len_bytes.into());
+        let align = if whole { block } else { 1 };
         let mut bytes = Vec::new();
         for (len, state) in reply::extents(&runs, request.len_bytes, align, one) {
             bytes.extend(len.to_be_bytes());

@@ -1,7 +1,6 @@
 //! Requests of the transmission phase: the header's bytes, and whether what it
 //! asks for can be done. Pure: nothing is carried out here.
 
-use super::options::served_bytes;
 use super::wire::*;
 use crate::images::Limits;
 use seekway_policy::request::Op;
@@ -139,19 +138,15 @@ fn range(request: &Request, limits: &Limits) -> Option<Refusal> {
         return refuse(NbdError::Inval, "the range is empty");
     }
     if data && len_bytes > REQUEST_LEN_MAX {
-        return refuse(NbdError::Overflow, "longer than 32 MiB");
+        return refuse(NbdError::Overflow, "longer than 64 MiB");
     }
     let end = offset_bytes.checked_add(u64::from(len_bytes));
-    if end.is_none_or(|end| end > served_bytes(limits)) {
+    if end.is_none_or(|end| end > limits.served_bytes()) {
         let error = match command {
             CMD_WRITE | CMD_WRITE_ZEROES => NbdError::NoSpc,
             _ => NbdError::Inval,
         };
         return refuse(error, "behind the end of the disk");
-    }
-    let align = u64::from(limits.align_bytes.max(1));
-    if offset_bytes % align != 0 || u64::from(len_bytes) % align != 0 {
-        return refuse(NbdError::Inval, "not a multiple of the least block size");
     }
     None
 }

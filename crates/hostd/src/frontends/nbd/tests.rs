@@ -215,8 +215,7 @@ fn requests_are_judged() {
     let end = LIMITS.capacity_bytes;
     let cases = [
         (request(CMD_READ, 0, 0, 0), NbdError::Inval),
-        (request(CMD_READ, 0, 1, 512), NbdError::Inval),
-        (request(CMD_READ, 0, 0, 511), NbdError::Inval),
+        (request(CMD_READ, 0, end - 1, 2), NbdError::Inval),
         (request(CMD_READ, 0, end, 512), NbdError::Inval),
         (request(CMD_READ, 0, u64::MAX - 511, 1024), NbdError::Inval),
         (request(CMD_READ, 0, 0, REQUEST_LEN_MAX + 512), NbdError::Overflow),
@@ -234,6 +233,15 @@ fn requests_are_judged() {
     for (case, error) in cases {
         assert_eq!(judged(&case, &LIMITS), Err(error), "{case:?}");
     }
+    // Any bytes, and those of the sector in which the image ends.
+    let odd = Limits { capacity_bytes: 1000, align_bytes: 1, ..LIMITS };
+    for (offset, len) in [(0, 1), (1, 1), (511, 2), (999, 25), (0, 1024)] {
+        for command in [CMD_READ, CMD_WRITE, CMD_WRITE_ZEROES, CMD_TRIM, CMD_BLOCK_STATUS] {
+            let case = request(command, 0, offset, len);
+            assert!(judged(&case, &odd).is_ok(), "{case:?}");
+        }
+    }
+    assert_eq!(judged(&request(CMD_READ, 0, 1023, 2), &odd), Err(NbdError::Inval));
     let read_only = Limits { read_only: true, ..LIMITS };
     for command in [CMD_WRITE, CMD_TRIM, CMD_WRITE_ZEROES] {
         let case = request(command, 0, 0, 512);

@@ -130,7 +130,10 @@ pub const OPTION_LEN_MAX: usize = 16 << 10;
 /// Options in one negotiation; more is a client that does not mean to begin.
 pub const OPTIONS_MAX: usize = 256;
 /// Longest read or write.
-pub const REQUEST_LEN_MAX: u32 = 32 << 20;
+pub const REQUEST_LEN_MAX: u32 = 64 << 20;
+/// The longest that clients are told of, which is what those that do not ask may assume ("Block size
+/// constraints"). Some assume more.
+pub const REQUEST_LEN_TOLD: u32 = 32 << 20;
 
 /// Error numbers of replies. The protocol fixes them to Linux's values
 /// ("Values: Error values").

@@ -96,7 +96,7 @@ fn space(limits: &Limits, queues: u16, writeback: bool) -> [u8; CONFIG_BYTES] {
     let mut put = |offset: usize, bytes: &[u8]| {
         space[offset..offset + bytes.len()].copy_from_slice(bytes);
     };
-    put(0, &(limits.capacity_bytes / SECTOR_BYTES).to_le_bytes());
+    put(0, &(limits.served_bytes() / SECTOR_BYTES).to_le_bytes());
     put(8, &SEGMENT_BYTES_MAX.to_le_bytes());
     put(12, &SEGMENTS_MAX.to_le_bytes());
     // Cylinders, heads and sectors, at 16, are not offered.

@@ -9,7 +9,7 @@ use super::notes::{BROKEN, CALL, Notes};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
-use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
 use io_uring::{opcode, types};
 use libc::iovec;
 use seekway_policy::request::Op;
@@ -23,9 +23,6 @@ use std::time::Instant;
 
 /// The tag of the SQE that watches the kick eventfd.
 const KICK: u32 = 0;
-/// What a discard or write-zeroes takes besides: it is compared with all requests of its disk that
-/// are under way.
-const DISCARD_WORK: u32 = 1024;
 
 /// What the connection's thread tells a port that is open.
 pub enum PortMessage {
@@ -120,10 +117,14 @@ impl VringPort {
     ) -> Result<bool, Broken> {
         let disk = self.wiring.disk;
         let write_through = self.wiring.write_through.load(Ordering::Relaxed);
+        let align = context.limits(disk).align_bytes;
         while !budget.is_spent() && context.has_room(disk) {
             let taken = self.vring.take(|head, request, pieces| {
-                if matches!(request.ask, Ask::Carry { op: Op::Discard | Op::WriteZeroes, .. }) {
-                    budget.spend(DISCARD_WORK);
+                if let Ask::Carry { op, offset, len, .. } = request.ask
+                    && (matches!(op, Op::Discard | Op::WriteZeroes)
+                        || op == Op::Write && has_edges(offset, len, align))
+                {
+                    budget.spend(ORDERED_WORK);
                 }
                 submit(context, disk, id, head, request, write_through, pieces)
             })?;

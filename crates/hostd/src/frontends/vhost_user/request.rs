@@ -10,6 +10,7 @@
 
 use libc::iovec;
 use seekway_policy::request::Op;
+use std::cmp::Ordering;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use virtio_bindings::virtio_blk as blk;
@@ -363,8 +364,11 @@ impl Walk<'_> {
         let mut raw = [0; SEGMENT_BYTES];
         gather(self.pieces, &mut raw);
         self.pieces.clear();
-        if self.readable_data as usize != SEGMENT_BYTES {
-            return Ask::Refuse(STATUS_IOERR);
+        match (self.readable_data as usize).cmp(&SEGMENT_BYTES) {
+            // Several segments, of which one was offered: QEMU's answer, too.
+            Ordering::Greater => return Ask::Refuse(STATUS_UNSUPP),
+            Ordering::Less => return Ask::Refuse(STATUS_IOERR),
+            Ordering::Equal => {}
         }
         let (sector, sectors, flags) = (le64(&raw[0..8]), le32(&raw[8..12]), le32(&raw[12..16]));
         let (max, known) = match op {

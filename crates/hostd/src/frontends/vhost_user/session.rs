@@ -238,7 +238,7 @@ impl Session {
             base: queue.base,
             memory: self.memory.map(),
             record,
-            serial: serial(&self.disk.name),
+            serial: serial(&self.disk.serial),
             logging: self.logging(index),
         };
         // SAFETY: `parts` were found in that memory.
@@ -447,11 +447,11 @@ impl Drop for Session {
     }
 }
 
-/// The answer to GET_ID: as much of the disk's name as there is room for.
-fn serial(name: &str) -> Serial {
+/// The answer to GET_ID.
+fn serial(text: &str) -> Serial {
     let mut serial = Serial::default();
-    let len = name.len().min(serial.len());
-    serial[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let len = text.len().min(serial.len());
+    serial[..len].copy_from_slice(&text.as_bytes()[..len]);
     serial
 }
 

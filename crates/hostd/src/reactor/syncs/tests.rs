@@ -80,8 +80,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
-        let image =
-            Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(is_direct, true);
+        let image = Image::open(&path, &OpenOptions::writing()).unwrap();
+        let image = image.as_on_disk(is_direct, true, if is_direct { 512 } else { 1 });
         let kernel = Played::default();
         let mut reactor = reactor_on(Box::new(kernel.clone()));
         let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();

@@ -51,7 +51,8 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         File::create(&path).and_then(|file| file.set_len(4 * GIB)).unwrap();
-        let mut image = Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(true, true);
+        let mut image =
+            Image::open(&path, &OpenOptions::writing()).unwrap().as_on_disk(true, true, 512);
         let (marker, lost, _) = Marker::new();
         image.mark_by(marker).unwrap();
         let kernel = Played::default();

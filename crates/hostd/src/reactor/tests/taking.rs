@@ -178,7 +178,7 @@ fn clients_of_nbd_that_send_without_end_take_their_turns() {
     let mut reactor = reactor_on(Box::new(Ring(kernel.clone())));
     let [greedy, modest] = ["greedy", "modest"].map(|name| {
         let inode = File::create(dir.path().join(name)).unwrap().metadata().unwrap().ino();
-        kernel.borrow_mut().add_file(inode, 1 << 20, false, true);
+        kernel.borrow_mut().add_file(inode, 1 << 20, false, true, 512);
         attach(&mut reactor, dir.path(), name)
     });
     let many: Vec<_> = (0..CLIENTS).map(|_| client(&mut reactor, greedy, READS)).collect();

@@ -285,11 +285,12 @@ fn rate_from(policy: &str, clients: &[Client], vm: usize, from_ms: u64, to_ms: u
 fn a_quiet_vm_that_comes_after_the_flood_has_what_it_would_have_had_before() {
     for (len, depth) in [(128, 64), (2048, 64)] {
         let flood = Client { len, depth, ..FLOOD };
-        let rate = |from| {
-            rate_from("fairway", &[Client { from, ..QUIET }, flood], 0, 2_500, 3_500)
-        };
+        let rate = |from| rate_from("fairway", &[Client { from, ..QUIET }, flood], 0, 2_500, 3_500);
         let (first, late) = (rate(0), rate(2_000_000_000));
-        assert!(late > 0.9 * first, "{len} sectors: {late} reads a second, {first} if it was first");
+        assert!(
+            late > 0.9 * first,
+            "{len} sectors: {late} reads a second, {first} if it was first"
+        );
     }
 }
 

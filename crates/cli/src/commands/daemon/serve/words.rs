@@ -20,6 +20,7 @@ pub fn describe(config: &Config) -> String {
             disk.on.as_ref().map(|on| format!("on the device of {}", on.display())),
             disk.block_size.map(|size| format!("blocks of {size} bytes")),
             disk.guest_memory.map(|bytes| format!("at most {bytes} bytes of its guest's memory")),
+            disk.serial.as_ref().map(|serial| format!("serial number {serial}")),
             (!disk.allow.is_empty())
                 .then(|| format!("over TCP only for {}", disk.allow.join(", "))),
             disk.lba.map(|lba| format!("from sector {lba}")),

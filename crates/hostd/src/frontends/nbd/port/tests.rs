@@ -214,7 +214,7 @@ fn memory_that_other_clients_of_the_disk_have_is_waited_for() {
         (0..4).map(|_| Pool::new(BUFFERS_MAX_BYTES, Arc::clone(&memory))).collect();
     let held: Vec<_> = greedy
         .iter_mut()
-        .flat_map(|pool| [pool.take(REQUEST_LEN_MAX), pool.take(REQUEST_LEN_MAX)])
+        .map(|pool| pool.take(REQUEST_LEN_MAX))
         .map(|buffer| buffer.expect("as many as the disk may have"))
         .collect();
     let mut rig = Rig::new(&memory);

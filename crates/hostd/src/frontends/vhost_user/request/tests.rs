@@ -226,7 +226,9 @@ fn discard_and_write_zeroes() {
     assert_eq!(segment(zeroes, 8, WRITE_ZEROES_SECTORS_MAX + 1, 0, 16), refused);
     assert_eq!(segment(discard, u64::MAX, 16, 0, 16), refused);
     assert_eq!(segment(discard, 8, 16, 0, 15), refused);
-    assert_eq!(segment(zeroes, 8, 16, 0, 32), refused);
+    // One segment was offered.
+    assert_eq!(segment(zeroes, 8, 16, 0, 32), Ask::Refuse(STATUS_UNSUPP));
+    assert_eq!(segment(discard, 8, 16, 0, 17), Ask::Refuse(STATUS_UNSUPP));
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn running(handle: Handle) -> (Session, SyncSender<Closed>) {
         config_changed: Arc::default(),
         image_use: Arc::new(Kept),
         queues: 1,
+        serial: "disk".into(),
         guest_memory: None,
     };
     let mut session = Session::new(disk);

@@ -52,6 +52,8 @@ pub struct Disk {
     pub keeps_dsync: bool,
     /// Its image can be marked.
     pub keeps_mark: bool,
+    /// I/O on its image begins and ends between blocks of so many bytes.
+    pub block: usize,
     /// When its image was opened.
     pub opened: u64,
     /// When somebody was told that a flush failed that was asked for since then.

@@ -55,6 +55,8 @@ pub struct File {
     buffered: bool,
     /// Whoever serves it looks at RWF_DSYNC. A FUSE server need not.
     keeps_dsync: bool,
+    /// I/O begins and ends between blocks of so many bytes.
+    block: usize,
     /// A sync of it has failed since it was opened.
     pub has_failed_sync: bool,
 }
@@ -155,10 +157,16 @@ impl Kernel {
     }
 
     /// A file of zeroes that is known by its inode.
-    pub fn add_file(&mut self, inode: u64, bytes: usize, buffered: bool, keeps_dsync: bool) {
-        let content = Content::new(bytes);
-        let has_failed_sync = false;
-        self.files.push(File { inode, content, buffered, keeps_dsync, has_failed_sync });
+    pub fn add_file(
+        &mut self,
+        inode: u64,
+        bytes: usize,
+        buffered: bool,
+        keeps_dsync: bool,
+        block: usize,
+    ) {
+        let (content, has_failed_sync) = (Content::new(bytes), false);
+        self.files.push(File { inode, content, buffered, keeps_dsync, block, has_failed_sync });
     }
 
     /// Some I/O ends, if one is under way.
@@ -424,16 +432,20 @@ impl Backend for Ring {
         death::point();
         let kernel = &mut *self.0.borrow_mut();
         let file = kernel.registered[usize::from(io.disk.0)].expect("the disk is attached");
-        let has_data = matches!(io.kind, Kind::Read | Kind::Write { .. });
+        let step = io.step();
+        let (kind, offset) = (step.kind, step.offset as usize);
+        let has_data = matches!(kind, Kind::Read | Kind::Write { .. });
         let buffers = if has_data { io.target(short).to_vec() } else { Vec::new() };
-        let len = match io.kind {
+        let len = match kind {
             Kind::Read | Kind::Write { .. } => buffers.iter().map(|b| b.iov_len).sum(),
-            Kind::Zeroes => (io.len as usize).min(64 << 10),
-            Kind::Allocate { .. } => io.len as usize,
+            Kind::Zeroes => (step.len as usize).min(64 << 10),
+            Kind::Allocate { .. } => step.len as usize,
             Kind::Sync => 0,
         };
         assert!(!has_data || len <= PIECE_BYTES, "an I/O of {len} bytes");
-        let (kind, offset) = (io.kind, io.offset as usize);
+        let block = kernel.files[file].block;
+        let is_whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
+        assert!(is_whole || kind == Kind::Sync, "{step:?} on blocks of {block}");
         let is_write = matches!(kind, Kind::Write { .. });
         let data = if is_write { gather(&buffers, len) } else { Vec::new() };
         let hangs = kernel.random.once_in(kernel.faults.hangs);

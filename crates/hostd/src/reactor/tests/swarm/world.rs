@@ -14,7 +14,9 @@ use crate::death;
 use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
-use crate::images::{self, Image, ImageError, Kept, LostImage, Marker, Notes as Losses, OpenOptions};
+use crate::images::{
+    self, Image, ImageError, Kept, LostImage, Marker, Notes as Losses, OpenOptions,
+};
 use crate::reactor::Reactor;
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
 use seekway_policy::schedulers;
@@ -134,7 +136,9 @@ impl World {
             let buffered = random.once_in(2);
             let mut apart = random.apart();
             let (keeps_dsync, keeps_mark) = (!apart.once_in(4), !apart.once_in(2));
-            kernel.borrow_mut().add_file(inode, bytes, buffered, keeps_dsync);
+            // Less than the device has, or as much.
+            let block = apart.one_of(&[SECTOR_BYTES, 4096]);
+            kernel.borrow_mut().add_file(inode, bytes, buffered, keeps_dsync, block);
             disks.push(Disk {
                 path,
                 truth: Model::new(sectors),
@@ -144,6 +148,7 @@ impl World {
                 buffered,
                 keeps_dsync,
                 keeps_mark,
+                block,
                 opened: 0,
                 failed_flush: None,
                 awaited: None,
@@ -195,7 +200,7 @@ impl World {
         let handle = self.handle().ok_or("the reactor has ended")?;
         let disk = &mut self.disks[number];
         disk.leaves = false;
-        let mut image = image.as_on_disk(!disk.buffered, disk.keeps_dsync);
+        let mut image = image.as_on_disk(!disk.buffered, disk.keeps_dsync, disk.block as u32);
         image.mark_by(self.losses.0.clone()).map_err(|e| e.to_string())?;
         *disk.limits.lock().expect("unpoisoned") = Some(*image.limits());
         let mut served = Served::new(format!("disk {number}"), image);
@@ -247,6 +252,7 @@ impl World {
         let limits = self.disks[number].limits.clone();
         let served = DiskHandle {
             name: format!("disk {number}"),
+            serial: format!("disk {number}"),
             disk,
             handle,
             limits: Arc::new(move || limits.lock().expect("unpoisoned").expect("it is attached")),
