@@ -69,6 +69,8 @@ class Daemon:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
+                # Its notes of lost writes are not this computer's.
+                env={**os.environ, "STATE_DIRECTORY": str(self.folder.absolute())},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -139,7 +139,7 @@ fn managed(args: &[&str], socket: UnixListener, pid: &str, notify: &str) -> Serv
     let mut command = Command::new("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_seekway"), "serve"]).args(args);
     command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "web.nbd").env("NOTIFY_SOCKET", notify);
-    command.stdin(OwnedFd::from(socket));
+    command.stdin(OwnedFd::from(socket)).env("STATE_DIRECTORY", env!("CARGO_TARGET_TMPDIR"));
     Served::run(command, String::new())
 }
 
@@ -184,6 +184,7 @@ fn a_service_managers_watchdog_hears_of_it_while_its_reactors_turn() {
     let (disk, run) = (format!("web={}", image(&folder, "web.img")), folder.arg("run"));
     command.args(["serve", "--disk", &disk, "--listen", &run]);
     command.env("NOTIFY_SOCKET", folder.arg("notify")).env("WATCHDOG_USEC", "200000");
+    command.env("STATE_DIRECTORY", env!("CARGO_TARGET_TMPDIR"));
     let served = Served::run(command, String::new());
     let mut text = [0; 64];
     for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"] {
