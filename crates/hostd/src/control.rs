@@ -378,7 +378,10 @@ mod tests {
             ("{\"command\":3}", "no \"command\""),
             ("{\"command\":\"reboot\"}", "no command 'reboot'; there are status, metrics"),
             ("{\"command\":\"status\",\"verbose\":true}", "status: unknown field `verbose`"),
-            ("{\"command\":\"cache\",\"size\":\"2\"}", "cache: 2: expected auto, off, or 1MiB to 8TiB"),
+            (
+                "{\"command\":\"cache\",\"size\":\"2\"}",
+                "cache: 2: expected auto, off, or 1MiB to 8TiB",
+            ),
             ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
             ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
             ("{\"command\":\"limit\",\"limits\":\"iops=1\"}", "limit: whose limits?"),
