@@ -145,7 +145,7 @@ fn check(seed: u64, cache_bytes: u64, fault: Option<&str>) {
             while !over.load(Ordering::SeqCst) {
                 let bytes = (SECTORS + random.below(128)) * 512;
                 file.set_len(bytes).unwrap();
-                assert_eq!(handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(bytes));
+                assert_eq!(handle.ask(|r| Message::Resize(disk, true, r)).unwrap(), Ok(bytes));
             }
         });
         // The cache too: nothing that is taken back may be on its way to or from a guest.

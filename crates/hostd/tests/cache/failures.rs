@@ -123,7 +123,7 @@ fn a_disk_that_shrinks_and_grows_reads_as_zeroes_there() {
     let client = rig.open(disk);
     let resize = |bytes| {
         OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
-        assert_eq!(rig.handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(bytes));
+        assert_eq!(rig.handle.ask(|r| Message::Resize(disk, true, r)).unwrap(), Ok(bytes));
     };
     assert!(client.do_one(Ask::read(0, len)).buffer == data);
     assert!(client.do_one(Ask::read(MIB, 512)).buffer == *at(&data, MIB, 512));

@@ -36,7 +36,7 @@ fn a_resize_is_seen() {
     let client = rig.open(disk);
     assert!(client.do_one(Ask::read(MIB, 4096)).result.is_err());
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 * MIB).unwrap();
-    assert_eq!(rig.handle.ask(|r| Message::Resize(disk, r)).unwrap(), Ok(2 * MIB));
+    assert_eq!(rig.handle.ask(|r| Message::Resize(disk, true, r)).unwrap(), Ok(2 * MIB));
     assert!(client.do_one(Ask::read(MIB, 4096)).result.is_ok());
 }
 
@@ -101,7 +101,7 @@ fn everything_changes_under_load_and_the_journal_replays() {
                     let len = 4 * MIB + next(8) * MIB;
                     file.set_len(len).unwrap();
                     // On an emulated device its neighbour may be in the way.
-                    let _ = rig.handle.ask(|r| Message::Resize(disks[at], r)).unwrap();
+                    let _ = rig.handle.ask(|r| Message::Resize(disks[at], true, r)).unwrap();
                 }
                 3 if turn % 2 == 0 => {
                     rig.handle.ask(|r| Message::DetachDisk(disks[at], r)).unwrap().unwrap();
