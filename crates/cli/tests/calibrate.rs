@@ -96,7 +96,7 @@ fn the_paper_s_form_and_one_line_for_all_are_other_lines() {
     assert!(!said.contains("write cache"), "{said}");
     assert!(all["residual_ms"].as_f64() < Some(0.001) && one["residual_ms"].as_f64() > Some(0.1));
     assert_ne!(fit(&["--averaged"]).1["full_stroke_ms"], all["full_stroke_ms"]);
-    assert!(fit(&["--beyond", "10000000"]).1["fitted"].as_u64() < all["fitted"].as_u64());
+    assert!(fit(&["--beyond", "10000000s"]).1["fitted"].as_u64() < all["fitted"].as_u64());
 }
 
 #[test]

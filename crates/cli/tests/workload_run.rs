@@ -67,6 +67,6 @@ fn what_cannot_be_is_refused() {
     run("image=1GiB,app=fio:size=1MiB", &disk, &[]).refused(&["smaller image="]);
     run("app=flying", &disk, &[]).refused(&["no generator 'flying'"]);
     run("image=1MiB,app=uniform", &disk, &[]).refused(&["does not end by itself", "--for TIME"]);
-    run(READS, &disk, &["--for", "soon"]).refused(&["--for soon", "12.5s"]);
+    run(READS, &disk, &["--for", "soon"]).refused(&["--for soon", "such as 500ms"]);
     run(READS, &disk, &["--threads", "0"]).refused(&["--threads"]);
 }

@@ -260,20 +260,26 @@ fn sizes_are_looked_at_again() {
     let mut image = Image::open(&path, &RW).unwrap();
     for bytes in [1 << 21, 1 << 19, 512, 1 << 20] {
         writer(&path).set_len(bytes).unwrap();
-        assert_eq!(image.refresh().unwrap(), bytes);
+        assert_eq!(image.refresh(true).unwrap(), bytes);
         assert_eq!(image.limits().capacity_bytes, bytes);
     }
     writer(&path).set_len(1000).unwrap();
-    assert_eq!((image.refresh().unwrap(), image.limits().served_bytes()), (1000, 1024));
+    assert_eq!((image.refresh(true).unwrap(), image.limits().served_bytes()), (1000, 1024));
     writer(&path).set_len(0).unwrap();
-    assert!(matches!(image.refresh(), Err(ImageError::Size { .. })));
+    assert!(matches!(image.refresh(true), Err(ImageError::Size { .. })));
     assert_eq!(image.limits().capacity_bytes, 1000, "stays");
+    // Smaller only for who says so.
+    writer(&path).set_len(512).unwrap();
+    assert!(matches!(image.refresh(false), Err(ImageError::Shrunk { .. })));
+    assert_eq!(image.limits().capacity_bytes, 1000, "stays");
+    writer(&path).set_len(1 << 21).unwrap();
+    assert_eq!(image.refresh(false).unwrap(), 1 << 21);
     // Direct I/O could not write its end.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = self::image(folder.path(), "a.img", 1 << 20);
     let mut image = Image::open(&path, &DIRECT).unwrap();
     writer(&path).set_len(1000).unwrap();
-    assert_eq!(image.refresh().is_err(), image.is_direct());
+    assert_eq!(image.refresh(true).is_err(), image.is_direct());
 }
 
 #[test]
@@ -436,7 +442,7 @@ fn block_devices() {
         assert!(matches!(reader, Err(ImageError::Locked { .. })));
         writer(&path).set_len(16 << 20).unwrap();
         output("losetup", &["--set-capacity", &device.0]).unwrap();
-        assert_eq!(image.refresh().unwrap(), 16 << 20);
+        assert_eq!(image.refresh(true).unwrap(), 16 << 20);
         drop(image);
         let readers = (Image::open(node, &RO).unwrap(), Image::open(node, &RO).unwrap());
         assert!(readers.0.limits().read_only && readers.1.is_block());

@@ -362,7 +362,7 @@ fn the_next_client_sees_a_resize() {
     let server = Server::one(Setup::default());
     assert_eq!(run("nbdinfo", &["--size", &server.uri()]).trim(), (64 * MIB).to_string());
     OpenOptions::new().write(true).open(server.image()).unwrap().set_len(96 * MIB).unwrap();
-    let resized = server.rig().handle.ask(|r| Message::Resize(server.disks[0].disk, r));
+    let resized = server.rig().handle.ask(|r| Message::Resize(server.disks[0].disk, true, r));
     assert_eq!(resized, Some(Ok(96 * MIB)));
     let code = "h.pwrite(b'r' * 4096, 80 << 20); assert h.pread(4096, 80 << 20) == b'r' * 4096";
     run("nbdsh", &["-u", &server.uri(), "-c", code]);
