@@ -331,8 +331,8 @@ fn discards_end_with_the_disk_and_with_the_daemon() {
         daemon.host.attach(&disk(&daemon)).unwrap();
         let mut client = nbd::Client::open(&daemon.path("long.nbd"));
         for cookie in 0..TRIMS {
-            let place = cookie % 15 << 32;
-            client.send(&nbd::request(nbd::TRIM, cookie, place, u32::MAX & !4095));
+            let place = (cookie % 15) << 32;
+            client.send(&nbd::request(nbd::TRIM, cookie, place, !4095));
         }
         // It is taken after all of them, and waits for none.
         client.send(&nbd::request(nbd::READ, TRIMS, 63 << 30, 512));
