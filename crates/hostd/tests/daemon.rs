@@ -302,7 +302,7 @@ fn a_locked_image_is_served_when_it_is_free() {
     let sockets = [("web.nbd".to_string(), listener)].into();
     let daemon = Daemon::start(
         Config { disks, control: None, ..Config::default() },
-        StartOptions { sockets, vhost: None },
+        StartOptions { sockets, ..StartOptions::default() },
     );
     let daemon = daemon.unwrap();
     let (host, stopper) = (daemon.host().clone(), daemon.stopper().unwrap());
