@@ -9,6 +9,7 @@
 mod attach;
 mod cache;
 mod changes;
+mod failed;
 mod freeze;
 mod limits;
 mod resize;
@@ -19,8 +20,8 @@ mod tls;
 pub use attach::Attached;
 use cache::Caches;
 pub use changes::Pending;
+pub use failed::FailedDisk;
 pub use freeze::FREEZE_MAX;
-pub use retries::FailedDisk;
 pub use tls::check_tls;
 
 use super::confine;

@@ -1,7 +1,7 @@
 //! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
 use super::changes::Claim;
-use super::retries::FailedDisk;
+use super::failed::FailedDisk;
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::daemon::change::Change;
