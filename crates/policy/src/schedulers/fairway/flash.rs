@@ -326,7 +326,8 @@ impl Flash {
         if self.price.withheld().is_some() {
             return true;
         }
-        self.governor.probe(now, self.splits && others_are_light);
+        let splits = self.splits && self.lights.has_other(now, usize::MAX);
+        self.governor.probe(now, splits);
         if self.auto_part {
             self.part = Sectors::from_bytes(self.governor.part_bytes());
         }

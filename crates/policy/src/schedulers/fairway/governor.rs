@@ -6,8 +6,10 @@
 //! second, times the least time that a command takes there (the bandwidth-delay product of
 //! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
 //! had to wait for the bound, from time to time with the bound doubled; the time by a few
-//! commands one at a time. Reads and writes of different lengths take different times: each kind
-//! has its own, and counts by its share of the cost.
+//! commands one at a time. Short and long reads and writes take different times: each kind has
+//! its own, and counts by its share of the cost. While long requests go in parts the times are
+//! others than while they go whole, and both are kept: a light VM that comes back to long requests
+//! finds what was known when it left.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
 //! over the least that they take, and how much of its best rate the device reaches, say whether
@@ -77,22 +79,14 @@ const ROUNDS_MAX: u32 = 32;
 /// Probes for which a measurement stands.
 const KEPT: usize = 4;
 
-/// Reads and writes: short ones, and up to four and sixteen times longer, and longer still. So what
-/// parts take is known when a light VM comes back to long requests that have gone whole.
-const LENGTHS: usize = 4;
-const KINDS: usize = 2 * LENGTHS;
+/// Short and long reads and writes.
+const KINDS: usize = 4;
 const SHORT_READS: usize = 0;
-const SHORT_WRITES: usize = LENGTHS;
+const SHORT_WRITES: usize = 2;
 
 /// The kind of a command, as an index.
 fn kind(is_write: bool, cost: u64) -> usize {
-    let length = match cost {
-        ..=SHORT => 0,
-        cost if cost <= 4 * SHORT => 1,
-        cost if cost <= 16 * SHORT => 2,
-        _ => 3,
-    };
-    SHORT_WRITES * usize::from(is_write) + length
+    SHORT_WRITES * usize::from(is_write) + usize::from(cost > SHORT)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -148,14 +142,17 @@ pub struct Governor {
     probes: u32,
     /// Cost a nanosecond, the most of each of the last probes' times.
     rates: [f64; KEPT],
-    /// By kind: the mean nanoseconds of a command one at a time, in the last probes.
-    delays: [[f64; KEPT]; KINDS],
+    /// Long requests go in parts.
+    splits: bool,
+    /// While they do not and while they do, by kind: the mean nanoseconds of a command one at a
+    /// time, in the last probes.
+    delays: [[[f64; KEPT]; KINDS]; 2],
     /// By kind: a light VM waits for such commands, and how long one takes is not known.
     wanted: [bool; KINDS],
     /// By kind: share of the cost.
     shares: [f64; KINDS],
-    /// A steady epoch has changed them since the last probe.
-    is_news: bool,
+    /// By kind: a probe of the delay has not seen one since the last probe that was due.
+    unseen: [bool; KINDS],
     /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
     stretch: f64,
     /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
@@ -180,7 +177,7 @@ impl Governor {
     pub fn new(isolation: f64) -> Self {
         Governor {
             isolation,
-            delays: [[f64::INFINITY; KEPT]; KINDS],
+            delays: [[[f64::INFINITY; KEPT]; KINDS]; 2],
             stretch: 1.0,
             rounds: 1,
             ..Governor::default()
@@ -204,7 +201,7 @@ impl Governor {
 
     /// The least nanoseconds that a command of this kind took lately; infinite if unknown.
     fn delay_of(&self, kind: usize) -> f64 {
-        self.delays[kind].iter().copied().fold(f64::INFINITY, f64::min)
+        self.delays[usize::from(self.splits)][kind].iter().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// The least nanoseconds that a command takes, each kind by its share of the cost.
@@ -216,7 +213,9 @@ impl Governor {
                 (sum, shares) = (sum + share * delay, shares + share);
             }
         }
-        if shares > 0.0 { sum / shares } else { f64::INFINITY }
+        // Of what has shares nothing may be known yet.
+        let least = || (0..KINDS).map(|kind| self.delay_of(kind)).fold(f64::INFINITY, f64::min);
+        if shares > 0.0 { sum / shares } else { least() }
     }
 
     /// How long commands may be where they must not stand in others' way, in bytes, a power of two.
@@ -396,21 +395,19 @@ impl Governor {
     /// Learn from the epoch, which took so long.
     fn conclude(&mut self, length: Nanos) {
         if self.phase == Phase::Delay {
-            for kind in (0..KINDS).filter(|&kind| self.epoch.count[kind] > 0) {
-                self.delays[kind].rotate_right(1);
-                let mean = self.epoch.took[kind] as f64 / f64::from(self.epoch.count[kind]);
-                self.delays[kind][0] = mean;
+            self.unseen = self.epoch.count.map(|count| count == 0);
+            for kind in (0..KINDS).filter(|&kind| !self.unseen[kind]) {
+                let delays = &mut self.delays[usize::from(self.splits)][kind];
+                delays.rotate_right(1);
+                delays[0] = self.epoch.took[kind] as f64 / f64::from(self.epoch.count[kind]);
             }
             self.wanted = [false; KINDS];
             return;
         }
         let (total, bytes) = (self.epoch.total() as f64, self.epoch.bytes() as f64);
         let [rate, bytes] = [total, bytes].map(|sum| sum / length.get() as f64);
-        // Parts on trial are of lengths that may not come again.
-        if !matches!(self.phase, Phase::Part(_)) {
-            for (share, &cost) in self.shares.iter_mut().zip(&self.epoch.cost) {
-                *share = (*share + cost as f64 / total) / 2.0;
-            }
+        for (share, &cost) in self.shares.iter_mut().zip(&self.epoch.cost) {
+            *share = (*share + cost as f64 / total) / 2.0;
         }
         match self.phase {
             Phase::Rate => {
@@ -428,23 +425,30 @@ impl Governor {
                 self.doublings = if is_better { trial } else { self.doublings };
             }
             _ => {
-                self.is_news = true;
                 self.steady = bytes;
                 self.steer(rate);
             }
         }
     }
 
-    /// Begin a probe when it is time. `splits`: long requests go in parts.
+    /// Begin a probe when it is time. `splits`: long requests go in parts now.
     pub fn probe(&mut self, now: Instant, splits: bool) {
-        let is_missing =
-            |kind| self.shares[kind] >= SHARE_LEAST && self.delay_of(kind).is_infinite();
-        let is_missing = self.is_news && (0..KINDS).any(is_missing);
-        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none() || is_missing;
-        if self.phase != Phase::Steady || !is_due || now < self.settled {
+        if std::mem::replace(&mut self.splits, splits) != splits {
+            self.begin_epoch(now);
+        }
+        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+        let is_missing = |kind: usize| {
+            self.shares[kind] >= SHARE_LEAST
+                && !self.unseen[kind]
+                && self.delay_of(kind).is_infinite()
+        };
+        let is_missing = self.rate() > 0.0 && (0..KINDS).any(is_missing);
+        if self.phase != Phase::Steady || !is_due && !is_missing || now < self.settled {
             return;
         }
-        self.is_news = false;
+        if is_due {
+            self.unseen = [false; KINDS];
+        }
         self.phase = match self.probes % 4 {
             _ if is_missing || !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
             0 => Phase::Delay,
@@ -453,8 +457,8 @@ impl Governor {
                 self.rounds_left -= 1;
                 Phase::Rate
             }
-            1 if splits && self.doublings < DOUBLINGS_MAX => Phase::Part(self.doublings + 1),
-            3 if splits && self.doublings > 0 => Phase::Part(self.doublings - 1),
+            1 if self.doublings < DOUBLINGS_MAX => Phase::Part(self.doublings + 1),
+            3 if self.doublings > 0 => Phase::Part(self.doublings - 1),
             _ => Phase::Rate,
         };
         self.probes += 1;

@@ -6,7 +6,7 @@ use super::*;
 fn known(isolation: f64) -> Governor {
     let mut governor = Governor::new(isolation);
     governor.rates[0] = 1.0;
-    governor.delays = [[100_000.0; KEPT]; KINDS];
+    governor.delays = [[[100_000.0; KEPT]; KINDS]; 2];
     governor.shares[SHORT_READS] = 1.0;
     governor
 }
@@ -61,9 +61,8 @@ fn what_a_device_does_right_after_a_trial_is_no_rate() {
 fn writes_have_their_share_of_the_bound() {
     assert!(Governor::new(1.0).allows_write(1 << 40, 4096), "there is no bound yet");
     let mut governor = known(1.0);
-    let kinds = [SHORT_READS, LENGTHS - 1, SHORT_WRITES, KINDS - 1];
     for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
-        kinds.into_iter().zip(shares).for_each(|(kind, share)| governor.shares[kind] = share);
+        governor.shares = shares;
         assert_eq!(governor.bound().map(f64::round), Some(100_000.0));
         assert!(governor.allows_write(most - 5_000, 4_900), "{shares:?}");
         assert!(!governor.allows_write(most - 5_000, 5_100), "{shares:?}");
@@ -76,7 +75,7 @@ fn writes_have_their_share_of_the_bound() {
 #[test]
 fn the_bound_follows_writes_of_light_vms_too() {
     let mut governor = known(0.5);
-    governor.delays[SHORT_WRITES] = [f64::INFINITY; KEPT];
+    governor.delays[0][SHORT_WRITES] = [f64::INFINITY; KEPT];
     let after = |governor: &mut Governor, writes: bool| {
         for _ in 0..200 {
             governor.begin_epoch(Instant::ZERO);
@@ -96,7 +95,7 @@ fn the_bound_follows_writes_of_light_vms_too() {
     governor.completed(at(600), true, 8192, at(500));
     assert_eq!(governor.delay_of(SHORT_WRITES), 100_000.0);
     assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
-    governor.delays[SHORT_READS] = [100_000.0; KEPT];
+    governor.delays[0][SHORT_READS] = [100_000.0; KEPT];
     assert_eq!(after(&mut governor, true), 67.0);
 }
 
@@ -104,7 +103,7 @@ fn the_bound_follows_writes_of_light_vms_too() {
 #[test]
 fn a_kind_that_does_not_come_is_not_asked_for_again() {
     let mut governor = known(0.5);
-    governor.delays[SHORT_WRITES] = [f64::INFINITY; KEPT];
+    governor.delays[0][SHORT_WRITES] = [f64::INFINITY; KEPT];
     governor.answered(true, 8192, Nanos::from_micros(600));
     let mut probe = || {
         governor.phase = Phase::Delay;
