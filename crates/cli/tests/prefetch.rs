@@ -132,7 +132,7 @@ fn wrong_flags_are_refused() {
         (&["--prefetch", "none:depth=3"], "--prefetch"),
         (&["--prefetch", ","], "name at least one"),
         (&["--cache", "many"], "--cache many: expected"),
-        (&["--cache", "3"], "at least one block of 4KiB"),
+        (&["--cache", "512"], "at least one block of 4KiB"),
         (&["--cache", "2TiB"], "at most 1TiB"),
         (&["--cache", "1MiB,1024KiB"], "--cache: 1048576 bytes is given twice"),
         (&["--cache", "none,none"], "--cache: none is given twice"),
