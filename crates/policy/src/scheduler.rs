@@ -111,8 +111,8 @@ pub trait Scheduler: Send {
     }
 
     /// How much of a VM's prefetches may go now, as one command: at least `len` sectors, or none.
-    /// Asked while nothing is queued and something is in the device; into an idle one a prefetch
-    /// goes whatever the answer. A policy that does not know prefetches has them all go.
+    /// Asked while nothing is queued. Into an idle device one request goes whatever the answer, on a
+    /// device with a head after a while without demand. A policy that does not know prefetches has them all go.
     fn background_most(
         &mut self,
         _now: Instant,

@@ -82,7 +82,7 @@ fn an_eighth_of_the_places_is_the_backgrounds() {
     }
 }
 
-/// Four on flash, one more each time that a guest waits for one, one fewer after 64 that nobody
+/// Four of 128 KiB on flash, one more each time that a guest waits for one, one fewer after 64 that nobody
 /// waited for. On a disk with a head all of its places from the start.
 #[test]
 fn more_go_at_once_the_later_they_come() {
@@ -90,12 +90,12 @@ fn more_go_at_once_the_later_they_come() {
         let mut d = dispatcher("noop", rotational, 128);
         (0..late).for_each(|_| d.background_is_late());
         for n in 0..in_time {
-            d.arrive_background(at(0), read(0, 10_000 * n, 8));
+            d.arrive_background(at(0), read(0, 10_000 * n, 256));
             let [(id, true, _)] = commands(&mut d, at(0))[..] else { panic!("one goes") };
             finish(&mut d, at(0), id);
         }
         for n in 0..40 {
-            d.arrive_background(at(0), read(1, 10_000 * n, 8));
+            d.arrive_background(at(0), read(1, 10_000 * n, 256));
         }
         commands(&mut d, at(0)).len()
     };

@@ -148,7 +148,7 @@ fn what_a_long_request_costs_does_not_grow_with_its_length() {
 #[test]
 fn one_long_request_keeps_a_device_busy() {
     for (has_head, pieces) in [(false, 8), (true, 1)] {
-        let mut rig = Rig::new("fairway", has_head, config(Nanos::from_secs(30)), false);
+        let mut rig = Rig::new("noop", has_head, config(Nanos::from_secs(30)), false);
         rig.submit(0, Op::Read, 64, 0);
         for _ in 0..50 {
             rig.poll();

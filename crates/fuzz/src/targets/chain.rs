@@ -170,6 +170,8 @@ impl Chain {
                 let raw: Vec<u8> = data_out().iter().map(|&at| memory[at as usize]).collect();
                 (segment(kind == 13, &raw), Vec::new())
             }
+            // More than the one segment that is offered, or none.
+            11 | 13 if len[1] > 16 => (Ask::Refuse(STATUS_UNSUPP), Vec::new()),
             11 | 13 => refused,
             _ => (Ask::Refuse(STATUS_UNSUPP), Vec::new()),
         }

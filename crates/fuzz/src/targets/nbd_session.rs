@@ -72,11 +72,7 @@ struct Asked {
 impl Asked {
     /// Is it one that has to succeed?
     fn is_right(&self, is_structured: bool) -> bool {
-        let sector = u64::from(SECTOR);
-        let is_range = self.len > 0
-            && self.offset.is_multiple_of(sector)
-            && self.len.is_multiple_of(SECTOR)
-            && self.offset + u64::from(self.len) <= BYTES as u64;
+        let is_range = self.len > 0 && self.offset + u64::from(self.len) <= BYTES as u64;
         match self.command {
             CMD_FLUSH => self.offset == 0 && self.len == 0,
             CMD_BLOCK_STATUS => is_range && is_structured,

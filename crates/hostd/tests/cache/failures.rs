@@ -14,8 +14,8 @@ fn a_prefetch_that_fails_is_nobodys_business() {
     let (path, data) = full_image(&dir, "a.img", 1, MIB);
     let rig = rig(MIB);
     prefetch(&rig, ReadOn::new(65_536));
-    // The first read behind 64 KiB fails, and no other.
-    let fault = Some("eio:op=read,from=65536,count=1");
+    // The first read behind 64 KiB fails, and its first piece alone, and no other.
+    let fault = Some("eio:op=read,from=65536,count=2");
     let client = rig.open(rig.attach(&path, fault).unwrap());
     assert!(client.do_one(Ask::read(0, 65_536)).result.is_ok());
     let status = quiet(&rig, &client);

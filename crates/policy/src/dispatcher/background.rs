@@ -187,13 +187,8 @@ impl Dispatcher {
         let Request { vm: of, extent, .. } = self.slots[first].request;
         // A head that is in place reads on; elsewhere the bound stands.
         let room = if self.profile.rotational() { u64::MAX } else { room };
-        let most = match self.load.commands {
-            0 => Sectors::new(u64::MAX),
-            _ => {
-                let view = self.load.view(&self.config, &self.profile);
-                self.scheduler.background_most(now, of, extent.len(), &view)
-            }
-        };
+        let view = self.load.view(&self.config, &self.profile);
+        let most = self.scheduler.background_most(now, of, extent.len(), &view);
         let goes = most > Sectors::ZERO;
         if self.profile.rotational() && !(goes && extent.start() == self.load.head) {
             if self.load.commands > 0 {
@@ -204,7 +199,8 @@ impl Dispatcher {
                 return Output::WakeAt(free);
             }
         }
-        match goes {
+        // Nobody else tells when an idle device may have some: it may have the first.
+        match goes || self.load.commands == 0 {
             true => self.dispatch_background(now, vm, most.min(Sectors::new(room))),
             false => Output::Idle,
         }

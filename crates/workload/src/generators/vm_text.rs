@@ -259,10 +259,10 @@ mod tests {
         let limits: Vec<String> = plan.limits_by_disk().map(ToString::to_string).collect();
         assert_eq!(limits, ["iops=9", "iops=7,group=t", "none"]);
         assert_eq!(plan.apps.iter().map(|app| app.disk).collect::<Vec<_>>(), [0, 2, 1]);
-        assert_eq!(plan.disks[1].sectors, Sectors::new(4096));
+        assert_eq!(plan.disks[1].sectors, Sectors::new(8), "a bare number is bytes");
         let other = |from: &str, to: &str| parse_vm(&text.replace(from, to)).unwrap();
         assert!(plan.is_like(&other("log", "lag")), "names do not matter");
-        for (from, to) in [("iops=7", "iops=8"), ("4096", "4097"), (",disk=tmp,", ",")] {
+        for (from, to) in [("iops=7", "iops=8"), ("4096", "8192"), (",disk=tmp,", ",")] {
             assert!(!plan.is_like(&other(from, to)), "{to} for {from}");
         }
     }
@@ -278,7 +278,7 @@ mod tests {
             ("app=sysbench:mode=SR,mode=RR", "mode is given twice for sysbench"),
             ("app=sysbench:mode", "is not key=value"),
             ("iops=5,read_iops=5,app=sysbench", "iops and read_iops contradict"),
-            ("iops=0,app=sysbench", "iops=0: expected"),
+            ("iops=0,app=sysbench", "iops=0: at least 1"),
             ("latency=60us,app=uniform", "latency is a guest's, and uniform has none"),
             ("name=,app=sysbench", "expected 1 to 64 bytes"),
             ("app=sysbench:block=1g", "a block must fit in a file"),

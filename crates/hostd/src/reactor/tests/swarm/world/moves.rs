@@ -30,7 +30,7 @@ impl World {
         let disk = &mut self.disks[number];
         let (Some(mut image), Some(id)) = (disk.awaited.take(), disk.number) else { return Ok(()) };
         let handle = self.handle().ok_or("the reactor has ended")?;
-        self.disks[number].number = None;
+        (self.disks[number].number, self.disks[number].leaves) = (None, true);
         let (reply, detached) = sync_channel(1);
         handle.send(Message::DetachDisk(id, reply));
         message::wait(&detached).ok_or("the reactor has ended")??;
