@@ -46,8 +46,9 @@ pub(super) struct Background {
     queued: usize,
     /// Sectors that are queued or on the device.
     outstanding: u64,
-    /// Sectors on the device.
+    /// Sectors on the device, and the commands that read them.
     in_flight: u64,
+    commands: u64,
     /// So many units more than [`FEW`] may be there.
     more: u64,
     /// Sectors done since a guest last waited for some, or since `more` last changed.
@@ -93,6 +94,7 @@ impl Background {
     /// A command of this length is done.
     pub(super) fn completed(&mut self, len: Sectors) {
         self.in_flight -= len.get();
+        self.commands -= 1;
         self.outstanding -= len.get();
         self.in_time += len.get();
         if self.in_time >= IN_TIME * UNIT {
@@ -180,7 +182,7 @@ impl Dispatcher {
         let Some(vm) = self.background.next_vm(place) else { return Output::Idle };
         let room =
             (self.background_in_flight_max() * UNIT).saturating_sub(self.background.in_flight);
-        if room == 0 {
+        if room == 0 || self.background.commands >= self.background_most() {
             return Output::Idle;
         }
         let first = self.background.queues[vm][0];
@@ -227,6 +229,7 @@ impl Dispatcher {
             (last, requests) = (id, requests + 1);
         }
         self.background.in_flight += command.extent.len().get();
+        self.background.commands += 1;
         self.load.commands += 1;
         self.load.unseen += 1;
         self.stats.background_commands += 1;
