@@ -95,7 +95,7 @@ def test_a_page_is_written(tmp_path: Path) -> None:
 
 def test_a_damaged_trace_says_where(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.csv"
-    rows = [f"{128166372003061629 + n},host,0,Read,{n * 4096},4096,100" for n in range(30)]
+    rows = [f"{128166372003061629 + 10_000 * n},host,0,Read,{n * 4096},4096,100" for n in range(30)]
     rows[20] = "128166372003061629,host,0,Read,x,4096,100"
     damaged.write_text("\n".join(rows) + "\n")
     with pytest.raises(seekway.TraceError) as raised:

@@ -93,7 +93,8 @@ def test_wrong_targets(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("p99<20ms", 20), ("mean < 1.5 s", 1500), ("max<2h", 7.2e6), ("p50<7us", 0.007)]
+    ("text", "ms"),
+    [("p99<20ms", 20), ("mean < 1.5 s", 1500), ("max<2h", 7.2e6), ("p50<7us", 0.007)],
 )
 def test_times_of_targets_are_written_as_elsewhere(text: str, ms: float) -> None:
     target = Target.parse(text)
