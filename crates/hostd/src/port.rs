@@ -155,17 +155,7 @@ pub trait PortContext {
     /// What the entry points to stays valid until its (last) CQE.
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
 
-    /// As [`PortContext::push`], for an SQE that the kernel does or refuses at once, without
-    /// waiting. Nobody is woken for its CQE alone: it comes with the next news.
-    ///
-    /// # Safety
-    /// As for [`PortContext::push`].
-    unsafe fn push_at_once(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {
-        // SAFETY: the caller's promise.
-        unsafe { self.push(port, tag, entry) };
-    }
-
-    /// As [`PortContext::push`], and handed to the kernel. Returns the processor time that this took: what can
+    /// The same, handed to the kernel at once. Returns the processor time that this took: what can
     /// be done without waiting is done meanwhile.
     ///
     /// # Safety

@@ -272,12 +272,6 @@ impl PortContext for Core {
         unsafe { self.ring.push(Source::Port(port, tag), entry) };
     }
 
-    unsafe fn push_at_once(&mut self, port: PortId, tag: u32, entry: squeue::Entry) {
-        self.ports.slot(port).sqes += 1;
-        // SAFETY: the caller's promise.
-        unsafe { self.ring.push_at_once(Source::Port(port, tag), entry) };
-    }
-
     unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration {
         self.ports.slot(port).sqes += 1;
         // SAFETY: the caller's promise.

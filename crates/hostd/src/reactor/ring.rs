@@ -125,16 +125,6 @@ pub trait Backend {
     /// What it points to lives until its last CQE.
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
 
-    /// Push an SQE that the kernel does or refuses without waiting, when it gets it. Its completion
-    /// alone ends no wait.
-    ///
-    /// # Safety
-    /// As for [`Backend::push`].
-    unsafe fn push_at_once(&mut self, source: Source, entry: squeue::Entry) {
-        // SAFETY: the caller's promise.
-        unsafe { self.push(source, entry) };
-    }
-
     /// Push an SQE and hand it to the kernel. Returns the processor time that this took.
     ///
     /// # Safety
@@ -195,8 +185,6 @@ pub struct Ring {
     /// `ring` waits for completions of `images`.
     watches: bool,
     has_lost: bool,
-    /// SQEs pushed since completions were read, whose completions are there once they are submitted.
-    at_once: usize,
     epoch: std::time::Instant,
 }
 
@@ -224,7 +212,7 @@ impl Ring {
         }
         rings.try_for_each(|ring| ring.submitter().register_enable_rings())?;
         let epoch = std::time::Instant::now();
-        Ok(Ring { ring, images, watches: false, has_lost: false, at_once: 0, epoch })
+        Ok(Ring { ring, images, watches: false, has_lost: false, epoch })
     }
 
     /// Wake the kernel's thread if it sleeps. Is a completion of images' I/O there?
@@ -329,12 +317,6 @@ impl Backend for Ring {
         unsafe { push_to(ring, &entry.user_data(source.to_user_data())) };
     }
 
-    unsafe fn push_at_once(&mut self, source: Source, entry: squeue::Entry) {
-        // SAFETY: the caller's promise.
-        unsafe { self.push(source, entry) };
-        self.at_once += 1;
-    }
-
     unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
         // What was pushed before is not measured.
         let _ = self.ring.submit();
@@ -346,7 +328,6 @@ impl Backend for Ring {
     }
 
     fn completions(&mut self, out: &mut Vec<Cqe>) {
-        self.at_once = 0;
         let rings = [Some(&mut self.ring), self.images.as_mut()];
         for cqe in rings.into_iter().flatten().flat_map(|ring| ring.completion()) {
             if cqe.user_data() == IMAGES << 56 {
@@ -383,14 +364,13 @@ impl Backend for Ring {
             return;
         }
         self.watch_images();
-        let completions = self.at_once + 1;
         let result = match timeout_ns {
-            None => self.ring.submit_and_wait(completions),
+            None => self.ring.submit_and_wait(1),
             Some(ns) => {
                 let time =
                     Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32);
                 let args = SubmitArgs::new().timespec(&time);
-                self.ring.submitter().submit_with_args(completions, &args)
+                self.ring.submitter().submit_with_args(1, &args)
             }
         };
         if let Err(e) = result {
@@ -487,44 +467,6 @@ mod tests {
         let tells = |errno| tells_of_loss(&std::io::Error::from_raw_os_error(errno));
         assert!(tells(libc::EBADR));
         assert!(![libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN].into_iter().any(tells));
-    }
-
-    #[test]
-    fn what_is_done_at_once_wakes_nobody() {
-        use std::io::{Read, Write};
-        let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut ring = Ring::new(Submitter::Own).unwrap();
-        let socket = io_uring::types::Fd(near.as_raw_fd());
-        let mut byte = [b'x'];
-        let mut data = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: zeroes are a message.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (&raw mut data, 1);
-        let port = PortId { index: 1, generation: 1 };
-        for timeout_ns in [None, Some(60_000_000_000)] {
-            // What is sent comes back from a thread, and that is the news.
-            let mut peer = far.try_clone().unwrap();
-            let answers = std::thread::spawn(move || {
-                let mut byte = [0; 1];
-                peer.read_exact(&mut byte).unwrap();
-                peer.write_all(&byte).unwrap();
-            });
-            let heard = opcode::PollAdd::new(socket, libc::POLLIN as u32).build();
-            let send = opcode::SendMsg::new(socket, &raw const message);
-            let send = send.flags((libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32).build();
-            // SAFETY: the message lives until the end, and the other entry points to nothing.
-            unsafe {
-                ring.push(Source::Port(port, 1), heard);
-                ring.push_at_once(Source::Port(port, 2), send);
-            }
-            ring.submit_and_wait(timeout_ns);
-            let mut both = Vec::new();
-            ring.completions(&mut both);
-            let sources: Vec<Source> = both.iter().map(|cqe| cqe.source).collect();
-            assert_eq!(sources, [Source::Port(port, 2), Source::Port(port, 1)]);
-            answers.join().unwrap();
-            near.read_exact(&mut [0]).unwrap();
-        }
     }
 
     #[test]

@@ -49,23 +49,20 @@ impl Connection {
             self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
         }
         self.leaving.extend(self.ready.drain(..taken));
-        self.push_message(true, context);
+        self.push_message(context);
     }
 
-    /// Send what of the message is left. `at_once`: as much as the socket takes without waiting.
-    pub(super) fn push_message(&mut self, at_once: bool, context: &mut dyn PortContext) {
-        let toll = self.pool.toll();
-        let is_owed = toll.is_owed(Instant::now);
-        let is_high = is_owed && toll.is_high(Instant::now());
-        let waits = if at_once && !is_high { libc::MSG_DONTWAIT } else { libc::MSG_WAITALL };
-        let flags = (libc::MSG_NOSIGNAL | waits) as u32;
+    pub(super) fn push_message(&mut self, context: &mut dyn PortContext) {
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
         let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
         self.sending = true;
+        let toll = self.pool.toll();
+        let is_owed = toll.is_owed(Instant::now);
         self.unmeasured += 1;
         // SAFETY: outbox and the leaving slots' data stay as they are while
         // `sending`, and the reactor keeps the port until the CQE has come.
         unsafe {
-            if is_high {
+            if is_owed && toll.is_high(Instant::now()) {
                 // A worker of the kernel's sends.
                 self.sent_at.get_or_insert_with(Instant::now);
                 context.push(self.id, SEND, entry.flags(squeue::Flags::ASYNC));
@@ -75,8 +72,6 @@ impl Connection {
                 let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
                 toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
                 self.unmeasured = 0;
-            } else if at_once {
-                context.push_at_once(self.id, SEND, entry);
             } else {
                 context.push(self.id, SEND, entry);
             }
@@ -85,10 +80,7 @@ impl Connection {
 
     pub(super) fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
         self.sending = false;
-        // Full is its socket when the client does not read.
-        if result != -libc::EAGAIN {
-            (self.moves, self.stalls) = (true, 0);
-        }
+        (self.moves, self.stalls) = (true, 0);
         let left = match result {
             _ if self.phase == Phase::Broken => false,
             0.. => !self.outbox.advance(result as usize),
@@ -99,7 +91,7 @@ impl Connection {
             }
         };
         if left {
-            return self.push_message(false, context);
+            return self.push_message(context);
         }
         if let Some(at) = self.sent_at.take() {
             let now = Instant::now();

@@ -270,7 +270,7 @@ fn a_client_that_makes_sending_slow_is_sent_to_by_others_than_the_reactor() {
         let before = (rig.asked.pushed.len(), rig.asked.measured);
         for _ in 0..count {
             rig.connection.outbox.clear();
-            rig.connection.push_message(true, &mut rig.asked);
+            rig.connection.push_message(&mut rig.asked);
         }
         (rig.asked.pushed.len() - before.0, rig.asked.measured - before.1)
     };

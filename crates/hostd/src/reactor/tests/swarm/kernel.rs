@@ -83,8 +83,7 @@ enum Wait {
     Poll(RawFd),
     Receive(RawFd, *mut c_void, usize),
     ReceiveMessage(RawFd, *mut libc::msghdr),
-    /// At once, or when there is room.
-    Send(RawFd, *const libc::msghdr, bool),
+    Send(RawFd, *const libc::msghdr),
     Until(Instant),
 }
 
@@ -347,13 +346,13 @@ impl Wait {
             // SAFETY: as above.
             Wait::ReceiveMessage(fd, message) => unsafe { libc::recvmsg(fd, message, flags) },
             // SAFETY: as above.
-            Wait::Send(fd, message, _) => unsafe { libc::sendmsg(fd, message, flags) },
+            Wait::Send(fd, message) => unsafe { libc::sendmsg(fd, message, flags) },
         };
         if result >= 0 {
             return Some(result as i32);
         }
         match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) {
-            libc::EAGAIN if !matches!(self, Wait::Send(.., true)) => None,
+            libc::EAGAIN => None,
             errno => Some(-errno),
         }
     }
@@ -477,10 +476,7 @@ impl Backend for Ring {
             POLL_ADD => Wait::Poll(sqe.fd),
             RECV => Wait::Receive(sqe.fd, sqe.address as *mut c_void, sqe.len as usize),
             RECVMSG => Wait::ReceiveMessage(sqe.fd, sqe.address as *mut libc::msghdr),
-            SENDMSG => {
-                let at_once = sqe.op_flags & libc::MSG_DONTWAIT as u32 != 0;
-                Wait::Send(sqe.fd, sqe.address as *const libc::msghdr, at_once)
-            }
+            SENDMSG => Wait::Send(sqe.fd, sqe.address as *const libc::msghdr),
             TIMEOUT => {
                 // SAFETY: the entry's time lives until its completion.
                 let [s, ns] = unsafe { *(sqe.address as *const [u64; 2]) };
