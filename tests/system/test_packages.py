@@ -123,7 +123,10 @@ def left(container: Container, before: dict[str, str]) -> list[str]:
     paths = {path for path, what in after.items() if before.get(path) != what}
     # A folder of this computer in which something was changed stays among the changes.
     folders = {path for path in paths if after[path].startswith("d") and Path("/", path).is_dir()}
-    return sorted(p for p in paths - folders if not p.startswith(NOTES) and p not in USERS)
+    # What this computer has and the container has no longer is not left: a device of 0:0 says so.
+    gone = {path for path in paths if after[path].startswith("c") and Path("/", path).exists()}
+    rest = paths - folders - gone
+    return sorted(p for p in rest if not p.startswith(NOTES) and p not in USERS)
 
 
 def users(container: Container) -> dict[str, str]:
