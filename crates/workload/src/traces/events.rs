@@ -114,7 +114,7 @@ fn too_late(column: usize) -> Fault {
 /// Which events are the requests, if that is asked for.
 fn asked(options: &TraceOptions) -> Option<u8> {
     // The default is none in particular.
-    let event = Option::from(options.blktrace_event).filter(|e| *e != BlktraceEvent::Queued);
+    let event = options.blktrace_event.filter(|e| *e != BlktraceEvent::Queued);
     event.map(|event: BlktraceEvent| if event == BlktraceEvent::Issued { b'D' } else { b'C' })
 }
 

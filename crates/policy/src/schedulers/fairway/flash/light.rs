@@ -112,7 +112,7 @@ impl Lights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
 
     fn at_ms(ms: u64) -> Instant {
         Instant::ZERO + Nanos::from_millis(ms)
@@ -146,7 +146,7 @@ mod tests {
             rng ^= rng << 17;
             rng % below
         };
-        let (mut lights, mut naive) = (Lights::default(), HashMap::new());
+        let (mut lights, mut naive) = (Lights::default(), BTreeMap::new());
         for step in 0..20_000 {
             let (now, vm) = (at_ms(step * 20), draw(6) as usize);
             if draw(3) > 0 {
