@@ -115,3 +115,21 @@ fn a_kind_that_does_not_come_is_not_asked_for_again() {
     };
     assert_eq!([probe(), probe()], [Some(DELAY_COMMANDS_MAX), Some(DELAY_COMMANDS)]);
 }
+
+/// What had all of the cost does not come while delays are measured: they are not measured for ever,
+/// one command at a time.
+#[test]
+fn a_probe_of_the_delay_ends_though_what_matters_does_not_come() {
+    let mut governor = Governor::new(0.6);
+    governor.rates[0] = 1.0;
+    governor.shares[SHORT_READS + 1] = 1.0;
+    let mut one_by_one = 0;
+    for n in 1..20_000 {
+        let now = Instant::ZERO + Nanos::from_micros(10 * n);
+        governor.probe(now, true);
+        one_by_one += u32::from(governor.bound() == Some(0.0));
+        let dispatched = Instant::ZERO + Nanos::from_micros(10 * n - 5);
+        governor.completed(now, false, 8192, dispatched);
+    }
+    assert!((1..=1_000).contains(&one_by_one), "{one_by_one} of 20,000");
+}
