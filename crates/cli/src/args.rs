@@ -273,7 +273,7 @@ pub enum RegistryCommand {
 
 /// What the pages of most registries are.
 const AS_PAGE: &str = ", as Markdown";
-/// What else `workload show` describes.
+/// Descriptions that `workload show` has beside generators.
 const OR_MORE: &str = "; or the guest, `vm`; or a trace format";
 
 /// Lets the subcommand `show` say `what` it describes, and complete the names of a registry.

@@ -38,7 +38,7 @@ struct Played {
     relative: bool,
     /// What kind of device it runs on; unknown for a load of the user's own.
     medium: Option<Medium>,
-    /// What an everyday scene is about.
+    /// Group of an everyday scene.
     group: Option<String>,
     /// Means over the seeds.
     result: SceneResult,
@@ -240,7 +240,7 @@ pub(super) struct Listed<'a> {
     scene: &'a str,
     about: &'a str,
     device: &'a str,
-    /// What an everyday scene is about.
+    /// Group of an everyday scene.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
     vms: usize,

@@ -32,7 +32,7 @@ const OUTSTANDING_SOLID: u64 = 64;
 /// The same on a device with one: what fits between two demands.
 const OUTSTANDING_ROTATIONAL: u64 = 8;
 
-/// So many may be on a device without a head while nobody waits for one.
+/// Units on a device without a head while nobody waits for one.
 const FEW: u64 = 4;
 /// After so many that nobody had to wait for, one fewer may go at once.
 const IN_TIME: u64 = 64;
@@ -49,7 +49,7 @@ pub(super) struct Background {
     /// Sectors on the device, and the commands that read them.
     in_flight: u64,
     commands: u64,
-    /// So many units more than [`FEW`] may be there.
+    /// Units that may be there beyond [`FEW`].
     more: u64,
     /// Sectors done since a guest last waited for some, or since `more` last changed.
     in_time: u64,

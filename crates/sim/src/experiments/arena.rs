@@ -59,7 +59,7 @@ pub struct Scene {
     /// The device's name among the scenes: `nvme`.
     pub device: String,
     pub medium: Medium,
-    /// What an everyday scene is about, such as `late`; none for the others.
+    /// Group of an everyday scene, such as `late`; none for the others.
     pub group: Option<String>,
     pub judging: Judging,
     pub scenario: Arc<Scenario>,

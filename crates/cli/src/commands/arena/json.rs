@@ -12,13 +12,13 @@ pub struct Json<'a> {
     /// The least mean regret first.
     scoreboard: Vec<ScoreJson<'a>>,
     scenes: Vec<SceneJson<'a>>,
-    /// The same of the file's everyday scenes.
+    /// Scores of the everyday scenes of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     everyday: Option<BoardJson<'a>>,
     /// The same of the scenes that a seed drew.
     #[serde(skip_serializing_if = "Option::is_none")]
     drawn: Option<BoardJson<'a>>,
-    /// The same of the everyday scenes that a seed drew.
+    /// Scores of the everyday scenes that a seed drew.
     #[serde(skip_serializing_if = "Option::is_none")]
     drawn_everyday: Option<BoardJson<'a>>,
 }
@@ -60,7 +60,7 @@ struct SceneJson<'a> {
     scene: &'a str,
     about: &'a str,
     device: &'a str,
-    /// What an everyday scene is about.
+    /// Group of an everyday scene.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
     /// Unit of throughput.

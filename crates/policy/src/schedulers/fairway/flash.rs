@@ -313,8 +313,8 @@ impl Flash {
         Decision::Wait { until: Some(until), why: PRICE }
     }
 
-    /// May a command of this VM go now, beside what is in the device? `is_light`: one of a VM that
-    /// has little outstanding.
+    /// May a command of this VM go now, beside what is in the device? `is_light`: its VM has little
+    /// outstanding.
     fn may_go(&mut self, now: Instant, vm: usize, op: Op, cost: u64, is_light: bool) -> bool {
         if !self.governs || self.here < 2 {
             self.waits = false;

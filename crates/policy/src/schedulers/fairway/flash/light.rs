@@ -6,17 +6,17 @@
 
 use crate::units::{Instant, Nanos};
 
-/// A VM counts as light for so long after its last request, whatever its pauses.
+/// A VM counts as light for at least this time after its last request.
 const LEAST: Nanos = Nanos::from_millis(100);
 /// Nobody waits for a VM whose pauses are longer: others would be held back for good, for a request
 /// that seldom comes.
 const PAUSE_MAX: Nanos = Nanos::from_secs(5);
-/// A VM is expected for so many times its pause.
+/// A VM is expected for this multiple of its pause.
 const TIMES: u64 = 2;
 
-/// How long a VM pauses between its requests: the longest pause lately. Each of the next ones takes
-/// a quarter off, so that a pause that was an exception is forgotten. A new VM is expected to come
-/// back: if it does not, others have lost a little once.
+/// The longest pause of a VM between its requests of late. Each later pause takes a quarter off, so
+/// that an exception is forgotten. A new VM is expected to come back: if it does not, others have
+/// lost a little once.
 #[derive(Clone, Copy)]
 pub struct Pauses(Nanos);
 
