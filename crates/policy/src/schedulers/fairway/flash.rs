@@ -141,8 +141,8 @@ impl Flash {
     }
 
     /// Note whether the VM has less than its share, before a request of it is counted.
-    fn note_behind(&mut self, now: Instant, vm: usize) {
-        let is_behind = self.shares.is_behind(vm);
+    fn note_behind(&mut self, now: Instant, vm: usize, len: Sectors) {
+        let is_behind = self.shares.is_behind(vm, cost::of_command(len));
         let Some(known) = self.vms[vm].as_mut() else { return };
         if known.outstanding == 0 && now.since(known.done) > PAUSE {
             (known.awake_since, known.behind_at) = (now, None);
@@ -437,7 +437,7 @@ impl Scheduler for Flash {
     fn arrived(&mut self, now: Instant, request: Request) {
         self.run.end();
         let (vm, id) = (request.vm.index(), request.id);
-        self.note_behind(now, vm);
+        self.note_behind(now, vm, request.extent.len());
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         if self.busy == 0 {
             self.governor.resume(now);
