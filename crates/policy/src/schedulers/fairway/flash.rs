@@ -27,7 +27,7 @@ mod queue;
 mod vm;
 
 use super::cost::{self, InFlight};
-use super::governor::Governor;
+use super::governor::{self, Governor};
 use super::price::{Class, Price};
 use super::promises;
 use super::shares::{Shares, Work};
@@ -211,8 +211,12 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        if !self.splits || !self.lights.has_other(now, vm) {
+        if !self.splits || self.here < 2 {
             return Sectors::new(u64::MAX);
+        }
+        if !self.lights.has_other(now, vm) {
+            // A VM that comes now waits for what is in the device.
+            return self.part.max(governor::PART_LONGEST);
         }
         match self.shares.targets.squeeze(now, vm) {
             1.0 => self.part,

@@ -47,7 +47,7 @@ const PART_OF_ANSWER: f64 = 0.25;
 /// Parts while that is not known, and the least and the longest by it, in bytes.
 const PART_DEFAULT: u64 = 32 << 10;
 const PART_LEAST: u64 = 16 << 10;
-const PART_LONGEST: u64 = 128 << 10;
+pub const PART_LONGEST: Sectors = Sectors::new(256);
 /// Parts may be so many times doubled where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
 /// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
@@ -58,7 +58,7 @@ const RATE_GIVEN: f64 = 0.3;
 /// Within so much of what is aimed at the bound stays.
 const DEAD: f64 = 0.05;
 /// While light VMs are slowed down so many times more than the isolation allows, the bound may go
-/// down to the product of rate and delay.
+/// below where it began: a drive that writes takes long for some reads, and so has a long delay.
 const FAR: f64 = 2.0;
 /// With many VMs the bound is stretched so many times further: on a disk of its own, n times
 /// slower, each of n would wait n times as long.
@@ -226,7 +226,7 @@ impl Governor {
             // The nearest power of two by its ratio.
             true => {
                 let wide = (part * std::f64::consts::SQRT_2) as u64;
-                (1 << wide.max(1).ilog2()).clamp(PART_LEAST, PART_LONGEST)
+                (1 << wide.max(1).ilog2()).clamp(PART_LEAST, PART_LONGEST.bytes())
             }
         };
         let doublings = if let Phase::Part(trial) = self.phase { trial } else { self.doublings };
@@ -281,7 +281,7 @@ impl Governor {
             () if reached > asked + DEAD => 0.99,
             () => 1.0,
         };
-        let floor = if is_felt && over > FAR { 1.0 / self.gain() } else { self.stretch().min(1.0) };
+        let floor = if is_felt && over > FAR { 0.0 } else { self.stretch().min(1.0) };
         self.stretch = (self.stretch() * times).max(floor);
     }
 
