@@ -10,8 +10,8 @@
 //! while after its last request: see [`light`]. A target that is missed shrinks the bound of the
 //! others.
 //!
-//! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
-//! that has begun.
+//! *Parts.* Nothing stops a command that has begun. So a long request goes in parts while other VMs
+//! are attached, and in shorter ones while one of them is light.
 //!
 //! *Members.* Where the device is an array whose chunks are known, the next request of the VM goes
 //! to the member that has least to do: see [`members`].

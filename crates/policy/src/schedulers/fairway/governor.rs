@@ -7,9 +7,9 @@
 //! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
 //! had to wait for the bound, from time to time with the bound doubled; the time by a few
 //! commands one at a time. Short and long reads and writes take different times: each kind has
-//! its own, and counts by its share of the cost. While long requests go in parts the times are
-//! others than while they go whole, and both are kept: a light VM that comes back to long requests
-//! finds what was known when it left.
+//! its own, and counts by its share of the cost. While a VM is light parts are shorter and the times
+//! others than while none is, and both are kept: a light VM that comes back to long requests finds
+//! what was known when it left.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
 //! over the least that they take, and how much of its best rate the device reaches, say whether
@@ -17,7 +17,8 @@
 //! a rate by the same latency, with a fixed threshold.
 //!
 //! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
-//! device a quarter of the time of a short read. Where a part costs as much as the whole (a cloud
+//! device a quarter of the time of a short read, and in the longest of those parts while no VM is
+//! light but others are attached, who may come. Where a part costs as much as the whole (a cloud
 //! volume counts commands), short parts cost bandwidth: an epoch with parts of twice or half
 //! the length shows it.
 
