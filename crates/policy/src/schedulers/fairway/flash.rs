@@ -10,8 +10,8 @@
 //! while after its last request: see [`light`]. A target that is missed shrinks the bound of the
 //! others.
 //!
-//! *Parts.* While a light VM is active, a long request goes in parts: nothing stops a command
-//! that has begun.
+//! *Parts.* Nothing stops a command that has begun. So a long request goes in parts while other VMs
+//! are attached, and in shorter ones while one of them is light.
 //!
 //! *Members.* Where the device is an array whose chunks are known, the next request of the VM goes
 //! to the member that has least to do: see [`members`].
@@ -27,7 +27,7 @@ mod queue;
 mod vm;
 
 use super::cost::{self, InFlight};
-use super::governor::Governor;
+use super::governor::{self, Governor};
 use super::price::{Class, Price};
 use super::promises;
 use super::shares::{Shares, Work};
@@ -141,8 +141,8 @@ impl Flash {
     }
 
     /// Note whether the VM has less than its share, before a request of it is counted.
-    fn note_behind(&mut self, now: Instant, vm: usize) {
-        let is_behind = self.shares.is_behind(vm);
+    fn note_behind(&mut self, now: Instant, vm: usize, len: Sectors) {
+        let is_behind = self.shares.is_behind(vm, cost::of_command(len));
         let Some(known) = self.vms[vm].as_mut() else { return };
         if known.outstanding == 0 && now.since(known.done) > PAUSE {
             (known.awake_since, known.behind_at) = (now, None);
@@ -211,8 +211,12 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        if !self.splits || !self.lights.has_other(now, vm) {
+        if !self.splits || self.here < 2 {
             return Sectors::new(u64::MAX);
+        }
+        if !self.lights.has_other(now, vm) {
+            // A VM that comes now waits for what is in the device.
+            return self.part.max(governor::PART_LONGEST);
         }
         match self.shares.targets.squeeze(now, vm) {
             1.0 => self.part,
@@ -437,7 +441,7 @@ impl Scheduler for Flash {
     fn arrived(&mut self, now: Instant, request: Request) {
         self.run.end();
         let (vm, id) = (request.vm.index(), request.id);
-        self.note_behind(now, vm);
+        self.note_behind(now, vm, request.extent.len());
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         if self.busy == 0 {
             self.governor.resume(now);

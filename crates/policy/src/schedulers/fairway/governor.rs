@@ -7,9 +7,9 @@
 //! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
 //! had to wait for the bound, from time to time with the bound doubled; the time by a few
 //! commands one at a time. Short and long reads and writes take different times: each kind has
-//! its own, and counts by its share of the cost. While long requests go in parts the times are
-//! others than while they go whole, and both are kept: a light VM that comes back to long requests
-//! finds what was known when it left.
+//! its own, and counts by its share of the cost. While a VM is light parts are shorter and the times
+//! others than while none is, and both are kept: a light VM that comes back to long requests finds
+//! what was known when it left.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
 //! over the least that they take, and how much of its best rate the device reaches, say whether
@@ -17,7 +17,8 @@
 //! a rate by the same latency, with a fixed threshold.
 //!
 //! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
-//! device a quarter of the time of a short read. Where a part costs as much as the whole (a cloud
+//! device a quarter of the time of a short read, and in the longest of those parts while no VM is
+//! light but others are attached, who may come. Where a part costs as much as the whole (a cloud
 //! volume counts commands), short parts cost bandwidth: an epoch with parts of twice or half
 //! the length shows it.
 
@@ -47,7 +48,7 @@ const PART_OF_ANSWER: f64 = 0.25;
 /// Parts while that is not known, and the least and the longest by it, in bytes.
 const PART_DEFAULT: u64 = 32 << 10;
 const PART_LEAST: u64 = 16 << 10;
-const PART_LONGEST: u64 = 128 << 10;
+pub const PART_LONGEST: Sectors = Sectors::new(256);
 /// Parts may be so many times doubled where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
 /// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
@@ -58,7 +59,7 @@ const RATE_GIVEN: f64 = 0.3;
 /// Within so much of what is aimed at the bound stays.
 const DEAD: f64 = 0.05;
 /// While light VMs are slowed down so many times more than the isolation allows, the bound may go
-/// down to the product of rate and delay.
+/// below where it began: a drive that writes takes long for some reads, and so has a long delay.
 const FAR: f64 = 2.0;
 /// With many VMs the bound is stretched so many times further: on a disk of its own, n times
 /// slower, each of n would wait n times as long.
@@ -226,7 +227,7 @@ impl Governor {
             // The nearest power of two by its ratio.
             true => {
                 let wide = (part * std::f64::consts::SQRT_2) as u64;
-                (1 << wide.max(1).ilog2()).clamp(PART_LEAST, PART_LONGEST)
+                (1 << wide.max(1).ilog2()).clamp(PART_LEAST, PART_LONGEST.bytes())
             }
         };
         let doublings = if let Phase::Part(trial) = self.phase { trial } else { self.doublings };
@@ -281,7 +282,7 @@ impl Governor {
             () if reached > asked + DEAD => 0.99,
             () => 1.0,
         };
-        let floor = if is_felt && over > FAR { 1.0 / self.gain() } else { self.stretch().min(1.0) };
+        let floor = if is_felt && over > FAR { 0.0 } else { self.stretch().min(1.0) };
         self.stretch = (self.stretch() * times).max(floor);
     }
 

@@ -234,14 +234,15 @@ impl Shares {
         group.vms.backlog.first().map(|(_, vm)| vm as usize)
     }
 
-    /// Has the VM had less than its share for a while, though it asked for more?
-    pub fn is_behind(&self, vm: usize) -> bool {
+    /// Has the VM had less than its share for a while, though it asked for more? With its next
+    /// command, which costs so much, it is still behind: else it is its turn that has not come.
+    pub fn is_behind(&self, vm: usize, cost: u64) -> bool {
         let Some(known) = &self.vms[vm] else { return false };
         let level = match known.group.and_then(|group| self.groups[group].as_ref()) {
             Some(group) => &group.vms,
             None => &self.top,
         };
-        known.account.tag + self.quantum / 2 < level.reached
+        known.account.place(cost, 1.0).0 + self.quantum / 2 < level.reached
     }
 
     /// Is the VM, which has work, ahead of whose share is furthest behind by a quantum at most?

@@ -1,6 +1,8 @@
 //! fairway on a device without a head, behind the real dispatcher: an access that many commands
 //! have at once, then a link that one has at a time. Closed loops of clients drive it.
 
+use super::flash::QUANTUM;
+use super::shares::{Shares, Work};
 use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
 use crate::request::{Extent, Op, RequestId, VmId};
 use crate::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
@@ -294,6 +296,41 @@ fn a_quiet_vm_that_comes_after_the_flood_has_what_it_would_have_had_before() {
     }
 }
 
+/// The first read of a VM that nobody knew waits for what is in the device, which is short though
+/// others' requests are long.
+#[test]
+fn the_first_read_of_a_new_vm_waits_for_short_commands() {
+    let flood = Client { len: 2048, ..FLOOD };
+    let quiet = Client { from: 2_000_000_000, think: 1_000_000_000, ..QUIET };
+    for floods in [1, 4] {
+        let mut clients = vec![flood; floods];
+        clients.push(quiet);
+        let mut bench = Bench::new("fairway", &clients);
+        bench.drive(2_500);
+        let (first_us, alone_us) = (bench.got[floods].took[0] as f64 / 1e3, 154.0);
+        assert!(first_us < 10.0 * alone_us, "{first_us} us beside {floods}, alone {alone_us}");
+    }
+}
+
+/// Who waits for its turn has its share, however long its requests are.
+#[test]
+fn a_vm_is_not_behind_because_its_requests_are_long() {
+    let mut shares = Shares::new(QUANTUM);
+    let costs = [8_192, 260 << 10];
+    let work = |vm: usize| Some(Work { cost: costs[vm], arrived: Instant::ZERO });
+    for vm in 0..2 {
+        shares.attach(vm, &QUIET.spec());
+        shares.set_work(Instant::ZERO, vm, work(vm));
+    }
+    for n in 0..1_000 {
+        let behind = [0, 1].map(|vm| shares.is_behind(vm, costs[vm]));
+        assert_eq!(behind, [false; 2], "after {n} commands");
+        let vm = shares.first(Instant::ZERO).unwrap();
+        shares.charge(Instant::ZERO, vm, costs[vm], 1, Sectors::new(8));
+        shares.set_work(Instant::ZERO, vm, work(vm));
+    }
+}
+
 #[test]
 fn a_vm_that_pauses_waits_no_longer_than_one_that_does_not() {
     let flood = Client { len: 2048, ..FLOOD };
@@ -344,8 +381,8 @@ fn prefetches_count_in_their_vms_share() {
     assert!((0.8..=1.2).contains(&ratio), "{ratio}");
 }
 
-/// A log reads nothing. Its writes say that they wait for far too long, so the bound goes down to
-/// the product of rate and delay.
+/// A log reads nothing. Its writes say that they wait for far too long, so the bound goes down as far
+/// as the device still reaches what it is to reach.
 #[test]
 fn the_bound_follows_a_log_that_waits() {
     let mut bench = Bench::new("fairway", &[FLOOD, Client { write: true, ..QUIET }]);
@@ -357,7 +394,9 @@ fn the_bound_follows_a_log_that_waits() {
     });
     let product = said["rate_bytes_per_s"] * said["delay_us"] / 1e6;
     let times = said["bound_bytes"] / product;
-    assert!((0.99..1.2).contains(&times), "{times}: {said:?}");
+    assert!((0.5..1.2).contains(&times), "{times}: {said:?}");
+    let flood = rate_from("fairway", &bench.clients, 0, 1_000, 2_000);
+    assert!(flood > 0.8 * rate_from("noop", &bench.clients, 0, 1_000, 2_000), "{flood}");
 }
 
 #[test]

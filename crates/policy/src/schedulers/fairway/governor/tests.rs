@@ -29,9 +29,10 @@ fn the_bound_follows_what_light_vms_feel() {
     assert_eq!(after(2.0, 0.9), 2.0);
     assert_eq!(after(1.5, 0.99), 2.0, "all that the device can do");
     assert_eq!(after(3.0, 0.95), 1.0);
-    assert_eq!(after(6.0, 0.95), 2.0 / 3.0, "far too slow: what just keeps the device busy");
-    assert_eq!(after(3.0, 0.95), 2.0 / 3.0, "it stays there");
-    assert_eq!(after(1.5, 0.99), 2.0 / 3.0, "more would bring nothing");
+    let least = after(6.0, 0.95);
+    assert!(least < 2.0 / 3.0, "far too slow: less than what just keeps the device busy: {least}");
+    assert!((after(3.0, 0.95) - least).abs() < 0.1 * least, "it stays there");
+    assert!((after(1.5, 0.99) - least).abs() < 0.1 * least, "more would bring nothing");
     assert_eq!(after(3.0, 0.8), 2.0, "0.85 is the others'");
     assert_eq!(after(3.0, 0.87), 2.0);
     assert!(known(0.2).stretch_max() == 5.0 && known(1.0).stretch_max() == 1.0);
@@ -96,7 +97,7 @@ fn the_bound_follows_writes_of_light_vms_too() {
     assert_eq!(governor.delay_of(SHORT_WRITES), 100_000.0);
     assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
     governor.delays[0][SHORT_READS] = [100_000.0; KEPT];
-    assert_eq!(after(&mut governor, true), 67.0);
+    assert!(after(&mut governor, true) < 67.0);
 }
 
 /// A light VM's short writes are asked for, and none comes: the next probe of the delay is short.
