@@ -32,7 +32,7 @@ mod category {
     pub(super) const FLUSH: u64 = 1 << 2;
     pub(super) const SYNC: u64 = 1 << 3;
     const PASS_THROUGH: u64 = 1 << 9;
-    const NOTIFY: u64 = 1 << 10;
+    pub(super) const NOTIFY: u64 = 1 << 10;
     pub(super) const DISCARD: u64 = 1 << 13;
     const DRIVER_DATA: u64 = 1 << 14;
     pub(super) const ZONE_APPEND: u64 = 1 << 16;
