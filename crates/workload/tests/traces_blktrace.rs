@@ -97,6 +97,10 @@ fn events_that_blktrace_lost_are_counted() {
     assert_eq!(by(None, &whole), (vec![8; 4], vec![]));
     let (_, notes) = by(None, &[&whole[..], &[event(0, 12), event(1, 4), event(0, 3)]].concat());
     assert!(notes.len() == 1 && notes[0].starts_with("4 events are missing"), "{notes:?}");
+    // The number of a notify event is what the kernel's buffer held before.
+    let name = Event { number: 1_627_389_941, ..Event::of(0, NOTIFY) };
+    let (_, notes) = by(None, &[event(0, 1), name.clone(), event(0, 2), name, event(0, 4)]);
+    assert!(notes.len() == 1 && notes[0].starts_with("1 events are missing"), "{notes:?}");
 }
 
 /// The events of one request of 4 KiB, all of them.

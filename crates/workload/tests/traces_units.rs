@@ -250,17 +250,6 @@ fn events_that_there_are() {
     assert!(requests == 2 && note.contains("completions"), "{requests} {note}");
 }
 
-/// A kind of events that comes only behind the beginning would be the requests: no silent change.
-#[test]
-fn events_that_come_late() {
-    let line =
-        |n: u32, action: &str| format!("8,0 0 1 {n}.000000000 7 {action} R {} + 8 [a]\n", n * 8);
-    let issued: String = (0..2_000).map(|n| line(n, "D")).collect();
-    assert_eq!(read(&issued).unwrap().len(), 2_000);
-    let error = read(&(issued + &line(2_000, "Q"))).unwrap_err();
-    assert!(error.starts_with("t:2001:") && error.contains("--event"), "{error}");
-}
-
 /// Records of libCacheSim's oracleGeneral: time, object, size, next access.
 fn oracle(records: &[(u32, u64, u32, i64)]) -> Result<usize, String> {
     let mut bytes = Vec::new();

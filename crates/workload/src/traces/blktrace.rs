@@ -32,7 +32,7 @@ mod category {
     pub(super) const FLUSH: u64 = 1 << 2;
     pub(super) const SYNC: u64 = 1 << 3;
     const PASS_THROUGH: u64 = 1 << 9;
-    const NOTIFY: u64 = 1 << 10;
+    pub(super) const NOTIFY: u64 = 1 << 10;
     pub(super) const DISCARD: u64 = 1 << 13;
     const DRIVER_DATA: u64 = 1 << 14;
     pub(super) const ZONE_APPEND: u64 = 1 << 16;
@@ -77,6 +77,12 @@ impl BlktraceEvent {
         }
     }
 
+    /// The event of blkparse's action.
+    pub(super) fn of_letter(action: &[u8]) -> Option<BlktraceEvent> {
+        let [letter] = action else { return None };
+        BlktraceEvent::ALL.into_iter().find(|event| event.letter() == char::from(*letter))
+    }
+
     const fn kind(self) -> Kind {
         match self {
             BlktraceEvent::Queued => Kind::Queue,
@@ -87,6 +93,18 @@ impl BlktraceEvent {
 
     fn of(kind: Kind) -> Option<BlktraceEvent> {
         BlktraceEvent::ALL.into_iter().find(|event| event.kind() == kind)
+    }
+
+    /// How to read a trace that has none of the events that were asked for, by how many there are.
+    pub(super) fn advice(seen: impl Fn(BlktraceEvent) -> u64) -> Option<String> {
+        let there: Vec<_> = BlktraceEvent::ALL.into_iter().filter(|e| seen(*e) > 0).collect();
+        let join = |text: &dyn Fn(&BlktraceEvent) -> String, between| -> String {
+            there.iter().map(text).collect::<Vec<_>>().join(between)
+        };
+        let counts = join(&|e| format!("{} {} ({})", seen(*e), e.name(), e.letter()), ", ");
+        let names = join(&|e| e.name().into(), " or ");
+        (!there.is_empty())
+            .then(|| format!("its events are {counts}: take them by --event {names}"))
     }
 
     /// The events that have to be seen so that each request is taken once.
@@ -104,11 +122,35 @@ pub(super) fn is_blktrace(head: &[u8]) -> bool {
     cpu(head).is_some()
 }
 
-/// Records that are left out, by what they are.
+/// Events that are left out, by what they are, and zone appends.
 #[derive(Default)]
-struct LeftOut {
-    zone_operations: u64,
-    without_data: u64,
+pub(super) struct Odd {
+    pub(super) zone_operations: u64,
+    pub(super) without_data: u64,
+    pub(super) zone_appends: u64,
+}
+
+impl Odd {
+    /// What to say of them. `chosen` are the requests.
+    pub(super) fn notes(&self, chosen: Option<BlktraceEvent>) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (count, what) in [
+            (self.zone_operations, "zone operations left out"),
+            (self.without_data, "requests without data left out"),
+        ] {
+            if count > 0 {
+                notes.push(format!("{count} {what}"));
+            }
+        }
+        if self.zone_appends > 0 && chosen != Some(BlktraceEvent::Completed) {
+            notes.push(format!(
+                "{} zone appends stand at the start of their zone; --event complete has their \
+                 sectors",
+                self.zone_appends
+            ));
+        }
+        notes
+    }
 }
 
 /// One stream of events, or several merged by time.
@@ -126,8 +168,7 @@ pub(super) struct BlktraceDecoder {
     once: Once,
     /// The data of a request whose preceding flush has been handed on.
     after_flush: Option<Raw>,
-    left_out: LeftOut,
-    zone_appends: u64,
+    odd: Odd,
 }
 
 struct Stream {
@@ -149,8 +190,7 @@ impl BlktraceDecoder {
             early: VecDeque::new(),
             once: Once::default(),
             after_flush: None,
-            left_out: LeftOut::default(),
-            zone_appends: 0,
+            odd: Odd::default(),
         }
     }
 
@@ -234,11 +274,11 @@ impl BlktraceDecoder {
         let bytes = u64::from(event.bytes);
         let is_flush = bits & category::FLUSH != 0;
         if bits & category::ZONE_MANAGEMENT != 0 {
-            self.left_out.zone_operations += 1;
+            self.odd.zone_operations += 1;
             return Ok(None);
         }
         if bytes == 0 && !is_flush {
-            self.left_out.without_data += 1;
+            self.odd.without_data += 1;
             return Ok(None);
         }
         let volume = volumes
@@ -270,7 +310,7 @@ impl BlktraceDecoder {
             Fault::binary(reason, "an extent", format!("{bytes} bytes at sector {sector}"))
         })?;
         raw.span.rounded = sectors.bytes() != bytes;
-        self.zone_appends += u64::from(bits & category::ZONE_APPEND != 0);
+        self.odd.zone_appends += u64::from(bits & category::ZONE_APPEND != 0);
         if is_flush {
             self.after_flush = Some(raw);
             return Ok(Some(flush));
@@ -333,7 +373,6 @@ impl Decode for BlktraceDecoder {
             }
             _ => {}
         }
-        let LeftOut { zone_operations, without_data } = self.left_out;
         let missing: u64 = self.streams.iter().map(|stream| stream.events.missing()).sum();
         for (count, what) in [
             (
@@ -341,8 +380,6 @@ impl Decode for BlktraceDecoder {
                 "events are missing by the numbers of the others: blktrace lost them (give it more \
                  buffers with -b and -n), or they were cut out",
             ),
-            (zone_operations, "zone operations left out"),
-            (without_data, "requests without data left out"),
             (
                 self.once.repeated,
                 "events left out that repeat a request (rest of a split, remapped from another \
@@ -353,29 +390,11 @@ impl Decode for BlktraceDecoder {
                 notes.push(format!("{count} {what}"));
             }
         }
-        if self.zone_appends > 0 && self.chosen != Some(BlktraceEvent::Completed) {
-            notes.push(format!(
-                "{} zone appends stand at the start of their zone; --event complete has their \
-                 sectors",
-                self.zone_appends
-            ));
-        }
+        notes.extend(self.odd.notes(self.chosen));
         notes
     }
 
     fn advice(&self) -> Option<String> {
-        let there = |event: &BlktraceEvent| self.seen(*event) > 0;
-        let there: Vec<_> = BlktraceEvent::ALL.into_iter().filter(there).collect();
-        if there.is_empty() {
-            return None;
-        }
-        let counts =
-            there.iter().map(|e| format!("{} {} ({})", self.seen(*e), e.name(), e.letter()));
-        let counts: Vec<_> = counts.collect();
-        Some(format!(
-            "its events are {}: take them by --event {}",
-            counts.join(", "),
-            there.iter().map(|e| e.name()).collect::<Vec<_>>().join(" or ")
-        ))
+        BlktraceEvent::advice(|event| self.seen(event))
     }
 }

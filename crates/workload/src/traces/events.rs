@@ -1,6 +1,6 @@
 //! The block layer's events as text: what `blkparse` prints (in its own form, or in that of its
-//! option `-f`), and `perf script`, `trace-cmd report` and ftrace's `trace` of the events
-//! `block:block_bio_queue`, `block_rq_issue` and `block_rq_complete`.
+//! option `-f`) and ftrace's tracer `blk`, and `perf script`, `trace-cmd report` and ftrace's
+//! `trace` of the events `block:block_bio_queue`, `block_rq_issue` and `block_rq_complete`.
 //!
 //! As in the binary form one kind of event is taken as the requests, the first of these that the
 //! trace has: queued (`Q`), issued (`D`), completed (`C`). All others tell of the same requests.
@@ -8,25 +8,28 @@
 mod blkparse;
 mod pattern;
 mod perf;
+mod unread;
 
+use super::TraceOptions;
+use super::blktrace::{BlktraceEvent, Odd};
 use super::cursor::Fault;
 use super::error::Reason;
-use super::layout;
-use super::ops;
+use super::ops::{self, Named};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
-use super::{BlktraceEvent, TraceOptions};
 use pattern::Pattern;
+use seekway_policy::request::Op;
+pub(super) use unread::unread;
 
 /// One event of a line.
 struct Event<'a> {
     /// From the trace's own origin.
     time_ns: u64,
-    /// `Q`, `D`, `C` or another of blkparse's; `None` where the lines do not say.
-    action: Option<u8>,
+    /// `None` where the lines do not say.
+    kind: Option<BlktraceEvent>,
     /// Column and text.
     rwbs: (usize, &'a [u8]),
-    /// Column, first sector and sectors; zero sectors for a flush.
+    /// Column, first sector and sectors; zero sectors for a flush and for what moves no data.
     extent: (usize, u64, u64),
     /// `major,minor`; empty where the lines do not say.
     device: &'a [u8],
@@ -36,24 +39,32 @@ struct Event<'a> {
 /// What is expected of an operation.
 const RWBS: &str = "RWBS letters of the kernel, such as R, WS or D";
 
-/// How a line of one of the forms is read. `None` for a line that is no event with an extent.
+/// How a line of one of the forms is read. `None` for a line that is no event, or one of another
+/// kind: what cannot be read of a queued, issued or completed request is a fault.
 type Read = for<'a> fn(&'a [u8]) -> Result<Option<Event<'a>>, Fault>;
 
 /// The parser of both forms.
 pub(super) struct Events {
     read: Read,
     pattern: Option<Pattern>,
-    /// The requests among the events; `None` where the lines do not say which they are.
-    chosen: Option<u8>,
+    /// The requests among the events; `None` until it is known.
+    chosen: Option<BlktraceEvent>,
     /// It was asked for.
     asked: bool,
+    /// How many events there are of each kind.
+    seen: [u64; 3],
+    odd: Odd,
+    /// Events `N` with sectors.
+    nameless: u64,
     also: Option<Raw>,
 }
 
 impl Events {
     /// What blkparse prints.
     pub(super) fn blkparse() -> Events {
-        Events { read: blkparse::event, pattern: None, chosen: None, asked: false, also: None }
+        let (read, odd): (Read, _) = (blkparse::event, Odd::default());
+        let (pattern, chosen, asked, seen) = (None, None, false, [0; 3]);
+        Events { read, pattern, chosen, asked, seen, odd, nameless: 0, also: None }
     }
 
     /// What perf, trace-cmd and ftrace print.
@@ -68,17 +79,42 @@ impl Events {
         }
     }
 
-    fn raw(&self, event: &Event<'_>, volumes: &mut Volumes) -> Result<[Option<Raw>; 2], Fault> {
-        let fault = |(column, reason), expected| Fault { reason, column, expected, found: None };
-        let (at, word) = event.rwbs;
-        let mut named = ops::rwbs(word).ok_or_else(|| fault((at, Reason::UnknownOp), RWBS))?;
-        let (column, start, len) = event.extent;
-        if len == 0 {
+    /// Do the lines say which events they are?
+    fn says(&self) -> bool {
+        self.pattern.as_ref().is_none_or(Pattern::says)
+    }
+
+    /// What is done, of an event with so many sectors; what is no request is counted.
+    fn operation(&mut self, event: &Event<'_>) -> Result<Named, Fault> {
+        let ((column, word), (_, _, len)) = (event.rwbs, event.extent);
+        let fault = || Fault { reason: Reason::UnknownOp, column, expected: RWBS, found: None };
+        let mut named = ops::rwbs(word).ok_or_else(fault)?;
+        let first = word.first().map(u8::to_ascii_uppercase);
+        let is_zone = first == Some(b'Z');
+        if first == Some(b'N') && len > 0 {
+            self.nameless += 1;
+            // Those of commands from programs have a length, too, when they are done.
+            if event.kind != Some(BlktraceEvent::Completed) {
+                named = Named { op: Some(Op::WriteZeroes), sync: word.contains(&b'S'), ..named };
+            }
+        } else if is_zone && named.op.is_none() {
+            self.odd.zone_operations += 1;
+        } else if len == 0 {
             named.op = None;
+            self.odd.without_data += u64::from(!named.flush);
+        } else {
+            self.odd.zone_appends += u64::from(is_zone);
         }
+        Ok(named)
+    }
+
+    fn raw(&mut self, event: &Event<'_>, volumes: &mut Volumes) -> Result<[Option<Raw>; 2], Fault> {
+        let fault = |(column, reason), expected| Fault { reason, column, expected, found: None };
+        let named = self.operation(event)?;
         if !named.flush && named.op.is_none() {
             return Ok([None, None]);
         }
+        let (column, start, len) = event.extent;
         let span = match named.op {
             None => Span::NONE,
             Some(_) => Span::sectors(start, len)
@@ -97,25 +133,15 @@ impl Events {
     }
 }
 
-/// Events that can be the requests, those before others that tell of the same ones earlier.
-const PREFERRED: [u8; 3] = [b'Q', b'D', b'C'];
-
 /// The beginning had none of the events that begin here.
 #[cold]
 fn too_late(column: usize) -> Fault {
     Fault {
         reason: Reason::UnknownOp,
         column,
-        expected: "events of the kinds that the beginning has: say by --event which are the requests",
+        expected: "events of the kinds that the first 4 MiB have: say by --event which are the requests",
         found: None,
     }
-}
-
-/// Which events are the requests, if that is asked for.
-fn asked(options: &TraceOptions) -> Option<u8> {
-    // The default is none in particular.
-    let event = options.blktrace_event.filter(|e| *e != BlktraceEvent::Queued);
-    event.map(|event: BlktraceEvent| if event == BlktraceEvent::Issued { b'D' } else { b'C' })
 }
 
 impl ParseLine for Events {
@@ -123,23 +149,40 @@ impl ParseLine for Events {
         if let Some(format) = &options.columns {
             self.pattern = Some(Pattern::new(format)?);
         }
-        let lines = layout::lines(head.bytes, head.whole);
-        let events: Vec<_> = lines.iter().filter_map(|line| self.event(line).ok()?).collect();
-        let has = |action: &u8| events.iter().any(|event| event.action == Some(*action));
-        let says = events.iter().any(|event| event.action.is_some());
-        self.asked = asked(options).is_some();
-        let found = asked(options).or_else(|| PREFERRED.into_iter().find(has));
-        self.chosen = found.filter(|_| says);
+        self.chosen = options.blktrace_event;
+        self.asked = self.chosen.is_some();
+        if let Some(event) = self.chosen.filter(|_| !self.says()) {
+            let event = event.name();
+            return Err(format!("--event {event}: --columns has no %a, which says the events"));
+        }
+        // Of a longer beginning see `look`.
+        let mut lines = head.bytes.split(|b| *b == b'\n');
+        while lines.next().is_some_and(|line| self.look(line)) {}
         Ok(())
+    }
+
+    fn look(&mut self, line: &[u8]) -> bool {
+        if self.asked || !self.says() {
+            return false;
+        }
+        let event = self.event(line.strip_suffix(b"\r").unwrap_or(line));
+        if let Some(kind) = event.ok().flatten().and_then(|event| event.kind) {
+            self.chosen = Some(self.chosen.map_or(kind, |chosen| chosen.min(kind)));
+        }
+        self.chosen != Some(BlktraceEvent::Queued)
     }
 
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
         let Some(event) = self.event(line)? else { return Ok(None) };
-        if event.action.is_some() && event.action != self.chosen {
-            let rank = |action| PREFERRED.iter().position(|other| Some(*other) == action);
-            let is_better =
-                rank(event.action).is_some_and(|rank_of| Some(rank_of) < rank(self.chosen));
-            return if is_better && !self.asked { Err(too_late(event.rwbs.0)) } else { Ok(None) };
+        if let Some(kind) = event.kind {
+            self.seen[kind as usize] += 1;
+            let chosen = *self.chosen.get_or_insert(kind);
+            if kind < chosen && !self.asked {
+                return Err(too_late(event.rwbs.0));
+            }
+            if kind != chosen {
+                return Ok(None);
+            }
         }
         let [raw, also] = self.raw(&event, volumes)?;
         self.also = also;
@@ -152,11 +195,30 @@ impl ParseLine for Events {
 
     fn notes(&self) -> Vec<String> {
         let note = match self.chosen {
-            Some(b'D') => "requests are its issue events (D), as the kernel merged them",
-            Some(b'C') => "requests are its completions (C): times are when they were done",
-            _ => return Vec::new(),
+            Some(BlktraceEvent::Queued) => None,
+            Some(BlktraceEvent::Issued) => {
+                Some("requests are its issue events (D), as the kernel merged them")
+            }
+            Some(BlktraceEvent::Completed) => {
+                Some("requests are its completions (C): times are when they were done")
+            }
+            None => Some("no %a in --columns: all lines are requests, as of blkparse -a queue"),
         };
-        vec![note.into()]
+        let nameless = match self.chosen {
+            _ if self.nameless == 0 => None,
+            Some(BlktraceEvent::Completed) => Some("left out: write-zeroes, or commands"),
+            _ => Some("taken as write-zeroes; on a zoned disk they can be zone appends"),
+        };
+        let nameless = nameless.map(|how| format!("{} events N with sectors {how}", self.nameless));
+        note.map(String::from)
+            .into_iter()
+            .chain(self.odd.notes(self.chosen))
+            .chain(nameless)
+            .collect()
+    }
+
+    fn advice(&self) -> Option<String> {
+        BlktraceEvent::advice(|event| self.seen[event as usize])
     }
 }
 

@@ -135,15 +135,23 @@ const ENTRIES: &[Entry] = &[
     )
     .units("µs, sectors")
     .lines(|| Box::<columns::Disksim>::default()),
-    Entry::new(Format::Blkparse, "blkparse", "blkparse's text; of its -f with --columns '%T.%t …'")
-        .units("s, sectors")
-        .lines(|| Box::new(events::Events::blkparse())),
+    Entry::new(
+        Format::Blkparse,
+        "blkparse",
+        "text of blkparse or ftrace's blk; of -f by --columns '%T.%t …'",
+    )
+    .units("s, sectors")
+    .lines(|| Box::new(events::Events::blkparse())),
     Entry::new(Format::Perf, "perf", "perf script, trace-cmd or ftrace: block_rq_issue and others")
         .units("s, sectors")
         .lines(|| Box::new(events::Events::perf())),
-    Entry::new(Format::Biosnoop, "biosnoop", "biosnoop of bcc or bpftrace, by its header")
-        .units("by the header, sectors, bytes")
-        .lines(|| Box::new(table::Table::snoop())),
+    Entry::new(
+        Format::Biosnoop,
+        "biosnoop",
+        "biosnoop of bcc and of its libbpf tools, by its header",
+    )
+    .units("by the header, sectors, bytes")
+    .lines(|| Box::new(table::Table::snoop())),
     Entry::new(Format::FioLog, "fio-log", "fio's log of latencies, with log_offset=1")
         .units("ms (when done) and ns, bytes")
         .lines(|| Box::new(fio::Latencies)),
@@ -264,6 +272,12 @@ impl Format {
                 columns.is_none_or(|c| !header.names_units() && !header.contradicts(c))
             };
             candidates.retain(|(format, _)| told(format));
+        }
+        let rows = if header.is_none() { &lines[..] } else { &[] };
+        if candidates.is_empty()
+            && let Some(what) = events::unread(head.bytes, rows)
+        {
+            return Err(unclear(what.into()));
         }
         match (&candidates[..], header) {
             ([(format, figures)], _) => match plausible::other_units(*format, figures) {

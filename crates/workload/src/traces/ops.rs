@@ -55,30 +55,31 @@ pub(super) fn named(word: &[u8]) -> Option<Named> {
     Some(Named::of(op))
 }
 
-/// The kernel's RWBS field (`blk_fill_rwbs`): `F` for a flush in front, then one of `R`, `W`,
-/// `D` (discard), `DE` (secure erase), `E`, `N` (none) or a zone operation (`Z` and another
-/// letter), then `F` (FUA), `A` (read-ahead), `S` (sync), `M` (metadata).
+/// The kernel's RWBS field (`blk_fill_rwbs`) of all versions: `F` for a flush in front, then one of
+/// `R`, `W`, `WZ` (write-zeroes), `D` (discard), `DE` (secure erase), `ZA` (zone append), `N`
+/// (another) or a zone operation (`Z` and another letter), then `F` (FUA), `A` (read-ahead), `B`
+/// (barrier, of old kernels), `S` (sync), `M` (metadata), `U` (atomic), `E` (secure, of old kernels).
 pub(super) fn rwbs(word: &[u8]) -> Option<Named> {
     let upper = word.to_ascii_uppercase();
-    let (op, flags) = match upper.as_slice() {
-        [b'F', b'W', rest @ ..] => (Some(Op::Write), rest),
-        [b'F', b'N', rest @ ..] | [b'F', rest @ ..] => (None, rest),
-        [b'R', rest @ ..] => (Some(Op::Read), rest),
-        [b'W', rest @ ..] => (Some(Op::Write), rest),
-        [b'D', b'E', rest @ ..] | [b'D' | b'E', rest @ ..] => (Some(Op::Discard), rest),
-        [b'N', rest @ ..] => (None, rest),
-        [b'Z', b'R' | b'A' | b'O' | b'C' | b'F', rest @ ..] => {
-            return is_flags(rest).then_some(Named::NONE);
-        }
+    let (preflush, rest) = match upper.as_slice() {
+        [b'F', rest @ ..] => (true, rest),
+        all => (false, all),
+    };
+    let (op, flags) = match rest {
+        [b'R', flags @ ..] => (Some(Op::Read), flags),
+        [b'W', b'Z', flags @ ..] => (Some(Op::WriteZeroes), flags),
+        [b'W', flags @ ..] | [b'Z', b'A', flags @ ..] => (Some(Op::Write), flags),
+        [b'D', b'E', flags @ ..] | [b'D' | b'E', flags @ ..] => (Some(Op::Discard), flags),
+        [b'N', flags @ ..] | [b'Z', b'R' | b'O' | b'C' | b'F', flags @ ..] => (None, flags),
+        [b'F', flags @ ..] | flags if preflush => (None, flags),
         _ => return None,
     };
-    let flush = upper.first() == Some(&b'F');
-    let sync = op == Some(Op::Read) || (flush && op.is_none()) || flags.contains(&b'S');
-    is_flags(flags).then_some(Named { flush, op, sync })
-}
-
-fn is_flags(flags: &[u8]) -> bool {
-    flags.iter().all(|b| matches!(b, b'A' | b'S' | b'M' | b'F'))
+    // In this order: words such as `web` are none.
+    let mut order = b"FABSMUE".iter();
+    let is_flag = |flag: &u8| order.any(|other| other == flag);
+    let flush = preflush || flags.contains(&b'B');
+    let sync = op == Some(Op::Read) || flags.contains(&b'S') || (flush && op.is_none());
+    flags.iter().all(is_flag).then_some(Named { flush, op, sync: sync && (flush || op.is_some()) })
 }
 
 #[cfg(test)]
@@ -100,11 +101,14 @@ mod tests {
         let of = |flush, op, sync| Named { flush, op, sync };
         all("r R read READ Read 28 0x28 88 RA RSM get", of(false, Some(Op::Read), true));
         all("w W write 2a 2A WM set WFA", of(false, Some(Op::Write), false));
-        all("WS WFS WSM", of(false, Some(Op::Write), true));
-        all("FWS FWFS", of(true, Some(Op::Write), true));
-        all("F FF FN FS flush fsync 35", of(true, None, true));
+        all("WS WFS WSM WSU WFSMU ZAS", of(false, Some(Op::Write), true));
+        all("FWS FWFS WBS", of(true, Some(Op::Write), true));
+        all("F FF FFFS FN FS flush fsync 35", of(true, None, true));
+        all("WZ z write_zeroes 93", of(false, Some(Op::WriteZeroes), false));
         all("D DE discard TRIM 42", of(false, Some(Op::Discard), false));
-        all("N ZR ZO", Named::NONE);
-        assert_eq!(named("0 1 x Rx W! 12 "), [None; 7]);
+        all("W ZA WU", of(false, Some(Op::Write), false));
+        all("DSE", of(false, Some(Op::Discard), true));
+        all("N NS ZR ZRA ZRAS ZO ZCS", Named::NONE);
+        assert_eq!(named("0 1 x Rx W! 12 web WSF "), [None; 9]);
     }
 }

@@ -34,6 +34,8 @@ const fn column(name: &'static str, unit: &'static str) -> Column {
 const BYTES: &str = "bytes";
 const SECTORS: &str = "sectors of 512 bytes";
 const NOT_READ: &str = "not read";
+const RWBS: &str = "`R`, `W`, `WZ` (write-zeroes), `ZA` (zone append), `D` (discard), `F` (flush), \
+                    then `A`, `S` (sync), `M`, `U` (atomic)";
 const READ_OR_WRITE: &str = "`R`, `W`, `Read` or `Write`";
 
 static PAGES: &[FormatPage] = &[
@@ -228,15 +230,18 @@ static PAGES: &[FormatPage] = &[
             column("time", "seconds"),
             column("pid", "process"),
             column("action", "`Q`, `D` or `C` is a request; others are passed over"),
-            column("RWBS", "`R`, `W`, `D` (discard), `F` (flush), then `A`, `S` (sync), `M`"),
+            column("RWBS", RWBS),
             column("sector", SECTORS),
             column("sectors", "sectors of 512 bytes, behind a `+`"),
             column("process", "its name in brackets, not read"),
         ],
         example: "  8,16   0        1     0.000000000   100  Q  WS 2048 + 8 [fio]\n  \
                   8,16   0        2     0.002000000   100  Q   R 4096 + 16 [fio]",
-        more: "`blkparse -i sdb` prints it. The text of `blkparse -f FORMAT` is read with \
-               `--columns FORMAT`.",
+        more: "`blkparse -i sdb` prints it, and ftrace's tracer `blk` behind its own columns. The \
+               text of `blkparse -f FORMAT` is read with `--columns FORMAT`, which needs `%T`, `%d`, \
+               `%S`, `%n` or `%N`, and `%a` if there are events of several kinds. A line of Q, D or \
+               C that cannot be read is an error; messages (`m`), the summary and other events are \
+               counted and left out.",
     },
     FormatPage {
         format: "perf",
@@ -250,14 +255,17 @@ static PAGES: &[FormatPage] = &[
                 "`block_bio_queue`, `block_rq_issue` or `block_rq_complete` is a request",
             ),
             column("device", "major and minor number: the volume"),
-            column("RWBS", "`R`, `W`, `D` (discard), `F` (flush), then `A`, `S` (sync), `M`"),
+            column("RWBS", RWBS),
             column("sector", SECTORS),
             column("sectors", "sectors of 512 bytes, behind a `+`"),
         ],
         example: "fio 1234 [002]  5512.345678: block:block_rq_issue: 8,0 WS 4096 () 2048 + 8 [fio]\n\
                   fio 1234 [002]  5512.347678: block:block_rq_issue: 8,0 R 8192 () 4096 + 16 [fio]",
         more: "`perf record -e block:block_rq_issue -a` and `perf script`, or `trace-cmd report`, \
-               print it.",
+               print it. `perf.data`, `trace.dat`, what `perf trace` prints and the events \
+               `block_io_start` and `block_io_done` are refused with what to do. An `N` with sectors \
+               is taken as write-zeroes and counted, for the kernel has that letter for zone appends, \
+               too.",
     },
     FormatPage {
         format: "biosnoop",
@@ -274,7 +282,8 @@ static PAGES: &[FormatPage] = &[
         example: "TIME(s) COMM PID DISK T SECTOR BYTES LAT(ms)\n\
                   0.000004 appd 1950 vdb W 13092560 4096 0.74\n\
                   0.001469 appd 1956 vdb R 13092440 4096 1.24",
-        more: "The tools of bcc and bpftrace print it; columns are found by their headings.",
+        more: "The tools of bcc print it (BPF and libbpf); columns are found by their headings. That of \
+               bpftrace has no sectors and sizes.",
     },
     FormatPage {
         format: "fio-log",

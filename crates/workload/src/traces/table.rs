@@ -132,8 +132,8 @@ impl Layout {
         let length =
             fields[self.length].scaled((self.length_unit, 0), false, "a size, not zero")?;
         let mut named = self.operation(fields)?;
-        // biosnoop has flushes as requests of no bytes.
-        if length == 0 && self.separator == Separator::Blanks {
+        // biosnoop has flushes as requests of no bytes; `N` is a command of another kind.
+        if length == 0 && named != Named::NONE && self.separator == Separator::Blanks {
             named = Named { flush: true, op: None, sync: true };
         }
         if named == Named::NONE {

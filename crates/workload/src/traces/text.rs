@@ -5,6 +5,8 @@ use super::cursor::{Fault, quote};
 use super::error::{Place, Reason};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::{LINE_BYTES_MAX, TraceOptions};
+use std::collections::VecDeque;
+use std::io;
 
 /// The parser of one text format. It may remember what came before (a clock
 /// that the lines advance, a header that has been seen).
@@ -13,6 +15,12 @@ pub(super) trait ParseLine: Send {
     /// units, which events are requests. The error says what is not clear and what to do.
     fn begin(&mut self, _head: &Head<'_>, _options: &TraceOptions) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Looks at one of the first lines before the first is parsed, for what [`ParseLine::begin`]
+    /// could not find. True if it has to see the next one, too.
+    fn look(&mut self, _line: &[u8]) -> bool {
+        false
     }
 
     /// The request that `line` (neither blank nor with its line end) holds,
@@ -33,6 +41,11 @@ pub(super) trait ParseLine: Send {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// How to read a trace in which no requests were found.
+    fn advice(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The beginning of a file.
@@ -43,17 +56,37 @@ pub(super) struct Head<'a> {
     pub(super) whole: bool,
 }
 
+/// Bytes of the lines that a parser sees before the first is parsed, at most; `events` says it.
+const AHEAD_BYTES_MAX: usize = 4 << 20;
+
 /// Lines of a stream through the parser of its format.
 pub(super) struct TextDecoder {
     buffer: Buffer,
     parser: Box<dyn ParseLine>,
     line: u64,
+    /// Lines that were read ahead; `None` for one that is too long.
+    ahead: VecDeque<Option<Vec<u8>>>,
 }
 
 impl TextDecoder {
     /// Decode `buffer` with `parser`.
     pub(super) fn new(buffer: Buffer, parser: Box<dyn ParseLine>) -> Self {
-        TextDecoder { buffer, parser, line: 0 }
+        TextDecoder { buffer, parser, line: 0, ahead: VecDeque::new() }
+    }
+
+    fn read_ahead(&mut self) -> io::Result<()> {
+        let mut bytes = 0;
+        while bytes < AHEAD_BYTES_MAX {
+            let Some(line) = self.buffer.line(LINE_BYTES_MAX)? else { break };
+            bytes += line.map_or(0, <[u8]>::len) + size_of_val(&line);
+            // The rest of a line that is too long may have no end.
+            let go_on = line.is_some_and(|line| self.parser.look(line));
+            self.ahead.push_back(line.map(<[u8]>::to_vec));
+            if !go_on {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -62,7 +95,15 @@ impl Decode for TextDecoder {
         if let Some(raw) = self.parser.also() {
             return Ok(Step::Request(raw));
         }
-        let Some(line) = self.buffer.line(LINE_BYTES_MAX)? else { return Ok(Step::End) };
+        if self.line == 0 {
+            self.read_ahead()?;
+        }
+        let ahead = self.ahead.pop_front();
+        let line = match &ahead {
+            Some(line) => Some(line.as_deref()),
+            None => self.buffer.line(LINE_BYTES_MAX)?,
+        };
+        let Some(line) = line else { return Ok(Step::End) };
         self.line += 1;
         let Some(mut line) = line else {
             let fault = Fault {
@@ -92,6 +133,10 @@ impl Decode for TextDecoder {
 
     fn notes(&self) -> Vec<String> {
         self.parser.notes()
+    }
+
+    fn advice(&self) -> Option<String> {
+        self.parser.advice()
     }
 }
 

@@ -123,7 +123,8 @@ pub(super) struct Events {
     pub(super) seen: [u64; 3],
 }
 
-/// The kernel numbers the records of each device and CPU, also those for which it had no room.
+/// The kernel numbers the records of each device and CPU; with version 8 also those for which it
+/// had no room.
 #[derive(Default)]
 struct Sequence {
     /// Device and CPU of the last record, and its number; zero before the first.
@@ -139,7 +140,7 @@ impl Sequence {
     const OTHERS_MAX: usize = 1 << 16;
 
     fn add(&mut self, device: u32, cpu: u32, number: u32) {
-        // Notify events have none.
+        // The kernel's tracer in ftrace gives none.
         if number == 0 {
             return;
         }
@@ -261,8 +262,12 @@ impl Events {
         };
         let (device, cpu) =
             (read_u32(record, layout.device, big), read_u32(record, layout.cpu, big));
-        self.sequence.add(device, cpu, read_u32(record, 4, big));
         let bits = action >> CATEGORY_SHIFT;
+        // Notify events have no number: before version 8 the kernel leaves in it what its buffer
+        // held before.
+        if bits & category::NOTIFY == 0 {
+            self.sequence.add(device, cpu, read_u32(record, 4, big));
+        }
         let Some(kind) = Kind::of(action) else { return Ok(None) };
         if bits & category::ASIDE != 0 {
             return Ok(None);

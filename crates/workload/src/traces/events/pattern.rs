@@ -1,7 +1,8 @@
 //! Lines in a form of `blkparse -f`, which the user gives as it was given to blkparse:
 //! `%T.%t %d %S %n`.
 
-use super::{Event, RWBS, is_device, number, seconds};
+use super::{Event, RWBS, blkparse, is_device, number, seconds, words};
+use crate::traces::blktrace::BlktraceEvent;
 use crate::traces::cursor::{Cursor, Fault};
 use crate::traces::error::Reason;
 use crate::traces::ops;
@@ -10,12 +11,20 @@ use crate::traces::ops;
 pub(super) struct Pattern {
     /// Text in front of the first field.
     first: Vec<u8>,
-    /// The letter of each field, and the text behind it without blanks.
-    fields: Vec<(u8, Vec<u8>)>,
+    fields: Vec<Part>,
+}
+
+/// A field of the form.
+struct Part {
+    letter: u8,
+    /// The text behind it without blanks.
+    behind: Vec<u8>,
+    /// How many words stand behind it.
+    words: usize,
 }
 
 /// Letters of blkparse's fields.
-const LETTERS: &[u8] = b"acCdDeMmNnpPsStTuU";
+const LETTERS: &[u8] = b"acCdDegMmNnpPsStTuUz";
 
 impl Pattern {
     /// The form, or what it lacks.
@@ -27,7 +36,8 @@ impl Pattern {
             let is_field = *byte == b'%' && tail.first() != Some(&b'%');
             if !is_field {
                 rest = if *byte == b'%' { &tail[1..] } else { tail };
-                let text = pattern.fields.last_mut().map_or(&mut pattern.first, |(_, text)| text);
+                let text = pattern.fields.last_mut();
+                let text = text.map_or(&mut pattern.first, |part| &mut part.behind);
                 if !byte.is_ascii_whitespace() {
                     text.push(*byte);
                 }
@@ -38,10 +48,11 @@ impl Pattern {
             let Some(letter) = letter else {
                 return Err(format!("--columns {format}: % without one of blkparse's letters"));
             };
-            pattern.fields.push((letter, Vec::new()));
             rest = &tail[width + 1..];
+            let words = words(rest).count();
+            pattern.fields.push(Part { letter, behind: Vec::new(), words });
         }
-        let has = |letter| pattern.fields.iter().any(|(l, _)| *l == letter);
+        let has = |letter| pattern.has(letter);
         for (there, lacks) in [
             (has(b'T'), "%T, the time in seconds"),
             (has(b'd'), "%d, the operation"),
@@ -55,15 +66,30 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// The event of a line. `None` for one that begins in another way: the summary.
+    fn has(&self, letter: u8) -> bool {
+        self.fields.iter().any(|part| part.letter == letter)
+    }
+
+    /// Do the lines say which events they are?
+    pub(super) fn says(&self) -> bool {
+        self.has(b'a')
+    }
+
+    /// The event of a line. `None` for one of another kind, a message, and the summary.
     pub(super) fn event<'a>(&self, line: &'a [u8]) -> Result<Option<Event<'a>>, Fault> {
-        let mut c = Cursor::new(line);
-        if text(&mut c, &self.first).is_err() {
-            return Ok(None);
+        match self.read(line) {
+            Ok(event) => Ok(Some(event).filter(|event| event.kind.is_some() || !self.says())),
+            Err(_) if blkparse::is_aside(line) => Ok(None),
+            Err(fault) => Err(fault),
         }
+    }
+
+    fn read<'a>(&self, line: &'a [u8]) -> Result<Event<'a>, Fault> {
+        let mut c = Cursor::new(line);
+        text(&mut c, &self.first)?;
         let mut event = Event {
             time_ns: 0,
-            action: None,
+            kind: None,
             rwbs: (0, b""),
             extent: (0, 0, 0),
             device: b"",
@@ -71,23 +97,18 @@ impl Pattern {
         };
         // From the major number to the minor one.
         let mut device = None;
-        for (n, (letter, behind)) in self.fields.iter().enumerate() {
+        for part in &self.fields {
             c.at_end();
             let column = c.pos();
-            let word = field(&mut c, *letter, behind.first().copied());
-            let read = put(&mut event, *letter, (column, word));
-            if matches!(letter, b'D' | b'M' | b'm') {
+            put(&mut event, part.letter, (column, field(&mut c, part, line)))?;
+            if matches!(part.letter, b'D' | b'M' | b'm') {
                 let (from, _) = device.unwrap_or((column, 0));
                 device = Some((from, c.pos()));
             }
-            match read.and_then(|()| text(&mut c, behind)) {
-                // The summary, or a message.
-                Err(_) if n == 0 => return Ok(None),
-                read => read?,
-            }
+            text(&mut c, &part.behind)?;
         }
         event.device = device.map_or(b"", |(from, to)| &line[from..to]);
-        Ok(Some(event))
+        Ok(event)
     }
 }
 
@@ -110,8 +131,10 @@ fn put<'a>(event: &mut Event<'a>, letter: u8, at: (usize, &'a [u8])) -> Result<(
         b'p' => event.process = u32::try_from(number(at, "a process id")?).unwrap_or(0),
         b'M' | b'm' | b'c' | b's' => drop(number(at, "a number")?),
         b'D' if !is_device(word) => return Err(fault(Reason::Malformed, "a device such as 8,0")),
-        // An action of two letters is none of a request's.
-        b'a' => event.action = Some(if let [letter] = word { *letter } else { 0 }),
+        b'a' if !blkparse::ACTIONS.contains(&word) => {
+            return Err(fault(Reason::UnknownOp, blkparse::ACTION));
+        }
+        b'a' => event.kind = BlktraceEvent::of_letter(word),
         b'd' if ops::rwbs(word).is_none() => return Err(fault(Reason::UnknownOp, RWBS)),
         b'd' => event.rwbs = at,
         _ => {}
@@ -119,14 +142,25 @@ fn put<'a>(event: &mut Event<'a>, letter: u8, at: (usize, &'a [u8])) -> Result<(
     Ok(())
 }
 
-/// The bytes of a field: up to a blank, or the text behind it.
-fn field<'a>(c: &mut Cursor<'a>, letter: u8, behind: Option<u8>) -> &'a [u8] {
+/// The bytes of a field: up to a blank, or the text behind it. The name of a process has blanks: it
+/// goes up to the text, or leaves as many words as stand behind it.
+fn field<'a>(c: &mut Cursor<'a>, part: &Part, line: &[u8]) -> &'a [u8] {
     let from = c.pos();
-    let mut comma = letter == b'D';
+    let end = part.behind.first().copied();
+    if part.letter == b'C' && end.is_none() {
+        let words: Vec<_> = words(&line[from..]).collect();
+        let last = words.len().checked_sub(part.words + 1).map(|last| words[last]);
+        let end = last.map_or(from, |(at, word)| from + at + word.len());
+        while c.pos() < end {
+            c.skip();
+        }
+        return c.since(from);
+    }
+    let mut comma = part.letter == b'D';
     while let Some(byte) = c.peek() {
-        let blank = byte == b' ' || byte == b'\t';
-        let is_name = letter == b'C' && behind.is_some();
-        if (blank && !is_name) || (Some(byte) == behind && !(comma && byte == b',')) {
+        let is_blank = byte == b' ' || byte == b'\t';
+        let ends = Some(byte) == end && !(comma && byte == b',');
+        if ends || (is_blank && part.letter != b'C') {
             break;
         }
         comma &= byte != b',';

@@ -8,27 +8,25 @@
 //! Newer kernels print the priority behind the length. A flush has no sectors.
 
 use super::{Event, extent, is_device, is_time, seconds, words};
+use crate::traces::blktrace::BlktraceEvent;
 use crate::traces::cursor::Fault;
 use crate::traces::error::Reason;
 
-/// Tracepoints and blkparse's letters for them.
-const TRACEPOINTS: [(&[u8], u8); 6] = [
-    (b"block_bio_queue:", b'Q'),
-    (b"block_rq_issue:", b'D'),
-    (b"block_rq_complete:", b'C'),
-    (b"block_rq_insert:", b'I'),
-    (b"block_getrq:", b'G'),
-    (b"block_rq_requeue:", b'R'),
+/// Tracepoints that are requests.
+const TRACEPOINTS: [(&[u8], BlktraceEvent); 3] = [
+    (b"block_bio_queue:", BlktraceEvent::Queued),
+    (b"block_rq_issue:", BlktraceEvent::Issued),
+    (b"block_rq_complete:", BlktraceEvent::Completed),
 ];
 
 pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
     let words: Vec<(usize, &[u8])> = words(line).take(64).collect();
     let tracepoint = |word: &[u8]| {
         let word = word.strip_prefix(b"block:").unwrap_or(word);
-        TRACEPOINTS.iter().find(|(name, _)| *name == word).map(|(_, action)| *action)
+        TRACEPOINTS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind)
     };
     let found = words.iter().enumerate().find_map(|(at, (_, word))| Some((at, tracepoint(word)?)));
-    let Some((at, action)) = found else { return Ok(None) };
+    let Some((at, kind)) = found else { return Ok(None) };
     let missing =
         |column, expected| Fault { reason: Reason::Missing, column, expected, found: None };
     let time = at.checked_sub(1).map(|before| words[before]);
@@ -50,7 +48,7 @@ pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
     };
     Ok(Some(Event {
         time_ns: seconds(time)?,
-        action: Some(action),
+        kind: Some(kind),
         rwbs: *rwbs,
         extent,
         device: device.1,
@@ -58,15 +56,17 @@ pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
     }))
 }
 
-/// The process of `fio 1234 [002]`, `fio 1234/1240 [002]`, `fio-1234 [002]` or
+/// The process of `fio 1234 [002]`, `fio 1234/1240 [002]`, `kworker/0:1H-1234 [002]` or
 /// `fio-1234 (1230) [002]`; zero where there is none.
-fn process(before: &[(usize, &[u8])]) -> u32 {
+pub(super) fn process(before: &[(usize, &[u8])]) -> u32 {
     let is_cpu = |word: &[u8]| matches!(word, [b'[', cpu @ .., b']'] if !cpu.is_empty() && cpu.iter().all(u8::is_ascii_digit));
     let end = before.iter().rposition(|(_, word)| is_cpu(word)).unwrap_or(before.len());
     let number = |word: &[u8]| {
-        let word = word.split(|b| *b == b'/').next().unwrap_or(word);
-        let word = word.rsplit(|b| *b == b'-').next().unwrap_or(word);
-        std::str::from_utf8(word).ok()?.parse().ok()
+        let pid = match word.rsplitn(2, |b| *b == b'-').next() {
+            Some(pid) if pid.len() < word.len() => pid,
+            _ => word.split(|b| *b == b'/').next()?,
+        };
+        std::str::from_utf8(pid).ok()?.parse().ok()
     };
     before[..end].iter().rev().find_map(|(_, word)| number(word)).unwrap_or(0)
 }
