@@ -83,6 +83,8 @@ const OUTSTANDING_LIMIT: usize = 1 << 20;
 /// The host path of one device.
 pub struct Stack {
     config: Config,
+    /// The longest read or write that goes to this device: less where its queue has few tags.
+    piece_max: Sectors,
     disks: Vec<Option<Disk>>,
     /// Groups of disks by number; a group stays known.
     groups: Vec<NamedGroup>,
@@ -113,11 +115,14 @@ impl Stack {
         cache: Option<CacheSpec>,
     ) -> Stack {
         let outstanding_max = config.outstanding_max.min(OUTSTANDING_LIMIT);
-        let coalesce = config.dispatch.coalesce.min(PIECE_MAX);
+        let piece_max =
+            config.dispatch.tags.map_or(PIECE_MAX, |tags| tags.command_max().min(PIECE_MAX));
+        let coalesce = config.dispatch.coalesce.min(piece_max);
         let dispatch = dispatcher::Config { coalesce, ..config.dispatch };
         let config = Config { dispatch, outstanding_max };
         Stack {
             config,
+            piece_max,
             disks: Vec::new(),
             groups: Vec::new(),
             calls: Calls::default(),
@@ -220,11 +225,12 @@ impl Stack {
         let crowded = self.dispatcher.outstanding() >= CUT_BELOW;
         let may_cut = !crowded && self.disk(vm).load.may_cut();
         let most = if may_cut { PIECES_MAX } else { 1 };
+        let longest = if op.is_data() { self.piece_max } else { part.len() };
         let (mut at, mut left, mut pieces) = (part.start(), part.len(), 0);
         while left > Sectors::ZERO {
             let disk = self.disk(vm);
             disk.load.requests += 1;
-            let next = if op.is_data() { left.min(PIECE_MAX) } else { left };
+            let next = left.min(longest);
             let mut extent = disk.spec.map.piece(at, next);
             pieces += 1;
             if pieces >= most {

@@ -10,8 +10,8 @@ use crate::units::Sectors;
 /// What one drive holds before it takes nothing more: 16 MiB. A drive of 7 GB/s has 2 ms of work
 /// then, and one of 250 MB/s has 67 ms.
 const DRIVE_MAX: Sectors = Sectors::new(16 << 11);
-/// The longest command, of which one may go beyond the bound of the tags: 1 MiB.
-const COMMAND_MAX: u64 = 1 << 11;
+/// The longest command where tags do not bound it: 1 MiB.
+const COMMAND_MAX: Sectors = Sectors::new(1 << 11);
 
 /// What is on the device, and how much may be.
 pub(super) struct Room {
@@ -27,11 +27,10 @@ impl Room {
     pub(super) fn new(tags: Option<Tags>, stripe: Option<Stripe>) -> Room {
         let drives = stripe.map_or(1, Stripe::members);
         let of_tag = tags.map_or(u64::MAX, |tags| tags.sectors.get().max(1));
-        // A quarter is left to others: the host's own requests, and schedulers of the kernel
-        // that keep writes from taking all. The last command may take several at once.
+        // The last command may take several at once.
         let most = |tags: Tags| {
-            let ours = u64::from(tags.count) / 4 * 3;
-            ours.saturating_sub(COMMAND_MAX.div_ceil(of_tag) - 1).max(1)
+            let longest = tags.command_max().min(COMMAND_MAX).get().div_ceil(of_tag);
+            (tags.ours() + 1).saturating_sub(longest).max(1)
         };
         Room {
             sectors: 0,
@@ -99,12 +98,15 @@ mod tests {
 
     #[test]
     fn three_quarters_of_the_tags_are_never_exceeded() {
-        for (count, kib, of_1_mib) in [(64, 128, 6), (64, 1280, 16), (32, 512, 12), (2, 128, 1)] {
+        let most =
+            [(64, 128, 6), (64, 1280, 16), (32, 512, 12), (2, 128, 1), (4, 64, 1), (1, 4, 1)];
+        for (count, kib, commands_max) in most {
             let tags = Tags { count, sectors: Sectors::new(kib * 2) };
             let mut room = Room::new(Some(tags), None);
-            let (commands, taken) = fill(&mut room, Op::Read, 1024);
-            assert_eq!(commands, of_1_mib, "{count} tags of {kib} KiB");
-            assert!(taken <= u64::from(count) * 3 / 4 || commands == 1, "{taken} of {count}");
+            let longest = tags.command_max().min(COMMAND_MAX);
+            let (commands, taken) = fill(&mut room, Op::Read, longest.bytes() >> 10);
+            assert_eq!(commands, commands_max, "{count} tags of {kib} KiB");
+            assert!(taken <= (u64::from(count) * 3 / 4).max(1), "{taken} of {count}");
             let (_, taken) = fill(&mut room, Op::Read, 4);
             assert!(taken <= (u64::from(count) * 3 / 4).max(1), "{taken} of {count}");
         }

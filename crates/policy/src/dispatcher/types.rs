@@ -38,6 +38,19 @@ pub struct Tags {
     pub sectors: Sectors,
 }
 
+impl Tags {
+    /// How many are for us: three quarters. The others are for the host's own requests, and for
+    /// schedulers of the kernel that keep writes from taking all.
+    pub(super) fn ours(self) -> u64 {
+        (u64::from(self.count) / 4 * 3).max(1)
+    }
+
+    /// The longest command that our tags are enough for, in units of 4 KiB, at least one.
+    pub fn command_max(self) -> Sectors {
+        Sectors::new((self.ours().saturating_mul(self.sectors.get()) / 8 * 8).max(8))
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         let hard_limit = Nanos::from_secs(30);

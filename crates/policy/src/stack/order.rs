@@ -6,7 +6,7 @@
 //! The dispatcher orders discards and write-zeroes among the requests of their VM: a bounded number
 //! of each VM is there, the others wait here.
 
-use super::{PIECE_MAX, Stack};
+use super::Stack;
 use crate::request::{Extent, Op, VmId};
 use crate::units::{Instant, Sectors};
 
@@ -54,7 +54,7 @@ impl Stack {
     /// A read or write reaches the dispatcher, the first pieces of it where it goes in pieces.
     pub(super) fn arrive_data(&mut self, now: Instant, call: u32) {
         let whole = self.calls[call].request.extent;
-        if whole.len() <= PIECE_MAX {
+        if whole.len() <= self.piece_max {
             return self.arrive_part(now, call, whole);
         }
         self.calls[call].unsent = whole.len();
@@ -75,7 +75,7 @@ impl Stack {
             if parts >= if has_head || has_many { 1 } else { PIECES_AT_ONCE } {
                 return;
             }
-            self.send_piece(now, index, PIECE_MAX);
+            self.send_piece(now, index, self.piece_max);
         }
     }
 
