@@ -27,6 +27,7 @@ use seekway_policy::request::Op;
 use seekway_policy::units::Instant;
 use std::any::Any;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// A disk that is served: its number among those of its reactor, dense, and
@@ -155,12 +156,17 @@ pub trait PortContext {
     /// What the entry points to stays valid until its (last) CQE.
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
 
-    /// The same, handed to the kernel at once. Returns the processor time that this took: what can
-    /// be done without waiting is done meanwhile.
+    /// Send a message as far as the socket takes it without waiting, now and without a CQE. Returns
+    /// bytes or a negative errno, and, if it `is_measured`, the processor time that this took.
     ///
     /// # Safety
-    /// As for [`PortContext::push`].
-    unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration;
+    /// What the message points to is valid.
+    unsafe fn send(
+        &mut self,
+        socket: RawFd,
+        message: *const libc::msghdr,
+        is_measured: bool,
+    ) -> (i32, Duration);
 
     /// Cancel the SQE that this port pushed under `tag`; its CQE comes all the same.
     fn cancel(&mut self, port: PortId, tag: u32);

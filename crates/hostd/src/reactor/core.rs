@@ -14,6 +14,7 @@ use super::status::Ask;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;
+use crate::toll::busy;
 use io_uring::squeue;
 use seekway_policy::dispatcher::Withheld;
 use seekway_policy::ioprio;
@@ -24,6 +25,7 @@ use seekway_policy::stack::{
 use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Jobs of one disk for which its ports take requests.
@@ -272,10 +274,16 @@ impl PortContext for Core {
         unsafe { self.ring.push(Source::Port(port, tag), entry) };
     }
 
-    unsafe fn push_measured(&mut self, port: PortId, tag: u32, entry: squeue::Entry) -> Duration {
-        self.ports.slot(port).sqes += 1;
+    unsafe fn send(
+        &mut self,
+        socket: RawFd,
+        message: *const libc::msghdr,
+        is_measured: bool,
+    ) -> (i32, Duration) {
+        let before = is_measured.then(busy);
         // SAFETY: the caller's promise.
-        unsafe { self.ring.push_measured(Source::Port(port, tag), entry) }
+        let result = unsafe { self.ring.send(socket, message) };
+        (result, before.map_or(Duration::ZERO, |before| busy().saturating_sub(before)))
     }
 
     fn cancel(&mut self, port: PortId, tag: u32) {

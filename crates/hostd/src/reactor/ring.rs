@@ -4,13 +4,11 @@
 use super::io::Io;
 use crate::port::PortId;
 use crate::sandbox;
-use crate::toll::busy;
 use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use seekway_policy::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 /// Entries of the submission queue; more are submitted in between.
@@ -125,14 +123,19 @@ pub trait Backend {
     /// What it points to lives until its last CQE.
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
 
-    /// Push an SQE and hand it to the kernel. Returns the processor time that this took.
+    /// Send a message as far as the socket takes it without waiting. Returns bytes or a negative
+    /// errno.
     ///
     /// # Safety
-    /// As for [`Backend::push`].
-    unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
+    /// What the message points to is valid.
+    unsafe fn send(&mut self, socket: RawFd, message: *const libc::msghdr) -> i32 {
         // SAFETY: the caller's promise.
-        unsafe { self.push(source, entry) };
-        Duration::ZERO
+        let sent =
+            unsafe { libc::sendmsg(socket, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        match sent {
+            0.. => sent as i32,
+            _ => -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+        }
     }
 
     /// Move the completions that are there to `out`.
@@ -315,16 +318,6 @@ impl Backend for Ring {
         };
         // SAFETY: the caller's promise.
         unsafe { push_to(ring, &entry.user_data(source.to_user_data())) };
-    }
-
-    unsafe fn push_measured(&mut self, source: Source, entry: squeue::Entry) -> Duration {
-        // What was pushed before is not measured.
-        let _ = self.ring.submit();
-        let before = busy();
-        // SAFETY: the caller's promise.
-        unsafe { self.push(source, entry) };
-        let _ = self.ring.submit();
-        busy().saturating_sub(before)
     }
 
     fn completions(&mut self, out: &mut Vec<Cqe>) {

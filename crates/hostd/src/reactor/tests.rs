@@ -1,10 +1,11 @@
 //! The real reactor on rings that tests play: in a simulated host (`swarm`), beside the simulator
-//! (`parity`), with messages and completions in each order (`mailbox`, `taking`), and at its end
-//! (`ending`).
+//! (`parity`), with messages and completions in each order (`mailbox`, `taking`), with clients that
+//! it replies to (`replies`), and at its end (`ending`).
 
 mod ending;
 mod mailbox;
 pub(super) mod parity;
+mod replies;
 mod swarm;
 pub(super) mod taking;
 

@@ -52,6 +52,11 @@ impl Outbox {
         self.sent = 0;
     }
 
+    /// Memory for headers.
+    pub fn held_bytes(&self) -> usize {
+        self.headers.capacity()
+    }
+
     /// Bytes of the message that [`Outbox::message`] gave.
     pub fn message_bytes(&self) -> usize {
         self.next.iter().map(|piece| piece.iov_len).sum()

@@ -375,6 +375,11 @@ impl Connection {
         }
     }
 
+    fn can_send(&self) -> bool {
+        let is_free = !self.sending && !self.rests && self.phase < Phase::Broken;
+        is_free && !self.ready.is_empty()
+    }
+
     /// Is there something that the client is still to get?
     fn has_replies(&self) -> bool {
         self.phase < Phase::Broken && (self.sending || self.slots.is_busy(self.expect_slot()))
@@ -447,15 +452,16 @@ impl Port for Connection {
     }
 
     fn flush(&mut self, context: &mut dyn PortContext) {
+        while self.can_send() {
+            self.send(context);
+        }
         if self.phase == Phase::Broken {
             let ready = std::mem::take(&mut self.ready);
             ready.into_iter().for_each(|slot| self.release(slot));
-        } else if !self.sending && !self.rests && !self.ready.is_empty() {
-            self.send(context);
         }
         match self.timer {
             Timer::Off if self.closing => {}
-            Timer::Off if self.sending || self.pool.held_bytes() > 0 => {
+            Timer::Off if self.sending || self.pool.held_bytes() + self.outbox.held_bytes() > 0 => {
                 self.arm_timer(Timer::Idle, context);
             }
             Timer::Off if self.starved => self.arm_timer(Timer::Retry, context),

@@ -105,7 +105,7 @@ pub(in crate::reactor) fn reactor_on(ring: Box<dyn Backend>) -> Reactor {
     Reactor::new(super::setup("test"), mailbox, handle, ring).unwrap()
 }
 
-fn attach(reactor: &mut Reactor, dir: &Path, name: &str) -> DiskId {
+pub(super) fn attach(reactor: &mut Reactor, dir: &Path, name: &str) -> DiskId {
     let path = dir.join(name);
     File::create(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
     let image = Image::open(&path, &OpenOptions::writing()).unwrap();
@@ -148,7 +148,7 @@ fn each_disk_has_its_turn_however_much_others_have_to_do() {
 }
 
 /// A client of NBD that has sent so many reads, and waits for its answers.
-fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixStream {
+pub(super) fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixStream {
     let (mut client, served) = UnixStream::pair().unwrap();
     let limits = *reactor.core.limits(disk);
     let export = Export {

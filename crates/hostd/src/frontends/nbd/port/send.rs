@@ -7,6 +7,7 @@ use crate::frontends::nbd::request::Request;
 use crate::frontends::nbd::wire::{CMD_BLOCK_STATUS, CMD_READ};
 use crate::port::PortContext;
 use io_uring::{opcode, squeue};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// One in so many messages is measured, and stands for all: how long the peer makes sending take.
@@ -49,39 +50,61 @@ impl Connection {
             self.outbox.push(|out| reply::header(out, cookie, state.reply, chunked), data);
         }
         self.leaving.extend(self.ready.drain(..taken));
-        self.push_message(context);
+        self.send_message(context);
     }
 
-    pub(super) fn push_message(&mut self, context: &mut dyn PortContext) {
-        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-        let entry = opcode::SendMsg::new(self.fd(), self.outbox.message()).flags(flags).build();
-        self.sending = true;
+    /// Send what of the message is left: at once as far as the socket takes it, and what it does not
+    /// take when it has room.
+    pub(super) fn send_message(&mut self, context: &mut dyn PortContext) {
         let toll = self.pool.toll();
         let is_owed = toll.is_owed(Instant::now);
+        if is_owed && toll.is_high(Instant::now()) {
+            // A worker of the kernel's sends.
+            self.sent_at.get_or_insert_with(Instant::now);
+            return self.push_message(squeue::Flags::ASYNC, context);
+        }
         self.unmeasured += 1;
+        let is_measured = is_owed || self.unmeasured >= MEASURED_SENDS;
+        let (socket, message) = (self.socket.as_raw_fd(), self.outbox.message());
+        // SAFETY: outbox and the leaving slots' data are there.
+        let (result, took) = unsafe { context.send(socket, message, is_measured) };
+        if is_measured {
+            let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
+            let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
+            toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
+            self.unmeasured = 0;
+        }
+        match self.is_more_left(result, context) {
+            true => self.push_message(squeue::Flags::empty(), context),
+            false => self.all_sent(context),
+        }
+    }
+
+    fn push_message(&mut self, flags: squeue::Flags, context: &mut dyn PortContext) {
+        let message = self.outbox.message();
+        let waits = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(self.fd(), message).flags(waits).build();
+        self.sending = true;
         // SAFETY: outbox and the leaving slots' data stay as they are while
         // `sending`, and the reactor keeps the port until the CQE has come.
-        unsafe {
-            if is_owed && toll.is_high(Instant::now()) {
-                // A worker of the kernel's sends.
-                self.sent_at.get_or_insert_with(Instant::now);
-                context.push(self.id, SEND, entry.flags(squeue::Flags::ASYNC));
-            } else if is_owed || self.unmeasured >= MEASURED_SENDS {
-                let took = context.push_measured(self.id, SEND, entry);
-                let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
-                let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
-                toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
-                self.unmeasured = 0;
-            } else {
-                context.push(self.id, SEND, entry);
-            }
-        }
+        unsafe { context.push(self.id, SEND, entry.flags(flags)) };
     }
 
     pub(super) fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
         self.sending = false;
-        (self.moves, self.stalls) = (true, 0);
-        let left = match result {
+        match self.is_more_left(result, context) {
+            true => self.send_message(context),
+            false => self.all_sent(context),
+        }
+    }
+
+    /// So many bytes were sent, or none for this reason. Is there more to send?
+    fn is_more_left(&mut self, result: i32, context: &mut dyn PortContext) -> bool {
+        // A client that does not read leaves no room.
+        if result != -libc::EAGAIN {
+            (self.moves, self.stalls) = (true, 0);
+        }
+        match result {
             _ if self.phase == Phase::Broken => false,
             0.. => !self.outbox.advance(result as usize),
             _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
@@ -89,10 +112,10 @@ impl Connection {
                 self.end(Phase::Broken, context);
                 false
             }
-        };
-        if left {
-            return self.push_message(context);
         }
+    }
+
+    fn all_sent(&mut self, context: &mut dyn PortContext) {
         if let Some(at) = self.sent_at.take() {
             let now = Instant::now();
             self.pool.toll().called(now, now - at);
@@ -101,8 +124,10 @@ impl Connection {
         leaving.iter().for_each(|&slot| self.release(slot));
         self.leaving = leaving;
         self.leaving.clear();
-        // Requests may have been waiting for room.
-        self.wait_turn(context);
+        // Requests that wait for room keep it from receiving.
+        if !self.receiving {
+            self.wait_turn(context);
+        }
     }
 
     /// What is ready is not sent any more.

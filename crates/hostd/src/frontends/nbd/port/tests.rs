@@ -13,24 +13,46 @@ use crate::reactor::tests::LIMITS;
 use io_uring::squeue;
 use seekway_policy::units::Instant;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// What a connection asked of its reactor.
-#[derive(Default)]
 struct Asked {
     jobs: Vec<Job>,
     pushed: Vec<u32>,
     cancelled: Vec<u32>,
     statuses: Vec<(u64, Range<u64>)>,
     closed: bool,
-    /// So many messages were measured, and each took so long.
+    /// What the socket takes now: bytes, or an errno.
+    socket: Result<usize, i32>,
+    /// So many messages were sent at once, so many of them measured, and each took so long.
+    sends: u32,
     measured: u32,
     send_takes: Duration,
     /// It waits for its turn.
     waits: bool,
     /// The disk has no room.
     is_full: bool,
+}
+
+impl Default for Asked {
+    /// The client does not read.
+    fn default() -> Asked {
+        Asked {
+            jobs: Vec::new(),
+            pushed: Vec::new(),
+            cancelled: Vec::new(),
+            statuses: Vec::new(),
+            closed: false,
+            socket: Ok(0),
+            sends: 0,
+            measured: 0,
+            send_takes: Duration::ZERO,
+            waits: false,
+            is_full: false,
+        }
+    }
 }
 
 impl PortContext for Asked {
@@ -53,10 +75,28 @@ impl PortContext for Asked {
     unsafe fn push(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) {
         self.pushed.push(tag);
     }
-    unsafe fn push_measured(&mut self, _port: PortId, tag: u32, _entry: squeue::Entry) -> Duration {
-        self.pushed.push(tag);
-        self.measured += 1;
-        self.send_takes
+    unsafe fn send(
+        &mut self,
+        _socket: RawFd,
+        message: *const libc::msghdr,
+        is_measured: bool,
+    ) -> (i32, Duration) {
+        self.sends += 1;
+        self.measured += u32::from(is_measured);
+        // SAFETY: a message and its pieces.
+        let pieces =
+            unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
+        let len: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+        let sent = match &mut self.socket {
+            Err(errno) => -*errno,
+            Ok(0) => -libc::EAGAIN,
+            Ok(room) => {
+                let taken = len.min(*room);
+                *room -= taken;
+                taken as i32
+            }
+        };
+        (sent, self.send_takes)
     }
     fn cancel(&mut self, _port: PortId, tag: u32) {
         self.cancelled.push(tag);
@@ -266,25 +306,27 @@ fn many_requests_at_once_are_taken_in_turns() {
 
 #[test]
 fn a_client_that_makes_sending_slow_is_sent_to_by_others_than_the_reactor() {
-    let send = |rig: &mut Rig, count: u32| -> (usize, u32) {
-        let before = (rig.asked.pushed.len(), rig.asked.measured);
+    let send = |rig: &mut Rig, count: u32| -> (u32, u32) {
+        let before = (rig.asked.sends, rig.asked.measured);
         for _ in 0..count {
             rig.connection.outbox.clear();
-            rig.connection.push_message(&mut rig.asked);
+            rig.connection.send_message(&mut rig.asked);
         }
-        (rig.asked.pushed.len() - before.0, rig.asked.measured - before.1)
+        (rig.asked.sends - before.0, rig.asked.measured - before.1)
     };
     let mut quick = Rig::new(&Arc::default());
     assert_eq!(send(&mut quick, 1), (1, 1), "the first is measured");
-    assert_eq!(send(&mut quick, MEASURED_SENDS - 1), (MEASURED_SENDS as usize - 1, 0));
+    assert_eq!(send(&mut quick, MEASURED_SENDS - 1), (MEASURED_SENDS - 1, 0));
     assert_eq!(send(&mut quick, 1), (1, 1));
     let memory = Arc::default();
     let mut slow = Rig::new(&memory);
     slow.asked.send_takes = Duration::from_secs(10);
     assert_eq!(send(&mut slow, 1), (1, 1));
     assert!(memory.toll.is_high(std::time::Instant::now()));
-    assert_eq!(send(&mut slow, 100), (100, 0), "not by the reactor, and not measured");
-    assert_eq!(send(&mut Rig::new(&memory), 2), (2, 0), "a new client of the disk neither");
+    let pushed = slow.asked.pushed.len();
+    assert_eq!(send(&mut slow, 100), (0, 0), "not by the reactor");
+    assert_eq!(slow.asked.pushed.len() - pushed, 100);
+    assert_eq!(send(&mut Rig::new(&memory), 2), (0, 0), "to a new client of the disk neither");
 }
 
 #[test]
@@ -312,6 +354,90 @@ fn a_client_that_makes_sending_slow_is_sent_to_seldom() {
     assert!(rig.asked.cancelled.contains(&REST));
     rig.event(REST, -libc::ECANCELED);
     assert!(!rig.is_armed(REST) && !rig.is_armed(SEND));
+}
+
+/// The client reads. Nobody is woken for a reply that has left: what follows from it is done at once.
+#[test]
+fn a_reply_that_the_socket_takes_has_left() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.asked.socket = Ok(usize::MAX);
+    rig.request(CMD_READ, 4096);
+    rig.done(0);
+    assert_eq!(rig.asked.sends, 1);
+    assert!(!rig.is_armed(SEND) && rig.connection.slots.is_empty());
+    assert!(!rig.asked.waits && rig.is_armed(RECEIVE), "it has nothing to do");
+    // More replies than one message has room for.
+    (0..700).for_each(|number| rig.put(number, CMD_READ, 512));
+    rig.event(RECEIVE, (700 * HEADER_LEN) as i32);
+    for job in 1..=700 {
+        let token = rig.asked.jobs[job].token;
+        rig.connection.done(token, Ok(()), &mut rig.asked);
+    }
+    rig.connection.flush(&mut rig.asked);
+    assert!(rig.asked.sends > 2 && rig.connection.slots.is_empty());
+    assert!(!rig.is_armed(SEND));
+}
+
+#[test]
+fn what_a_socket_does_not_take_at_once_leaves_when_it_has_room() {
+    let all = 4096 + 28;
+    for room in [0, 1, 28, 29, all - 1] {
+        let mut rig = Rig::new(&Arc::default());
+        rig.asked.socket = Ok(room);
+        rig.request(CMD_READ, 4096);
+        rig.done(0);
+        assert!(rig.is_armed(SEND) && !rig.connection.slots.is_empty(), "{room}");
+        // A reply that is done meanwhile waits for it.
+        rig.request(CMD_READ, 4096);
+        rig.done(1);
+        assert_eq!(rig.asked.sends, 1);
+        rig.asked.socket = Ok(usize::MAX);
+        rig.event(SEND, (all - room) as i32);
+        assert_eq!(rig.asked.sends, 2);
+        assert!(!rig.is_armed(SEND) && rig.connection.slots.is_empty(), "{room}");
+    }
+}
+
+#[test]
+fn requests_that_wait_for_room_have_their_turn_when_a_reply_has_left() {
+    let mut rig = Rig::new(&Arc::default());
+    rig.asked.socket = Ok(usize::MAX);
+    // The second waits for memory.
+    (0..2).for_each(|number| rig.put(number, CMD_READ, REQUEST_LEN_MAX));
+    rig.event(RECEIVE, 2 * HEADER_LEN as i32);
+    assert_eq!(rig.asked.jobs.len(), 1);
+    assert!(!rig.is_armed(RECEIVE));
+    rig.done(0);
+    while rig.is_armed(SEND) {
+        rig.event(SEND, 1 << 20);
+    }
+    assert_eq!(rig.asked.jobs.len(), 2);
+    // One that leaves at once.
+    let mut rig = Rig::new(&Arc::default());
+    rig.asked.socket = Ok(usize::MAX);
+    (0..REQUESTS_MAX).for_each(|number| rig.put(number, CMD_READ, 512));
+    rig.event(RECEIVE, (REQUESTS_MAX * HEADER_LEN) as i32);
+    rig.put(0, CMD_READ, 512);
+    assert!(!rig.is_armed(RECEIVE), "all slots are taken");
+    rig.done(0);
+    assert!(rig.asked.waits && !rig.is_armed(SEND));
+    rig.turns();
+    assert!(rig.is_armed(RECEIVE));
+}
+
+#[test]
+fn a_client_that_is_gone_when_it_is_replied_to_is_hung_up_on_at_once() {
+    for errno in [libc::ECONNRESET, libc::EPIPE] {
+        let mut rig = Rig::new(&Arc::default());
+        rig.asked.socket = Err(errno);
+        rig.request(CMD_READ, 4096);
+        rig.request(CMD_READ, 4096);
+        rig.done(0);
+        assert!(rig.asked.closed && !rig.is_armed(SEND));
+        rig.done(1);
+        assert!(rig.connection.slots.is_empty());
+        assert_eq!(rig.asked.sends, 1, "nobody is there to reply to");
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub struct Faults {
     pub no_holes: bool,
     /// I/O on an image hangs.
     pub hangs: u64,
+    /// A socket takes a part of what is sent at once, or nothing, or breaks.
+    pub sends: u64,
 }
 
 /// A file or device.
@@ -110,6 +112,8 @@ pub struct Kernel {
     /// Of its device's queue.
     pub tags: Option<Tags>,
     random: Random,
+    /// What goes wrong at sockets: it changes nothing of the rest.
+    of_sockets: Random,
     registered: Vec<Option<usize>>,
     transfers: Vec<Transfer>,
     waits: Vec<(Source, Wait)>,
@@ -127,6 +131,7 @@ impl Kernel {
             faults,
             files: Vec::new(),
             tags: None,
+            of_sockets: random.apart(),
             random,
             registered: Vec::new(),
             transfers: Vec::new(),
@@ -254,6 +259,30 @@ impl Kernel {
         }
     }
 
+    /// Send some of a message, at least a byte, or fail.
+    fn send_badly(&mut self, socket: RawFd, message: &libc::msghdr) -> i32 {
+        let random = &mut self.of_sockets;
+        match random.below(8) {
+            // The client hears of it when the socket is closed.
+            0 => -libc::ECONNRESET,
+            1..4 => -libc::EAGAIN,
+            _ => {
+                // SAFETY: a message and its pieces.
+                let pieces =
+                    unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+                let all: usize = pieces.iter().map(|piece| piece.iov_len).sum();
+                let mut left = 1 + random.index(all);
+                let mut fewer = pieces.to_vec();
+                for piece in &mut fewer {
+                    piece.iov_len = piece.iov_len.min(left);
+                    left -= piece.iov_len;
+                }
+                let short = libc::msghdr { msg_iov: fewer.as_mut_ptr(), ..*message };
+                send_at_once(socket, &short)
+            }
+        }
+    }
+
     fn carry_out(&mut self, transfer: &Transfer) -> i32 {
         let Transfer { offset, len, kind, .. } = *transfer;
         let Kernel { random, faults, .. } = self;
@@ -356,6 +385,11 @@ impl Wait {
             errno => Some(-errno),
         }
     }
+}
+
+fn send_at_once(socket: RawFd, message: &libc::msghdr) -> i32 {
+    let wait = Wait::Send(socket, &raw const *message);
+    wait.outcome(Instant::ZERO).unwrap_or(-libc::EAGAIN)
 }
 
 /// The bytes of an I/O's buffers, as far as they are there: memory that was taken away ends them.
@@ -463,6 +497,17 @@ impl Backend for Ring {
         if let Some(tags) = kernel.tags {
             let taken = kernel.tags_taken(tags);
             assert!(taken <= tags.count as usize, "the reactor waits for one of {tags:?}");
+        }
+    }
+
+    unsafe fn send(&mut self, socket: RawFd, message: *const libc::msghdr) -> i32 {
+        death::point();
+        let kernel = &mut *self.0.borrow_mut();
+        // SAFETY: the caller's promise.
+        let message = unsafe { &*message };
+        match kernel.of_sockets.once_in(kernel.faults.sends) {
+            true => kernel.send_badly(socket, message),
+            false => send_at_once(socket, message),
         }
     }
 

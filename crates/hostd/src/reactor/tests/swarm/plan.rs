@@ -39,6 +39,7 @@ impl Plan {
             disarms: sometimes(&[0, 3]),
             no_holes: sometimes(&[0, 1]) == 1,
             hangs: sometimes(&[0, 0, 30]),
+            sends: 0,
         };
         let mut apart = random.apart();
         Plan {
@@ -46,6 +47,7 @@ impl Plan {
             // Few steps hold anything.
             shortages: apart.one_of(&[0, 0, 3]),
             is_long: apart.once_in(16),
+            faults: Faults { sends: apart.one_of(&[0, 0, 0, 3, 20]), ..faults },
             policy: random.one_of(&policies),
             prefetcher: random.once_in(2).then_some(prefetcher),
             throttle: random.once_in(10),
@@ -54,7 +56,6 @@ impl Plan {
             limits: random.once_in(6),
             kills: random.one_of(&[0, 40, 100]),
             power_fails: random.one_of(&[0, 0, 80]),
-            faults,
         }
     }
 }
