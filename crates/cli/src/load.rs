@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::dispatcher::Config;
 use seekway_policy::params::{parse_duration, parse_lba, parse_size};
+use seekway_policy::stack::PIECE_MAX;
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::Placement;
@@ -477,6 +478,9 @@ fn unique(mut disks: Vec<VmDisk>) -> Vec<VmDisk> {
 pub fn disk(args: &DiskArgs) -> Result<(Profile, Config)> {
     let profile = device(&args.device)?;
     let coalesce = size("--coalesce", &args.coalesce)?;
+    if coalesce > PIECE_MAX {
+        bail!("--coalesce {}: expected at most 1MiB, or 0", args.coalesce);
+    }
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
     Ok((profile, Config { coalesce, hard_limit, ..Config::default() }))
 }

@@ -5,6 +5,7 @@
 //! every error names that place: `serve.toml:3: no policy 'wfq'; there are …`.
 //! Settings are applied in order: flags come after the file and win; disks add.
 
+mod amounts;
 mod cache;
 mod disk;
 mod file;
@@ -14,6 +15,7 @@ mod place;
 mod sockets;
 mod tls;
 
+pub(crate) use amounts::bytes as amount_in_bytes;
 pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
 pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
 pub use file::{FILE_BYTES_MAX, read};

@@ -115,7 +115,11 @@ pub enum Request {
     Resize {
         disk: String,
         /// So many bytes; as large as the image is now, if not given.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::config::amount_in_bytes"
+        )]
         size_bytes: Option<u64>,
         /// It may become smaller.
         #[serde(default)]
@@ -356,6 +360,20 @@ mod tests {
         let prefetch = Request::Prefetch { prefetcher: "none".into(), device: Some("sda".into()) };
         let line = r#"{"command":"prefetch","prefetcher":"none","device":"sda"}"#;
         assert_eq!(read(line), Ok(prefetch));
+        for size in ["\"2GiB\"", "2147483648"] {
+            let line = format!(r#"{{"command":"cache","size":{size}}}"#);
+            assert_eq!(read(&line), Ok(Request::Cache { size: CacheSize::Bytes(2 << 30) }));
+            let line = format!(r#"{{"command":"resize","disk":"a","size_bytes":{size}}}"#);
+            let grown = Some(2 << 30);
+            let disk = "a".to_string();
+            assert_eq!(read(&line), Ok(Request::Resize { disk, size_bytes: grown, shrink: false }));
+        }
+        assert!(read(r#"{"command":"resize","disk":"a","size_bytes":"2GB"}"#).is_err());
+        let line =
+            r#"{"command":"attach","name":"a","path":"/a","lba":"1MiB","guest_memory":"1GiB"}"#;
+        let mut placed = DiskConfig::new("a", "/a");
+        (placed.lba, placed.guest_memory) = (Some(2048), Some(1 << 30));
+        assert_eq!(read(line), Ok(Request::Attach(Box::new(placed))));
         let line = r#"{"command":"cache","size":"2GiB"}"#;
         assert_eq!(read(line), Ok(Request::Cache { size: CacheSize::Bytes(2 << 30) }));
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
@@ -385,7 +403,7 @@ mod tests {
             ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
             ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
             ("{\"command\":\"limit\",\"limits\":\"iops=1\"}", "limit: whose limits?"),
-            ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: invalid"),
+            ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: expected a number"),
             ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
             ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),
             (

@@ -477,7 +477,7 @@ fn check_size(
         let hint = match (is_block, size_bytes) {
             // A device is a multiple of its own blocks.
             (true, 0) => "use another device".to_owned(),
-            (true, _) => "use another device, or leave block_size out".to_owned(),
+            (true, _) => "use another device, or leave block_size out if it is given".to_owned(),
             (false, 0) => format!("to give it one: truncate -s 10G {path}"),
             (false, _) => format!("to round it up: truncate -s %{unit_bytes} {path}"),
         };

@@ -69,7 +69,7 @@ use std::collections::VecDeque;
 
 /// The longest read or write that goes to the device: 1 MiB. Whoever comes next waits for it on a
 /// device that does one thing at a time; one with a head needs some 10 ms, a seek's time.
-const PIECE_MAX: Sectors = Sectors::new(1 << 11);
+pub const PIECE_MAX: Sectors = Sectors::new(1 << 11);
 /// Pieces that one request is cut into by where it lies. What is left of it is cut by length only:
 /// places only guide policies.
 const PIECES_MAX: u32 = 256;

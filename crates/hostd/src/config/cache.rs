@@ -1,6 +1,7 @@
 //! How large the caches are.
 
 use super::Config;
+use super::amounts::Amount;
 use seekway_policy::params::parse_bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,7 +15,7 @@ pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
 
 /// How large the caches are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[serde(into = "String", try_from = "Amount")]
 pub enum CacheSize {
     /// No caches; a daemon that is started with this cannot get any later.
     Off,
@@ -61,10 +62,10 @@ impl From<CacheSize> for String {
     }
 }
 
-impl TryFrom<String> for CacheSize {
+impl TryFrom<Amount> for CacheSize {
     type Error = String;
-    fn try_from(text: String) -> Result<CacheSize, String> {
-        CacheSize::parse(&text)
+    fn try_from(amount: Amount) -> Result<CacheSize, String> {
+        CacheSize::parse(&amount.text())
     }
 }
 

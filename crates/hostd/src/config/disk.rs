@@ -29,7 +29,11 @@ pub struct DiskConfig {
     #[serde(default)]
     pub read_only: bool,
     /// Where it begins on an emulated device, in sectors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::amounts::sector"
+    )]
     pub lba: Option<u64>,
     /// Failures to inject (see [`crate::images::fault::Fault::parse`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +54,11 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
     /// Most bytes of its guest's memory that its VMM may have mapped; the host's memory if not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "super::amounts::bytes"
+    )]
     pub guest_memory: Option<u64>,
     /// The serial number that its guest sees; made of the name if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use crate::reactor::{Poll, Submitter};
 use crate::throttle::Throttle;
 use Value::{Path, Text};
 use seekway_policy::params::{DURATION_MAX, parse_bytes, parse_duration, parse_size};
+use seekway_policy::stack::PIECE_MAX;
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_policy::{prefetchers, schedulers};
 use std::net::SocketAddr;
@@ -149,7 +150,11 @@ fn bandwidth(text: &str) -> Result<u64, String> {
 }
 
 fn coalesce(text: &str) -> Result<Sectors, String> {
-    parse_size(text).map_err(|e| format!("{text}: {e}"))
+    match parse_size(text) {
+        Ok(most) if most <= PIECE_MAX => Ok(most),
+        Ok(_) => Err(format!("{text}: expected at most 1MiB, or 0")),
+        Err(e) => Err(format!("{text}: {e}")),
+    }
 }
 
 fn depth(text: &str) -> Result<u32, String> {

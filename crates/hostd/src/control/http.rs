@@ -187,6 +187,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(HttpRequest, usize, usize)>, Wrong
         Err(_) => return Err(Wrong(BAD, "not a request of HTTP/1.1")),
     };
     let (method, path) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    let (authority, path) = parts_of_target(path);
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let value = |name: &str| -> Result<Option<String>, Wrong> {
         let mut values = request.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name));
@@ -220,13 +221,25 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(HttpRequest, usize, usize)>, Wrong
         method,
         path: path.to_string(),
         query: query.to_string(),
-        host: value("host")?,
+        // A host in the target goes before that of the header (RFC 9112, 3.2.2).
+        host: value("host")?.map(|host| authority.map_or(host, str::to_string)),
         origin: value("origin")?,
         authorization: value("authorization")?,
         content_type: value("content-type")?,
         body: Vec::new(),
     };
     Ok(Some((request, head_length, length)))
+}
+
+/// The host and port that a request's target names, if it does, and its path (RFC 9112, 3.2).
+fn parts_of_target(target: &str) -> (Option<&str>, &str) {
+    let Some((scheme, rest)) = target.split_once("://") else { return (None, target) };
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return (None, target);
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let path = if rest[end..].starts_with('/') { &rest[end..] } else { "/" };
+    (Some(&rest[..end]), path)
 }
 
 #[cfg(test)]
@@ -243,6 +256,13 @@ mod tests {
         let get = read("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(get, Ok((Method::Get, "/metrics".into())));
         assert_eq!(read("POST / HTTP/1.0\r\n\r\n"), Ok((Method::Post, "/".into())));
+        let whole = "GET http://kvm1:9187/metrics?x HTTP/1.1\r\nHost: kvm2\r\n\r\n";
+        assert_eq!(read(whole), Ok((Method::Get, "/metrics".into())));
+        let asked = read_request(&mut whole.as_bytes()).unwrap();
+        assert_eq!(asked.ok().and_then(|a| a.host).as_deref(), Some("kvm1:9187"));
+        for (target, path) in [("http://a", "/"), ("HTTP://a?x", "/"), ("/a://b", "/a://b")] {
+            assert_eq!(parts_of_target(target).1, path);
+        }
         assert_eq!(read("PUT / HTTP/1.0\r\n\r\n"), Ok((Method::Other, "/".into())));
         assert_eq!(read("GET /metrics HTTP/1.1\r\nHost"), Err("the request ends in the middle"));
         assert_eq!(read("GET\0\r\n\r\n"), Err("not a request of HTTP/1.1"));

@@ -123,6 +123,10 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
 /// `allowed`; `None` for all others.
 pub(super) fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
     let host = request.host.as_deref().unwrap_or_default();
+    // Every browser names the host: a question without it is a probe of HTTP/1.0, not of a page.
+    if request.host.is_none() && matches!(request.method, Method::Get | Method::Head) {
+        return None;
+    }
     if guard::is_own_host(host, allowed) {
         return None;
     }

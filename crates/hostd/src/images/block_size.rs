@@ -3,6 +3,7 @@
 //!
 //! Guests can be told of two, 512 and 4096 bytes.
 
+use seekway_policy::params::parse_bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +48,8 @@ impl FromStr for BlockSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<BlockSize, String> {
-        let size = text.parse().ok().and_then(|bytes: u32| BlockSize::try_from(bytes).ok());
+        let bytes = parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+        let size = bytes.and_then(|bytes| BlockSize::try_from(bytes).ok());
         size.ok_or_else(|| format!("block_size={text}: expected 512 or 4096"))
     }
 }
@@ -128,8 +130,10 @@ mod tests {
     #[test]
     fn sizes_are_512_or_4096() {
         assert_eq!("512".parse(), Ok(BlockSize::B512));
+        assert_eq!("4KiB".parse(), Ok(BlockSize::B4096));
         assert_eq!("4096".parse(), Ok(BlockSize::B4096));
-        for wrong in ["", "0", "1024", "4k", "-1", "99999999999"] {
+        assert_eq!("4k".parse(), Ok(BlockSize::B4096));
+        for wrong in ["", "0", "1024", "-1", "99999999999"] {
             let error = wrong.parse::<BlockSize>().unwrap_err();
             assert_eq!(error, format!("block_size={wrong}: expected 512 or 4096"));
         }

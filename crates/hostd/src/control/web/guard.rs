@@ -14,7 +14,8 @@ const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 /// Does a Host header name this host by an address, as localhost, or by one of the `allowed`
 /// names? A page of somebody else's whose name leads here (DNS rebinding) sends that name.
 pub fn is_own_host(host: &str, allowed: &[String]) -> bool {
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    // A port may be empty (RFC 3986, 3.2.3).
+    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     if let Some(rest) = host.strip_prefix('[') {
         let Some((address, port)) = rest.split_once(']') else { return false };
         let is_rest = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
@@ -24,7 +25,7 @@ pub fn is_own_host(host: &str, allowed: &[String]) -> bool {
     // A dot at the end says that the name is whole.
     let plain = name.strip_suffix('.').unwrap_or(name);
     let is_own = name.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
+        || plain.eq_ignore_ascii_case("localhost")
         || allowed.iter().any(|own| own.eq_ignore_ascii_case(plain));
     is_own && port.is_none_or(is_port)
 }
@@ -105,6 +106,8 @@ mod tests {
         for own in [
             "127.0.0.1:9188",
             "127.0.0.1",
+            "127.0.0.1:",
+            "localhost.:9188",
             "localhost:1",
             "LocalHost",
             "[::1]:9188",
@@ -120,7 +123,6 @@ mod tests {
             "localhost.evil.example:9188",
             "127.0.0.1.evil.example",
             "127.0.0.1:9188@evil.example",
-            "127.0.0.1:",
             "127.0.0.1:x",
             "[::1",
             "[::1]x",

@@ -126,10 +126,13 @@ fn a_request_for_another_host_is_told_why_and_what_to_do() {
             ["'kvm2.example.org:9187'", "--allow-host kvm2.example.org ("],
         ),
         (Some("evil\u{7f}.example"), ["evil\\u{7f}.example", "--allow-host NAME"]),
-        (None, ["DNS rebinding", "--allow-host NAME"]),
+        (Some(""), ["DNS rebinding", "--allow-host NAME"]),
     ] {
         let text = told(host).expect("refused");
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
+    assert_eq!(told(None), None, "no browser sends this");
+    let post = HttpRequest { method: Method::Post, host: None, ..get("/") };
+    assert!(foreign_host(&post, &allowed).is_some());
     assert!(told(Some(&"x".repeat(10_000))).expect("refused").len() < 600);
 }
