@@ -146,7 +146,7 @@ const ENTRIES: &[Entry] = &[
         .lines(|| Box::new(table::Table::snoop())),
     Entry::new(Format::FioLog, "fio-log", "fio's log of latencies, with log_offset=1")
         .units("ms (when done) and ns, bytes")
-        .lines(|| Box::new(fio::Latencies)),
+        .lines(|| Box::new(fio::Latencies::new())),
     Entry::new(Format::DisksimAscii, "disksim-ascii", "DiskSim: ms device block blocks flags")
         .units("ms, sectors")
         .columns("time_ms,volume,sector,sectors,is_read")
@@ -273,11 +273,10 @@ impl Format {
             ([], Some(header)) if header.is_cachesim() => Ok(Format::Cachesim),
             ([], Some(header)) if header.is_of_snoop() => Ok(Format::Biosnoop),
             ([], Some(_)) => Ok(Format::Csv),
-            ([], None) if fio::lacks_offsets(&lines) => Err(unclear(
-                "a log of fio's without offsets: run fio with log_offset=1, or with write_iolog"
-                    .into(),
-            )),
-            ([], None) => Err(TraceError::UnknownFormat { path: path.into() }),
+            ([], None) => Err(match fio::Latencies::of(&lines) {
+                Some(Err(reason)) => unclear(reason),
+                _ => TraceError::UnknownFormat { path: path.into() },
+            }),
             _ => {
                 let names: Vec<_> = candidates.iter().map(|(f, _)| f.name()).collect();
                 let candidates = names.join(" or ");
