@@ -79,6 +79,10 @@ fn times_that_are_no_numbers_or_in_other_units() {
         let text = format!("{header},op,offset,size\n{time},R,0,4096\n");
         refused(read(&text), &["column 1", why]);
     }
+    // A row that is damaged is no fraction, and none at all tell nothing.
+    let damaged = "ts,op,offset,size\n1600000000,R,0,4096\nx,R,0,4096\n";
+    refused(read(damaged), &["time_s,", "time_us,"]);
+    refused(read("ts,op,offset,size\n"), &["--columns time_s,op,offset,size, or"]);
     refused(read("time_s;op;offset;size\n0,5;R;0;4096\n"), &["t:2:1", "without a comma"]);
 }
 

@@ -130,7 +130,10 @@ impl Rows<'_> {
                 "{what} is in a unit that is not read: write it in s, ms, us or ns, and name it so"
             ));
         }
-        let values = column.iter().map(|(_, value)| *value);
+        let values = column.iter().map(|(_, value)| *value).filter(|value| value.is_finite());
+        if values.clone().count() == 0 {
+            return Err(self.either(at, "in which unit times are", "time_s", "time_us"));
+        }
         let (low, high) =
             (values.clone().fold(f64::MAX, f64::min), values.clone().fold(0.0, f64::max));
         let has_fraction = values.clone().any(|value| value.fract() != 0.0);
