@@ -403,7 +403,10 @@ mod tests {
             ("{\"command\":\"weight\",\"disk\":\"a\"}", "weight: missing field `weight`"),
             ("{\"command\":\"weight\",\"disk\":\"a\",\"weight\":0}", "weight: invalid value"),
             ("{\"command\":\"limit\",\"limits\":\"iops=1\"}", "limit: whose limits?"),
-            ("{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}", "resize: expected a number"),
+            (
+                "{\"command\":\"resize\",\"disk\":\"a\",\"size_bytes\":-1}",
+                "resize: expected a number",
+            ),
             ("{\"command\":\"attach\",\"name\":\"a\"}", "attach: missing field `path`"),
             ("{\"command\":\"attach\",\"name\":\"a\",\"path\":\"b\",\"c\":1}", "unknown field `c`"),
             (

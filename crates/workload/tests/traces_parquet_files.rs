@@ -267,6 +267,34 @@ fn what_cannot_be_read_says_why() {
     assert!(streamed.contains("save it to a file"), "{streamed}");
 }
 
+/// As in a CSV; what its name does not say is refused.
+#[test]
+fn times_have_the_unit_of_their_names() {
+    let numbers = || numbers(&[Some(7), Some(9)]);
+    let seconds: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 0.502]));
+    let stamps: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![7, 9]));
+    let of = |name: &str, times: ArrayRef| {
+        let ops = texts(&[Some("R"), Some("W")]);
+        let columns = vec![
+            (name, times),
+            ("op", ops),
+            ("offset_bytes", numbers()),
+            ("size_bytes", numbers()),
+        ];
+        let file = with_columns(name, columns);
+        let reader = open(&file.0).map_err(|e| e.to_string())?;
+        let units = reader.units();
+        Ok::<_, String>((reader.last().unwrap().unwrap().at.get(), units))
+    };
+    let milliseconds = (2_000_000, "times in `time_ms`, sectors".to_string());
+    assert_eq!(of("time_ms", numbers()), Ok(milliseconds));
+    assert_eq!(of("ts_us", numbers()).unwrap().0, 2_000);
+    assert_eq!(of("time_s", seconds).unwrap().0, 2_000_000);
+    assert_eq!(of("timestamp", stamps).unwrap().0, 2_000_000);
+    assert!(of("time", numbers()).unwrap_err().contains("does not say in which unit"));
+    assert!(of("when", numbers()).unwrap_err().contains("has a column time_ns"));
+}
+
 #[test]
 fn numbers_above_2_to_the_63rd_are_too_large() {
     let large: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX]));

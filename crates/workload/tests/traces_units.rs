@@ -49,7 +49,13 @@ fn names_and_units_of_a_header_in_many_forms() {
         "time_filetime,is_read,sector,size_sectors,host\n128166385295514663,true,0,8,a\n128166385295529663,false,2048,8,a\n",
         "#time_us op sector sectors volume\n0 R 0 8 a\n1500 W 2048 8 a\n",
         "timestamp,rw,offset,length,volume\n1600000000.0,R,0,4096,a\n1600000000.0015,W,1048576,4096,a\n",
-        "timestamp,rw,offset,length,volume\n1600000000000000,R,0,4096,a\n1600000000001500,W,1048576,4096,a\n",
+        "timestamp,rw,offset,length,volume\n1600000000000000000,R,0,4096,a\n1600000000001500000,W,1048576,4096,a\n",
+        "timestamp,rw,offset,length,volume\n128166385295514663,R,0,4096,a\n128166385295529663,W,1048576,4096,a\n",
+        "timestamp,rw,offset,length,volume\n1600000000000.5,R,0,4096,a\n1600000000002,W,1048576,4096,a\n",
+        "ms_time,rw,offset,length,volume\n0,R,0,4096,a\n1.5,W,1048576,4096,a\n",
+        "time_us,op,offset,size,disk\n# begin\n\n0,read,0,4096,a\n1500,write,1048576,4096,a\n",
+        "time_us,op,offset,size,disk,latency_us\n0,read,0,4096,a,\n1500,write,1048576,4096,a,7\n",
+        "time_us\top\toffset_8k\tsize_b\tdisk\tnote\n0\tread\t0\t4096\ta\t\n1500\twrite\t128\t4096\ta\tx\n",
     ] {
         assert_eq!(read(text).as_deref(), Ok(&TWO.map(String::from)[..]), "{text}");
     }
@@ -65,9 +71,9 @@ fn a_header_decides_before_the_order_of_the_columns() {
     assert_eq!(read_as(tencent).unwrap(), read_as("").unwrap());
     let milliseconds = read_as("time_ms,sector,sectors,is_write,volume\n").unwrap();
     assert_eq!(milliseconds, ["0ms 7 R sync 8+16", "1ms 7 W 2048+8"]);
-    let swapped = read_as("Timestamp,sectors,sector,is_read,VolumeID\n").unwrap();
+    let swapped = read_as("Time_s,sectors,sector,is_read,VolumeID\n").unwrap();
     assert_eq!(swapped, ["0ms 7 W 16+8", "1s 7 R sync 8+2048"]);
-    let kib = read_as("timestamp,offset_kib,size_kib,is_write,volume\n").unwrap();
+    let kib = read_as("time_s,offset_kib,size_kib,is_write,volume\n").unwrap();
     assert_eq!(kib, ["0ms 7 R sync 16+32", "1s 7 W 4096+16"]);
 }
 
@@ -89,7 +95,7 @@ fn what_has_two_readings_is_refused_with_both() {
     .map(|text| read(text).unwrap_err())
     .join("\n");
     expect![[r#"
-        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size, or time_us,op,offset,size
+        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size (from 0 ns on, in 100 s, 0.01 a second), or --columns time_ms,op,offset,size (from 0 ns on, in 100 ms, 10 a second), or --columns time_us,op,offset,size (from 0 ns on, in 100 µs, 10,000 a second), or --columns time_ns,op,offset,size (from 0 ns on, in 100 ns, 10,000,000 a second)
         t: column 3 `offset` does not say bytes or sectors: --columns time_us,op,offset_bytes,size, or time_us,op,sector,size
         t: column 4 `size` does not say bytes or sectors: --columns time_us,op,lba,size_bytes, or time_us,op,lba,sectors
         t: column 2 `type` does not say what is a write: --columns time_us,is_write,offset,size, or time_us,is_read,offset,size
@@ -176,7 +182,7 @@ fn columns_are_listed() {
     .join("\n");
     expect![[r#"
         t: offst: no column; there are time_s, time_ms, time_us, time_ns, time_filetime, op, is_write, is_read, offset_bytes, offset_kib, sector, size_bytes, size_kib, sectors, volume, process, and - for one to be left alone
-        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size, or time_us,op,offset,size
+        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size (from 0 ns on, at one time), or --columns time_ms,op,offset,size (from 0 ns on, at one time), or --columns time_us,op,offset,size (from 0 ns on, at one time), or --columns time_ns,op,offset,size (from 0 ns on, at one time)
         t: no column is the offset among `time_us,op,size`; list the columns with --columns, such as time_us,op,offset_bytes,size_bytes,volume"#]]
     .assert_eq(&errors);
 }

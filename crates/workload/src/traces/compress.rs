@@ -2,6 +2,7 @@
 //! All decoders stream, accept several members one after the other (as
 //! `cat a.gz b.gz` makes them) and are bounded in memory.
 
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -67,10 +68,19 @@ const FOREIGN: [(&[u8], &str, &str); 7] = [
 
 /// How a file that is no trace is packed, and the command that unpacks it.
 pub(super) fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
-    let is_tar = head.get(257..262) == Some(b"ustar");
     let found = FOREIGN.into_iter().find(|(magic, ..)| head.starts_with(magic));
     let found = found.map(|(_, name, command)| (name, command));
-    found.or_else(|| is_tar.then_some(("tar", "tar -xOf")))
+    found.or_else(|| is_tar(head).then_some(("tar", "tar -xOf")))
+}
+
+/// A text in it would be read from its second line on.
+pub(super) fn is_tar(head: &[u8]) -> bool {
+    head.get(257..262) == Some(b"ustar")
+}
+
+/// What a stream that begins so is packed with.
+pub(super) fn packed(head: &[u8]) -> Option<Compression> {
+    COMPRESSIONS.into_iter().find(|c| head.starts_with(c.magic))
 }
 
 /// Unpack `input` if it is packed, with a window of at most `window_max` bytes.
@@ -81,7 +91,7 @@ pub(super) fn unpack(
     let mut head = [0u8; 6];
     let held = read_up_to(&mut *input, &mut head)?;
     let head = &head[..held];
-    let compression = COMPRESSIONS.into_iter().find(|c| head.starts_with(c.magic));
+    let compression = packed(head);
     let whole: Box<dyn Read + Send> = Box::new(Cursor::new(head.to_vec()).chain(input));
     Ok(match compression {
         Some(c) => ((c.open)(BufReader::with_capacity(64 << 10, whole), window_max), compression),
@@ -104,7 +114,39 @@ pub(super) fn read_up_to(input: &mut dyn Read, to: &mut [u8]) -> io::Result<usiz
 }
 
 fn gzip(stream: Stream, _: u64) -> Box<dyn Read + Send> {
-    Box::new(flate2::bufread::MultiGzDecoder::new(stream))
+    Box::new(Gzip { member: Some(GzDecoder::new(stream)) })
+}
+
+/// Members of gzip one after the other, and zeros behind one, as tapes pad them and `gzip` allows.
+struct Gzip {
+    /// `None` at the end.
+    member: Option<GzDecoder<Stream>>,
+}
+
+impl Read for Gzip {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let n = member.read(out)?;
+            if n > 0 || out.is_empty() {
+                return Ok(n);
+            }
+            let mut stream = self.member.take().expect("it is read").into_inner();
+            loop {
+                let held = stream.fill_buf()?;
+                let zeros = held.iter().take_while(|b| **b == 0).count();
+                if zeros < held.len() {
+                    stream.consume(zeros);
+                    self.member = Some(GzDecoder::new(stream));
+                    break;
+                }
+                if held.is_empty() {
+                    break;
+                }
+                stream.consume(zeros);
+            }
+        }
+        Ok(0)
+    }
 }
 
 fn bzip2(stream: Stream, _: u64) -> Box<dyn Read + Send> {

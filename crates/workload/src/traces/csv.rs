@@ -5,10 +5,11 @@
 
 use super::cursor::Fault;
 use super::error::Reason;
-use super::fields::{Separator, split};
+use super::fields::{Field, Separator, split};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{COMMA, Row};
 use super::text::ParseLine;
+use super::told::is_comment;
 use seekway_policy::request::Op;
 use seekway_policy::units::SECTOR_BYTES;
 
@@ -16,31 +17,48 @@ const OFFSET: &str = "an offset in bytes";
 const LENGTH: &str = "a length in bytes, not zero";
 
 /// A format, by what reads a line of it that is no header.
-pub(super) struct Csv<F>(pub(super) F);
+pub(super) struct Csv<F> {
+    read: F,
+    /// A line that is no comment has been seen.
+    begun: bool,
+    /// Files that were put one behind the other have it again.
+    header: Option<Vec<u8>>,
+}
+
+impl<F> Csv<F> {
+    pub(super) const fn new(read: F) -> Csv<F> {
+        Csv { read, begun: false, header: None }
+    }
+}
 
 impl<F> ParseLine for Csv<F>
 where
     F: Fn(&mut Row<'_>, &mut Volumes) -> Result<Raw, Fault> + Send,
 {
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
-        if is_header(line) {
+        if is_comment(line) || self.header.as_deref() == Some(line) {
             return Ok(None);
         }
-        let parsed = (self.0)(&mut Row::new(line, COMMA), volumes);
+        if !std::mem::replace(&mut self.begun, true) && is_header(line) {
+            self.header = Some(line.into());
+            return Ok(None);
+        }
+        let parsed = (self.read)(&mut Row::new(line, COMMA), volumes);
         let parsed = parsed.or_else(|fault| match plain(line) {
             // Places of faults are those of the line as it stands in the file.
-            Some(line) => (self.0)(&mut Row::new(&line, COMMA), volumes).map_err(|_| fault),
+            Some(line) => (self.read)(&mut Row::new(&line, COMMA), volumes).map_err(|_| fault),
             None => Err(fault),
         });
         parsed.map(Some)
     }
 }
 
-/// A line whose first byte, but for a quote, is a letter or `#`: a header.
+/// A line that begins with a letter, but for a quote, and has no number: a header.
 fn is_header(line: &[u8]) -> bool {
-    line.iter()
-        .find(|b| !b.is_ascii_whitespace() && **b != b'"')
-        .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'#')
+    let first = line.iter().find(|b| !b.is_ascii_whitespace() && **b != b'"');
+    let mut fields = line.split(|b| matches!(b, b',' | b'\t' | b';' | b'|' | b'"'));
+    let is_number = |field: &[u8]| Field { column: 0, bytes: field.trim_ascii() }.whole("").is_ok();
+    first.is_some_and(u8::is_ascii_alphabetic) && !fields.any(is_number)
 }
 
 /// The line as its format has it, if a program has rewritten it.
@@ -91,7 +109,7 @@ pub(super) fn msr(row: &mut Row<'_>, volumes: &mut Volumes) -> Result<Raw, Fault
     let op = read_or_write(row)?;
     let extent = row.extent(OFFSET, LENGTH)?;
     if !row.c.at_end() {
-        row.u64("a response time")?;
+        row.decimal(0, "a response time")?;
         row.c.end()?;
     }
     let name = |key: &[u8]| plain_name(key).replace(',', "_");

@@ -110,13 +110,13 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened.
-    #[error("{path}: cannot open the trace: {source}")]
-    Open { path: String, source: io::Error },
+    #[error("{path}: cannot open the trace: {cause}")]
+    Open { path: String, cause: io::Error },
     /// A read failed in the middle.
-    #[error("{path}: cannot read on: {source}")]
-    Read { path: String, source: io::Error },
+    #[error("{path}: cannot read on: {cause}")]
+    Read { path: String, cause: io::Error },
     /// The compressed data ends too early or is damaged.
-    #[error("{path}: {compression} data truncated or damaged ({source}); check it with `{tool}`")]
+    #[error("{path}: {compression} data truncated or damaged ({cause}); check it with `{tool}`")]
     Compressed {
         path: String,
         /// `gzip`, `bzip2`, `xz` or `zstd`.
@@ -124,7 +124,7 @@ pub enum TraceError {
         /// The command that checks such a file.
         tool: &'static str,
         /// What the decoder said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Unpacking takes too much memory.
     #[error(

@@ -60,7 +60,12 @@ impl<'a> Field<'a> {
         cut: bool,
         expected: &'static str,
     ) -> Result<u64, Fault> {
-        let (digits, power) = number(self.bytes).ok_or_else(|| self.fault(expected))?;
+        let (digits, power) = number(self.bytes).ok_or_else(|| match self.bytes {
+            [b'0'..=b'9', .., b'0'..=b'9'] if self.bytes.contains(&b',') => {
+                self.fault("a number without a comma: a fraction stands behind a point")
+            }
+            _ => self.fault(expected),
+        })?;
         let power = power + scale as i32;
         let overflow = || self.fault_of(Reason::Overflow, expected);
         let value = digits.checked_mul(by.into()).ok_or_else(overflow)?;
@@ -160,6 +165,21 @@ pub(super) fn split<'a>(
             Some(b) if *b == byte => at += 1,
             Some(_) => return Err(fault(at, Reason::Malformed, "a separator behind the quote")),
         }
+    }
+    Ok(())
+}
+
+/// As [`split`], but what is empty behind the last separator is a field where one of `needs` lacks.
+pub(super) fn split_to<'a>(
+    line: &'a [u8],
+    separator: Separator,
+    needs: usize,
+    fields: &mut Vec<Field<'a>>,
+) -> Result<(), Fault> {
+    split(line, separator, fields)?;
+    let last = line.iter().rfind(|b| **b != b' ');
+    if fields.len() + 1 == needs && last.is_some_and(|b| separator == Separator::Byte(*b)) {
+        fields.push(Field { column: line.len(), bytes: b"" });
     }
     Ok(())
 }

@@ -5,11 +5,13 @@
 //! otherwise). `sync` and `datasync` are flushes, `trim` is a discard; nothing
 //! says whether a write is waited for.
 
+use super::TraceOptions;
 use super::cursor::{Cursor, Fault};
 use super::error::Reason;
+use super::layout::lines;
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{COMMA, Extent, Key, Row};
-use super::text::ParseLine;
+use super::text::{Head, ParseLine};
 use seekway_policy::request::Op;
 
 /// One file of either version; which one is known after its first line.
@@ -107,11 +109,56 @@ fn extent(c: &mut Cursor<'_>) -> Result<Span, Fault> {
 }
 
 /// fio's logs of latencies (`write_lat_log`) with offsets (`log_offset=1`), a line for each request
-/// when it was done: `time_ms, latency, direction, size, offset, priority[, issue_ns]`. fio 2 has
-/// no priority, and latencies in microseconds. The request came a latency earlier.
-pub(super) struct Latencies;
+/// when it was done: `time_ms, latency, direction, size, offset[, priority[, issue_ns]]`. fio 2 has
+/// latencies in microseconds; fio has no priority before 3.18. The request came a latency earlier.
+pub(super) struct Latencies {
+    /// Fields of a line, if there are lines.
+    fields: usize,
+    /// Nanoseconds in one of a latency.
+    unit_ns: u64,
+}
+
+impl Latencies {
+    pub(super) const fn new() -> Latencies {
+        Latencies { fields: 0, unit_ns: 1 }
+    }
+
+    /// How the lines are read; `None` if they are none of fio's. The error says why no requests can
+    /// be made of them.
+    pub(super) fn of(lines: &[&[u8]]) -> Option<Result<Latencies, String>> {
+        let logged: Vec<Logged> = lines.iter().filter_map(|line| Logged::of(line)).collect();
+        if logged.is_empty() || logged.len() * 10 < lines.len() * 9 {
+            return None;
+        }
+        let all = |is: fn(&Logged) -> bool| logged.iter().all(is);
+        // A priority in place of the offset; with options it is in hexadecimal.
+        let lacks_offset =
+            |line: &Logged| line.fields <= OFFSET_LAST && line.fifth.is_none_or(|n| n <= 1);
+        let fields = logged[0].fields;
+        Some(if all(|line| line.size == 0) {
+            Err("a log of fio's means: run fio without log_avg_msec, with log_offset=1".into())
+        } else if all(lacks_offset) {
+            let reason = "a log of fio's without offsets: run fio with log_offset=1, or with \
+                          write_iolog";
+            Err(reason.into())
+        } else if all(|line| line.fields > OFFSET_LAST && line.value < REQUEST_NS_MIN) {
+            Err(NOT_LATENCIES.into())
+        } else if fields == OFFSET_LAST {
+            unit_ns(&logged).map(|unit_ns| Latencies { fields, unit_ns })
+        } else {
+            Ok(Latencies { fields, unit_ns: 1 })
+        })
+    }
+}
 
 impl ParseLine for Latencies {
+    fn begin(&mut self, head: &Head<'_>, _: &TraceOptions) -> Result<(), String> {
+        if let Some(latencies) = Latencies::of(&lines(head.bytes, head.whole)) {
+            *self = latencies?;
+        }
+        Ok(())
+    }
+
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
         const DIRECTION: &str = "0 for a read, 1 for a write, 2 for a trim or 3 for a sync";
         const SIZE: &str = "a size in bytes, not zero";
@@ -131,24 +178,17 @@ impl ParseLine for Latencies {
         if !len.is_multiple_of(512) {
             return Err(row.c.fault_at(column, Reason::Malformed, "a size of whole sectors"));
         }
-        let at = row.next()?;
+        row.next()?;
         let start = row.c.u64("an offset: fio writes it with log_offset=1")?;
-        let mut latency_ns = Some(latency);
         let mut issue_ns = None;
-        if row.c.at_end() {
-            if start <= 1 {
-                let expected = "an offset before the priority: fio writes it with log_offset=1";
-                return Err(row.c.fault_at(at, Reason::Missing, expected));
-            }
-            latency_ns = latency.checked_mul(1000);
-        } else {
+        if self.fields != OFFSET_LAST {
             row.word("a priority")?;
             if !row.c.at_end() {
                 issue_ns = Some(row.u64("a time of issue in nanoseconds")?);
-                row.c.end()?;
             }
         }
-        let came_ns = || done_ns.saturating_sub(latency_ns.unwrap_or(done_ns));
+        row.c.end()?;
+        let came_ns = || done_ns.saturating_sub(latency.saturating_mul(self.unit_ns));
         let time = issue_ns.unwrap_or_else(came_ns);
         let extent = Extent { column, start, len, expected: SIZE };
         let span = |start, len| match op {
@@ -157,18 +197,61 @@ impl ParseLine for Latencies {
         };
         row.request((time, op), (extent, span), (Key::NONE, plain_name), volumes).map(Some)
     }
+
+    fn units(&self) -> Option<String> {
+        (self.unit_ns != 1).then(|| "ms (when done) and µs, bytes".into())
+    }
 }
 
-/// Is this fio's log of something without the offsets, of which no request can be made?
-pub(super) fn lacks_offsets(lines: &[&[u8]]) -> bool {
-    let lacks = |line: &&&[u8]| {
+/// Fields of a line that ends with the offset.
+const OFFSET_LAST: usize = 5;
+
+/// A line of any of fio's logs, as numbers.
+struct Logged {
+    fields: usize,
+    time_ms: u64,
+    value: u64,
+    size: u64,
+    /// An offset or a priority.
+    fifth: Option<u64>,
+}
+
+impl Logged {
+    fn of(line: &[u8]) -> Option<Logged> {
         let fields: Vec<&[u8]> = line.split(|b| *b == b',').map(<[u8]>::trim_ascii).collect();
-        let digits = |field: &&[u8]| !field.is_empty() && field.iter().all(u8::is_ascii_digit);
-        fields.first().is_some_and(digits)
-            && fields.get(1).is_some_and(digits)
-            && matches!(fields.get(2), Some([b'0'..=b'3']))
-            && fields.get(3).is_some_and(digits)
-            && matches!(fields[4..], [] | [b"0" | b"1"])
-    };
-    !lines.is_empty() && lines.iter().filter(lacks).count() * 10 >= lines.len() * 9
+        let number = |at: usize| std::str::from_utf8(fields.get(at)?).ok()?.parse().ok();
+        let direction: u64 = number(2)?;
+        let (time_ms, value, size) = (number(0)?, number(1)?, number(3)?);
+        let is_one = direction <= 3 && (4..=7).contains(&fields.len());
+        is_one.then_some(Logged { fields: fields.len(), time_ms, value, size, fifth: number(4) })
+    }
+}
+
+/// No request is done in less.
+const REQUEST_NS_MIN: u64 = 1000;
+pub(super) const NOT_LATENCIES: &str = "a log of fio's bandwidth or rate, not of latencies: run \
+                                        fio with write_lat_log and log_offset=1";
+
+/// Nanoseconds in one of a latency where there is no priority: 1000 in fio 2; fio 3.0 to 3.17 logs
+/// nanoseconds.
+fn unit_ns(logged: &[Logged]) -> Result<u64, String> {
+    /// More requests than most jobs have in flight.
+    const IN_FLIGHT_MAX: u64 = 32;
+    let is_ns = logged.iter().all(|line| line.value >= REQUEST_NS_MIN);
+    let sum: u64 = logged.iter().map(|line| line.value).fold(0, u64::saturating_add);
+    let times = || logged.iter().map(|line| line.time_ms);
+    let span_us = (times().max().unwrap_or(0) - times().min().unwrap_or(0)).saturating_mul(1000);
+    // Nothing is issued before the start; times are whole milliseconds.
+    let is_us = logged.iter().all(|line| line.value / 1000 <= line.time_ms.saturating_add(1))
+        && sum <= span_us.saturating_add(1000).saturating_mul(IN_FLIGHT_MAX);
+    match (is_ns, is_us) {
+        (true, true) => Err(format!(
+            "latencies can be in ns (fio 3.0 to 3.17), then {} µs in the mean, or in µs (fio 2): \
+             run fio 3.18 or later, or take the times when requests were done by --columns \
+             time_ms,-,is_write,size_bytes,offset_bytes",
+            sum / logged.len() as u64 / 1000
+        )),
+        (true, false) => Ok(1),
+        _ => Ok(1000),
+    }
 }

@@ -103,23 +103,23 @@ const ENTRIES: &[Entry] = &[
     Entry::new(Format::Msr, "msr", "MSR Cambridge CSV, FILETIME and bytes")
         .units("units of 100 ns, bytes")
         .columns("time_filetime,volume,volume,op,offset_bytes,size_bytes,-")
-        .lines(|| Box::new(csv::Csv(csv::msr))),
+        .lines(|| Box::new(csv::Csv::new(csv::msr))),
     Entry::new(Format::Systor, "systor", "SYSTOR '17 CSV, seconds and bytes, unsorted")
         .units("s, bytes")
         .columns("time_s,-,op,volume,offset_bytes,size_bytes")
-        .lines(|| Box::new(csv::Csv(csv::systor))),
+        .lines(|| Box::new(csv::Csv::new(csv::systor))),
     Entry::new(Format::Tencent, "tencent", "Tencent CBS CSV, whole seconds and sectors")
         .units("s, sectors")
         .columns("time_s,sector,sectors,is_write,volume")
-        .lines(|| Box::new(csv::Csv(csv::tencent))),
+        .lines(|| Box::new(csv::Csv::new(csv::tencent))),
     Entry::new(Format::Alibaba, "alibaba", "Alibaba block trace CSV, microseconds and bytes")
         .units("µs, bytes")
         .columns("volume,op,offset_bytes,size_bytes,time_us")
-        .lines(|| Box::new(csv::Csv(csv::alibaba))),
+        .lines(|| Box::new(csv::Csv::new(csv::alibaba))),
     Entry::new(Format::Spc, "spc", "SPC as of UMass: ASU,LBA,bytes,op,seconds")
         .units("s, sectors, bytes")
         .columns("volume,sector,size_bytes,op,time_s")
-        .lines(|| Box::new(csv::Csv(csv::spc))),
+        .lines(|| Box::new(csv::Csv::new(csv::spc))),
     Entry::new(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5")
         .units("ns, sectors")
         .columns("time_ns,process,-,sector,sectors,op,volume,volume,-")
@@ -154,7 +154,7 @@ const ENTRIES: &[Entry] = &[
     .lines(|| Box::new(table::Table::snoop())),
     Entry::new(Format::FioLog, "fio-log", "fio's log of latencies, with log_offset=1")
         .units("ms (when done) and ns, bytes")
-        .lines(|| Box::new(fio::Latencies)),
+        .lines(|| Box::new(fio::Latencies::new())),
     Entry::new(Format::DisksimAscii, "disksim-ascii", "DiskSim: ms device block blocks flags")
         .units("ms, sectors")
         .columns("time_ms,volume,sector,sectors,is_read")
@@ -287,11 +287,10 @@ impl Format {
             ([], Some(header)) if header.is_cachesim() => Ok(Format::Cachesim),
             ([], Some(header)) if header.is_of_snoop() => Ok(Format::Biosnoop),
             ([], Some(_)) => Ok(Format::Csv),
-            ([], None) if fio::lacks_offsets(&lines) => Err(unclear(
-                "a log of fio's without offsets: run fio with log_offset=1, or with write_iolog"
-                    .into(),
-            )),
-            ([], None) => Err(TraceError::UnknownFormat { path: path.into() }),
+            ([], None) => Err(match fio::Latencies::of(&lines) {
+                Some(Err(reason)) => unclear(reason),
+                _ => TraceError::UnknownFormat { path: path.into() },
+            }),
             _ => {
                 let names: Vec<_> = candidates.iter().map(|(f, _)| f.name()).collect();
                 let candidates = names.join(" or ");

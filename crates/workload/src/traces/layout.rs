@@ -1,13 +1,16 @@
 //! Where the fields of a table's request are: from its header, or from `--columns`.
 
-use super::fields::{Field, Separator, split};
+use super::fields::{Field, Separator, split, split_to};
 use super::names::{Role, role};
-use super::ops;
+use super::told::{OpKind, Rows, both, is_comment};
 
 /// Lines at the beginning among which a header is looked for, and rows that decide between units.
 const LINES_LOOKED_AT: usize = 200;
 /// Lines of prose that may stand in front of a header.
 const PROSE_LINES: usize = 20;
+
+/// How [`Layout::units`] ends where no column says the operation.
+pub(super) const ALL_READS: &str = ", all reads";
 
 /// The columns of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,11 +25,15 @@ pub(super) struct Layout {
     pub(super) time: usize,
     /// The power of ten that makes nanoseconds of the time.
     pub(super) time_scale: u32,
+    /// Nanoseconds between which all times are, where the first rows told the unit.
+    pub(super) time_within: (u64, u64),
     pub(super) start: usize,
     /// Bytes in one of the unit.
     pub(super) start_unit: u64,
     pub(super) length: usize,
     pub(super) length_unit: u64,
+    /// The first rows told that these are bytes: all have to be whole sectors.
+    pub(super) taken_as_bytes: Vec<usize>,
     /// Without one, all requests are reads.
     pub(super) op: Option<(usize, OpKind)>,
     /// Together they name the volume.
@@ -34,16 +41,6 @@ pub(super) struct Layout {
     pub(super) process: Option<usize>,
     /// The one column that may hold blanks.
     pub(super) command: Option<usize>,
-}
-
-/// How a column says the operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OpKind {
-    Named,
-    /// One or true is a write, or else a read.
-    Bool {
-        write: bool,
-    },
 }
 
 /// A header as it stands in the file.
@@ -84,7 +81,9 @@ impl Header {
             let found = has(|role| matches!(role, Role::Time(_)))
                 + has(|role| matches!(role, Role::Start(_)))
                 + has(|role| matches!(role, Role::Length(_)));
-            let row = lines.get(at + 1).filter(|row| split(row, separator, &mut fields).is_ok());
+            let mut rows = lines[at + 1..].iter().filter(|row| !is_comment(row));
+            let row = rows.next();
+            let row = row.filter(|r| split_to(r, separator, names.len(), &mut fields).is_ok());
             let has = row.map(|_| fields.len());
             let is_header = match separator {
                 // The names of processes have blanks, so rows have more fields.
@@ -131,7 +130,7 @@ impl Header {
             Role::Time(_) => Some(0),
             Role::Start(_) => Some(1),
             Role::Length(_) => Some(2),
-            Role::Op | Role::IsRead | Role::IsWrite => Some(3),
+            role if role.is_op() => Some(3),
             _ => None,
         };
         let others: Vec<_> = other.split(',').map(|name| kind(&role(name))).collect();
@@ -182,9 +181,9 @@ pub(super) fn given(list: &str, lines: &[&[u8]]) -> Result<Layout, String> {
     let at = places(&names)?;
     let fits = |line: &&[u8], separator| {
         let mut fields = Vec::new();
-        split(line, separator, &mut fields).is_ok_and(|()| fields.len() >= names.len())
+        split_to(line, separator, names.len(), &mut fields).is_ok() && fields.len() >= names.len()
     };
-    let rows: Vec<&[u8]> = lines.iter().copied().filter(|line| line[0] != b'#').collect();
+    let rows: Vec<&[u8]> = lines.iter().copied().filter(|line| !is_comment(line)).collect();
     let Some(separator) = Separator::ALL.into_iter().max_by_key(|separator| {
         // The first of those that split most lines.
         let order = Separator::ALL.iter().position(|s| s == separator).unwrap_or(0);
@@ -192,14 +191,17 @@ pub(super) fn given(list: &str, lines: &[&[u8]]) -> Result<Layout, String> {
     }) else {
         return Err("no line".into());
     };
-    // A first line whose time is no number is a header.
-    let is_header = |line: &[u8]| {
+    // A first line in which no number is where numbers should be is a header.
+    let is_header = |line: &&[u8]| {
         let mut fields = Vec::new();
-        let split = split(line, separator, &mut fields);
-        let time = fields.get(at.time).map(|f| f.scaled((1, 9), true, "").is_err());
-        line.first() == Some(&b'#') || (split.is_ok() && time == Some(true))
+        let split = split_to(line, separator, names.len(), &mut fields).is_ok();
+        let number = |at: usize| fields[at].scaled((1, 0), true, "").is_ok();
+        split
+            && fields.len() >= names.len()
+            && ![at.time, at.start, at.length].map(number).contains(&true)
     };
-    let before = usize::from(lines.first().is_some_and(|line| is_header(line)));
+    let comments = lines.iter().take_while(|line| is_comment(line)).count();
+    let before = comments + usize::from(rows.first().is_some_and(is_header));
     let layout = resolve(separator, &names, before, &lines[before..], &Fixed::default())?;
     Ok(Layout { exact: false, ..layout })
 }
@@ -223,14 +225,7 @@ fn places(names: &[String]) -> Result<Places, String> {
     let one = |holds: &str, is: &dyn Fn(&Role) -> bool| match all(is)[..] {
         [] => Ok(None),
         [at] => Ok(Some(at)),
-        [a, b, ..] => Err(format!(
-            "columns {} `{}` and {} `{}` could both be {holds}: list the columns with --columns, \
-             and - for those to be left alone",
-            a + 1,
-            names[a],
-            b + 1,
-            names[b]
-        )),
+        [a, b, ..] => Err(both(names, (a, b), holds)),
     };
     let needed = |holds: &str, such_as: &str, is: &dyn Fn(&Role) -> bool| {
         one(holds, is)?.ok_or_else(|| {
@@ -245,88 +240,11 @@ fn places(names: &[String]) -> Result<Places, String> {
         time: needed("the time", EXAMPLE, &|r| matches!(r, Role::Time(_)))?,
         start: needed("the offset", EXAMPLE, &|r| matches!(r, Role::Start(_)))?,
         length: needed("the size", EXAMPLE, &|r| matches!(r, Role::Length(_)))?,
-        op: one("the operation", &|r| matches!(r, Role::Op | Role::IsRead | Role::IsWrite))?,
+        op: one("the operation", &|r| r.is_op())?,
         volumes: all(&|r| *r == Role::Volume),
         process: one("the process", &|r| *r == Role::Process)?,
         command: one("the process's name", &|r| *r == Role::Command)?,
     })
-}
-
-/// The rows that tell what names do not say.
-struct Rows<'a> {
-    separator: Separator,
-    names: &'a [String],
-    rows: &'a [&'a [u8]],
-}
-
-impl Rows<'_> {
-    /// The values of column `at`, as text and as numbers.
-    fn column(&self, at: usize) -> Vec<(String, f64)> {
-        let mut values = Vec::new();
-        for row in self.rows {
-            let mut fields = Vec::new();
-            if split(row, self.separator, &mut fields).is_ok()
-                && fields.len() >= self.names.len()
-                && let Some(field) = fields.get(at)
-            {
-                let text = String::from_utf8_lossy(field.bytes).into_owned();
-                let value = text.parse().unwrap_or(f64::NAN);
-                values.push((text, value));
-            }
-        }
-        values
-    }
-
-    /// The columns, with column `at` called `name`.
-    fn renamed(&self, at: usize, name: &str) -> String {
-        let listed = self.names.iter().enumerate().map(|(n, own)| match role(own) {
-            _ if n == at => name,
-            Role::Other | Role::Command | Role::Action => "-",
-            _ => own.as_str(),
-        });
-        listed.collect::<Vec<_>>().join(",")
-    }
-
-    /// The refusal of a column with two readings.
-    fn either(&self, at: usize, what: &str, first: &str, second: &str) -> String {
-        format!(
-            "column {} `{}` does not say {what}: --columns {}, or {}",
-            at + 1,
-            self.names[at],
-            self.renamed(at, first),
-            self.renamed(at, second)
-        )
-    }
-
-    /// Bytes in one of column `at`: those that its name says or that are fixed, else one, if the
-    /// values can be bytes. `names` are those for bytes and for sectors.
-    fn unit(&self, at: usize, told: Option<u64>, names: (&str, &str)) -> Result<u64, String> {
-        let is_block = self.names[at].to_ascii_lowercase().contains("block");
-        let is_whole = |value: f64| !value.is_finite() || value % 512.0 == 0.0;
-        match told {
-            Some(unit) => Ok(unit),
-            None if !is_block && self.column(at).iter().all(|(_, value)| is_whole(*value)) => Ok(1),
-            None => Err(self.either(at, "bytes or sectors", names.0, names.1)),
-        }
-    }
-
-    /// How column `at` says the operation.
-    fn op(&self, at: usize) -> Result<OpKind, String> {
-        match role(&self.names[at]) {
-            Role::IsWrite => Ok(OpKind::Bool { write: true }),
-            Role::IsRead => Ok(OpKind::Bool { write: false }),
-            _ => {
-                let values = self.column(at);
-                let unnamed = |(text, value): &(String, f64)| {
-                    value.is_finite() && ops::named(text.as_bytes()).is_none()
-                };
-                if values.is_empty() || !values.iter().all(unnamed) {
-                    return Ok(OpKind::Named);
-                }
-                Err(self.either(at, "what is a write", "is_write", "is_read"))
-            }
-        }
-    }
 }
 
 /// The layout, with all units: those of the names, then `fixed`, then what `rows` tell.
@@ -338,18 +256,23 @@ fn resolve(
     fixed: &Fixed,
 ) -> Result<Layout, String> {
     let at = places(names)?;
-    let rows = Rows { separator, names, rows };
+    let mut rows = Rows { separator, names, rows, op: at.op };
+    if at.op.is_none() {
+        rows.op = rows.unnamed_op()?;
+    }
     let kind = |n: usize| role(&names[n]);
     let (Role::Time(time), Role::Start(start), Role::Length(length)) =
         (kind(at.time), kind(at.start), kind(at.length))
     else {
         return Err("no time or extent".into());
     };
-    let epoch = || epoch(&rows.column(at.time));
-    let time_scale = time
-        .or(fixed.time)
-        .or_else(epoch)
-        .ok_or_else(|| rows.either(at.time, "in which unit times are", "time_s", "time_us"))?;
+    let (time_scale, time_within) = match time.or(fixed.time) {
+        Some(scale) => (scale, (0, u64::MAX)),
+        None => rows.time(at.time)?,
+    };
+    let (start, length) = (start.or(fixed.start), length.or(fixed.length));
+    let taken = [(start, at.start), (length, at.length)];
+    let other_length = if start == Some(1024) { "size_kib" } else { "sectors" };
     Ok(Layout {
         separator,
         names: names.to_vec(),
@@ -357,32 +280,21 @@ fn resolve(
         exact: true,
         time: at.time,
         time_scale,
+        time_within,
         start: at.start,
-        start_unit: rows.unit(at.start, start.or(fixed.start), ("offset_bytes", "sector"))?,
+        start_unit: rows.unit(at.start, (start, length), ("offset_bytes", "sector"))?,
         length: at.length,
-        length_unit: rows.unit(at.length, length.or(fixed.length), ("size_bytes", "sectors"))?,
-        op: at.op.map(|n| Ok::<_, String>((n, rows.op(n)?))).transpose()?,
+        length_unit: rows.unit(at.length, (length, start), ("size_bytes", other_length))?,
+        taken_as_bytes: taken
+            .iter()
+            .filter(|(told, _)| told.is_none())
+            .map(|(_, at)| *at)
+            .collect(),
+        op: rows.op.map(|n| Ok::<_, String>((n, rows.op(n)?))).transpose()?,
         volumes: at.volumes,
         process: at.process,
         command: at.command,
     })
-}
-
-/// The unit of times that are all wall-clock times of the years 2000 to 2040: no other unit makes
-/// such numbers.
-fn epoch(times: &[(String, f64)]) -> Option<u32> {
-    const UNITS: [(u32, f64, f64); 5] = [
-        (9, 0.94e9, 2.3e9),
-        (6, 0.94e12, 2.3e12),
-        (3, 0.94e15, 2.3e15),
-        (0, 0.94e18, 2.3e18),
-        // Since 1601, in units of 100 ns.
-        (2, 1.25e17, 1.39e17),
-    ];
-    let fits = |&&(_, low, high): &&(u32, f64, f64)| {
-        !times.is_empty() && times.iter().all(|(_, time)| (low..high).contains(time))
-    };
-    UNITS.iter().find(fits).map(|(scale, ..)| *scale)
 }
 
 impl Layout {
@@ -400,9 +312,14 @@ impl Layout {
             512 => "sectors".to_string(),
             1_024 => "KiB".into(),
             1_048_576 => "MiB".into(),
+            1_073_741_824 => "GiB".into(),
             unit => format!("blocks of {unit} bytes"),
         };
-        let op = if self.op.is_none() { ", all reads" } else { "" };
+        let op = match self.op {
+            None => ALL_READS.into(),
+            Some((at, _)) if role(&self.names[at]).is_op() => String::new(),
+            Some((at, _)) => format!(", operations in `{}`", self.names[at]),
+        };
         let (start, length) = (size(self.start_unit), size(self.length_unit));
         format!("times in {time}, offsets in {start}, sizes in {length}{op}")
     }

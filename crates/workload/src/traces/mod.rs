@@ -20,6 +20,7 @@ mod cursor;
 mod error;
 mod events;
 mod fields;
+mod figures;
 mod files;
 mod fio;
 mod format;
@@ -39,6 +40,7 @@ mod row;
 mod stats;
 mod table;
 mod text;
+mod told;
 mod vscsi;
 
 pub use blktrace::BlktraceEvent;

@@ -25,6 +25,12 @@ pub(super) enum Role {
     Other,
 }
 
+impl Role {
+    pub(super) fn is_op(self) -> bool {
+        matches!(self, Role::Op | Role::IsRead | Role::IsWrite)
+    }
+}
+
 const SECTOR: u64 = 512;
 
 /// Words that say a time is not the request's arrival.
@@ -133,7 +139,7 @@ pub(super) fn role(name: &str) -> Role {
 
 /// The power of ten that makes nanoseconds of the unit among `words`.
 fn time_unit(words: &[&str]) -> Option<u32> {
-    words.iter().skip(1).find_map(|word| match *word {
+    words.iter().find_map(|word| match *word {
         "s" | "sec" | "secs" | "second" | "seconds" => Some(9),
         "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => Some(6),
         "us" | "usec" | "usecs" | "micros" | "microsecond" | "microseconds" => Some(3),
@@ -143,15 +149,63 @@ fn time_unit(words: &[&str]) -> Option<u32> {
     })
 }
 
-/// Bytes in one of the unit among `words`.
+/// Bytes in one of the unit among `words`; there may be a number in front of it, `4k`.
 fn size_unit(words: &[&str]) -> Option<u64> {
-    words.iter().find_map(|word| match *word {
-        "b" | "byte" | "bytes" | "nbytes" => Some(1),
-        "sector" | "sectors" | "nsectors" | "512" | "512b" => Some(SECTOR),
-        "k" | "kb" | "kib" | "ki" => Some(1 << 10),
-        "4k" | "4kib" | "4kb" | "4096" => Some(4 << 10),
-        "m" | "mb" | "mib" | "mi" => Some(1 << 20),
-        _ => None,
+    words.iter().find_map(|word| {
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        let bytes = match unit {
+            "b" | "byte" | "bytes" | "nbytes" => 1,
+            "sector" | "sectors" | "nsectors" => SECTOR,
+            "k" | "kb" | "kib" | "ki" => 1 << 10,
+            "m" | "mb" | "mib" | "mi" => 1 << 20,
+            "g" | "gb" | "gib" | "gi" => 1 << 30,
+            "tb" | "tib" | "ti" => 1 << 40,
+            "" if matches!(*word, "512" | "4096") => 1,
+            _ => return None,
+        };
+        match &word[..word.len() - unit.len()] {
+            "" => Some(bytes),
+            number => number.parse::<u64>().ok()?.checked_mul(bytes).filter(|bytes| *bytes > 0),
+        }
+    })
+}
+
+/// Does the column's name have a unit that is not read? Then no other is guessed.
+pub(super) fn has_other_unit(name: &str) -> bool {
+    words(name).iter().any(|word| {
+        let one = word.strip_suffix('s').unwrap_or(word);
+        matches!(
+            one,
+            "block"
+                | "page"
+                | "bit"
+                | "cluster"
+                | "chunk"
+                | "extent"
+                | "stripe"
+                | "pb"
+                | "pib"
+                | "min"
+                | "minute"
+                | "h"
+                | "hr"
+                | "hour"
+                | "day"
+                | "cycle"
+                | "tsc"
+                | "jiffie"
+                | "p"
+                | "psec"
+        )
+    })
+}
+
+/// Does the name tell of operations, though it is none of those that are known?
+pub(super) fn may_be_op(name: &str) -> bool {
+    const BEGINNINGS: [&str; 6] = ["rw", "read", "writ", "direction", "operation", "access"];
+    words(name).iter().any(|word| {
+        matches!(word.as_str(), "op" | "io" | "mode" | "dir" | "rd" | "wr" | "iotype" | "type")
+            || BEGINNINGS.iter().any(|begins| word.starts_with(begins))
     })
 }
 

@@ -289,14 +289,20 @@ static PAGES: &[FormatPage] = &[
         format: "fio-log",
         columns: &[
             column("time", "milliseconds, when the request was done"),
-            column("latency", "nanoseconds; the request came so much earlier"),
+            column(
+                "latency",
+                "nanoseconds (fio 2: microseconds); the request came so much earlier",
+            ),
             column("direction", "0 reads, 1 writes, 2 discards"),
             column("size", BYTES),
             column("offset", BYTES),
             column("priority", NOT_READ),
         ],
         example: "12, 2000000, 0, 4096, 8192, 0\n13, 500000, 1, 8192, 1048576, 0",
-        more: "fio writes one with `--write_lat_log=NAME --log_offset=1`.",
+        more: "fio writes one with `--write_lat_log=NAME --log_offset=1`. There is no priority before \
+               fio 3.18; there the latencies tell whether they are of fio 2, or both readings are \
+               named. Logs of bandwidth and rate (`_bw.`, `_iops.`), and means (`log_avg_msec`), \
+               are refused.",
     },
     FormatPage {
         format: "disksim-ascii",
@@ -348,7 +354,11 @@ static PAGES: &[FormatPage] = &[
     FormatPage {
         format: "parquet",
         columns: &[
-            column("time_ns", "nanoseconds; a timestamp or a duration has its own unit"),
+            column(
+                "time_ns",
+                "nanoseconds; or `time_us` and others as in a CSV; a timestamp or a duration has \
+                 its own unit",
+            ),
             column("op", "`read`, `write`, `flush`, `discard`, `write-zeroes` or R, W, F, D, Z"),
             column("start_sector", "sectors of 512 bytes; or `offset_bytes`, bytes"),
             column("sectors", "sectors of 512 bytes; or `size_bytes`, bytes"),

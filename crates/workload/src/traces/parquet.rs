@@ -2,7 +2,7 @@
 //!
 //! | column | type | what it is |
 //! |---|---|---|
-//! | `time_ns` | integer, timestamp or duration | time of the request, from any origin; an integer counts nanoseconds |
+//! | `time_ns` | integer, timestamp or duration | time of the request, from any origin; an integer counts nanoseconds; or another name of a time with its unit, as in a CSV |
 //! | `op` | text | `read`, `write`, `flush`, `discard`, `write-zeroes`, or R, W, F, D, Z |
 //! | `start_sector`, `sectors` | integers | sectors of 512 bytes |
 //! | `offset_bytes`, `size_bytes` | integers | instead of those two; rounded outwards to sectors |
@@ -16,15 +16,16 @@ mod claims;
 
 use super::cursor::Fault;
 use super::error::Reason;
+use super::names::{Role, role};
 use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name};
 use super::{Place, VOLUME_NAME_BYTES_MAX};
 use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
+use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, downcast_integer_array,
     make_array,
 };
-use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 use claims::{CheckedPages, check_codecs, check_footer, check_places};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -35,31 +36,62 @@ use seekway_policy::request::Op;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// What such a file begins with.
 pub(super) const MAGIC: &[u8] = b"PAR1";
 /// Requests that are decoded at once.
 const BATCH_ROWS: usize = 8192;
 /// The columns that are read; the rest is not even decoded.
-const COLUMNS: [&str; 9] = [
-    "time_ns",
-    "op",
-    "start_sector",
-    "sectors",
-    "offset_bytes",
-    "size_bytes",
-    "volume",
-    "process",
-    "sync",
-];
+const COLUMNS: [&str; 8] =
+    ["op", "start_sector", "sectors", "offset_bytes", "size_bytes", "volume", "process", "sync"];
 
 pub(super) struct ParquetDecoder {
     batches: ParquetRecordBatchReader,
+    time: TimeColumn,
     columns: Option<Columns>,
     /// The next row to decode, of the batch in `columns`, from zero.
     row: usize,
     /// Of the file, from one.
     number: u64,
+}
+
+/// The column of times, by its name, and the nanoseconds in one of a number in it.
+struct TimeColumn {
+    name: String,
+    ns: i128,
+}
+
+impl TimeColumn {
+    fn of(schema: &Schema) -> Result<TimeColumn, String> {
+        if schema.field_with_name("time_ns").is_ok() {
+            return Ok(TimeColumn { name: "time_ns".into(), ns: 1 });
+        }
+        let unit = |field: &Field| match role(field.name()) {
+            Role::Time(unit) => Some((field.name().clone(), unit, field.data_type().is_temporal())),
+            _ => None,
+        };
+        let times: Vec<_> = schema.fields().iter().filter_map(|field| unit(field)).collect();
+        match &times[..] {
+            [(name, Some(scale), _)] => {
+                Ok(TimeColumn { name: name.clone(), ns: 10_i128.pow(*scale) })
+            }
+            [(name, None, true)] => Ok(TimeColumn { name: name.clone(), ns: 1 }),
+            [(name, None, false)] => Err(format!(
+                "column {name} does not say in which unit times are: name it time_s, time_ms, \
+                 time_us or time_ns"
+            )),
+            [] => Err(lacks(schema, "time_ns")),
+            [(a, ..), (b, ..), ..] => {
+                Err(format!("columns {a} and {b} could both be the time: name one time_ns"))
+            }
+        }
+    }
+}
+
+fn lacks(schema: &Schema, name: &str) -> String {
+    let all: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+    format!("a trace in Parquet has a column {name}; this has {}", all.join(", "))
 }
 
 /// The columns of a batch, in the types that requests are made of.
@@ -97,22 +129,19 @@ impl ParquetDecoder {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, metadata);
         let schema = builder.schema();
         let has = |name: &str| schema.field_with_name(name).is_ok();
-        let lacks = |name: &str| {
-            let all: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let there = all.join(", ");
-            let text = format!("a trace in Parquet has a column {name}; this has {there}");
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        };
-        for name in ["time_ns", "op"] {
-            has(name).then_some(()).ok_or_else(|| lacks(name))?;
+        let time = TimeColumn::of(schema).map_err(damaged)?;
+        if !has("op") {
+            return Err(damaged(lacks(schema, "op")));
         }
         if !(has("start_sector") && has("sectors") || has("offset_bytes") && has("size_bytes")) {
-            return Err(lacks("start_sector and one sectors (or offset_bytes and size_bytes)"));
+            let places = "start_sector and one sectors (or offset_bytes and size_bytes)";
+            return Err(damaged(lacks(schema, places)));
         }
-        let chosen = ProjectionMask::columns(builder.parquet_schema(), COLUMNS);
+        let names = COLUMNS.into_iter().chain([time.name.as_str()]);
+        let chosen = ProjectionMask::columns(builder.parquet_schema(), names);
         let batches = builder.with_projection(chosen).with_batch_size(BATCH_ROWS);
         let batches = guarded(|| batches.build())?;
-        Ok(ParquetDecoder { batches, columns: None, row: 0, number: 0 })
+        Ok(ParquetDecoder { batches, time, columns: None, row: 0, number: 0 })
     }
 }
 
@@ -127,19 +156,24 @@ impl Decode for ParquetDecoder {
                 let raw = columns.raw(row, volumes);
                 return raw.map(Step::Request).map_err(|fault| Stop::Record { fault, place });
             }
-            let batches = &mut self.batches;
-            let next = guarded(|| batches.next().map(|b| Columns::of(&b?)).transpose())?;
+            let (batches, time) = (&mut self.batches, &self.time);
+            let next = guarded(|| batches.next().map(|b| Columns::of(&b?, time)).transpose())?;
             let Some(columns) = next else { return Ok(Step::End) };
             (self.columns, self.row) = (Some(columns), 0);
         }
     }
+
+    fn units(&self) -> Option<String> {
+        (self.time.name != "time_ns").then(|| format!("times in `{}`, sectors", self.time.name))
+    }
 }
 
 impl Columns {
-    fn of(batch: &RecordBatch) -> Result<Columns, ArrowError> {
+    fn of(batch: &RecordBatch, time: &TimeColumn) -> Result<Columns, ArrowError> {
         let number = |name: &str| {
             let found = batch.column_by_name(name);
-            found.map(|column| Numbers::of(name, column)).transpose()
+            let ns = (name == time.name).then_some(time.ns);
+            found.map(|column| Numbers::of(name, column, ns)).transpose()
         };
         let text =
             |name: &str| batch.column_by_name(name).map(|column| texts(name, column)).transpose();
@@ -154,7 +188,7 @@ impl Columns {
         };
         Ok(Columns {
             rows: batch.num_rows(),
-            time_ns: number("time_ns")?.ok_or_else(|| missing("time_ns"))?,
+            time_ns: number(&time.name)?.ok_or_else(|| missing(&time.name))?,
             op: text("op")?.ok_or_else(|| missing("op"))?,
             place,
             volume: text("volume")?,
@@ -164,7 +198,7 @@ impl Columns {
     }
 
     fn raw(&self, row: usize, volumes: &mut Volumes) -> Result<Raw, Fault> {
-        let time_ns = natural(&self.time_ns, row, "time_ns: nanoseconds from 0 on")?;
+        let time_ns = natural(&self.time_ns, row, "time_ns, or another time: a number from 0 on")?;
         let op = self.op(row)?;
         let flush = op == Op::Flush;
         let span = match &self.place {
@@ -215,21 +249,31 @@ impl Columns {
 }
 
 impl Numbers {
-    /// Converts a column to 64-bit integers; times become nanoseconds.
-    fn of(name: &str, column: &ArrayRef) -> Result<Numbers, ArrowError> {
+    /// Converts a column to 64-bit integers; times become nanoseconds, of which a number is `ns`.
+    fn of(name: &str, column: &ArrayRef, ns: Option<i128>) -> Result<Numbers, ArrowError> {
         let kind = column.data_type();
         let (counted, ns) = &match kind {
-            DataType::Timestamp(unit, _) | DataType::Duration(unit) if name == "time_ns" => {
+            DataType::Timestamp(unit, _) | DataType::Duration(unit) if ns.is_some() => {
                 let counted = column.to_data().into_builder().data_type(DataType::Int64).build()?;
-                let ns = match unit {
+                let unit_ns = match unit {
                     TimeUnit::Second => 1_000_000_000i128,
                     TimeUnit::Millisecond => 1_000_000,
                     TimeUnit::Microsecond => 1000,
                     TimeUnit::Nanosecond => 1,
                 };
-                (make_array(counted), ns)
+                (make_array(counted), unit_ns)
             }
-            kind if kind.is_integer() => (column.clone(), 1),
+            // Seconds of a data frame.
+            DataType::Float64 if ns.is_some_and(|ns| ns > 1) => {
+                let of = ns.unwrap_or(1) as f64;
+                let whole = |value: f64| {
+                    let value = (value * of).round();
+                    (value.abs() < i64::MAX as f64).then_some(value as i64)
+                };
+                let counted: Int64Array = column.as_primitive::<Float64Type>().unary_opt(whole);
+                (Arc::new(counted) as ArrayRef, 1)
+            }
+            kind if kind.is_integer() => (column.clone(), ns.unwrap_or(1)),
             kind => return Err(unread(name, kind, "whole numbers")),
         };
         let values = downcast_integer_array!(

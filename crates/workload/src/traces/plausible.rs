@@ -1,15 +1,13 @@
 //! Is what was read what the file means? A trace of bare numbers can be in other units than its
 //! format has by custom; rates, sizes and spans that no disk has tell.
 
+use super::figures::{RATE_MAX, REQUESTS_LEAST, YEAR_S, grouped, size, time, within};
+use super::layout::ALL_READS;
 use super::raw::Raw;
 use super::stats::{Scan, TraceStats};
 use super::{Format, VolumeStats};
 use seekway_policy::units::SECTOR_BYTES;
 
-/// Requests of which the beginning of a file has to have as many, to tell units by.
-const REQUESTS_LEAST: u64 = 16;
-/// More requests a second than a machine's block layer hands on.
-const RATE_MAX: f64 = 5e6;
 /// A rate that one disk may have over many requests.
 const RATE_USUAL: f64 = 2e4;
 /// Units of times by the name of a column, and their nanoseconds.
@@ -30,7 +28,7 @@ const ALIGNED_END_BYTES: f64 = (64_u64 << 40) as f64;
 const BYTES_ALIGN: u64 = 512;
 const BLOCKS_ALIGN: u64 = 4096;
 /// Longer than anybody traces.
-const SPAN_S_MAX: f64 = 3.0 * 365.25 * 86_400.0;
+const SPAN_S_MAX: f64 = 3.0 * YEAR_S;
 
 /// What the first requests of a file sum up to.
 #[derive(Default)]
@@ -157,6 +155,9 @@ impl Scan {
         if span_s > SPAN_S_MAX {
             absurd.push(format!("a span of {}", time(span_s)));
         }
+        let all_reads = self.units.ends_with(ALL_READS) && self.format != Format::OracleGeneral;
+        let no_op = "no column says what is a write, so all are taken as reads: if one does, name \
+                     it by --columns, as op, is_write or is_read";
         let text = |what: &String| {
             format!(
                 "{what}: are the units right ({})? --columns names others, such as \
@@ -164,7 +165,7 @@ impl Scan {
                 self.units
             )
         };
-        absurd.iter().map(text).collect()
+        absurd.iter().map(text).chain(all_reads.then(|| no_op.into())).collect()
     }
 }
 
@@ -178,63 +179,4 @@ fn mean_bytes(stats: &TraceStats) -> Option<f64> {
 
 const fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
-}
-
-/// The span of so many requests, and their rate.
-fn within(requests: u64, span_s: f64) -> String {
-    let rate = requests.saturating_sub(1) as f64 / span_s;
-    match rate {
-        rate if !rate.is_finite() || rate == 0.0 => "at one time".into(),
-        rate if rate < 10.0 => format!("in {}, {rate:.2} a second", time(span_s)),
-        rate => format!("in {}, {} a second", time(span_s), grouped(rate.round() as u64)),
-    }
-}
-
-/// A number with commas between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Three digits of a size.
-fn size(bytes: f64) -> String {
-    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let (value, unit) = scaled(bytes, &units, 1024.0);
-    if unit == "bytes" { format!("{value:.0} bytes") } else { format!("{} {unit}", three(value)) }
-}
-
-/// Three digits of a time.
-fn time(seconds: f64) -> String {
-    if seconds >= 2.0 * 86_400.0 {
-        return format!("{} days", three(seconds / 86_400.0));
-    }
-    if seconds >= 1.0 {
-        return format!("{} s", three(seconds));
-    }
-    let (value, unit) = scaled(seconds * 1e9, &["ns", "µs", "ms", "s"], 1000.0);
-    format!("{} {unit}", three(value))
-}
-
-fn scaled<'a>(mut value: f64, units: &[&'a str], step: f64) -> (f64, &'a str) {
-    let mut at = 0;
-    while value >= step && at + 1 < units.len() {
-        value /= step;
-        at += 1;
-    }
-    (value, units[at])
-}
-
-fn three(value: f64) -> String {
-    match value {
-        v if v >= 99.5 || v.fract() == 0.0 => grouped(v.round() as u64),
-        v if v >= 9.95 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    }
 }

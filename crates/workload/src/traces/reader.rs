@@ -2,14 +2,15 @@
 
 use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
-use super::compress::{Compression, TooLarge, foreign, read_up_to, unpack};
+use super::compress::{Compression, TooLarge, foreign, is_tar, packed, read_up_to, unpack};
+use super::fio;
 use super::oracle::OracleDecoder;
 use super::order::Window;
 #[cfg(feature = "parquet")]
 use super::parquet::{MAGIC, ParquetDecoder};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats, VolumeStats};
-use super::text::{Head, TextDecoder};
+use super::text::{Head, TextDecoder, other_text};
 use super::vscsi::VscsiDecoder;
 use super::{Format, Kept, Record, TraceError, TraceFiles};
 use seekway_policy::units::Nanos;
@@ -113,9 +114,9 @@ impl TraceReader {
             Ok(file) if is_parquet(&file, options) => TraceReader::parquet(&name, file, options),
             Ok(file) if !path.is_dir() => TraceReader::from_read(&name, Box::new(file), options),
             Ok(_) => {
-                Err(TraceError::Open { path: name, source: io::ErrorKind::IsADirectory.into() })
+                Err(TraceError::Open { path: name, cause: io::ErrorKind::IsADirectory.into() })
             }
-            Err(source) => Err(TraceError::Open { path: name, source }),
+            Err(cause) => Err(TraceError::Open { path: name, cause }),
         }
     }
 
@@ -132,16 +133,29 @@ impl TraceReader {
         let held =
             read_up_to(&mut *input, &mut head).map_err(|e| read_error(name, compression, e))?;
         head.truncate(held);
+        if let (Some(outer), Some(inner)) = (compression, packed(&head)) {
+            let (outer, inner) = (outer.name, inner.name);
+            let problem = format!("packed twice, with {inner} and then {outer}: unpack it once");
+            return Err(TraceError::Unclear { path: name.into(), problem });
+        }
         let begin = Head { bytes: &head, whole: held < SNIFF_BYTES };
+        let unclear = |problem| TraceError::Unclear { path: name.into(), problem };
         let format = match options.format {
             _ if head.is_empty() => return Err(TraceError::NoBytes { path: name.into() }),
+            _ if is_tar(&head) => return Err(or_foreign(unknown(name), &head)),
             Some(format) => format,
             None => Format::detect(begin, name, options).map_err(|e| or_foreign(e, &head))?,
         };
+        // The name cannot make a trace of it, but say that it is none.
+        if format == Format::FioLog && (name.contains("_bw.") || name.contains("_iops.")) {
+            return Err(unclear(fio::NOT_LATENCIES.into()));
+        }
         let buffer = Buffer::new(Box::new(Cursor::new(head.clone()).chain(input)));
         let decoder: Box<dyn Decode> = match (format, format.parser()) {
             (_, Some(mut parser)) => {
-                let unclear = |problem| TraceError::Unclear { path: name.into(), problem };
+                if let Some(problem) = other_text(&head) {
+                    return Err(unclear(problem.into()));
+                }
                 parser.begin(&begin, options).map_err(unclear)?;
                 Box::new(TextDecoder::new(buffer, parser))
             }
@@ -176,8 +190,8 @@ impl TraceReader {
         let mut streams = Vec::new();
         for file in files {
             let path = file.display().to_string();
-            let opened = File::open(file)
-                .map_err(|source| TraceError::Open { path: path.clone(), source })?;
+            let opened =
+                File::open(file).map_err(|cause| TraceError::Open { path: path.clone(), cause })?;
             let (input, compression) =
                 unpack(Box::new(opened), window_max).map_err(|e| read_error(&path, None, e))?;
             let input = FileOfSet { path: path.clone(), compression, input };
@@ -428,13 +442,20 @@ impl Read for FileOfSet {
     }
 }
 
-/// Of what is no trace in any format: is it packed in another way?
+fn unknown(name: &str) -> TraceError {
+    TraceError::UnknownFormat { path: name.into() }
+}
+
+/// Of what is no trace in any format: is it packed in another way, or another kind of text?
 fn or_foreign(error: TraceError, head: &[u8]) -> TraceError {
-    match (error, foreign(head)) {
-        (TraceError::UnknownFormat { path }, Some((with, command))) => {
+    match (error, foreign(head), other_text(head)) {
+        (TraceError::UnknownFormat { path }, Some((with, command)), _) => {
             TraceError::Foreign { path, with, command }
         }
-        (error, _) => error,
+        (TraceError::UnknownFormat { path }, None, Some(problem)) => {
+            TraceError::Unclear { path, problem: problem.into() }
+        }
+        (error, ..) => error,
     }
 }
 
@@ -445,13 +466,13 @@ fn read_error(path: &str, compression: Option<Compression>, source: io::Error) -
     };
     let path = path.into();
     let Some(Compression { name: compression, check: tool, .. }) = compression else {
-        return TraceError::Read { path, source };
+        return TraceError::Read { path, cause: source };
     };
     match source.downcast::<TooLarge>() {
         Ok(TooLarge { what, most_mib, command }) => {
             TraceError::TooLarge { path, compression, what, most_mib, command }
         }
-        Err(source) => TraceError::Compressed { path, compression, tool, source },
+        Err(cause) => TraceError::Compressed { path, compression, tool, cause },
     }
 }
 

@@ -4,12 +4,14 @@
 use super::TraceOptions;
 use super::cursor::Fault;
 use super::error::Reason;
-use super::fields::{Field, Separator, split};
-use super::layout::{self, Fixed, Header, Layout, OpKind};
+use super::fields::{Field, Separator, split_to};
+use super::layout::{self, Fixed, Header, Layout};
 use super::ops::{self, Named};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
+use super::told::{OpKind, is_comment};
 use seekway_policy::request::Op;
+use seekway_policy::units::SECTOR_BYTES;
 
 /// The parser of all tables. Its columns are known after [`ParseLine::begin`].
 pub(super) struct Table {
@@ -41,6 +43,10 @@ impl Table {
     }
 }
 
+const OTHER_TIME: &str = "a time in the unit that the first rows tell; say by --columns, in place \
+                          of this column, time_s, time_ms, time_us or time_ns";
+const OTHER_UNIT: &str = "whole sectors in bytes, as in the first rows; say by --columns, in place \
+                          of this column, offset_bytes or sector, size_bytes or sectors";
 const EXPECTED_OP: &str = "an operation such as R, write, WS or 2a";
 
 impl ParseLine for Table {
@@ -65,11 +71,12 @@ impl ParseLine for Table {
             self.seen += 1;
             return Ok(None);
         }
-        if line.trim_ascii_start().first() == Some(&b'#') {
+        if is_comment(line) {
             return Ok(None);
         }
-        let mut fields = Vec::with_capacity(layout.names.len());
-        split(line, layout.separator, &mut fields)?;
+        let mut fields = Vec::with_capacity(layout.names.len() + 1);
+        split_to(line, layout.separator, layout.names.len(), &mut fields)?;
+        layout.unglue(&mut fields)?;
         let fields = match layout.aligned(fields, line.len())? {
             Some(fields) => fields,
             None => return Ok(None),
@@ -93,6 +100,40 @@ impl ParseLine for Table {
 }
 
 impl Layout {
+    /// Parts bytes from the milliseconds behind them: bcc's biosnoop prints `%-7s%7.2f`, which
+    /// leaves no blank in `10485761234.56`.
+    fn unglue(&self, fields: &mut Vec<Field<'_>>) -> Result<(), Fault> {
+        /// Of bytes, and of milliseconds with their point and fraction.
+        const DIGITS: usize = 7;
+        const EXPECTED: &str = "bytes, a blank and milliseconds";
+        let behind = self.names.len() - self.length - 1;
+        let (Some(_), true, Some(at)) =
+            (self.command, behind > 0, fields.len().checked_sub(behind))
+        else {
+            return Ok(());
+        };
+        let Field { column, bytes } = fields[at];
+        let point = bytes.iter().position(|b| *b == b'.').unwrap_or(0);
+        // Nothing takes 115 days.
+        if point < 2 * DIGITS - 3 || !bytes[..point].iter().all(u8::is_ascii_digit) {
+            return Ok(());
+        }
+        let is_end = |end: &usize| {
+            let size = Field { column, bytes: &bytes[..*end] }.whole("");
+            size.is_ok_and(|size| size.is_multiple_of(512)) && bytes[*end] != b'0'
+        };
+        let mut ends = (DIGITS..=point + 3 - DIGITS).filter(is_end);
+        match (ends.next(), ends.next()) {
+            (Some(end), None) => {
+                let (size, time) = bytes.split_at(end);
+                fields[at] = Field { column: column + end, bytes: time };
+                fields.insert(at, Field { column, bytes: size });
+                Ok(())
+            }
+            _ => Err(fields[at].fault(EXPECTED)),
+        }
+    }
+
     /// The fields of a row in their columns. `None` for a row that names no disk: a flush of
     /// biosnoop's.
     fn aligned<'a>(
@@ -128,16 +169,30 @@ impl Layout {
         key: &mut Vec<u8>,
         volumes: &mut Volumes,
     ) -> Result<(Option<Raw>, Option<Raw>), Fault> {
-        let time_ns = fields[self.time].scaled((1, self.time_scale), true, "a time")?;
-        let length =
-            fields[self.length].scaled((self.length_unit, 0), false, "a size, not zero")?;
+        let time = &fields[self.time];
+        let time_ns = time.scaled((1, self.time_scale), true, "a time as a number")?;
+        if !(self.time_within.0..=self.time_within.1).contains(&time_ns) {
+            return Err(time.fault_of(Reason::Malformed, OTHER_TIME));
+        }
         let mut named = self.operation(fields)?;
-        // biosnoop has flushes as requests of no bytes; `N` is a command of another kind.
-        if length == 0 && named != Named::NONE && self.separator == Separator::Blanks {
+        let length = match fields[self.length].bytes {
+            [] if named.op.is_none() => 0,
+            _ => fields[self.length].scaled((self.length_unit, 0), false, "a size, not zero")?,
+        };
+        // biosnoop has flushes as requests of no bytes.
+        if length == 0 && named.op.is_some() && self.separator == Separator::Blanks {
             named = Named { flush: true, op: None, sync: true };
         }
         if named == Named::NONE {
             return Ok((None, None));
+        }
+        let in_parts = |at: &&usize| {
+            fields[**at].whole("").is_ok_and(|bytes| !bytes.is_multiple_of(SECTOR_BYTES))
+        };
+        if named.op.is_some()
+            && let Some(at) = self.taken_as_bytes.iter().find(in_parts)
+        {
+            return Err(fields[*at].fault_of(Reason::Malformed, OTHER_UNIT));
         }
         let span = match named.op {
             None => Span::NONE,

@@ -58,6 +58,21 @@ pub(super) struct Head<'a> {
 
 /// Bytes of the lines that a parser sees before the first is parsed, at most; `events` says it.
 const AHEAD_BYTES_MAX: usize = 4 << 20;
+/// Why a file that begins so cannot be read by lines, and what makes lines of it.
+pub(super) fn other_text(head: &[u8]) -> Option<&'static str> {
+    match head {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            Some("text in UTF-16, which is not read: make it UTF-8, `iconv -f UTF-16 -t UTF-8`")
+        }
+        [b'{', ..] | [b'[', b'{' | b'[' | b'\n' | b'\r' | b' ', ..] => {
+            Some("JSON, which is not read: write a CSV with a header, or Parquet")
+        }
+        _ if head.contains(&b'\r') && !head.contains(&b'\n') => {
+            Some("its lines end with CR alone, which is not read: `tr '\\r' '\\n'` mends that")
+        }
+        _ => None,
+    }
+}
 
 /// Lines of a stream through the parser of its format.
 pub(super) struct TextDecoder {
