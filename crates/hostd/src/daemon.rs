@@ -106,9 +106,9 @@ impl Daemon {
     }
 
     /// Confine this thread, which is to [run](Daemon::run) the daemon, and those that it starts
-    /// from now on. All that the configuration names is open by now. For the program: the confinement
-    /// cannot be taken off again. What this kernel cannot do about it, and about the threads that run
-    /// already, a sentence each.
+    /// from now on. All that the configuration names is open by now, but for what hangs. For the
+    /// program: the confinement cannot be taken off again. What this kernel cannot do about it, and
+    /// about the threads that run already, a sentence each.
     pub fn confine(&self) -> Vec<String> {
         self.host.confine_main();
         sandbox::status().problems()

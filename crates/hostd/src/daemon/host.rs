@@ -208,6 +208,9 @@ impl Host {
             self.listen(Service::Control, listener)?;
         }
         self.attach_all(vhost.is_some())?;
+        if self.is_told_to_end() {
+            return Ok(());
+        }
         if let (Some(at), Some(disk)) = (vhost, self.disks().first()) {
             match at {
                 VhostAt::Path(path) => {

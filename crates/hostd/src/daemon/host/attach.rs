@@ -65,6 +65,9 @@ impl Host {
                 Some(Err(e)) => return Err(e),
             }
         }
+        if self.is_told_to_end() {
+            return Ok(());
+        }
         let waits = lock(&self.failed).values().any(|failed| failed.is_taken);
         match first {
             Some(e) if self.disks().is_empty() && !waits => return Err(e),
