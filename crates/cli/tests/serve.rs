@@ -404,6 +404,23 @@ fn a_daemon_that_was_killed_starts_again() {
 }
 
 #[test]
+fn a_signal_while_it_waits_for_its_only_disk_ends_it_in_good_order() {
+    let folder = Folder::new();
+    let first = Served::start(&folder, &[]);
+    let (disk, listen) = (format!("web={}", folder.arg("web.img")), folder.arg("other"));
+    let control = folder.path("other/control.sock");
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let child = started(command(&["serve", "--disk", &disk, "--listen", &listen]));
+        let mut served = Served { child, control: folder.arg("other/control.sock") };
+        wait_until("it starts", || control.exists());
+        served.signal(signal);
+        assert_eq!(served.wait(), Some(0));
+        assert!(!control.exists());
+    }
+    assert_eq!(first.end(), Some(0));
+}
+
+#[test]
 fn nobody_reading_its_output_does_not_end_it() {
     let folder = Folder::new();
     let disk = format!("a={}", image(&folder, "a.img"));

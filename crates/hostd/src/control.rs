@@ -44,7 +44,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// Longest request, in bytes, with the line feed. Answers may be longer.
@@ -52,6 +52,8 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Said to whoever begins with something else.
 const NO_OBJECT: &str = "a request is an object of JSON in a line, such as {\"command\": \"status\"}, \
                          or one of HTTP; the connection ends";
+/// A line that has begun has to be there by then. Between lines a client may be idle.
+const LINE_TIME: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 /// Who does not take an answer for so long is gone.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
@@ -149,12 +151,19 @@ pub const COMMANDS: [&str; 15] = [
 /// What a client sends: lines, and with one of them perhaps an open image (SCM_RIGHTS).
 struct Input<'s> {
     stream: &'s UnixStream,
+    /// The line that has begun has to be there by then: its client has a place that others want.
+    until: Option<Instant>,
     /// The last file that came, until the line that it came with has been carried out.
     handed: Option<File>,
 }
 
 impl Read for Input<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(left)?;
         let received = self.stream.recv_with_fd(buffer);
         let (bytes, file) = received.map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
         self.handed = file.or(self.handed.take());
@@ -169,12 +178,12 @@ impl Read for Input<'_> {
 pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let mut out = &stream;
-    let mut input = BufReader::new(Input { stream: &stream, handed: None });
+    let mut input = BufReader::new(Input { stream: &stream, until: None, handed: None });
     // What else a browser may send, with a method of its page's choice, is for nobody.
     match input.fill_buf()?.first() {
         Some(b'{') => {}
         Some(first) if first.is_ascii_uppercase() => {
-            stream.set_read_timeout(Some(http::REQUEST_TIME))?;
+            input.get_mut().until = Some(Instant::now() + http::REQUEST_TIME);
             return by_http::serve_control(host, page, &mut input, &mut out);
         }
         Some(_) => return write_line(&mut out, &error(NO_OBJECT.into())),
@@ -183,6 +192,9 @@ pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()
     let mut line = Vec::new();
     loop {
         line.clear();
+        input.get_mut().until = None;
+        input.fill_buf()?;
+        input.get_mut().until = Some(Instant::now() + LINE_TIME);
         let limit = LINE_BYTES_MAX as u64 + 1;
         if input.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
@@ -423,6 +435,21 @@ mod tests {
         assert!(parse(&[0xff, 0xfe]).is_err());
         // Deep nesting is refused, not recursed into.
         assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn who_does_not_end_a_line_loses_the_place() {
+        let config = crate::config::Config::default();
+        let options = crate::daemon::StartOptions::default();
+        let daemon = crate::daemon::Daemon::start(config, options).unwrap();
+        let page = Page { recorder: Recorder::by_need(), token: None };
+        for lines in ["", "{\"command\":\"status\"}\n"] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(format!("{lines}{{\"comm").as_bytes()).unwrap();
+            let ended = serve(daemon.host(), &page, ours).unwrap_err();
+            let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+            assert!(kinds.contains(&ended.kind()), "{ended}");
+        }
     }
 
     #[test]

@@ -50,12 +50,10 @@ use crate::log::{self, say};
 use crate::sandbox;
 use rustix::fs::Mode;
 use rustix::process::{self, Resource, Rlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use watchdog::Watchdog;
@@ -88,6 +86,9 @@ impl Daemon {
         wake.set_nonblocking(true).map_err(system("socketpair"))?;
         wakes.set_nonblocking(true).map_err(system("socketpair"))?;
         let stopper = Stopper(wakes);
+        if options.ends_by_signals {
+            stopper.by_signals().map_err(system("signals"))?;
+        }
         let epoll = Epoll::new().map_err(system("epoll"))?;
         let event = EpollEvent::new(EventSet::IN, WAKE);
         let added = epoll.ctl(ControlOperation::Add, wake.as_raw_fd(), event);
@@ -105,9 +106,9 @@ impl Daemon {
     }
 
     /// Confine this thread, which is to [run](Daemon::run) the daemon, and those that it starts
-    /// from now on. All that the configuration names is open by now. For the program: the confinement
-    /// cannot be taken off again. What this kernel cannot do about it, and about the threads that run
-    /// already, a sentence each.
+    /// from now on. All that the configuration names is open by now, but for what hangs. For the
+    /// program: the confinement cannot be taken off again. What this kernel cannot do about it, and
+    /// about the threads that run already, a sentence each.
     pub fn confine(&self) -> Vec<String> {
         self.host.confine_main();
         sandbox::status().problems()
@@ -119,23 +120,6 @@ impl Daemon {
     /// When there are no descriptors left.
     pub fn stopper(&self) -> io::Result<Stopper> {
         self.stopper.duplicate()
-    }
-
-    /// SIGINT and SIGTERM end it in good order, and at once when they come
-    /// again. SIGHUP is ignored: nothing here has to be opened again.
-    ///
-    /// # Errors
-    /// When signals cannot be handled.
-    pub fn end_by_signals(&self) -> io::Result<()> {
-        let seen = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the first sets what the second looks at.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, seen.clone())?;
-            signal_hook::flag::register(signal, seen.clone())?;
-            signal_hook::low_level::pipe::register(signal, self.stopper.duplicate()?.0)?;
-        }
-        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
-        Ok(())
     }
 
     /// Accept connections until it is told to end; then end.

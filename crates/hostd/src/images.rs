@@ -322,9 +322,11 @@ impl Image {
     pub fn punches_zeroes(&self) -> bool {
         self.punches_zeroes
     }
-    /// Is a write with RWF_DSYNC durable when it ends? Where that is not known, a sync follows.
+    /// Is a write with RWF_DSYNC durable when it ends, and does its error say what failed? Where that
+    /// is not known, a sync follows. Through the page cache the error may be of the write, as of one
+    /// for which there is no room, or of what an earlier write-back has lost.
     pub fn keeps_dsync(&self) -> bool {
-        self.keeps_dsync
+        self.keeps_dsync && (self.is_direct || self.in_memory)
     }
     /// Does each read go to a device, so that its time says something of that?
     pub fn reads_device(&self) -> bool {

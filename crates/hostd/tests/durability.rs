@@ -57,7 +57,9 @@ fn a_sync_that_failed_fails_until_the_image_is_opened_again() {
         (BUFFERED, "eio:op=write,count=1", libc::EIO, durable()),
         // It may be what an earlier write-back met: to sync again would hide it.
         (BUFFERED, "again:op=flush,count=1", libc::EAGAIN, Ask::flush()),
-        (BUFFERED, "again:op=write,count=1", libc::EAGAIN, durable()),
+        (BUFFERED, "again:op=flush,count=1", libc::EAGAIN, durable()),
+        (BUFFERED, "enospc:op=flush,count=1", libc::ENOSPC, durable()),
+        (DIRECT, "enospc:op=flush,count=1", libc::ENOSPC, Ask::flush()),
         // The device may have dropped its cache.
         (DIRECT, "eio:op=flush,count=1", libc::EIO, Ask::flush()),
         (DIRECT, "eio:op=write,count=1", libc::EIO, durable()),
@@ -95,15 +97,22 @@ fn what_fails_before_it_is_written_loses_nothing() {
     let folder = dir();
     let path = image(folder.path(), "a.img", MIB);
     let rig = Rig::start(RigSetup::default());
-    // Writes and discards that need not be durable.
+    let durable = |ask| Ask { fua: true, ..ask };
+    let write = || Ask::write(0, pattern(3, 4096));
+    let range = |op| Ask::new(op, 0, 4096, Vec::new());
+    const ENOSPC: Result<(), Errno> = Err(Errno(libc::ENOSPC));
     for options in [BUFFERED, DIRECT] {
-        for (fault, ask) in [
-            ("eio:op=write,count=1", Ask::write(0, pattern(3, 4096))),
-            ("eio:op=discard,count=1", Ask::new(Op::WriteZeroes, 0, 4096, Vec::new())),
+        for (fault, failed, ask) in [
+            ("eio:op=write,count=1", EIO, write()),
+            ("eio:op=discard,count=1", EIO, range(Op::WriteZeroes)),
+            // Those that need to be durable, on a file system that is full.
+            ("enospc:op=write,count=1", ENOSPC, durable(write())),
+            ("enospc:op=discard,count=1", ENOSPC, durable(range(Op::WriteZeroes))),
+            ("enospc:op=discard,count=1", ENOSPC, durable(range(Op::Discard))),
         ] {
             let (disk, warnings) = attach(&rig, &path, &options, fault);
             let before = warnings.all().len();
-            assert_eq!(rig.open(disk).do_one(ask).result, EIO);
+            assert_eq!(rig.open(disk).do_one(ask).result, failed, "{fault}");
             assert_eq!(results(&rig, disk), [Ok(()); 5]);
             rig.handle.ask(|r| Message::DetachDisk(disk, r)).unwrap().unwrap();
             assert_eq!(warnings.all().len(), before, "{fault}");

@@ -1,5 +1,7 @@
-//! Where the daemon may open files once it serves: at its images, its sockets, its journals, and
-//! where the system tells of memory. What is open by then stays open.
+//! Where the daemon may open files once it serves: in the folders of `--images`, at its sockets, its
+//! journals, and where the system tells of memory. What is open by then stays open. The images of
+//! the configuration are not among them, which would keep a file that is removed later: whoever
+//! attaches one again hands it over.
 
 use super::memory::MemorySource;
 use super::start::VhostAt;
@@ -10,8 +12,6 @@ use std::path::Path;
 /// The places of a daemon that is started with these.
 pub(super) fn places(config: &Config, vhost: Option<&VhostAt>, memory: &MemorySource) -> Places {
     let mut places = Places::default();
-    // An image that is replaced, or comes later, is handed over by `seekway ctl attach`.
-    config.disks.iter().for_each(|disk| places.allow(&disk.path, Access::Image));
     config.images.iter().for_each(|folder| places.allow(folder, Access::Images));
     if let Some(folder) = &config.listen {
         places.allow(folder, Access::Sockets);

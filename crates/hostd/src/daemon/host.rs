@@ -24,6 +24,7 @@ pub use failed::FailedDisk;
 pub use freeze::FREEZE_MAX;
 pub use tls::check_tls;
 
+use super::WAKE;
 use super::confine;
 use super::devices::Device;
 use super::error::HostError;
@@ -207,6 +208,9 @@ impl Host {
             self.listen(Service::Control, listener)?;
         }
         self.attach_all(vhost.is_some())?;
+        if self.is_told_to_end() {
+            return Ok(());
+        }
         if let (Some(at), Some(disk)) = (vhost, self.disks().first()) {
             match at {
                 VhostAt::Path(path) => {
@@ -390,6 +394,13 @@ impl Host {
         self.losses.end();
         let died = devices.iter().find(|d| d.died.load(Ordering::SeqCst));
         died.map_or(Ok(()), |d| Err(HostError::ReactorDied(d.name.clone())))
+    }
+
+    /// Is it to end, while it starts?
+    fn is_told_to_end(&self) -> bool {
+        let mut events = [EpollEvent::default(); 64];
+        let ready = self.epoll.wait(0, &mut events).unwrap_or(0);
+        events[..ready].iter().any(|event| event.data() == WAKE)
     }
 
     /// The turn of whoever wants to change something.

@@ -1,10 +1,13 @@
 //! What a daemon is started with besides its configuration, and what ends it.
 
 use super::sockets::Listener;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What the program was started with besides its configuration.
 #[derive(Debug, Default)]
@@ -14,6 +17,9 @@ pub struct StartOptions {
     pub sockets: BTreeMap<String, Listener>,
     /// Serve the only disk by vhost-user here too.
     pub vhost: Option<VhostAt>,
+    /// SIGINT and SIGTERM end it in good order, while it starts too, and at once when they come
+    /// again. SIGHUP is ignored: nothing here has to be opened again.
+    pub ends_by_signals: bool,
     /// The folder of this host's notes, which outlast a boot and which all daemons share.
     pub state: Option<PathBuf>,
 }
@@ -38,6 +44,19 @@ impl Stopper {
     /// Let [`Daemon::run`](super::Daemon::run) end in good order. Does nothing when it has ended.
     pub fn stop(&self) {
         let _ = (&self.0).write(&[1]); // full: it has been told
+    }
+
+    /// Let signals do that: [`StartOptions::ends_by_signals`].
+    pub(super) fn by_signals(&self) -> io::Result<()> {
+        let seen = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first sets what the second looks at.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, seen.clone())?;
+            signal_hook::flag::register(signal, seen.clone())?;
+            signal_hook::low_level::pipe::register(signal, self.duplicate()?.0)?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
+        Ok(())
     }
 
     /// Another one that ends the same daemon.

@@ -417,7 +417,7 @@ impl Core {
             Some(Injected::Short(_)) | None => {}
         }
         io.in_memory = disk.image.is_in_memory();
-        if io.writes_back(&disk.image) {
+        if io.kind == Kind::Sync {
             disk.syncs.begin(index);
         }
         // SAFETY: the I/O stays in its slot, the jobs' ports keep the buffers.
@@ -509,7 +509,7 @@ impl Core {
                 io.become_sync();
                 self.submit_io(index);
             }
-            () if io.writes_back(&disk.image) && disk.syncs.hold(index) => {}
+            () if io.kind == Kind::Sync && disk.syncs.hold(index) => {}
             () => self.io_ended(index),
         }
     }
@@ -539,7 +539,7 @@ impl Core {
         }
         // SAFETY: the jobs' ports keep the buffers until the I/O has ended.
         let is_of_guest = || errno == libc::EFAULT && unsafe { sigbus::are_missing(&io.buffers) };
-        if io.is_durable() && !io.is_filling() && !is_of_guest() {
+        if io.may_lose(errno) && !is_of_guest() {
             disk.image.sync_failed(errno);
         }
         self.io_failed(index, Errno(errno));

@@ -6,7 +6,7 @@
 
 use super::edges;
 use super::jobs::{buffers_len, slice_buffers};
-use crate::images::{Image, Limits, SEGMENT_BYTES};
+use crate::images::{Limits, SEGMENT_BYTES};
 use crate::port::DiskId;
 use io_uring::{opcode, squeue, types};
 use seekway_policy::request::{Op, Request, RequestId};
@@ -261,10 +261,14 @@ impl Io {
         }
     }
 
-    /// Does it end with the error of any earlier write-back, whatever its number? Past the page
-    /// cache the error of a write is of this write, or of its device.
-    pub fn writes_back(&self, image: &Image) -> bool {
-        self.kind == Kind::Sync || self.syncs() && !image.is_direct()
+    /// May it mean that acknowledged data is lost if the step under way fails with this errno? A
+    /// write or an allocation for which there is no room, or no right, has not begun.
+    pub fn may_lose(&self, errno: i32) -> bool {
+        let is_refusal = matches!(errno, libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EPERM);
+        match self.kind {
+            Kind::Sync => true,
+            _ => self.durable && !self.is_filling() && !is_refusal,
+        }
     }
 
     /// Copy what is to be written to the bounce buffer, if there is one.
@@ -287,7 +291,13 @@ impl Io {
         let fd = types::Fixed(u32::from(self.disk.0));
         let Step { kind, offset, len } = self.step();
         match kind {
-            Kind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Kind::Sync => {
+                // A flush has no span: zeroes stand for all of the file.
+                let Range { start, end } = self.span;
+                let (at, len) = u32::try_from(end - start).map_or((0, 0), |len| (start, len));
+                let flags = types::FsyncFlags::DATASYNC;
+                opcode::Fsync::new(fd).offset(at).len(len).flags(flags).build()
+            }
             Kind::Allocate { mode } => {
                 opcode::Fallocate::new(fd, len).offset(offset).mode(mode).build()
             }

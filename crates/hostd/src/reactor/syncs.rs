@@ -1,5 +1,5 @@
-//! Syncs of one image that are under way together: flushes, and durable writes through the page
-//! cache. The kernel tells one of them, any one, that something was not written back
+//! Syncs of one image that are under way together: flushes, and those behind durable writes. The
+//! kernel tells one of them, any one, that something was not written back
 //! (`Documentation/core-api/errseq.rst`), and it may be told later than another that it went well. So
 //! one that went well is held until all that were under way with it have ended: if one of them fails,
 //! it fails too.

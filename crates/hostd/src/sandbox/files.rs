@@ -1,13 +1,14 @@
 //! Files, TCP ports, abstract sockets and signals that a thread may reach (landlock).
 //!
-//! A rule belongs to a file or folder that is open here, so that a path that is replaced later leads
-//! nowhere else. What is open already is not restricted.
+//! A rule belongs to the file or folder that is there when a thread is restricted: a path that is
+//! replaced later leads nowhere else. As long as the thread lives it keeps that from being freed, but
+//! not its file system from being unmounted. What is open already is not restricted.
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is restricted, as far as the kernel knows it. Later versions restrict the paths of unix
 /// sockets, which the daemon needs for its service manager.
@@ -16,8 +17,6 @@ const RESTRICTED: ABI = ABI::V7;
 /// What may be done with a file, or below a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Open it as an image.
-    Image,
     /// Open all that lie there as images.
     Images,
     /// Make sockets there, and remove them.
@@ -37,7 +36,7 @@ impl Access {
         let (read, write) = (AccessFs::ReadFile, AccessFs::WriteFile);
         let image = read | write | AccessFs::Truncate | AccessFs::IoctlDev;
         let rights = match self {
-            Access::Image | Access::Images => image,
+            Access::Images => image,
             Access::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::ReadDir,
             Access::Remove => AccessFs::RemoveFile.into(),
             Access::Read => read | AccessFs::ReadDir,
@@ -50,17 +49,21 @@ impl Access {
 
 /// Files and folders that may be used.
 #[derive(Debug, Default)]
-pub struct Places(Vec<(PathFd, BitFlags<AccessFs>)>);
+pub struct Places(Vec<(PathBuf, Access)>);
 
 impl Places {
-    /// Allow something. What is not there is left out: nobody needs it.
+    /// Allow something. What is not there when a thread is restricted is left out.
     pub fn allow(&mut self, path: &Path, access: Access) {
-        if let (Ok(fd), Ok(about)) = (PathFd::new(path), std::fs::metadata(path)) {
+        self.0.push((path.into(), access));
+    }
+
+    /// What is there, open, with its rights.
+    fn open(&self) -> impl Iterator<Item = (PathFd, BitFlags<AccessFs>)> {
+        self.0.iter().filter_map(|(path, access)| {
+            let (fd, about) = (PathFd::new(path).ok()?, std::fs::metadata(path).ok()?);
             let rights = access.rights(about.is_dir());
-            if !rights.is_empty() {
-                self.0.push((fd, rights));
-            }
-        }
+            (!rights.is_empty()).then_some((fd, rights))
+        })
     }
 }
 
@@ -93,8 +96,8 @@ pub fn restrict(places: &Places, abstract_sockets: bool) -> Result<Restriction, 
             .handle_access(AccessNet::from_all(RESTRICTED))?
             .scope(scope)?;
         let mut ruleset = ruleset.create()?;
-        for (fd, rights) in &places.0 {
-            ruleset = ruleset.add_rule(PathBeneath::new(fd, *rights))?;
+        for (fd, rights) in places.open() {
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
         }
         ruleset.restrict_self()
     };

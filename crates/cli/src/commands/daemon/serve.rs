@@ -77,8 +77,8 @@ fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
     warn(&config);
     daemon::prepare_process();
     let state = config::state_folder();
-    let daemon = Daemon::start(config.clone(), StartOptions { sockets, vhost, state })?;
-    daemon.end_by_signals().context("cannot handle signals")?;
+    let options = StartOptions { sockets, vhost, state, ends_by_signals: true };
+    let daemon = Daemon::start(config.clone(), options)?;
     for problem in daemon.confine() {
         log::say(&format!("sandbox: {problem}"));
     }

@@ -2,6 +2,7 @@
 
 use super::changes::Claim;
 use super::failed::FailedDisk;
+use super::retries::{HANG_TIME, HANG_TIME_LATER};
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::daemon::change::Change;
@@ -15,7 +16,9 @@ use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE, Users};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
 use seekway_policy::units::Lba;
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -30,40 +33,48 @@ pub struct Attached {
 }
 
 impl Host {
-    /// Serve the disks of the configuration. One whose image cannot be opened is left out, noted,
-    /// and tried again later if that may help; unless `all` are wanted, or its image is given
-    /// twice.
+    /// Serve the disks of the configuration, one after the other. One whose image cannot be opened is
+    /// left out, noted, and tried again later if that may help; unless `all` are wanted. So is one
+    /// whose image hangs, which is served as soon as it goes on.
     ///
     /// # Errors
     /// The first one, of another kind; and when no disk is served and no image is another
-    /// program's, which may end.
+    /// program's, which may end, or hangs.
     pub(super) fn attach_all(&self, all: bool) -> Result<(), HostError> {
-        let (mut first, until) = (None, Instant::now() + PATIENCE);
+        let mut first = None;
+        let began = Instant::now();
+        let (until, hangs) = (began + PATIENCE, began + HANG_TIME);
         for disk in &self.config.disks {
-            match self.attach_claimed(&self.claim(&disk.name, Change::Attach)?, disk, None, until) {
-                Ok(_) => {}
-                Err(e @ HostError::Image(..)) if !all && !self.is_given_twice(disk) => {
-                    lock(&self.failed).insert(disk.name.clone(), FailedDisk::new(disk.clone(), &e));
+            if self.is_told_to_end() {
+                break;
+            }
+            let claim = self.claim(&disk.name, Change::Attach)?;
+            lock(&self.failed).insert(disk.name.clone(), FailedDisk::hanging(disk.clone()));
+            let hangs = (!all).then(|| hangs.max(Instant::now() + HANG_TIME_LATER));
+            let asked = disk.clone();
+            let attached = self.attempt(claim, hangs, move |host, claim| {
+                host.attach_claimed(claim, &asked, None, until)
+            });
+            match attached? {
+                None => _ = lock(&self.recovered).insert(disk.name.clone()),
+                Some(Ok(_)) => {}
+                Some(Err(e @ HostError::Image(..))) if !all => {
+                    let _ = self.note_failure(&disk.name, &e); // all are said below
                     first.get_or_insert(e);
                 }
-                Err(e) => return Err(e),
+                Some(Err(e)) => return Err(e),
             }
         }
-        let any_taken = lock(&self.failed).values().any(|failed| failed.is_taken);
+        if self.is_told_to_end() {
+            return Ok(());
+        }
+        let waits = lock(&self.failed).values().any(|failed| failed.is_taken);
         match first {
-            Some(e) if self.disks().is_empty() && !any_taken => return Err(e),
+            Some(e) if self.disks().is_empty() && !waits => return Err(e),
             _ => {}
         }
         lock(&self.failed).values().for_each(FailedDisk::say);
         self.begin_retries()
-    }
-
-    /// Is its image that of another disk too? That is a mistake in the configuration, and no bad
-    /// image.
-    fn is_given_twice(&self, disk: &DiskConfig) -> bool {
-        let path = |disk: &DiskConfig| std::fs::canonicalize(&disk.path).ok();
-        let others = self.config.disks.iter().filter(|other| other.name != disk.name);
-        path(disk).is_some_and(|own| others.filter_map(path).any(|other| other == own))
     }
 
     /// Serve one more disk.
@@ -319,6 +330,8 @@ impl Host {
         until: Instant,
     ) -> Result<Image, HostError> {
         let path = &asked.path;
+        #[cfg(test)]
+        tests::wait_for(path);
         let opened = images::patiently(until, || match &handed {
             Some(file) => {
                 let file = file.try_clone().map_err(|source| {
@@ -330,11 +343,34 @@ impl Host {
             None => Image::open(path, options),
         });
         opened.map_err(|e| match e {
+            e if e.is_taken()
+                && let Some(twin) = self.twin_of(path) =>
+            {
+                let path = path.display();
+                HostError::Disk(
+                    asked.name.clone(),
+                    format!("{path}: is the image of disk {twin} too, which has it locked"),
+                )
+            }
             ImageError::Denied { .. } if self.is_confined() => {
                 HostError::Outside(asked.name.clone(), e)
             }
             e => HostError::Image(asked.name.clone(), self.losses.refused(e)),
         })
+    }
+
+    /// A disk that is served with this image, by whatever path.
+    fn twin_of(&self, path: &Path) -> Option<String> {
+        let node = |about: Metadata| match about.file_type().is_block_device() {
+            true => (None, about.rdev()),
+            false => (Some(about.dev()), about.ino()),
+        };
+        let own = node(std::fs::metadata(path).ok()?);
+        let is_twin = |disk: &&Arc<ServedDisk>| {
+            let about = lock(&disk.file).as_ref().and_then(|file| file.metadata().ok());
+            about.is_some_and(|about| node(about) == own)
+        };
+        self.disks().iter().find(is_twin).map(|disk| disk.config.name.clone())
     }
 }
 
@@ -343,6 +379,103 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::daemon::{Daemon, StartOptions};
+    use std::path::PathBuf;
+    use std::sync::Condvar;
+    use std::time::{Duration, SystemTime};
+
+    /// Images whose file systems hang.
+    static HUNG: (Mutex<Vec<PathBuf>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
+
+    pub(super) fn wait_for(path: &Path) {
+        let hung = lock(&HUNG.0);
+        drop(HUNG.1.wait_while(hung, |hung| hung.iter().any(|at| at == path)));
+    }
+
+    /// Wait until it is so.
+    fn until(is_so: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(600);
+        while !is_so() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// An image that nobody writes to.
+    fn image(path: &Path) {
+        let file = File::create(path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+
+    #[test]
+    fn an_image_that_hangs_keeps_its_own_disk_only() {
+        for is_late in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = |name: &str| folder.path().join(format!("{name}.img"));
+            image(&path("ok"));
+            if !is_late {
+                image(&path("hung"));
+            }
+            lock(&HUNG.0).push(path("hung"));
+            // The names' order is that of the attempts.
+            let disks = ["hung", "late", "ok"].map(|name| DiskConfig::new(name, path(name)));
+            let listen = Some(folder.path().into());
+            let config = Config { listen, disks: disks.into(), ..Config::default() };
+            let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+            let host = daemon.host();
+            assert!(host.disk("ok").is_ok() && host.disk("hung").is_err());
+            if is_late {
+                image(&path("hung"));
+            }
+            let told = || host.failed().into_iter().find(|f| f.config.name == "hung").unwrap();
+            until(|| told().error.contains("hang") && told().is_retried);
+            image(&path("late"));
+            until(|| host.disk("late").is_ok());
+            assert!(host.disk("hung").is_err());
+            lock(&HUNG.0).retain(|at| *at != path("hung"));
+            HUNG.1.notify_all();
+            until(|| host.disk("hung").is_ok());
+            assert!(host.failed().is_empty());
+            host.end().unwrap();
+        }
+    }
+
+    /// A file that is removed has to be freed, and its file system unmounted.
+    #[test]
+    fn nothing_keeps_a_detached_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        image(&path);
+        let disks = vec![DiskConfig::new("a", &path)];
+        let listen = Some(folder.path().into());
+        let config = Config { listen, disks, ..Config::default() };
+        let daemon = Daemon::start(config, StartOptions::default()).unwrap();
+        let is_open = || {
+            let mut open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path))
+        };
+        assert!(is_open());
+        daemon.host().detach("a").unwrap();
+        until(|| !is_open());
+        daemon.host().attach(&DiskConfig::new("a", &path)).unwrap();
+    }
+
+    #[test]
+    fn an_image_that_is_given_twice_is_noticed_by_any_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        image(&path("a.img"));
+        std::fs::hard_link(path("a.img"), path("hard.img")).unwrap();
+        std::os::unix::fs::symlink(path("a.img"), path("soft.img")).unwrap();
+        for other in ["hard.img", "soft.img", "a.img"] {
+            let disks = [("a", "a.img"), ("b", other)];
+            let disks = disks.map(|(name, file)| DiskConfig::new(name, path(file))).into();
+            let listen = Some(folder.path().into());
+            let config = Config { listen, disks, ..Config::default() };
+            let refused = Daemon::start(config, StartOptions::default()).err().unwrap();
+            assert!(refused.to_string().contains("is the image of disk a too"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_serial_number_that_another_disk_has_is_warned_of() {

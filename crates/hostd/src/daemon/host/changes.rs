@@ -51,6 +51,19 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    pub(super) fn disk(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// End it: whose it was, and of which disk.
+    pub(super) fn release(self) -> (Arc<Host>, String) {
+        (self.host.clone(), self.name.clone())
+    }
+
     /// Note on which device the disk lies.
     pub(super) fn lies_on(&self, device: &Arc<Device>) {
         if let Some(pending) = lock(&self.host.changes).claimed.get_mut(&self.name) {

@@ -3,7 +3,8 @@
 use crate::config::DiskConfig;
 use crate::daemon::error::HostError;
 use crate::log::say;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
 /// A file that comes late is served when nobody has written to it for so long: it may be a copy
 /// that is being made.
@@ -18,8 +19,32 @@ pub struct FailedDisk {
     pub error: String,
     /// It is tried again without a command.
     pub is_retried: bool,
-    /// Another program has its image.
+    /// Another program has its image, or the image hangs.
     pub(super) is_taken: bool,
+    /// What its file was when that was seen first, and when.
+    pub(super) seen: Option<(Seen, Instant)>,
+}
+
+/// What changes when somebody writes to a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Seen {
+    bytes: u64,
+    modified: SystemTime,
+    /// By the clock, which need not be that of whoever has set the time.
+    age: Option<Duration>,
+}
+
+impl Seen {
+    /// Look at a file. `None` if there is none, or no regular one.
+    pub(super) fn of(path: &Path) -> Option<Seen> {
+        let about = std::fs::metadata(path).ok().filter(|about| about.is_file())?;
+        let modified = about.modified().ok()?;
+        Some(Seen { bytes: about.len(), modified, age: modified.elapsed().ok() })
+    }
+
+    fn is_as(&self, before: &Seen) -> bool {
+        (self.bytes, self.modified) == (before.bytes, before.modified)
+    }
 }
 
 impl FailedDisk {
@@ -29,7 +54,14 @@ impl FailedDisk {
             // It was opened, or its configuration was refused before.
             _ => (true, false),
         };
-        FailedDisk { config, error: error.to_string(), is_retried, is_taken }
+        FailedDisk { config, error: error.to_string(), is_retried, is_taken, seen: None }
+    }
+
+    /// One whose image has not been opened, and nobody knows when it will be.
+    pub(super) fn hanging(config: DiskConfig) -> FailedDisk {
+        let (name, path) = (&config.name, config.path.display());
+        let error = format!("disk {name}: {path}: does not answer: its file system may hang");
+        FailedDisk { config, error, is_retried: true, is_taken: true, seen: None }
     }
 
     /// Tell the log of it.
@@ -41,14 +73,45 @@ impl FailedDisk {
         });
     }
 
-    /// Why it should not be served now, though it can be opened perhaps.
-    pub(super) fn is_being_written(&self) -> Option<String> {
-        let path = &self.config.path;
-        let about = std::fs::metadata(path).ok().filter(|about| about.is_file())?;
-        let age = about.modified().ok()?.elapsed().unwrap_or_default();
-        (!self.is_taken && age < QUIET).then(|| {
-            let (path, quiet) = (path.display(), QUIET.as_secs());
+    /// Why it should not be served now, though it can be opened perhaps: `seen` is its file. A time
+    /// that lies ahead, by whatever clock, says nothing; that nothing changes does.
+    pub(super) fn is_being_written(&mut self, seen: Option<Seen>, now: Instant) -> Option<String> {
+        let since = match (self.seen, seen) {
+            (Some((before, since)), Some(seen)) if seen.is_as(&before) => since,
+            _ => now,
+        };
+        self.seen = seen.map(|seen| (seen, since));
+        let is_old = seen?.age.is_some_and(|age| age >= QUIET);
+        (!self.is_taken && !is_old && now.duration_since(since) < QUIET).then(|| {
+            let (path, quiet) = (self.config.path.display(), QUIET.as_secs());
             format!("{path}: somebody writes to it; it is served when nobody has for {quiet} s")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changes_is_waited_for_whatever_its_time() {
+        let config = DiskConfig::new("late", "/late.img");
+        let failed = FailedDisk::new(config, &HostError::Disk("late".into(), String::new()));
+        let (second, now) = (Duration::from_secs(1), Instant::now());
+        let seen = |bytes, age| Some(Seen { bytes, modified: SystemTime::UNIX_EPOCH, age });
+        let waits = |failed: &mut FailedDisk, seen, at| {
+            failed.is_being_written(seen, now + at * second).is_some()
+        };
+        // Long ago, not long ago, and in the future.
+        assert!(!waits(&mut failed.clone(), seen(1, Some(QUIET)), 0));
+        for age in [Some(second), None] {
+            let mut failed = failed.clone();
+            assert!(waits(&mut failed, seen(1, age), 0));
+            assert!(waits(&mut failed, seen(2, age), 4), "it grows");
+            assert!(waits(&mut failed, seen(2, age), 8));
+            assert!(!waits(&mut failed, seen(2, age), 9), "{age:?}: nobody writes to it");
+        }
+        let mut taken = FailedDisk { is_taken: true, ..failed };
+        assert!(!waits(&mut taken, seen(1, None), 0), "whoever had it has let go of it");
     }
 }

@@ -1,9 +1,11 @@
 //! Disks of the configuration whose images cannot be opened: another program has them, they are not
 //! there yet, their devices fail. What may pass is tried again in the background, with growing
-//! pauses, by a thread of its own, until all such disks are served or detached.
+//! pauses, by a thread of its own, until all such disks are served or detached. Each attempt has a
+//! thread too: one whose file system hangs keeps its own disk only, and goes on when that does.
 
 use super::attach::Attached;
-use super::failed::FailedDisk;
+use super::changes::Claim;
+use super::failed::{FailedDisk, Seen};
 use super::{Host, lock};
 use crate::daemon::change::Change;
 use crate::daemon::confine;
@@ -14,7 +16,7 @@ use crate::sandbox::{self, Access, Kind};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Weak;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, channel, sync_channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,13 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Stack of the thread.
+/// An attempt that has not ended by then hangs: those of the other disks need not wait for it. At
+/// a start all have this time together, and each the other in any case.
+pub(super) const HANG_TIME: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 5 });
+pub(super) const HANG_TIME_LATER: Duration = Duration::from_millis(200);
+/// How often to look whether the daemon is to end meanwhile.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+/// Stack of the threads.
 const STACK_BYTES: usize = 256 << 10;
 
 impl Host {
@@ -52,6 +60,8 @@ impl Host {
         let attached = self.attach_handed(&config, handed);
         match attached {
             Err(_) if self.disk(name).is_ok() => self.attached(name),
+            // That this thread is confined says nothing of the image.
+            Err(e @ HostError::Outside(..)) => Err(e),
             Err(e) => {
                 self.note_failure(name, &e);
                 Err(e)
@@ -69,13 +79,14 @@ impl Host {
     }
 
     /// An attempt to serve a disk has failed. What is to be said of it, if that is news.
-    fn note_failure(&self, name: &str, error: &HostError) -> Option<FailedDisk> {
+    pub(super) fn note_failure(&self, name: &str, error: &HostError) -> Option<FailedDisk> {
         let mut failed = lock(&self.failed);
         let failed = failed.get_mut(name)?;
         let now = FailedDisk::new(failed.config.clone(), error);
         // Once it is given up, only an operator tries it again.
         let is_retried = now.is_retried && failed.is_retried;
-        let before = std::mem::replace(failed, FailedDisk { is_retried, ..now });
+        let now = FailedDisk { is_retried, seen: failed.seen, ..now };
+        let before = std::mem::replace(failed, now);
         (before.error != failed.error).then(|| failed.clone())
     }
 
@@ -108,18 +119,71 @@ impl Host {
     fn try_one(&self, name: &str) {
         // Whoever has claimed it does something about it.
         let Ok(claim) = self.claim(name, Change::Attach) else { return };
-        let Some(failed) = lock(&self.failed).get(name).cloned() else { return };
-        if let Some(error) = failed.is_being_written() {
-            return self.note_change(name, &HostError::Disk(name.into(), error));
-        }
+        let Some(config) = lock(&self.failed).get(name).map(|failed| failed.config.clone()) else {
+            return;
+        };
         lock(&self.recovered).insert(name.into());
-        let attached = self.carry_out(claim, Change::Attach, move |host, claim| {
-            host.attach_claimed(claim, &failed.config, None, Instant::now())
+        let hangs = Some(Instant::now() + HANG_TIME);
+        let tried = self.attempt(claim, hangs, move |host, claim| {
+            let seen = Seen::of(&config.path);
+            if let Some(failed) = lock(&host.failed).get_mut(&config.name)
+                && let Some(error) = failed.is_being_written(seen, Instant::now())
+            {
+                return Err(HostError::Disk(config.name.clone(), error));
+            }
+            host.attach_claimed(claim, &config, None, Instant::now())
         });
+        match tried {
+            Ok(Some(attached)) => self.tried(name, attached.map(drop)),
+            Ok(None) => self.note_hanging(name),
+            Err(e) => self.tried(name, Err(e)),
+        }
+    }
+
+    /// Try to serve a disk on a thread of its own, which tells of the outcome itself when that comes
+    /// after `hangs`, or while the daemon is told to end: `None`.
+    ///
+    /// # Errors
+    /// When there are no threads left.
+    pub(super) fn attempt(
+        &self,
+        claim: Claim,
+        hangs: Option<Instant>,
+        work: impl FnOnce(&Host, &Claim) -> Result<Attached, HostError> + Send + 'static,
+    ) -> Result<Option<Result<Attached, HostError>>, HostError> {
+        let name: String = format!("disk-{}", claim.disk()).chars().take(15).collect();
+        // No room: either the outcome is taken, or whoever has waited is told so.
+        let (done, outcome) = sync_channel(0);
+        let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+            let attached = work(claim.host(), &claim);
+            let (host, disk) = claim.release();
+            if let Err(SendError(late)) = done.send(attached) {
+                host.tried(&disk, late.map(drop));
+            }
+        });
+        let thread = thread.map_err(|e| HostError::System("thread", e))?;
+        loop {
+            match outcome.recv_timeout(LOOK_AFTER) {
+                Ok(attached) => {
+                    let _ = thread.join(); // it has ended, or has panicked
+                    return Ok(Some(attached));
+                }
+                Err(RecvTimeoutError::Timeout) if hangs.is_none_or(|at| Instant::now() < at) => {
+                    if self.is_told_to_end() {
+                        return Ok(None);
+                    }
+                }
+                // It hangs, or it has panicked, of which the log has told.
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// What an attempt of the background has come to.
+    fn tried(&self, name: &str, attached: Result<(), HostError>) {
         match attached {
-            Ok(_) => say(&format!("disk {name}: is served now")),
-            // It is listed as pending, and the log says what becomes of it.
-            Err(HostError::Ending | HostError::Pending { .. }) => {}
+            Ok(()) => say(&format!("disk {name}: is served now")),
+            Err(HostError::Ending) => {}
             // Not this thread is confined to what was there when it began.
             Err(HostError::Outside(disk, e)) => self.note_change(name, &HostError::Image(disk, e)),
             Err(e) => self.note_change(name, &e),
@@ -130,6 +194,15 @@ impl Host {
     fn note_change(&self, name: &str, error: &HostError) {
         if let Some(changed) = self.note_failure(name, error) {
             changed.say();
+        }
+    }
+
+    /// Note that the file system of an image hangs, unless the disk is served by now.
+    fn note_hanging(&self, name: &str) {
+        let mut failed = lock(&self.failed);
+        if let Some(failed) = failed.get_mut(name) {
+            *failed = FailedDisk::hanging(failed.config.clone());
+            failed.say();
         }
     }
 }

@@ -64,6 +64,7 @@ impl Port for Guest {
 
 const FLUSH: u64 = 1;
 const WRITE: u64 = 2;
+const WRITTEN: Kind = Kind::Write { dsync: false };
 const DURABLE: Kind = Kind::Write { dsync: true };
 static DATA: [u8; 512] = [1; 512];
 
@@ -120,38 +121,49 @@ impl World {
     }
 }
 
-/// The durable write has the error of what the flush should have brought to the device.
+/// A flush and the sync behind the write, one of which has the error of both.
 #[test]
-fn a_flush_that_went_well_fails_with_a_durable_write_that_ends_later() {
-    let mut world = World::new(false);
-    world.kernel.end(Kind::Sync, 0);
-    assert_eq!(world.turn(), [], "nobody is told yet");
-    world.kernel.end(DURABLE, -libc::EIO);
-    let mut answers = world.turn();
-    answers.sort_unstable_by_key(|answer| answer.0);
-    assert_eq!(answers, [(FLUSH, Err(Errno(libc::EIO))), (WRITE, Err(Errno(libc::EIO)))]);
-}
-
-#[test]
-fn a_durable_write_that_went_well_fails_with_a_flush_that_ends_later() {
-    let mut world = World::new(false);
-    world.kernel.end(DURABLE, 512);
-    assert_eq!(world.turn(), []);
-    world.kernel.end(Kind::Sync, -libc::EIO);
-    assert!(world.turn().iter().all(|(_, result)| *result == Err(Errno(libc::EIO))));
+fn of_two_syncs_the_one_that_went_well_fails_with_the_other() {
+    for errno in [libc::EIO, libc::ENOSPC] {
+        let mut world = World::new(false);
+        world.kernel.end(WRITTEN, 512);
+        assert_eq!(world.turn(), []);
+        world.kernel.end(Kind::Sync, 0);
+        assert_eq!(world.turn(), [], "nobody is told yet");
+        world.kernel.end(Kind::Sync, -errno);
+        let mut answers = world.turn();
+        answers.sort_unstable_by_key(|answer| answer.0);
+        assert_eq!(answers, [(FLUSH, Err(Errno(errno))), (WRITE, Err(Errno(errno)))]);
+    }
 }
 
 #[test]
 fn both_are_told_that_all_went_well() {
     let mut world = World::new(false);
-    world.kernel.end(DURABLE, 256);
+    world.kernel.end(WRITTEN, 256);
+    assert_eq!(world.turn(), []);
+    world.kernel.end(WRITTEN, 256);
     assert_eq!(world.turn(), []);
     world.kernel.end(Kind::Sync, 0);
-    assert_eq!(world.turn(), [], "the rest of the write is under way");
-    world.kernel.end(DURABLE, 256);
+    assert_eq!(world.turn(), [], "the write's sync is under way");
+    world.kernel.end(Kind::Sync, 0);
     let mut answers = world.turn();
     answers.sort_unstable_by_key(|answer| answer.0);
     assert_eq!(answers, [(FLUSH, Ok(())), (WRITE, Ok(()))]);
+}
+
+/// One for which there is no room has lost nothing, with a sync in the same call or behind it.
+#[test]
+fn a_durable_write_that_is_refused_fails_alone() {
+    for (is_direct, kind) in [(true, DURABLE), (false, WRITTEN)] {
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+            let mut world = World::new(is_direct);
+            world.kernel.end(kind, -errno);
+            assert_eq!(world.turn(), [(WRITE, Err(Errno(errno)))]);
+            world.kernel.end(Kind::Sync, 0);
+            assert_eq!(world.turn(), [(FLUSH, Ok(()))]);
+        }
+    }
 }
 
 /// Past the page cache an error of a write is of this write alone.

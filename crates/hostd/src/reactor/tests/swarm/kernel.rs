@@ -330,11 +330,16 @@ impl Kernel {
         if !fails {
             return if whole { 0 } else { done as i32 };
         }
-        file.has_failed_sync |= syncs || transfer.durable;
+        // What there is no room for has not begun. Of a sync it is what an earlier write-back met.
+        let errno = random.one_of(&[libc::EIO, libc::ENOSPC]);
+        file.has_failed_sync |= match errno {
+            libc::ENOSPC => kind == Kind::Sync,
+            _ => syncs || transfer.durable,
+        };
         if syncs && file.buffered {
             file.content.lose_cached();
         }
-        -random.one_of(&[libc::EIO, libc::ENOSPC])
+        -errno
     }
 
     /// Look at eventfds, sockets and the clock.
