@@ -155,7 +155,7 @@ fn play(entry: &Entry) -> String {
 
 #[test]
 fn every_policy_decides_as_written() {
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         expect_file![format!("golden/{}.txt", entry.name)].assert_eq(&play(entry));
     }
 }

@@ -174,8 +174,8 @@ const ENTRIES: &[Entry] = &[
 
 impl Format {
     /// The registry of formats.
-    pub fn registry() -> Registry<impl RegistryEntry> {
-        REGISTRY
+    pub fn registry() -> &'static Registry<impl RegistryEntry> {
+        &REGISTRY
     }
 
     /// Every format, in the order of help texts.
