@@ -184,7 +184,7 @@ impl Format {
     }
 
     fn entry(self) -> &'static Entry {
-        &REGISTRY[self as usize]
+        REGISTRY[self as usize]
     }
 
     /// The name that `--input-format` takes.
