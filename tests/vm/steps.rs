@@ -153,7 +153,7 @@ fn during_fio(
 pub fn policies(w: &mut World) -> Result<()> {
     let mut changes = 0;
     during_fio(w, "--loops=3", |w| {
-        for policy in REGISTRY {
+        for policy in REGISTRY.iter() {
             w.daemon().set_policy(policy.name)?;
             changes += 1;
             thread::sleep(Duration::from_millis(50));

@@ -94,13 +94,13 @@ pub enum Command {
     #[command(subcommand)]
     Device(DeviceCommand),
     /// List and describe scheduling policies
-    #[command(subcommand, mut_subcommands(shows(schedulers::REGISTRY, "policy", AS_PAGE)))]
+    #[command(subcommand, mut_subcommands(shows(&schedulers::REGISTRY, "policy", AS_PAGE)))]
     Policy(RegistryCommand),
     /// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
-    #[command(subcommand, mut_subcommands(shows(prefetchers::REGISTRY, "prefetcher", AS_PAGE)))]
+    #[command(subcommand, mut_subcommands(shows(&prefetchers::REGISTRY, "prefetcher", AS_PAGE)))]
     Prefetcher(RegistryCommand),
     /// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
-    #[command(subcommand, mut_subcommands(shows(vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
+    #[command(subcommand, mut_subcommands(shows(&vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
     Vcpu(RegistryCommand),
     #[command(subcommand, mut_subcommands(shows_loads))]
     Workload(WorkloadCommand),
@@ -278,7 +278,7 @@ const OR_MORE: &str = "; or the guest, `vm`; or a trace format";
 
 /// Lets the subcommand `show` say `what` it describes, and complete the names of a registry.
 fn shows(
-    registry: Registry<impl RegistryEntry + Sync>,
+    registry: &'static Registry<impl RegistryEntry + Sync>,
     what: &'static str,
     more: &'static str,
 ) -> impl Fn(clap::Command) -> clap::Command {
@@ -292,7 +292,7 @@ fn shows(
 
 fn shows_loads(command: clap::Command) -> clap::Command {
     let is_show = command.get_name() == "show";
-    let command = shows(generators::REGISTRY, "generator", OR_MORE)(command);
+    let command = shows(&generators::REGISTRY, "generator", OR_MORE)(command);
     match is_show {
         true => command.mut_arg("name", |name| name.add(complete::loads())),
         false => command,

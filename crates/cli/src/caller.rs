@@ -32,14 +32,8 @@ impl Caller {
     pub fn new(policies: Vec<OwnPolicy>) -> Result<Caller> {
         for (n, policy) in policies.iter().enumerate() {
             let name = &policy.name;
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            if name.is_empty() || name == "all" || !name.chars().all(plain) {
-                return Err(anyhow!(
-                    "policy '{name}': a name has letters, digits, '-', '_' and '.', and is not `all`"
-                ));
-            }
-            let taken = policies[..n].iter().any(|other| other.name == *name);
-            if taken || schedulers::REGISTRY.find(name).is_ok() {
+            schedulers::REGISTRY.check_name(name)?;
+            if policies[..n].iter().any(|other| other.name == *name) {
                 return Err(anyhow!("policy '{name}': there is one of this name; choose another"));
             }
         }

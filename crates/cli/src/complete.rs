@@ -100,36 +100,38 @@ impl EnvCompleter for WholeWords {
 
 /// A policy with its parameters, `NAME:key=value,…`.
 pub fn policy() -> ArgValueCompleter {
-    spec(schedulers::REGISTRY, &[])
+    spec(&schedulers::REGISTRY, &[])
 }
 
 /// Policies with their parameters, separated by commas.
 pub fn policies() -> ArgValueCompleter {
-    spec(schedulers::REGISTRY, &["all"])
+    spec(&schedulers::REGISTRY, &["all"])
 }
 
 /// A prefetcher with its parameters.
 pub fn prefetcher() -> ArgValueCompleter {
-    spec(prefetchers::REGISTRY, &[])
+    spec(&prefetchers::REGISTRY, &[])
 }
 
 /// A policy for vCPUs with its parameters.
 pub fn vcpu_policy() -> ArgValueCompleter {
-    spec(vcpu::REGISTRY, &[])
+    spec(&vcpu::REGISTRY, &[])
 }
 
 /// Names of a registry's entries.
-pub fn names(registry: Registry<impl RegistryEntry + Sync>) -> ArgValueCandidates {
+pub fn names(registry: &'static Registry<impl RegistryEntry + Sync>) -> ArgValueCandidates {
     ArgValueCandidates::new(move || all(registry).collect())
 }
 
 /// Names of load generators and trace formats.
 pub fn loads() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| all(generators::REGISTRY).chain(all(Format::registry())).collect())
+    ArgValueCandidates::new(|| all(&generators::REGISTRY).chain(all(Format::registry())).collect())
 }
 
-fn all(registry: Registry<impl RegistryEntry>) -> impl Iterator<Item = CompletionCandidate> {
-    registry.into_iter().map(|entry| candidate(entry.name(), entry.summary()))
+fn all(
+    registry: &'static Registry<impl RegistryEntry>,
+) -> impl Iterator<Item = CompletionCandidate> {
+    registry.iter().map(|entry| candidate(entry.name(), entry.summary()))
 }
 
 /// Names of the modelled devices, or a file.
@@ -153,7 +155,7 @@ fn candidate(name: &str, help: &str) -> CompletionCandidate {
 
 /// Completes `NAME:key=value,…` of a registry, and where several are allowed the next one.
 fn spec<E: RegistryEntry + Sync>(
-    registry: Registry<E>,
+    registry: &'static Registry<E>,
     words: &'static [&'static str],
 ) -> ArgValueCompleter {
     ArgValueCompleter::new(move |typed: &OsStr| {
@@ -162,7 +164,7 @@ fn spec<E: RegistryEntry + Sync>(
 }
 
 fn of_spec(
-    registry: Registry<impl RegistryEntry>,
+    registry: &'static Registry<impl RegistryEntry>,
     words: &[&str],
     typed: &str,
 ) -> Vec<CompletionCandidate> {
@@ -176,7 +178,7 @@ fn of_spec(
     let full = |text: &str, help: &str| candidate(&format!("{before}{text}"), help);
     let keys = params.iter().filter(|spec| starts(spec.key));
     let keys = keys.map(|spec| full(&format!("{}=", spec.key), spec.help));
-    let entries = registry.into_iter().filter(|entry| starts(entry.name()));
+    let entries = registry.iter().filter(|entry| starts(entry.name()));
     let names = entries.map(|entry| full(entry.name(), entry.summary()));
     match before.chars().next_back() {
         None => {

@@ -31,6 +31,7 @@ mod stacks;
 
 pub use args::{Format, NoisyArgs};
 
+use seekway_policy::schedulers::{Entry, REGISTRY};
 use std::process::ExitCode;
 
 /// What a command came to.
@@ -44,6 +45,15 @@ pub enum Verdict {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
+    main_with(&[])
+}
+
+/// Runs the command of this process with policies of the program around it, which Seekway lists
+/// after its own. Status 2, and a message, if one of their names cannot be or is taken.
+pub fn main_with(policies: &'static [Entry]) -> ExitCode {
+    if let Err(error) = REGISTRY.add(policies) {
+        return exit("seekway", Err(error.into()));
+    }
     complete::answer_shell(args::Cli::described);
     exit("seekway", args::Cli::of_process().and_then(|cli| commands::run(cli.command)))
 }

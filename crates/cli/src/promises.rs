@@ -19,6 +19,6 @@ pub fn not_kept<'l>(
 
 /// The policies that keep all of these promises, for a message.
 pub fn keepers() -> String {
-    let all = REGISTRY.into_iter().filter(|entry| entry.keeps.len() > 1);
+    let all = REGISTRY.iter().filter(|entry| entry.keeps.len() > 1);
     all.map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }

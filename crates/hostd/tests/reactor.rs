@@ -48,7 +48,7 @@ fn an_image_in_memory_is_read_and_written_in_short_and_long_pieces() {
 
 #[test]
 fn what_is_written_is_read_under_every_policy() {
-    for entry in schedulers::REGISTRY {
+    for entry in schedulers::REGISTRY.iter() {
         let dir = dir();
         let path = image(&dir, "a.img", 16 * MIB);
         let rig = Rig::start(RigSetup { policy: entry.name, ..RigSetup::default() });

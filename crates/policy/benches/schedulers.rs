@@ -92,7 +92,7 @@ fn step(c: &mut Criterion) {
         ("flash_1000_vms", 1_000, 1_000, false),
     ] {
         let mut group = c.benchmark_group(group);
-        for entry in REGISTRY {
+        for entry in REGISTRY.iter() {
             group.bench_function(BenchmarkId::new(entry.name, queued), |b| {
                 let mut this = Loop::new(entry.name, queued, vms, rotates);
                 b.iter(|| this.step());

@@ -51,7 +51,7 @@
 //!
 //! **To add a policy**: a file in [`schedulers`] and its line in `schedulers/mod.rs`; nothing else
 //! names it. A prefetcher: [`prefetchers`]; a policy for virtual CPUs: [`vcpu`]. CONTRIBUTING.md has
-//! the steps.
+//! the steps. From another program: [`Registry::add`](registry::Registry::add), docs/extend.md.
 //!
 //! What is absent here, and stays absent: clocks, threads, I/O, logging,
 //! callbacks into an engine, knowledge of which engine drives, dependencies

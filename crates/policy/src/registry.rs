@@ -4,6 +4,7 @@
 
 use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 /// What a registry knows of an entry, besides how to make one.
 pub trait RegistryEntry {
@@ -17,56 +18,66 @@ pub trait RegistryEntry {
     }
 }
 
-/// Entries of one kind, in the order in which tables list them.
+/// Entries of one kind, in the order in which tables list them; those that a program has added
+/// ([`Registry::add`]) come last.
 pub struct Registry<E: 'static> {
     kind: &'static str,
     entries: &'static [E],
+    /// Set by what adds or reads first, so that all readers see the same.
+    all: OnceLock<Vec<&'static E>>,
 }
-
-impl<E> Clone for Registry<E> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<E> Copy for Registry<E> {}
 
 impl<E> Deref for Registry<E> {
-    type Target = [E];
-    fn deref(&self) -> &[E] {
-        self.entries
-    }
-}
-
-impl<E> IntoIterator for Registry<E> {
-    type Item = &'static E;
-    type IntoIter = std::slice::Iter<'static, E>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter()
+    type Target = [&'static E];
+    fn deref(&self) -> &Self::Target {
+        self.all.get_or_init(|| self.entries.iter().collect())
     }
 }
 
 impl<E: RegistryEntry> Registry<E> {
     /// A registry whose entries are each a `kind` ("policy").
     pub const fn new(kind: &'static str, entries: &'static [E]) -> Self {
-        Registry { kind, entries }
+        Registry { kind, entries, all: OnceLock::new() }
+    }
+
+    /// Adds the entries of a program that is built around this library: once, before any is read.
+    ///
+    /// # Errors
+    /// A name that [`Registry::check_name`] refuses, or a registry that was read already.
+    pub fn add(&self, more: &'static [E]) -> Result<(), ParamError> {
+        let mut all: Vec<&'static E> = self.entries.iter().collect();
+        for entry in more {
+            check_name(self.kind, &all, entry.name())?;
+            all.push(entry);
+        }
+        let late = |_| ParamError::new(format!("add a {} before any is read", self.kind));
+        self.all.set(all).map_err(late)
+    }
+
+    /// Could a new entry have this name?
+    ///
+    /// # Errors
+    /// The name is taken, or a list of specifications could not say it.
+    pub fn check_name(&self, name: &str) -> Result<(), ParamError> {
+        check_name(self.kind, self, name)
     }
 
     /// What its entries are, in one or two words.
-    pub fn kind(self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         self.kind
     }
 
     /// The names of all entries.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        self.into_iter().map(RegistryEntry::name)
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.iter().map(|entry| entry.name())
     }
 
     /// The entry of that name.
     ///
     /// # Errors
     /// There is none; the text lists those that there are.
-    pub fn find(self, name: &str) -> Result<&'static E, ParamError> {
-        self.into_iter().find(|e| e.name() == name).ok_or_else(|| {
+    pub fn find(&self, name: &str) -> Result<&'static E, ParamError> {
+        self.iter().copied().find(|e| e.name() == name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
             ParamError::new(format!("no {} '{name}'; there are {}", self.kind, names.join(", ")))
         })
@@ -76,11 +87,23 @@ impl<E: RegistryEntry> Registry<E> {
     ///
     /// # Errors
     /// An unknown name or key, or a value that is none.
-    pub fn parse(self, text: &str) -> Result<(&'static E, Params), ParamError> {
+    pub fn parse(&self, text: &str) -> Result<(&'static E, Params), ParamError> {
         let spec = parse_spec(text)?;
         let entry = self.find(spec.name)?;
         Ok((entry, Params::with(entry.params(), spec.name, &spec.given)?))
     }
+}
+
+fn check_name<E: RegistryEntry>(kind: &str, taken: &[&E], name: &str) -> Result<(), ParamError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let why = if name.is_empty() || name == "all" || !name.chars().all(plain) {
+        "a name has letters, digits, '-', '_' and '.', and is not `all`"
+    } else if taken.iter().any(|entry| entry.name() == name) {
+        "there is one of this name; choose another"
+    } else {
+        return Ok(());
+    };
+    Err(ParamError::new(format!("{kind} '{name}': {why}")))
 }
 
 /// An entry that makes a `T` from its parameters alone.
@@ -114,7 +137,7 @@ impl<T: ?Sized> Registry<PolicyEntry<T>> {
     ///
     /// # Errors
     /// As [`Registry::parse`], or a combination of values that cannot be.
-    pub fn build(self, text: &str) -> Result<Box<T>, ParamError> {
+    pub fn build(&self, text: &str) -> Result<Box<T>, ParamError> {
         let (entry, params) = self.parse(text)?;
         (entry.build)(&params)
     }
@@ -144,6 +167,20 @@ mod tests {
         assert_eq!(SHAPES.build("square").map(|b| *b), Ok(9));
         assert_eq!(SHAPES.build("square:size=4").map(|b| *b), Ok(16));
         assert_eq!(SHAPES.build("line").map(|b| *b), Ok(1));
+    }
+
+    #[test]
+    fn a_program_adds_its_own_before_any_is_read() {
+        static OPEN: Registry<PolicyEntry<u64>> = Registry::new("shape", &[SQUARE]);
+        static AGAIN: &[PolicyEntry<u64>] = &[LINE, LINE];
+        let refused = |more| OPEN.add(more).unwrap_err().to_string();
+        assert!(refused(&[SQUARE]).contains("'square': there is one"));
+        assert!(refused(AGAIN).contains("'line': there is one"));
+        assert!(refused(&[PolicyEntry { name: "a:b", ..LINE }]).contains("a name has letters"));
+        assert_eq!(OPEN.add(&[LINE]), Ok(()));
+        assert_eq!(OPEN.names().collect::<Vec<_>>(), ["square", "line"]);
+        assert_eq!(OPEN.build("line").map(|b| *b), Ok(1));
+        assert!(SHAPES.len() == 2 && SHAPES.add(&[]).is_err(), "it was read");
     }
 
     #[test]

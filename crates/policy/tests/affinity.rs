@@ -5,10 +5,8 @@
 //!
 //! `SEEKWAY_SEED=n cargo test -p seekway-policy --test affinity` tries others.
 
-#[path = "common/seeded.rs"]
-mod seeded;
-
 use proptest::prelude::*;
+use seekway_conformance::seeded;
 use seekway_policy::vcpu::{Affinity, VcpuId, VcpuSet};
 
 const CPUS: u16 = 5;

@@ -43,7 +43,7 @@ fn finish(d: &mut Dispatcher, now: Instant, id: RequestId) -> usize {
 
 #[test]
 fn demand_goes_first_under_every_policy() {
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         let mut d = dispatcher(entry.name, false, 1);
         d.arrive_background(at(0), read(0, 5_000, 8));
         d.arrive(at(0), read(1, 100, 8));

@@ -4,7 +4,6 @@
 //! request is sent exactly once, each request completes exactly once, and the
 //! journal replays.
 
-mod common;
 #[path = "parts/random.rs"]
 mod random;
 

@@ -6,10 +6,8 @@
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test --test prefetchers`
 //! tries others; a failure prints the seed and the shrunken sequence.
 
-#[path = "common/seeded.rs"]
-mod seeded;
-
 use proptest::prelude::*;
+use seekway_conformance::seeded;
 use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers::{self, REGISTRY};
 use seekway_policy::request::{Extent, ProcessTag, VmId};

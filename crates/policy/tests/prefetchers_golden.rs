@@ -98,7 +98,7 @@ fn ask(
 
 #[test]
 fn every_prefetcher_proposes_as_written() {
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         let mut text = format!("# {}: {}\n", entry.name, entry.summary);
         text += &play(entry.name, AMPLE);
         if entry.params.iter().any(|p| p.key == "interval") {

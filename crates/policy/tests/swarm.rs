@@ -236,7 +236,7 @@ fn extreme_parameters_are_refused_or_work() {
             Case { rotational: n % 8 > 0, switches: false, hard_us: 60_000_000, ..case }
         })
         .collect();
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         for param in entry.params {
             for value in extremes(param) {
                 let spec = format!("{}:{}={value}", entry.name, param.key);

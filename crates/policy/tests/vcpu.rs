@@ -9,10 +9,8 @@
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test -p seekway-policy --test vcpu` tries
 //! others; a failure prints the seed and the shrunken sequence.
 
-#[path = "common/seeded.rs"]
-mod seeded;
-
 use proptest::prelude::*;
+use seekway_conformance::seeded;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{
     self, Action, Outcome, REGISTRY, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet,

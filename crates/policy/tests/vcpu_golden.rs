@@ -150,7 +150,7 @@ impl Scene {
 
 #[test]
 fn every_policy_does_as_written() {
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         let mut text = format!("# {}: {}\n", entry.name, entry.summary);
         text += &Scene::play(entry.name);
         if entry.params.iter().any(|p| p.key == "literal") {

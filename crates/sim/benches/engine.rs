@@ -48,7 +48,7 @@ fn engine(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine");
     group.throughput(Throughput::Elements(REQUESTS));
     group.sample_size(10);
-    for entry in REGISTRY {
+    for entry in REGISTRY.iter() {
         group.bench_function(BenchmarkId::new(entry.name, 1), |b| {
             b.iter_custom(|times| measure(times, || assert_eq!(simulate(entry.name, 1), REQUESTS)));
         });

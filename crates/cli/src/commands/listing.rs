@@ -57,7 +57,7 @@ fn takes(kind: Kind) -> String {
 /// `seekway policy`, `prefetcher` and `vcpu`: lists the entries, or shows the page of one.
 /// `source` is the paper or kernel that an entry comes from.
 pub fn registry<E: RegistryEntry>(
-    registry: Registry<E>,
+    registry: &'static Registry<E>,
     source: fn(&E) -> &'static str,
     command: &RegistryCommand,
 ) -> Result<Verdict> {
@@ -74,7 +74,7 @@ pub fn registry<E: RegistryEntry>(
 pub fn workload(command: &WorkloadCommand) -> Result<Verdict> {
     match command {
         WorkloadCommand::Registry(RegistryCommand::List(ListArgs { format })) => {
-            let mut all = listed(generators::REGISTRY);
+            let mut all = listed(&generators::REGISTRY);
             all.extend(listed(TraceFormat::registry()));
             list(&all, *format)
         }
@@ -130,8 +130,8 @@ struct ShownColumn {
     unit: &'static str,
 }
 
-fn listed(registry: Registry<impl RegistryEntry>) -> Vec<ListEntry> {
-    registry.into_iter().map(|e| entry(registry.kind(), e)).collect()
+fn listed(registry: &'static Registry<impl RegistryEntry>) -> Vec<ListEntry> {
+    registry.iter().map(|e| entry(registry.kind(), *e)).collect()
 }
 
 fn entry(kind: &'static str, e: &impl RegistryEntry) -> ListEntry {

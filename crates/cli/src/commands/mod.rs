@@ -33,12 +33,14 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Arena(args) => arena::run(&args),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => {
-            listing::registry(schedulers::REGISTRY, |entry| entry.source, &command)
+            listing::registry(&schedulers::REGISTRY, |entry| entry.source, &command)
         }
         Command::Prefetcher(command) => {
-            listing::registry(prefetchers::REGISTRY, |entry| entry.source, &command)
+            listing::registry(&prefetchers::REGISTRY, |entry| entry.source, &command)
         }
-        Command::Vcpu(command) => listing::registry(vcpu::REGISTRY, |entry| entry.source, &command),
+        Command::Vcpu(command) => {
+            listing::registry(&vcpu::REGISTRY, |entry| entry.source, &command)
+        }
         Command::Workload(command) => listing::workload(&command),
         Command::Campaign(args) => in_python::become_command("campaign", &args),
         Command::Plan(args) => in_python::become_command("plan", &args),

@@ -27,9 +27,9 @@
 mod history;
 
 use self::history::{Issuer, Newcomers};
-use super::Entry;
 use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
+use super::{Entry, Starves};
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
@@ -58,6 +58,11 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[ANTICIPATION, DRAIN],
     keeps: &[],
+    starves: &[Starves {
+        with: "",
+        why: "after it has drained a device, a batch goes on from its last place, not with the oldest \
+              request (`as_dispatch_request`): what lies behind a stream of writes waits",
+    }],
     build: |params| Ok(Box::new(Anticipatory::new(params)?)),
 };
 

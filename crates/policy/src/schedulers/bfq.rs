@@ -91,6 +91,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[ANTICIPATION, IN_FLIGHT],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(Bfq::new(params)?)),
 };
 

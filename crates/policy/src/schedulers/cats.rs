@@ -44,8 +44,8 @@ use self::hold::Busdriver;
 use self::plan::Plan;
 use self::shadow::{LOOK_MAX, Shadow};
 use self::table::REQUESTS_MAX;
-use super::Entry;
 use super::merge::Run;
+use super::{Entry, Starves};
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
@@ -81,6 +81,10 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[BUSDRIVER],
     keeps: &[],
+    starves: &[Starves {
+        with: "read_delay=0",
+        why: "without its delay a read is as urgent as those that arrive later",
+    }],
     build: |params| Ok(Box::new(Cats::new(params)?)),
 };
 

@@ -44,9 +44,9 @@ mod trees;
 
 use self::queue::{Queue, QueueId, Workload};
 use self::trees::Trees;
-use super::Entry;
 use super::issuers::{ISSUER_PARAM, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
+use super::{Entry, Starves};
 use crate::dispatcher::HOLD_MAX;
 use crate::params::{Kind, ParamError, ParamSpec, Params, param};
 use crate::queues::{Links, Pool, Slots, choose};
@@ -86,6 +86,12 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[ANTICIPATION, ASYNC],
     keeps: &[],
+    starves: &[Starves {
+        with: "",
+        why: "an asynchronous queue waits until no synchronous command is in flight, and each \
+              synchronous arrival preempts it (`cfq_should_preempt`): on a device with many in \
+              flight, writes wait",
+    }],
     build: |params| Ok(Box::new(Cfq::new(params)?)),
 };
 

@@ -9,7 +9,7 @@
 //! up, so a sweep ends and no request waits for more than the rest of the
 //! sweep and the one after.
 
-use super::Entry;
+use super::{Entry, Starves};
 use crate::queues::Sorted;
 use crate::request::{Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -22,6 +22,10 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[],
     holds: &[],
     keeps: &[],
+    starves: &[Starves {
+        with: "",
+        why: "the sweep never passes a stream that goes on ahead of the head",
+    }],
     build: |_| Ok(Box::new(Cscan::default())),
 };
 

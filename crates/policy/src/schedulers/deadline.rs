@@ -15,7 +15,7 @@
 //! was dispatched*: one that arrives in between afterwards is not taken in
 //! passing. Requests at the same sector go in slot order.
 
-use super::Entry;
+use super::{Entry, Starves};
 use crate::params::{Kind, ParamSpec, Params, param};
 use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
 use crate::request::{Op, Request, RequestId, VmId};
@@ -39,6 +39,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[],
     keeps: &[],
+    starves: &[Starves { with: "writes_starved=0", why: "reads go only when no write waits" }],
     build: |params| Ok(Box::new(Deadline::new(params))),
 };
 

@@ -71,6 +71,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[head::STREAM, head::SHARE, flash::DEPTH, flash::PRICE],
     keeps: &[Promise::Iops, Promise::Bandwidth, Promise::Latency, Promise::Group],
+    starves: &[],
     build: |params| Ok(Box::new(Fairway::new(params)?)),
 };
 

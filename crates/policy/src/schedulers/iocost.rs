@@ -104,6 +104,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[BUDGET, TAGS],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(IoCost::new(params)?)),
 };
 

@@ -67,6 +67,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[TOKENS],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(Kyber::new(params))),
 };
 

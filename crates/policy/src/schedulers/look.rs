@@ -11,7 +11,7 @@
 //! moves the sweep by a sector at least, every sweep ends, and rewriting one
 //! place for ever does not hold the head there.
 
-use super::Entry;
+use super::{Entry, Starves};
 use crate::queues::Sorted;
 use crate::request::{Extent, Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -24,6 +24,10 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[],
     holds: &[],
     keeps: &[],
+    starves: &[Starves {
+        with: "",
+        why: "the sweep never passes a stream that goes on ahead of the head",
+    }],
     build: |_| Ok(Box::new(Look::default())),
 };
 

@@ -76,6 +76,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[LIMIT],
     keeps: &[Promise::Iops],
+    starves: &[],
     build: |params| Ok(Box::new(MClock::new(params)?)),
 };
 

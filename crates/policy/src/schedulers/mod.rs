@@ -42,8 +42,18 @@ pub struct Entry {
     pub holds: &'static [&'static str],
     /// What it keeps of what an operator may promise a VM.
     pub keeps: &'static [Promise],
+    /// Where its source lets a VM wait without end; elsewhere none waits for 30 s without service.
+    pub starves: &'static [Starves],
     /// A new instance. Fails only for combinations that no single value shows.
     pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
+}
+
+/// Parameters with which a policy leaves a VM without service while others keep the device busy.
+pub struct Starves {
+    /// `key=value,key=value`; empty for the defaults, and so for all that keep the rule.
+    pub with: &'static str,
+    /// The rule of its source that does it.
+    pub why: &'static str,
 }
 
 impl RegistryEntry for Entry {

@@ -14,6 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[],
     holds: &[],
     keeps: &[],
+    starves: &[],
     build: |_| Ok(Box::new(Noop::default())),
 };
 

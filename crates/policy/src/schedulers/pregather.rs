@@ -84,6 +84,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: config::PARAMS,
     holds: &[COARSE, FINE],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(Pregather::new(Config::new(params)?))),
 };
 

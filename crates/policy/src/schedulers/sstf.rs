@@ -7,7 +7,7 @@
 //! forward wins a tie. It promises nobody anything: under steady load near the
 //! head a distant request starves.
 
-use super::Entry;
+use super::{Entry, Starves};
 use crate::queues::Sorted;
 use crate::request::{Request, RequestId, VmId};
 use crate::scheduler::{Decision, DeviceView, Scheduler};
@@ -20,6 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: &[],
     holds: &[],
     keeps: &[],
+    starves: &[Starves { with: "", why: "the nearest request goes, however long others wait" }],
     build: |_| Ok(Box::new(Sstf::default())),
 };
 

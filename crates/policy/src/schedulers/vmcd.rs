@@ -87,6 +87,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[ANTICIPATION],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(Vmcd::new(params)?)),
 };
 

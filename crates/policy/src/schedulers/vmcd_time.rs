@@ -77,6 +77,7 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[TURN],
     keeps: &[],
+    starves: &[],
     build: |params| Ok(Box::new(VmcdTime::new(params)?)),
 };
 

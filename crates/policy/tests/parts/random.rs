@@ -1,8 +1,8 @@
 //! Random play of a policy that does whatever it may, against a flat model.
 
 use super::{arrival, at};
-use crate::common::Lcg;
 use proptest::prelude::*;
+use seekway_conformance::Lcg;
 use seekway_policy::dispatcher::{Config, Dispatcher, Output};
 use seekway_policy::request::{Completion, Op, Request, RequestId, VmId};
 use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};

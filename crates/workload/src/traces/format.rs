@@ -182,8 +182,8 @@ const ENTRIES: &[Entry] = &[
 
 impl Format {
     /// The registry of formats.
-    pub fn registry() -> Registry<impl RegistryEntry> {
-        REGISTRY
+    pub fn registry() -> &'static Registry<impl RegistryEntry> {
+        &REGISTRY
     }
 
     /// Every format, in the order of help texts.
@@ -192,7 +192,7 @@ impl Format {
     }
 
     fn entry(self) -> &'static Entry {
-        &REGISTRY[self as usize]
+        REGISTRY[self as usize]
     }
 
     /// The name that `--input-format` takes.
