@@ -151,7 +151,8 @@ impl Dispatcher {
         self.last_completion = now;
         self.load.commands -= 1;
         self.load.unseen -= u32::from(!first.seen);
-        let (request, background, known) = (first.request, first.background, first.known);
+        // The slots are free again by the time that the policy is told.
+        let background = first.background.then_some((first.request, first.known));
         let (mut members, mut len) = (0, Sectors::ZERO);
         let mut next = Some(id);
         while let Some(member) = next {
@@ -166,8 +167,10 @@ impl Dispatcher {
         }
         self.room.leave(op, len);
         match background {
-            true => self.background_ends(now, request, len, known.then_some(dispatched)),
-            false => {
+            Some((request, known)) => {
+                self.background_ends(now, request, len, known.then_some(dispatched));
+            }
+            None => {
                 self.load.requests -= members;
                 self.last_demand = now;
                 self.account(now, &served);
@@ -250,6 +253,7 @@ impl Dispatcher {
                 let limit = self.limit().filter(|&limit| now < limit);
                 limit.into_iter().chain(until).min().map_or(Output::Idle, Output::WakeAt)
             }
+            Answer::Idle if self.background.is_empty() => Output::Idle,
             Answer::Idle => self.poll_background(now),
         }
     }

@@ -74,11 +74,13 @@ impl Background {
         self.outstanding -= len.get();
     }
 
+    /// Does nothing wait?
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued == 0
+    }
+
     /// The VM whose turn it is, of those with the least place.
     fn next_vm(&self, place: impl Fn(VmId) -> u128) -> Option<usize> {
-        if self.queued == 0 {
-            return None;
-        }
         let count = self.queues.len();
         let vms = (0..count).map(|n| (self.turn + n) % count);
         vms.filter(|&vm| !self.queues[vm].is_empty()).min_by_key(|&vm| place(VmId::new(vm as u16)))

@@ -154,6 +154,8 @@ pub struct Governor {
     shares: [f64; KINDS],
     /// By kind: a probe of the delay has not seen one since the last probe that was due.
     unseen: [bool; KINDS],
+    /// The delay of a kind that matters is not known, and was not looked for in vain.
+    is_missing: bool,
     /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
     stretch: f64,
     /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
@@ -381,6 +383,7 @@ impl Governor {
         };
         if is_over {
             self.conclude(length);
+            self.look();
             self.phase = Phase::Steady;
             self.begin_epoch(now);
         }
@@ -432,23 +435,33 @@ impl Governor {
         }
     }
 
-    /// Begin a probe when it is time. `splits`: long requests go in parts now.
-    pub fn probe(&mut self, now: Instant, splits: bool) {
-        if std::mem::replace(&mut self.splits, splits) != splits {
-            self.begin_epoch(now);
-        }
-        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+    /// Look whether the delay of a kind that matters is missing.
+    fn look(&mut self) {
         let is_missing = |kind: usize| {
             self.shares[kind] >= SHARE_LEAST
                 && !self.unseen[kind]
                 && self.delay_of(kind).is_infinite()
         };
-        let is_missing = self.rate() > 0.0 && (0..KINDS).any(is_missing);
-        if self.phase != Phase::Steady || !is_due && !is_missing || now < self.settled {
+        self.is_missing = self.rate() > 0.0 && (0..KINDS).any(is_missing);
+    }
+
+    /// Begin a probe when it is time. `splits`: long requests go in parts now.
+    pub fn probe(&mut self, now: Instant, splits: bool) {
+        if std::mem::replace(&mut self.splits, splits) != splits {
+            self.begin_epoch(now);
+            self.look();
+        }
+        if self.phase != Phase::Steady || now < self.settled {
+            return;
+        }
+        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+        let is_missing = self.is_missing;
+        if !is_due && !is_missing {
             return;
         }
         if is_due {
             self.unseen = [false; KINDS];
+            self.look();
         }
         self.phase = match self.probes % 4 {
             _ if is_missing || !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
