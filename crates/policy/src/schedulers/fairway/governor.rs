@@ -156,6 +156,8 @@ pub struct Governor {
     unseen: [bool; KINDS],
     /// The delay of a kind that matters is not known, and was not looked for in vain.
     is_missing: bool,
+    /// Rate times delay, as far as they are known: infinite, or no number, without a delay.
+    product: f64,
     /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
     stretch: f64,
     /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
@@ -305,7 +307,7 @@ impl Governor {
 
     /// What may be in the device, as cost. `None`: not known yet, no bound.
     pub fn bound(&self) -> Option<f64> {
-        let knee = self.gain() * self.stretch() * self.rate() * self.delay();
+        let knee = self.gain() * self.stretch() * self.product;
         match self.phase {
             Phase::Delay => Some(0.0),
             _ if !knee.is_finite() || knee == 0.0 => None,
@@ -435,8 +437,10 @@ impl Governor {
         }
     }
 
-    /// Look whether the delay of a kind that matters is missing.
+    /// Look at what is known: rate times delay, and whether the delay of a kind that matters is
+    /// missing.
     fn look(&mut self) {
+        self.product = self.rate() * self.delay();
         let is_missing = |kind: usize| {
             self.shares[kind] >= SHARE_LEAST
                 && !self.unseen[kind]

@@ -8,6 +8,7 @@ fn known(isolation: f64) -> Governor {
     governor.rates[0] = 1.0;
     governor.delays = [[[100_000.0; KEPT]; KINDS]; 2];
     governor.shares[SHORT_READS] = 1.0;
+    governor.look();
     governor
 }
 
@@ -64,6 +65,7 @@ fn writes_have_their_share_of_the_bound() {
     let mut governor = known(1.0);
     for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
         governor.shares = shares;
+        governor.look();
         assert_eq!(governor.bound().map(f64::round), Some(100_000.0));
         assert!(governor.allows_write(most - 5_000, 4_900), "{shares:?}");
         assert!(!governor.allows_write(most - 5_000, 5_100), "{shares:?}");
@@ -97,6 +99,7 @@ fn the_bound_follows_writes_of_light_vms_too() {
     assert_eq!(governor.delay_of(SHORT_WRITES), 100_000.0);
     assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
     governor.delays[0][SHORT_READS] = [100_000.0; KEPT];
+    governor.look();
     assert!(after(&mut governor, true) < 67.0);
 }
 
