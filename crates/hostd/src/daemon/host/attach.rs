@@ -1,8 +1,7 @@
 //! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
 use super::changes::Claim;
-use super::failed::FailedDisk;
-use super::retries::{HANG_TIME, HANG_TIME_LATER};
+use super::failed::{FailedDisk, HANG_TIME, HANG_TIME_LATER};
 use super::{Host, lock};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::daemon::change::Change;

@@ -9,6 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// A file that comes late is served when nobody has written to it for so long: it may be a copy
 /// that is being made.
 const QUIET: Duration = Duration::from_secs(5);
+/// An attempt that has not ended by then hangs: those of the other disks need not wait for it. At
+/// a start all have this time together, and each the other in any case.
+pub(super) const HANG_TIME: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 5 });
+pub(super) const HANG_TIME_LATER: Duration = Duration::from_millis(200);
 
 /// A disk of the configuration that is not served.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 
 use super::attach::Attached;
 use super::changes::Claim;
-use super::failed::{FailedDisk, Seen};
+use super::failed::{FailedDisk, HANG_TIME, Seen};
 use super::{Host, lock};
 use crate::daemon::change::Change;
 use crate::daemon::confine;
@@ -24,10 +24,6 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// An attempt that has not ended by then hangs: those of the other disks need not wait for it. At
-/// a start all have this time together, and each the other in any case.
-pub(super) const HANG_TIME: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 5 });
-pub(super) const HANG_TIME_LATER: Duration = Duration::from_millis(200);
 /// How often to look whether the daemon is to end meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 /// Stack of the threads.
