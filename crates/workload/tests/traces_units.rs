@@ -163,6 +163,32 @@ fn other_formats_of_bare_numbers() {
     }
 }
 
+/// SPC's sizes are bytes, so that only its starts tell.
+#[test]
+fn starts_of_spc_in_bytes() {
+    let rows = |count: u64, at: u64, start: u64, size: u64| {
+        let row = |n| format!("0,{},{size},R,{n}.5\n", at + n * 7919 % 4096 * start);
+        (0..count).map(row).collect::<String>()
+    };
+    // Blocks of 4 KiB; blocks behind a partition's 63 sectors; whole MiB.
+    for (at, start, size) in [(0, 4096, 8192), (63 * 512, 4096, 4096), (0, 1 << 20, 1 << 20)] {
+        let text = rows(300, at, start, size);
+        let error = read(&text).unwrap_err();
+        let other = "volume,offset_bytes,size_bytes,op,time_s";
+        assert!(error.contains("--input-format spc") && error.contains(other), "{error}");
+        let first = by_columns(other, &text).unwrap()[1].clone();
+        assert_eq!(first, format!("1s 0 R sync {}+{}", (at + 3823 * start) / 512, size / 512));
+    }
+    // Sectors: of blocks, of large requests one behind the other, and too few to tell.
+    assert_eq!(read(&rows(300, 63, 8, 4096)).unwrap().len(), 300);
+    assert_eq!(read(&rows(300, 0, 512, 512 * 512)).unwrap().len(), 300);
+    assert_eq!(read(&rows(300, 0, 4096, 4096 * 512)).unwrap().len(), 300);
+    assert_eq!(read(&rows(15, 0, 4096, 4096)).unwrap().len(), 15);
+    // Sizes in sectors.
+    let error = read(&rows(300, 63, 8, 8)).unwrap_err();
+    assert!(error.contains("--columns volume,sector,sectors,op,time_s"), "{error}");
+}
+
 #[test]
 fn columns_are_listed() {
     let rows = "0;a;0;4096;7;R\n1.5;a;1048576;4096;8;W\n";

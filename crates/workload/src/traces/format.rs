@@ -321,7 +321,7 @@ impl Format {
         if !head.whole {
             lines.pop();
         }
-        let mut figures = Figures::default();
+        let mut figures = Figures::new(self.columns());
         for line in lines {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);

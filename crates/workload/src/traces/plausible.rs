@@ -33,6 +33,9 @@ const SPAN_S_MAX: f64 = 3.0 * YEAR_S;
 /// What the first requests of a file sum up to.
 #[derive(Default)]
 pub(super) struct Figures {
+    /// Starts are in sectors, sizes in bytes: only the starts can be in the wrong unit, and they
+    /// are not aligned to more than the sizes by chance.
+    mixed: bool,
     pub(super) requests: u64,
     pub(super) bad: u64,
     /// Earliest and latest.
@@ -40,12 +43,19 @@ pub(super) struct Figures {
     sectors: u64,
     end: u64,
     rounded: u64,
-    /// Requests that begin and end at multiples of [`BYTES_ALIGN`] and of [`BLOCKS_ALIGN`].
+    /// Requests that begin and end at multiples of [`BYTES_ALIGN`] and of [`BLOCKS_ALIGN`]; if
+    /// mixed, that begin there and are shorter.
     aligned: u64,
     aligned_to_blocks: u64,
 }
 
 impl Figures {
+    /// None yet, of a format with these columns.
+    pub(super) fn new(columns: Option<&str>) -> Figures {
+        let mixed = columns.is_some_and(|list| list.contains("sector,size_bytes"));
+        Figures { mixed, ..Figures::default() }
+    }
+
     pub(super) fn add(&mut self, raw: &Raw) {
         let (start, len) = (raw.span.start.get(), raw.span.len.get());
         let (first, last) = self.times_ns.unwrap_or((raw.time_ns, raw.time_ns));
@@ -54,8 +64,12 @@ impl Figures {
         self.sectors = self.sectors.saturating_add(len);
         self.end = self.end.max(start + len);
         self.rounded += u64::from(raw.span.rounded);
-        self.aligned += u64::from((start | len).is_multiple_of(BYTES_ALIGN));
-        self.aligned_to_blocks += u64::from((start | len).is_multiple_of(BLOCKS_ALIGN));
+        let aligned = |to| {
+            let len = if self.mixed { len < to } else { len.is_multiple_of(to) };
+            u64::from(len && start.is_multiple_of(to))
+        };
+        self.aligned += aligned(BYTES_ALIGN);
+        self.aligned_to_blocks += aligned(BLOCKS_ALIGN);
     }
 
     fn span_s(&self) -> f64 {
@@ -77,8 +91,8 @@ pub(super) fn other_units(format: Format, figures: &Figures) -> Option<String> {
         || figures.end as f64 * SECTOR_BYTES as f64 > ALIGNED_END_BYTES;
     let are_bytes = in_sectors
         && (figures.aligned_to_blocks == figures.requests
-            || (figures.aligned == figures.requests && fast_or_far));
-    let are_sectors = !in_sectors && figures.rounded == figures.requests;
+            || (figures.aligned == figures.requests && (fast_or_far || figures.mixed)));
+    let are_sectors = columns.contains("size_bytes") && figures.rounded == figures.requests;
     if !(too_fast || too_long || are_bytes || are_sectors) {
         return None;
     }
