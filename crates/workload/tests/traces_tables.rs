@@ -1,7 +1,7 @@
 //! Tables, logs and packed files that could be taken for what they are not.
 
 use flate2::{Compression, write::GzEncoder};
-use seekway_workload::traces::{TraceOptions, TraceReader, scan};
+use seekway_workload::traces::{Format, TraceOptions, TraceReader, scan};
 use std::io::{Cursor, Write as _};
 
 fn bytes_called(name: &str, bytes: &[u8], columns: Option<&str>) -> Result<Vec<String>, String> {
@@ -149,6 +149,52 @@ fn a_line_that_begins_with_a_letter_is_no_header() {
     refused(listed(columns, "x5,R,0,4096\n1,W,8,4096\n"), &["t:1:1: malformed"]);
     let read = listed(columns, "# a\n# b\nt,o,s,l\n1,W,8,4096\n").unwrap();
     assert_eq!(read, ["0ms W 8+8"]);
+}
+
+/// A hundred rows of a vm's own columns, in the order of a public format.
+#[test]
+fn names_of_ones_own_are_no_public_format() {
+    type Row<'a> = &'a dyn Fn(u64) -> String;
+    let table =
+        |header: &str, row: Row<'_>| format!("{header}\n") + &(0..100).map(row).collect::<String>();
+    let spc = |n| format!("0,{},4096,R,{n}.5\n", n * 8);
+    let alibaba = |n| format!("0,R,{},4096,{}\n", n * 8192, n * 1000);
+    let msr = |n| format!("{},a,0,Read,{},4096,7\n", n * 1000, n * 8192);
+    let tencent = |n| format!("{},{},512,0,3\n", n * 7, n * 8192);
+    let systor = |n| format!("{},0.5,R,0,{},4096\n", n * 7, n * 8192);
+    let cases: [(&str, &str, Row<'_>); 8] = [
+        ("vm,offset,size,op,time", "ASU,LBA,Size,Opcode,Timestamp", &spc),
+        ("id,offset,length,type,time", "asu,lba,size,opcode,timestamp", &spc),
+        ("disk,op,lba,size,time", "device_id,opcode,offset,length,timestamp", &alibaba),
+        (
+            "time,host,disk,op,offset,size,latency",
+            "timestamp,hostname,disknumber,type,offset,size,responsetime,",
+            &msr,
+        ),
+        (
+            "timestamp,vm,lun,type,offset,size,rt",
+            "\"Timestamp\",\"Hostname\",\"DiskNumber\",\"Type\",\"Offset\",\"Size\",\"ResponseTime\"",
+            &msr,
+        ),
+        ("time,lba,size,op,volume", "Timestamp,Offset,Size,IOType,VolumeID", &tencent),
+        (
+            "timestamp,offset,size,is_write,volume",
+            "# timestamp,offset,size,iotype,volume_id",
+            &tencent,
+        ),
+        ("time,latency,op,lun,offset,size", "Timestamp,Response,IOType,LUN,Offset,Size", &systor),
+    ];
+    for (own, public, row) in cases {
+        refused(read(&table(own, row)), &["does not say", "--columns"]);
+        let public = read(&table(public, row)).unwrap_or_else(|e| panic!("{public}: {e}"));
+        assert_eq!(public, read(&table("", row)).unwrap());
+        refused(read(&table("a,b,c,d,e,f,g", row)), &["not recognised"]);
+    }
+    // What the user says counts.
+    let text = table("vm,offset,size,op,time", &spc);
+    let options = TraceOptions { format: Format::from_name("spc"), ..TraceOptions::default() };
+    let input = Box::new(Cursor::new(text.into_bytes()));
+    assert_eq!(TraceReader::from_read("t", input, &options).unwrap().count(), 100);
 }
 
 #[test]

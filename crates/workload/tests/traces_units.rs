@@ -150,7 +150,7 @@ fn other_formats_of_bare_numbers() {
     let rows = |row: fn(u64) -> String| (0..100).map(row).collect::<String>();
     // MSR's columns with seconds, Alibaba's with seconds, Tencent's with bytes, Alibaba's with sectors.
     for (text, columns) in [
-        (rows(|n| format!("{},hm,0,Read,{},4096,7\n", 1_200_000_000 + n, n * 8192)), "time_ms"),
+        (rows(|n| format!("{},hm,0,Read,{},4096,7\n", 1_200_000_000 + n, n * 8192)), "time_s"),
         (rows(|n| format!("7,R,{},4096,{}\n", n * 8192, 1_600_000_000 + n / 50)), "time_s"),
         (rows(|n| format!("{},{},4096,0,7\n", 1_600_000_000 + n / 50, n * 8192)), "offset_bytes"),
         (
@@ -160,6 +160,75 @@ fn other_formats_of_bare_numbers() {
     ] {
         let error = read(&text).unwrap_err();
         assert!(error.contains("could be") && error.contains(columns), "{error}\n{text}");
+    }
+}
+
+/// SPC's sizes are bytes, so that only its starts tell.
+#[test]
+fn starts_of_spc_in_bytes() {
+    let rows = |count: u64, at: u64, start: u64, size: u64| {
+        let row = |n| format!("0,{},{size},R,{n}.5\n", at + n * 7919 % 4096 * start);
+        (0..count).map(row).collect::<String>()
+    };
+    // Blocks of 4 KiB; blocks behind a partition's 63 sectors; whole MiB.
+    for (at, start, size) in [(0, 4096, 8192), (63 * 512, 4096, 4096), (0, 1 << 20, 1 << 20)] {
+        let text = rows(300, at, start, size);
+        let error = read(&text).unwrap_err();
+        let other = "volume,offset_bytes,size_bytes,op,time_s";
+        assert!(error.contains("--input-format spc") && error.contains(other), "{error}");
+        let first = by_columns(other, &text).unwrap()[1].clone();
+        assert_eq!(first, format!("1s 0 R sync {}+{}", (at + 3823 * start) / 512, size / 512));
+    }
+    // Sectors: of blocks, of large requests one behind the other, and too few to tell.
+    assert_eq!(read(&rows(300, 63, 8, 4096)).unwrap().len(), 300);
+    assert_eq!(read(&rows(300, 0, 512, 512 * 512)).unwrap().len(), 300);
+    assert_eq!(read(&rows(300, 0, 4096, 4096 * 512)).unwrap().len(), 300);
+    assert_eq!(read(&rows(15, 0, 4096, 4096)).unwrap().len(), 15);
+    // Sizes in sectors.
+    let error = read(&rows(300, 63, 8, 8)).unwrap_err();
+    assert!(error.contains("--columns volume,sector,sectors,op,time_s"), "{error}");
+}
+
+#[test]
+fn wall_clocks_of_alibaba_and_msr_in_other_units() {
+    let alibaba = |count: u64, from: u64, gap: u64| {
+        let row = |n: u64| format!("3,R,{},4096,{}\n", n * 8192, from + n * gap);
+        (0..count).map(row).collect::<String>()
+    };
+    let msr = |count: u64, from: u64, gap: u64| {
+        let row = |n: u64| format!("{},hm,0,Read,{},4096,7\n", from + n * gap, n * 8192);
+        (0..count).map(row).collect::<String>()
+    };
+    let header = "device_id,opcode,offset,length,timestamp\n".to_owned();
+    const US: u64 = 1_577_808_144_360_767;
+    for (text, time, told) in [
+        (alibaba(60, US / 1_000_000, 1), "time_s", "2019 on, in 59 s, 1.00 a second"),
+        (header.clone() + &alibaba(60, US / 1_000_000, 1), "time_s", "2019 on"),
+        (alibaba(2, US / 1000, 7), "time_ms", "2019 on, in 7 ms"),
+        (header.clone() + &alibaba(60, US / 1000, 7), "time_ms", "2019 on, in 413 ms"),
+        (msr(60, US, 1500), "time_us", "2019 on, in 88.5 ms"),
+        (msr(60, US / 1000, 1500), "time_ms", "2019 on, in 88.5 s"),
+        (msr(60, US / 1_000_000, 1), "time_s", "2019 on, in 59 s"),
+        // Since a start, and too fast.
+        (msr(100, 0, 10), "time_ms", ""),
+        (alibaba(100, 0, 7), "time_ms", ""),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(error.contains("--input-format") && error.contains(told), "{error}");
+        assert!(error.split("--columns ").nth(1).is_some_and(|c| c.contains(time)), "{error}");
+    }
+    assert!(read(&alibaba(60, US * 1000, 1_500_000)).unwrap_err().contains("--columns"));
+    // Their own wall clock, however fast, and times since a start.
+    for text in [
+        alibaba(60, US, 7),
+        header + &alibaba(60, US, 7),
+        alibaba(60, 0, 1500),
+        alibaba(60, 86_400_000_000 * 30, 1500),
+        msr(60, 128_166_372_003_061_629, 70),
+        msr(60, 0, 15_000),
+        msr(60, 864_000_000_000 * 30, 15_000),
+    ] {
+        assert!(read(&text).is_ok_and(|read| read.len() > 59), "{text}");
     }
 }
 

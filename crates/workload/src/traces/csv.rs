@@ -61,6 +61,11 @@ fn is_header(line: &[u8]) -> bool {
     first.is_some_and(u8::is_ascii_alphabetic) && !fields.any(is_number)
 }
 
+/// A header of as many columns as any of the formats has.
+pub(super) fn is_table(line: &[u8]) -> bool {
+    is_header(line) && line.iter().filter(|b| matches!(b, b',' | b'\t' | b';' | b'|')).count() > 3
+}
+
 /// The line as its format has it, if a program has rewritten it.
 #[cold]
 fn plain(line: &[u8]) -> Option<Vec<u8>> {

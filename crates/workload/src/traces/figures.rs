@@ -6,6 +6,23 @@ pub(super) const REQUESTS_LEAST: u64 = 16;
 pub(super) const RATE_MAX: f64 = 5e6;
 /// In seconds.
 pub(super) const YEAR_S: f64 = 365.25 * 86_400.0;
+/// Longer than machines run without a restart, or traces without wall-clock times.
+pub(super) const UPTIME_NS_MAX: f64 = 400.0 * 86_400e9;
+/// Units of times, from the longest on, their powers of ten, and the years 2000 to 2040 in them.
+pub(super) const TIMES: [(&str, u32, f64, f64); 5] = [
+    ("time_s", 9, 0.94e9, 2.3e9),
+    ("time_ms", 6, 0.94e12, 2.3e12),
+    ("time_us", 3, 0.94e15, 2.3e15),
+    // Since 1601, in units of 100 ns.
+    ("time_filetime", 2, 1.25e17, 1.39e17),
+    ("time_ns", 0, 0.94e18, 2.3e18),
+];
+
+/// The year of a wall-clock time in the unit `name`.
+pub(super) fn year(name: &str, ns: f64) -> String {
+    let first = if name == "time_filetime" { 1601.0 } else { 1970.0 };
+    format!("{:.0}", (first + ns / 1e9 / YEAR_S).floor())
+}
 
 /// The span of so many requests, and their rate.
 pub(super) fn within(requests: u64, span_s: f64) -> String {

@@ -4,6 +4,7 @@ use super::layout::{self, Header};
 use super::plausible::{self, Figures};
 use super::raw::Volumes;
 use super::text::{Head, ParseLine};
+use super::told::is_comment;
 use super::{
     LINE_BYTES_MAX, TraceError, TraceOptions, blktrace, columns, csv, events, fio, oracle, table,
     vscsi,
@@ -266,13 +267,14 @@ impl Format {
         let header = Header::find(&lines);
         let mut candidates: Vec<(Format, Figures)> =
             Format::all().filter_map(|f| Some((f, f.recognises(head)?))).collect();
-        if let Some(header) = &header {
-            let told = |format: &Format| {
-                let columns = format.columns();
-                columns.is_none_or(|c| !header.names_units() && !header.contradicts(c))
-            };
-            candidates.retain(|(format, _)| told(format));
-        }
+        let first = lines.iter().find(|line| !is_comment(line));
+        let names_nothing = header.is_none() && first.is_some_and(|line| csv::is_table(line));
+        // The order of the columns tells nothing beside their names, unless these are its own.
+        candidates.retain(|(format, _)| match (&header, format.page()) {
+            _ if format.columns().is_none() => true,
+            (Some(header), Some(page)) => header.is_of(page),
+            _ => !names_nothing,
+        });
         let rows = if header.is_none() { &lines[..] } else { &[] };
         if candidates.is_empty()
             && let Some(what) = events::unread(head.bytes, rows)
@@ -319,7 +321,7 @@ impl Format {
         if !head.whole {
             lines.pop();
         }
-        let mut figures = Figures::default();
+        let mut figures = Figures::new(self.columns());
         for line in lines {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);

@@ -1,7 +1,8 @@
 //! Where the fields of a table's request are: from its header, or from `--columns`.
 
+use super::FormatPage;
 use super::fields::{Field, Separator, split, split_to};
-use super::names::{Role, role};
+use super::names::{Role, role, words};
 use super::told::{OpKind, Rows, both, is_comment};
 
 /// Lines at the beginning among which a header is looked for, and rows that decide between units.
@@ -112,32 +113,11 @@ impl Header {
         self.names == ["version", "time", "op", "size", "lbn"]
     }
 
-    /// Does it name the unit of the time or of an extent?
-    pub(super) fn names_units(&self) -> bool {
-        let names = self.names.iter().zip(&self.roles);
-        names.into_iter().any(|(name, role)| match role {
-            Role::Time(unit) => unit.is_some(),
-            // `lba` is a unit by custom only.
-            Role::Start(unit) => unit.is_some() && !name.to_ascii_lowercase().contains("lb"),
-            Role::Length(unit) => unit.is_some(),
-            _ => false,
-        })
-    }
-
-    /// Are its columns in another order than those of `other`, a list as of `--columns`?
-    pub(super) fn contradicts(&self, other: &str) -> bool {
-        let kind = |role: &Role| match role {
-            Role::Time(_) => Some(0),
-            Role::Start(_) => Some(1),
-            Role::Length(_) => Some(2),
-            role if role.is_op() => Some(3),
-            _ => None,
-        };
-        let others: Vec<_> = other.split(',').map(|name| kind(&role(name))).collect();
-        let differs = |(at, role)| {
-            kind(role).is_some_and(|kind| others.get(at).is_none_or(|other| *other != Some(kind)))
-        };
-        self.roles.iter().enumerate().any(differs)
+    /// Are its columns those of `page`, by their names? Case and signs do not matter.
+    pub(super) fn is_of(&self, page: &FormatPage) -> bool {
+        let own = page.columns.iter().map(|column| words(column.name).concat());
+        let names = self.names.iter().map(|name| words(name).concat());
+        self.separator != Separator::Blanks && names.filter(|name| !name.is_empty()).eq(own)
     }
 
     /// The columns that it names; what `lines` hold decides what it does not say.

@@ -211,7 +211,7 @@ pub(super) fn may_be_op(name: &str) -> bool {
 
 /// The words of a name, in small letters: at signs, capitals behind small letters, and small
 /// letters behind two capitals (`LATms`, `STARTs`) one ends and another begins.
-fn words(name: &str) -> Vec<String> {
+pub(super) fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open = false;
     let letters: Vec<char> = name.replace(['µ', 'μ'], "u").chars().collect();

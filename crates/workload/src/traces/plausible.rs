@@ -1,7 +1,9 @@
 //! Is what was read what the file means? A trace of bare numbers can be in other units than its
 //! format has by custom; rates, sizes and spans that no disk has tell.
 
-use super::figures::{RATE_MAX, REQUESTS_LEAST, YEAR_S, grouped, size, time, within};
+use super::figures::{
+    RATE_MAX, REQUESTS_LEAST, TIMES, UPTIME_NS_MAX, YEAR_S, grouped, size, time, within, year,
+};
 use super::layout::ALL_READS;
 use super::raw::Raw;
 use super::stats::{Scan, TraceStats};
@@ -10,14 +12,6 @@ use seekway_policy::units::SECTOR_BYTES;
 
 /// A rate that one disk may have over many requests.
 const RATE_USUAL: f64 = 2e4;
-/// Units of times by the name of a column, and their nanoseconds.
-const TIMES: [(&str, f64); 5] = [
-    ("time_ns", 1.0),
-    ("time_filetime", 100.0),
-    ("time_us", 1e3),
-    ("time_ms", 1e6),
-    ("time_s", 1e9),
-];
 /// A longer mean than the block layer makes requests.
 const MEAN_BYTES_MAX: f64 = (64_u64 << 20) as f64;
 /// More bytes a second than a disk moves, and a larger disk than there is, if all requests are
@@ -33,6 +27,9 @@ const SPAN_S_MAX: f64 = 3.0 * YEAR_S;
 /// What the first requests of a file sum up to.
 #[derive(Default)]
 pub(super) struct Figures {
+    /// Starts are in sectors, sizes in bytes: only the starts can be in the wrong unit, and they
+    /// are not aligned to more than the sizes by chance.
+    mixed: bool,
     pub(super) requests: u64,
     pub(super) bad: u64,
     /// Earliest and latest.
@@ -40,12 +37,19 @@ pub(super) struct Figures {
     sectors: u64,
     end: u64,
     rounded: u64,
-    /// Requests that begin and end at multiples of [`BYTES_ALIGN`] and of [`BLOCKS_ALIGN`].
+    /// Requests that begin and end at multiples of [`BYTES_ALIGN`] and of [`BLOCKS_ALIGN`]; if
+    /// mixed, that begin there and are shorter.
     aligned: u64,
     aligned_to_blocks: u64,
 }
 
 impl Figures {
+    /// None yet, of a format with these columns.
+    pub(super) fn new(columns: Option<&str>) -> Figures {
+        let mixed = columns.is_some_and(|list| list.contains("sector,size_bytes"));
+        Figures { mixed, ..Figures::default() }
+    }
+
     pub(super) fn add(&mut self, raw: &Raw) {
         let (start, len) = (raw.span.start.get(), raw.span.len.get());
         let (first, last) = self.times_ns.unwrap_or((raw.time_ns, raw.time_ns));
@@ -54,8 +58,12 @@ impl Figures {
         self.sectors = self.sectors.saturating_add(len);
         self.end = self.end.max(start + len);
         self.rounded += u64::from(raw.span.rounded);
-        self.aligned += u64::from((start | len).is_multiple_of(BYTES_ALIGN));
-        self.aligned_to_blocks += u64::from((start | len).is_multiple_of(BLOCKS_ALIGN));
+        let aligned = |to| {
+            let len = if self.mixed { len < to } else { len.is_multiple_of(to) };
+            u64::from(len && start.is_multiple_of(to))
+        };
+        self.aligned += aligned(BYTES_ALIGN);
+        self.aligned_to_blocks += aligned(BLOCKS_ALIGN);
     }
 
     fn span_s(&self) -> f64 {
@@ -66,30 +74,47 @@ impl Figures {
 /// If a file of a format that has nothing but columns would be absurd in that format's units:
 /// both readings, and the options that decide.
 pub(super) fn other_units(format: Format, figures: &Figures) -> Option<String> {
-    let columns = format.columns().filter(|_| figures.requests >= REQUESTS_LEAST)?;
+    let columns = format.columns()?;
+    let unit = |name: &str| TIMES.iter().position(|(other, ..)| *other == name);
+    let own = columns.split(',').find_map(unit)?;
+    let (name, power, ..) = TIMES[own];
+    let ns = 10_f64.powi(power as i32);
+    // Earliest and latest, as they stand in the file.
+    let (low, high) = figures.times_ns.map(|(a, b)| (a as f64 / ns, b as f64 / ns))?;
+    let is_wall = |&(_, _, from, to): &(&str, u32, f64, f64)| from <= low && high < to;
+    // Of these two formats the wall clock is known: one in another unit is another format's, and
+    // times since a start are at a usual rate.
+    let since_start = matches!(format, Format::Alibaba | Format::Msr) && !is_wall(&TIMES[own]);
+    let wall = TIMES.iter().find(|unit| since_start && is_wall(unit));
+    let rate_max = if since_start && low * ns <= UPTIME_NS_MAX { RATE_USUAL } else { RATE_MAX };
     let span_s = figures.span_s();
     let requests = figures.requests as f64;
     let bytes = figures.sectors as f64 * SECTOR_BYTES as f64;
     let in_sectors = columns.contains("sector");
-    let too_fast = span_s > 0.0 && (requests - 1.0) / span_s > RATE_MAX;
+    let too_fast = span_s > 0.0 && (requests - 1.0) / span_s > rate_max;
     let too_long = bytes / requests > MEAN_BYTES_MAX;
     let fast_or_far = bytes > ALIGNED_BYTES_PER_S * span_s
         || figures.end as f64 * SECTOR_BYTES as f64 > ALIGNED_END_BYTES;
     let are_bytes = in_sectors
         && (figures.aligned_to_blocks == figures.requests
-            || (figures.aligned == figures.requests && fast_or_far));
-    let are_sectors = !in_sectors && figures.rounded == figures.requests;
-    if !(too_fast || too_long || are_bytes || are_sectors) {
+            || (figures.aligned == figures.requests && (fast_or_far || figures.mixed)));
+    let are_sectors = columns.contains("size_bytes") && figures.rounded == figures.requests;
+    let enough = figures.requests >= REQUESTS_LEAST;
+    if wall.is_none() && !(enough && (too_fast || too_long || are_bytes || are_sectors)) {
         return None;
     }
     let mut other = columns.to_string();
-    if too_fast {
-        let unit = |name: &str| TIMES.iter().find(|(other, _)| *other == name).copied();
-        let (name, ns) = columns.split(',').find_map(unit)?;
+    let mut told = String::new();
+    if let Some(&(wall, power, ..)) = wall {
+        let wall_ns = 10_f64.powi(power as i32);
+        let within = within(figures.requests, span_s * wall_ns / ns);
+        other = other.replace(name, wall);
+        told = format!(" (from {} on, {within})", year(wall, low * wall_ns));
+    } else if too_fast {
         // The shortest unit that makes a rate of it that a disk has.
-        let rate = (requests - 1.0) / span_s;
-        let longer = TIMES.iter().find(|(_, other)| *other > ns && rate * ns / other <= RATE_USUAL);
-        other = other.replace(name, longer.map_or("time_s", |(name, _)| name));
+        let rate = |power: u32| (requests - 1.0) / span_s * ns / 10_f64.powi(power as i32);
+        let longer = TIMES[..own].iter().rev().find(|(_, power, ..)| rate(*power) <= RATE_USUAL);
+        other = other.replace(name, longer.map_or("time_s", |(name, ..)| name));
     }
     if are_bytes || (in_sectors && figures.aligned == figures.requests) {
         other = other.replace("sectors", "size_bytes").replace("sector", "offset_bytes");
@@ -99,7 +124,7 @@ pub(super) fn other_units(format: Format, figures: &Figures) -> Option<String> {
     Some(format!(
         "could be {format}, in {units}: then its first {requests} requests are of {size} each, \
          {rate}; or the same columns in other units. Say --input-format {format} for the first, \
-         or name the units by --columns, as in --columns {other}",
+         or name the units by --columns, as in --columns {other}{told}",
         units = format.units(),
         requests = grouped(figures.requests),
         size = size(bytes / requests),

@@ -2,7 +2,7 @@
 //! a write. Where they allow two readings, the error names both.
 
 use super::fields::{Separator, split_to};
-use super::figures::{RATE_MAX, REQUESTS_LEAST, YEAR_S, time, within};
+use super::figures::{RATE_MAX, REQUESTS_LEAST, TIMES, UPTIME_NS_MAX, time, within, year};
 use super::names::{Role, has_other_unit, may_be_op, role};
 use super::ops::{self, Named};
 use seekway_policy::request::Op;
@@ -41,18 +41,6 @@ pub(super) struct Rows<'a> {
     /// The column of operations.
     pub(super) op: Option<usize>,
 }
-
-/// Units of times, their powers of ten, and the years 2000 to 2040 in them.
-const TIMES: [(&str, u32, f64, f64); 5] = [
-    ("time_s", 9, 0.94e9, 2.3e9),
-    ("time_ms", 6, 0.94e12, 2.3e12),
-    ("time_us", 3, 0.94e15, 2.3e15),
-    ("time_ns", 0, 0.94e18, 2.3e18),
-    // Since 1601, in units of 100 ns.
-    ("time_filetime", 2, 1.25e17, 1.39e17),
-];
-/// Longer than machines run without a restart, or traces without wall-clock times.
-const UPTIME_NS_MAX: f64 = 400.0 * 86_400e9;
 
 impl Rows<'_> {
     /// The values of column `at`, as text and as numbers.
@@ -146,11 +134,7 @@ impl Rows<'_> {
             let too_fast = count >= REQUESTS_LEAST && (count - 1) as f64 > RATE_MAX * span_s;
             let can_be = is_wall || (is_uptime && !(scale == 0 && has_fraction));
             let bounds = if is_wall { (from * ns, to * ns) } else { (0.0, UPTIME_NS_MAX) };
-            let since = match (is_wall, name) {
-                (true, "time_filetime") => format!("{:.0}", (1601.0 + low / 1e7 / YEAR_S).floor()),
-                (true, _) => format!("{:.0}", (1970.0 + low * ns / 1e9 / YEAR_S).floor()),
-                (false, _) => time(low * ns / 1e9),
-            };
+            let since = if is_wall { year(name, low * ns) } else { time(low * ns / 1e9) };
             let told = || format!("from {since} on, {}", within(count, span_s));
             (can_be && !(too_fast && span_s > 0.0)).then(|| (name, is_wall, scale, bounds, told()))
         });
