@@ -77,6 +77,78 @@ fn events_that_come_too_late() {
     assert_eq!(read_as(BlktraceEvent::Issued), 80_001);
 }
 
+/// The same trace as blktrace has it in binary form: see `traces_blktrace`.
+#[test]
+fn a_request_that_was_split_or_remapped_or_requeued_is_taken_once() {
+    let texts = |events: &[&str]| -> [String; 3] {
+        let mut texts = [const { String::new() }; 3];
+        for (n, event) in events.iter().enumerate() {
+            let [action, device, rest] = event.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+                panic!("{event}");
+            };
+            let name = match action {
+                "Q" => "bio_queue",
+                "D" => "rq_issue",
+                "C" => "rq_complete",
+                "A" => "bio_remap",
+                "X" => "split",
+                _ => "rq_requeue",
+            };
+            let forms = [
+                format!("  {device}  3  {n}  0.00{n}000000  100  {action}  {rest} [fio]\n"),
+                format!("  fio-100 [003] ..... 5.00{n}:   {device}  {action}  {rest} [fio]\n"),
+                format!("fio 100 [003] 5.00{n}: block:block_{name}: {device} {rest} [fio]\n"),
+            ];
+            texts.iter_mut().zip(forms).for_each(|(text, form)| text.push_str(&form));
+        }
+        texts
+    };
+    let check = |events: &[&str], requests: u64, repeated: u64| {
+        for text in texts(events) {
+            let scan = scanned(&text, None).unwrap();
+            assert_eq!(scan.stats.requests(), requests, "{text}");
+            let said = format!(
+                "{repeated} events left out that repeat a request (rest of a split, remapped from \
+                 another device of the trace, or requeued)"
+            );
+            assert_eq!(scan.notes.contains(&said), repeated > 0, "{text}");
+        }
+    };
+    check(&["Q 8,0 R 0 + 32", "X 8,0 R 0 / 8", "Q 8,0 R 8 + 24"], 1, 1);
+    check(&["Q 8,0 R 0 + 32", "X 8,0 R 0 / 8", "Q 8,0 R 800 + 8"], 2, 0);
+    // A partition's request is queued once. A volume's is queued on the disk as well.
+    check(&["A 8,0 R 2048 + 8 <- (8,1) 0", "Q 8,0 R 2048 + 8"], 1, 0);
+    check(
+        &["Q 253,0 R 0 + 8", "A 8,0 R 8 + 8 <- (253,0) 0", "Q 8,0 R 8 + 8", "D 8,0 R 8 + 8"],
+        1,
+        1,
+    );
+    check(&["D 8,0 R 8 + 8", "R 8,0 R 8 + 8", "D 8,0 R 8 + 8", "D 8,0 R 8 + 8"], 2, 1);
+    check(&["D 8,0 R 8 + 8", "C 8,0 R 8 + 8", "D 8,0 R 8 + 8", "C 8,0 R 8 + 8"], 2, 0);
+}
+
+/// `-f` prints neither where a request was remapped from nor where a split one goes on.
+#[test]
+fn a_request_in_a_form_is_taken_once() {
+    let read = |events: &[&str]| {
+        let line = |(n, event): (usize, &&str)| format!("0.{n:09} {event}\n");
+        let text: String = events.iter().enumerate().map(line).collect();
+        by_columns("%T.%t %D %a %d %S %n", &text).unwrap()
+    };
+    let volume = ["253,0 Q R 0 8", "8,0 A R 64 8", "8,0 Q R 64 8", "8,0 D R 64 8", "8,0 C R 64 8"];
+    assert_eq!(read(&volume), ["253:0 R sync 0+8 0"]);
+    assert_eq!(read(&[&volume[..], &volume[1..]].concat()).len(), 2, "and then of a partition");
+    let other = ["253,0 Q R 0 8", "8,0 A R 64 16", "8,0 Q R 64 16"];
+    assert_eq!(read(&other).len(), 2, "not as long");
+    // Two disks with partitions.
+    let disks = ["8,0 A R 64 8", "8,0 Q R 64 8", "8,16 A R 32 8", "8,16 Q R 32 8"];
+    assert_eq!(read(&disks).len(), 2);
+    let bare = ["8,0 D R 9 8", "8,0 Q R 64 8", "8,16 A R 32 8", "8,16 Q R 32 8"];
+    assert_eq!(read(&bare).len(), 2);
+    let split = ["8,0 Q R 0 32", "8,0 X R 0 8", "8,0 Q R 8 24"];
+    assert_eq!(read(&split), ["8:0 R sync 0+32 0"]);
+}
+
 /// blkparse 1.2.0's lines of what has no data are events; what it does not print is none.
 #[test]
 fn blkparse_without_a_plus() {

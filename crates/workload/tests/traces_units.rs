@@ -109,6 +109,20 @@ fn what_has_two_readings_is_refused_with_both() {
     .assert_eq(&errors);
 }
 
+/// With `log_issue_time=1`, fio writes the time of issue into `_clat` logs and zero into `_lat` logs.
+#[test]
+fn fio_logs_with_a_time_of_issue() {
+    let log = |issue: fn(u64) -> String| -> String {
+        let line = |n| format!("{n}, 200000, 0, 4096, {}, 0{}\n", n * 4096, issue(n));
+        (1..=3).map(line).collect()
+    };
+    let times = ["0ms t R sync 8+8", "1ms t R sync 16+8", "2ms t R sync 24+8"];
+    let without = read(&log(|_| String::new())).unwrap();
+    assert_eq!(without, times);
+    assert_eq!(read(&log(|_| ", 0".into())).unwrap(), without);
+    assert_eq!(read(&log(|n| format!(", {}", n * 1_000_000 - 200_000))).unwrap(), without);
+}
+
 /// Requests of 4 KiB, so many units of time apart.
 fn five_columns(count: u64, gap: u64, unit: u64) -> String {
     let row = |n: u64| {

@@ -8,14 +8,13 @@
 //! the trace says `REQ_SYNC`. Only version 8 tells write-zeroes from writes.
 
 mod events;
-mod once;
 
 use super::buffer::Buffer;
 use super::cursor::Fault;
+use super::once::{Kind, Once, Traced};
 use super::raw::{Decode, Raw, Span, Step, Stop, Volumes};
-use events::{Event, Events, Kind, Next};
+use events::{Event, Events, Next};
 pub(super) use events::{RECORD_BYTES_MAX, cpu};
-use once::Once;
 use seekway_policy::request::Op;
 use seekway_policy::units::Sectors;
 use std::cmp::Reverse;
@@ -77,12 +76,6 @@ impl BlktraceEvent {
         }
     }
 
-    /// The event of blkparse's action.
-    pub(super) fn of_letter(action: &[u8]) -> Option<BlktraceEvent> {
-        let [letter] = action else { return None };
-        BlktraceEvent::ALL.into_iter().find(|event| event.letter() == char::from(*letter))
-    }
-
     const fn kind(self) -> Kind {
         match self {
             BlktraceEvent::Queued => Kind::Queue,
@@ -91,7 +84,7 @@ impl BlktraceEvent {
         }
     }
 
-    fn of(kind: Kind) -> Option<BlktraceEvent> {
+    pub(super) fn of(kind: Kind) -> Option<BlktraceEvent> {
         BlktraceEvent::ALL.into_iter().find(|event| event.kind() == kind)
     }
 
@@ -108,7 +101,7 @@ impl BlktraceEvent {
     }
 
     /// The events that have to be seen so that each request is taken once.
-    const fn wanted(self) -> u32 {
+    pub(super) const fn wanted(self) -> u32 {
         match self {
             BlktraceEvent::Queued => Kind::Queue.bit() | Kind::Split.bit() | Kind::Remap.bit(),
             BlktraceEvent::Issued => Kind::Issue.bit() | Kind::Requeue.bit(),
@@ -252,7 +245,9 @@ impl BlktraceDecoder {
     /// The request that an event is, if it is one.
     fn take(&mut self, event: &Event, volumes: &mut Volumes) -> Result<Step, Stop> {
         let chosen = self.chosen.unwrap_or(BlktraceEvent::Queued);
-        if self.once.is_repeat(event) {
+        let Event { kind, cpu, device, sector, from, .. } = *event;
+        let len = event.bytes.into();
+        if self.once.is_repeat(&Traced { kind, cpu, device, sector, len, from }) {
             return Ok(Step::Ignored);
         }
         if event.kind != chosen.kind() {
@@ -374,22 +369,13 @@ impl Decode for BlktraceDecoder {
             _ => {}
         }
         let missing: u64 = self.streams.iter().map(|stream| stream.events.missing()).sum();
-        for (count, what) in [
-            (
-                missing,
-                "events are missing by the numbers of the others: blktrace lost them (give it more \
-                 buffers with -b and -n), or they were cut out",
-            ),
-            (
-                self.once.repeated,
-                "events left out that repeat a request (rest of a split, remapped from another \
-                 device of the trace, or requeued)",
-            ),
-        ] {
-            if count > 0 {
-                notes.push(format!("{count} {what}"));
-            }
+        if missing > 0 {
+            notes.push(format!(
+                "{missing} events are missing by the numbers of the others: blktrace lost them \
+                 (give it more buffers with -b and -n), or they were cut out"
+            ));
         }
+        notes.extend(self.once.note());
         notes.extend(self.odd.notes(self.chosen));
         notes
     }

@@ -8,16 +8,19 @@
 mod blkparse;
 mod pattern;
 mod perf;
+mod remaps;
 mod unread;
 
 use super::TraceOptions;
 use super::blktrace::{BlktraceEvent, Odd};
 use super::cursor::Fault;
 use super::error::Reason;
+use super::once::{Kind, Once, Traced};
 use super::ops::{self, Named};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
 use pattern::Pattern;
+use remaps::Remaps;
 use seekway_policy::request::Op;
 pub(super) use unread::unread;
 
@@ -26,7 +29,7 @@ struct Event<'a> {
     /// From the trace's own origin.
     time_ns: u64,
     /// `None` where the lines do not say.
-    kind: Option<BlktraceEvent>,
+    kind: Option<Kind>,
     /// Column and text.
     rwbs: (usize, &'a [u8]),
     /// Column, first sector and sectors; zero sectors for a flush and for what moves no data.
@@ -34,13 +37,18 @@ struct Event<'a> {
     /// `major,minor`; empty where the lines do not say.
     device: &'a [u8],
     process: u32,
+    /// `None` where the lines do not say.
+    cpu: Option<u32>,
+    /// Of a split: where its rest begins. Of a remap: the device that it comes from, if the line
+    /// says it.
+    from: Option<u64>,
 }
 
 /// What is expected of an operation.
 const RWBS: &str = "RWBS letters of the kernel, such as R, WS or D";
 
-/// How a line of one of the forms is read. `None` for a line that is no event, or one of another
-/// kind: what cannot be read of a queued, issued or completed request is a fault.
+/// How a line of one of the forms is read. `None` for a line that is no event, or one of a kind
+/// that does not matter: what cannot be read of a queued, issued or completed request is a fault.
 type Read = for<'a> fn(&'a [u8]) -> Result<Option<Event<'a>>, Fault>;
 
 /// The parser of both forms.
@@ -53,6 +61,8 @@ pub(super) struct Events {
     asked: bool,
     /// How many events there are of each kind.
     seen: [u64; 3],
+    once: Once,
+    remaps: Remaps,
     odd: Odd,
     /// Events `N` with sectors.
     nameless: u64,
@@ -64,7 +74,9 @@ impl Events {
     pub(super) fn blkparse() -> Events {
         let (read, odd): (Read, _) = (blkparse::event, Odd::default());
         let (pattern, chosen, asked, seen) = (None, None, false, [0; 3]);
-        Events { read, pattern, chosen, asked, seen, odd, nameless: 0, also: None }
+        let (once, remaps) = (Once::default(), Remaps::default());
+        let (nameless, also) = (0, None);
+        Events { read, pattern, chosen, asked, seen, once, remaps, odd, nameless, also }
     }
 
     /// What perf, trace-cmd and ftrace print.
@@ -94,7 +106,7 @@ impl Events {
         if first == Some(b'N') && len > 0 {
             self.nameless += 1;
             // Those of commands from programs have a length, too, when they are done.
-            if event.kind != Some(BlktraceEvent::Completed) {
+            if event.kind != Some(Kind::Complete) {
                 named = Named { op: Some(Op::WriteZeroes), sync: word.contains(&b'S'), ..named };
             }
         } else if is_zone && named.op.is_none() {
@@ -106,6 +118,26 @@ impl Events {
             self.odd.zone_appends += u64::from(is_zone);
         }
         Ok(named)
+    }
+
+    /// Is it a request that was there before? All events have to pass, in order.
+    fn is_repeat(&mut self, event: &Event<'_>) -> bool {
+        let Some(kind) = event.kind else { return false };
+        let (_, sector, len) = event.extent;
+        // A request is remapped and split by the process that asked for it.
+        let cpu = event.cpu.unwrap_or(event.process);
+        let device = device_number(event.device).unwrap_or(0);
+        let mut traced = Traced { kind, cpu, device, sector, len, from: 0 };
+        traced.from = match event.from {
+            Some(from) => from,
+            None if kind == Kind::Split => sector.saturating_add(len),
+            None if kind == Kind::Remap => self.remaps.source(&traced).into(),
+            None => 0,
+        };
+        let matters = self.chosen.is_none_or(|chosen| chosen.wanted() & kind.bit() != 0);
+        let repeat = matters && self.once.is_repeat(&traced);
+        self.remaps.see(&traced, repeat);
+        repeat
     }
 
     fn raw(&mut self, event: &Event<'_>, volumes: &mut Volumes) -> Result<[Option<Raw>; 2], Fault> {
@@ -166,7 +198,8 @@ impl ParseLine for Events {
             return false;
         }
         let event = self.event(line.strip_suffix(b"\r").unwrap_or(line));
-        if let Some(kind) = event.ok().flatten().and_then(|event| event.kind) {
+        let kind = event.ok().flatten().and_then(|event| event.kind);
+        if let Some(kind) = kind.and_then(BlktraceEvent::of) {
             self.chosen = Some(self.chosen.map_or(kind, |chosen| chosen.min(kind)));
         }
         self.chosen != Some(BlktraceEvent::Queued)
@@ -174,7 +207,11 @@ impl ParseLine for Events {
 
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
         let Some(event) = self.event(line)? else { return Ok(None) };
+        if self.is_repeat(&event) {
+            return Ok(None);
+        }
         if let Some(kind) = event.kind {
+            let Some(kind) = BlktraceEvent::of(kind) else { return Ok(None) };
             self.seen[kind as usize] += 1;
             let chosen = *self.chosen.get_or_insert(kind);
             if kind < chosen && !self.asked {
@@ -212,6 +249,7 @@ impl ParseLine for Events {
         let nameless = nameless.map(|how| format!("{} events N with sectors {how}", self.nameless));
         note.map(String::from)
             .into_iter()
+            .chain(self.once.note())
             .chain(self.odd.notes(self.chosen))
             .chain(nameless)
             .collect()
@@ -256,6 +294,29 @@ fn is_device(word: &[u8]) -> bool {
     let comma = word.iter().position(|b| *b == b',');
     let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     comma.is_some_and(|at| digits(&word[..at]) && digits(&word[at + 1..]))
+}
+
+/// The number of `MAJOR,MINOR`, with or without brackets around it or blanks in it.
+fn device_number(word: &[u8]) -> Option<u32> {
+    let mut numbers = word.split(|b| !b.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
+    Some(next()?.checked_shl(20)? | next()?)
+}
+
+/// Of an event that is no request, by the words behind the RWBS letters: its extent, and where it
+/// is from.
+fn extent_and_from(
+    kind: Kind,
+    rest: &[(usize, &[u8])],
+) -> Option<((usize, u64, u64), Option<u64>)> {
+    if let (Kind::Split, [sector, (_, b"/"), second, ..]) = (kind, rest) {
+        let start = number(*sector, "").ok()?;
+        return Some(((sector.0, start, 0), Some(number(*second, "").ok()?)));
+    }
+    let extent = extent(rest).ok()?.unwrap_or((0, 0, 0));
+    let arrow = rest.iter().position(|(_, word)| *word == b"<-");
+    let device = arrow.and_then(|at| device_number(rest.get(at + 1)?.1));
+    Some((extent, device.map(u64::from)))
 }
 
 /// `SECTOR + SECTORS` among the words, the first of which are those behind the RWBS letters.

@@ -185,6 +185,8 @@ impl ParseLine for Latencies {
             row.word("a priority")?;
             if !row.c.at_end() {
                 issue_ns = Some(row.u64("a time of issue in nanoseconds")?);
+                // So it is in all lines of a `_lat` log: only `_clat` and `_slat` logs have it.
+                issue_ns = issue_ns.filter(|ns| *ns != 0);
             }
         }
         row.c.end()?;

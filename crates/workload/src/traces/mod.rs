@@ -27,6 +27,7 @@ mod format;
 mod kept;
 mod layout;
 mod names;
+mod once;
 mod ops;
 mod oracle;
 mod order;

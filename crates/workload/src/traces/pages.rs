@@ -225,7 +225,7 @@ static PAGES: &[FormatPage] = &[
         format: "blkparse",
         columns: &[
             column("device", "major and minor number: the volume"),
-            column("cpu", "not read"),
+            column("cpu", "tells which events are of the same request"),
             column("sequence", NOT_READ),
             column("time", "seconds"),
             column("pid", "process"),
@@ -241,14 +241,16 @@ static PAGES: &[FormatPage] = &[
                text of `blkparse -f FORMAT` is read with `--columns FORMAT`, which needs `%T`, `%d`, \
                `%S`, `%n` or `%N`, and `%a` if there are events of several kinds. A line of Q, D or \
                C that cannot be read is an error; messages (`m`), the summary and other events are \
-               counted and left out.",
+               counted and left out. Each request is taken once, as in blktrace's own files, by the \
+               lines of X, A and R. `-f` does not print where a request was remapped from (A): there \
+               it is taken to be the request before it, if that is as long and its device has no D.",
     },
     FormatPage {
         format: "perf",
         columns: &[
             column("process", "its name, not read"),
             column("pid", "process"),
-            column("cpu", "not read; in brackets"),
+            column("cpu", "in brackets; tells which events are of the same request"),
             column("time", "seconds"),
             column(
                 "event",
@@ -265,7 +267,8 @@ static PAGES: &[FormatPage] = &[
                print it. `perf.data`, `trace.dat`, what `perf trace` prints and the events \
                `block_io_start` and `block_io_done` are refused with what to do. An `N` with sectors \
                is taken as write-zeroes and counted, for the kernel has that letter for zone appends, \
-               too.",
+               too. Each request is taken once if the trace has `block_split`, `block_bio_remap` and \
+               `block_rq_requeue`, too.",
     },
     FormatPage {
         format: "biosnoop",

@@ -4,6 +4,7 @@
 use super::super::buffer::Buffer;
 use super::super::cursor::Fault;
 use super::super::error::{Place, Reason};
+use super::super::once::Kind;
 use super::super::raw::{Stop, read_u16, read_u32, read_u64};
 use super::category;
 use std::collections::HashMap;
@@ -56,36 +57,6 @@ const LAYOUTS: [Layout; 2] = [
 
 /// Bytes of the longest record without payload.
 pub(in super::super) const RECORD_BYTES_MAX: usize = 64;
-
-/// The events that matter, by their numbers in the lowest byte of an action.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Queue = 1,
-    Requeue = 6,
-    Issue = 7,
-    Complete = 8,
-    Split = 13,
-    Remap = 15,
-}
-
-impl Kind {
-    fn of(action: u64) -> Option<Kind> {
-        Some(match action & 0xff {
-            1 => Kind::Queue,
-            6 => Kind::Requeue,
-            7 => Kind::Issue,
-            8 => Kind::Complete,
-            13 => Kind::Split,
-            15 => Kind::Remap,
-            _ => return None,
-        })
-    }
-
-    /// As a set with one member.
-    pub(super) const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
 
 /// A record that may be a request, or says that another one is the same request again.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +127,10 @@ impl Sequence {
         }
         self.last = number.max(self.last);
     }
+}
+
+fn kind(action: u64) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| *kind as u64 == action & 0xff)
 }
 
 /// The layout of the record that begins with `head`, and whether it is big-endian.
@@ -268,7 +243,7 @@ impl Events {
         if bits & category::NOTIFY == 0 {
             self.sequence.add(device, cpu, read_u32(record, 4, big));
         }
-        let Some(kind) = Kind::of(action) else { return Ok(None) };
+        let Some(kind) = kind(action) else { return Ok(None) };
         if bits & category::ASIDE != 0 {
             return Ok(None);
         }

@@ -15,10 +15,12 @@
 //!  fio-1234  [002] ..... 5512.345678:   8,0    Q  WS 2048 + 8 [fio]
 //! ```
 
-use super::{Event, RWBS, extent, is_device, is_time, number, perf, seconds, words};
-use crate::traces::blktrace::BlktraceEvent;
+use super::{
+    Event, RWBS, extent, extent_and_from, is_device, is_time, number, perf, seconds, words,
+};
 use crate::traces::cursor::Fault;
 use crate::traces::error::Reason;
+use crate::traces::once::Kind;
 use crate::traces::ops;
 
 /// Actions of blkparse's first column of letters.
@@ -49,25 +51,40 @@ pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
     };
     let mut devices = if is_ftrace { &behind[..action] } else { before }.iter();
     let device = devices.find(|(_, word)| is_device(word)).map(|(_, word)| *word);
-    let kind = BlktraceEvent::of_letter(behind[action].1);
+    let kind = Kind::of_letter(behind[action].1);
     let Some(kind) = kind.filter(|_| !is_ftrace || device.is_some()) else { return Ok(None) };
     let rwbs = *behind.get(action + 1).ok_or_else(|| fault(RWBS))?;
     let pid = (action > 0).then(|| number(behind[0], "a process id").ok()).flatten();
     let pid = pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+    let rest = &behind[action + 2..];
+    let (extent, from) = match kind {
+        Kind::Queue | Kind::Issue | Kind::Complete => (place(kind, rwbs, rest, line.len())?, None),
+        _ => match extent_and_from(kind, rest) {
+            Some(found) => found,
+            None => return Ok(None),
+        },
+    };
+    let cpu = match before {
+        _ if is_ftrace => perf::cpu(before),
+        [_, cpu, _] => number(*cpu, "a CPU").ok().and_then(|cpu| u32::try_from(cpu).ok()),
+        _ => None,
+    };
     Ok(Some(Event {
         time_ns: seconds((column, &word[..bare(word)]))?,
         kind: Some(kind),
         rwbs,
-        extent: place(kind, rwbs, &behind[action + 2..], line.len())?,
+        extent,
         device: device.unwrap_or(b""),
         process: if is_ftrace { perf::process(before) } else { pid },
+        cpu,
+        from,
     }))
 }
 
 /// The extent among the words behind the RWBS letters; one of zero sectors at `end` if there is
 /// none.
 fn place(
-    kind: BlktraceEvent,
+    kind: Kind,
     rwbs: (usize, &[u8]),
     rest: &[(usize, &[u8])],
     end: usize,
@@ -79,7 +96,7 @@ fn place(
     }
     let opens = |at: usize| rest.get(at).is_some_and(|(_, word)| matches!(word[0], b'[' | b'('));
     // Queued is only what has a place, or a flush.
-    let is_number = || kind != BlktraceEvent::Queued && number(rest[0], "").is_ok();
+    let is_number = || kind != Kind::Queue && number(rest[0], "").is_ok();
     if opens(0) || (opens(1) && is_number()) {
         return Ok((end, 0, 0));
     }

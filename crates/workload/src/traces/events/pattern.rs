@@ -2,9 +2,9 @@
 //! `%T.%t %d %S %n`.
 
 use super::{Event, RWBS, blkparse, is_device, number, seconds, words};
-use crate::traces::blktrace::BlktraceEvent;
 use crate::traces::cursor::{Cursor, Fault};
 use crate::traces::error::Reason;
+use crate::traces::once::Kind;
 use crate::traces::ops;
 
 /// The form, field by field.
@@ -94,6 +94,8 @@ impl Pattern {
             extent: (0, 0, 0),
             device: b"",
             process: 0,
+            cpu: None,
+            from: None,
         };
         // From the major number to the minor one.
         let mut device = None;
@@ -129,12 +131,13 @@ fn put<'a>(event: &mut Event<'a>, letter: u8, at: (usize, &'a [u8])) -> Result<(
         b'n' => event.extent.2 = number(at, "a length in sectors")?,
         b'N' => event.extent.2 = number(at, "a length in bytes")?.div_ceil(512),
         b'p' => event.process = u32::try_from(number(at, "a process id")?).unwrap_or(0),
-        b'M' | b'm' | b'c' | b's' => drop(number(at, "a number")?),
+        b'c' => event.cpu = u32::try_from(number(at, "a CPU")?).ok(),
+        b'M' | b'm' | b's' => drop(number(at, "a number")?),
         b'D' if !is_device(word) => return Err(fault(Reason::Malformed, "a device such as 8,0")),
         b'a' if !blkparse::ACTIONS.contains(&word) => {
             return Err(fault(Reason::UnknownOp, blkparse::ACTION));
         }
-        b'a' => event.kind = BlktraceEvent::of_letter(word),
+        b'a' => event.kind = Kind::of_letter(word),
         b'd' if ops::rwbs(word).is_none() => return Err(fault(Reason::UnknownOp, RWBS)),
         b'd' => event.rwbs = at,
         _ => {}

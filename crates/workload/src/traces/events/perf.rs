@@ -7,16 +7,19 @@
 //!
 //! Newer kernels print the priority behind the length. A flush has no sectors.
 
-use super::{Event, extent, is_device, is_time, seconds, words};
-use crate::traces::blktrace::BlktraceEvent;
+use super::{Event, extent, extent_and_from, is_device, is_time, seconds, words};
 use crate::traces::cursor::Fault;
 use crate::traces::error::Reason;
+use crate::traces::once::Kind;
 
-/// Tracepoints that are requests.
-const TRACEPOINTS: [(&[u8], BlktraceEvent); 3] = [
-    (b"block_bio_queue:", BlktraceEvent::Queued),
-    (b"block_rq_issue:", BlktraceEvent::Issued),
-    (b"block_rq_complete:", BlktraceEvent::Completed),
+/// Tracepoints that are requests, or say that another one is the same request again.
+const TRACEPOINTS: [(&[u8], Kind); 6] = [
+    (b"block_bio_queue:", Kind::Queue),
+    (b"block_rq_issue:", Kind::Issue),
+    (b"block_rq_complete:", Kind::Complete),
+    (b"block_bio_remap:", Kind::Remap),
+    (b"block_split:", Kind::Split),
+    (b"block_rq_requeue:", Kind::Requeue),
 ];
 
 pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
@@ -43,8 +46,16 @@ pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
             ..missing(device.0, "a device such as 8,0")
         });
     }
-    let Some(extent) = extent(&words[at + 3..])? else {
-        return Err(missing(line.len(), "a sector, + and a length in sectors"));
+    let rest = &words[at + 3..];
+    let (extent, from) = match kind {
+        Kind::Queue | Kind::Issue | Kind::Complete => match extent(rest)? {
+            Some(extent) => (extent, None),
+            None => return Err(missing(line.len(), "a sector, + and a length in sectors")),
+        },
+        _ => match extent_and_from(kind, rest) {
+            Some(found) => found,
+            None => return Ok(None),
+        },
     };
     Ok(Some(Event {
         time_ns: seconds(time)?,
@@ -53,14 +64,16 @@ pub(super) fn event(line: &[u8]) -> Result<Option<Event<'_>>, Fault> {
         extent,
         device: device.1,
         process: process(&words[..at]),
+        cpu: cpu(&words[..at]),
+        from,
     }))
 }
 
 /// The process of `fio 1234 [002]`, `fio 1234/1240 [002]`, `kworker/0:1H-1234 [002]` or
 /// `fio-1234 (1230) [002]`; zero where there is none.
 pub(super) fn process(before: &[(usize, &[u8])]) -> u32 {
-    let is_cpu = |word: &[u8]| matches!(word, [b'[', cpu @ .., b']'] if !cpu.is_empty() && cpu.iter().all(u8::is_ascii_digit));
-    let end = before.iter().rposition(|(_, word)| is_cpu(word)).unwrap_or(before.len());
+    let end = before.iter().rposition(|(_, word)| in_brackets(word).is_some());
+    let end = end.unwrap_or(before.len());
     let number = |word: &[u8]| {
         let pid = match word.rsplitn(2, |b| *b == b'-').next() {
             Some(pid) if pid.len() < word.len() => pid,
@@ -69,4 +82,15 @@ pub(super) fn process(before: &[(usize, &[u8])]) -> u32 {
         std::str::from_utf8(pid).ok()?.parse().ok()
     };
     before[..end].iter().rev().find_map(|(_, word)| number(word)).unwrap_or(0)
+}
+
+/// The CPU: `[002]`.
+pub(super) fn cpu(before: &[(usize, &[u8])]) -> Option<u32> {
+    before.iter().rev().find_map(|(_, word)| in_brackets(word))
+}
+
+fn in_brackets(word: &[u8]) -> Option<u32> {
+    let [b'[', digits @ .., b']'] = word else { return None };
+    let digits = Some(digits).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
