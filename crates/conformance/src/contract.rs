@@ -1,4 +1,4 @@
-//! What every policy owes its caller, on random sequences of events: each
+//! The contract of every policy with its caller, on random sequences of events: each
 //! request is served once, holds are bounded and end, detach hands back
 //! everything in order, equal input gives equal decisions.
 

@@ -48,7 +48,7 @@ pub struct Engine {
     last_completion: Instant,
     pub hold: Option<Instant>,
     holds_in_a_row: u32,
-    /// What the policy decided, a line each.
+    /// The log of the policy's decisions, one in a line.
     pub log: String,
     pub dispatched: u64,
     pub completed: u64,

@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// Each VM has a gigabyte of the disk.
 const REGION: Sectors = Sectors::new(1 << 21);
 
-/// What a VM still has to ask for.
+/// The requests that a VM has not sent yet.
 struct Guest {
     left: u32,
     next: Instant,
@@ -36,7 +36,7 @@ impl Scene {
         self.guests.iter().filter(|g| g.left > 0).map(|g| g.next).min()
     }
 
-    /// What arrives by `now`.
+    /// Sends the requests that are due by `now`.
     fn arrivals(&mut self, now: Instant) -> Vec<Arrival> {
         let mut due = Vec::new();
         for vm in 0..3u16 {
@@ -90,8 +90,8 @@ fn service(head: Lba, command: &Command) -> Nanos {
     Nanos::from_micros(500 + distance / 500)
 }
 
-/// What the policy decides in a fixed scene, a line each: three VMs on a disk, a stream, a reader
-/// that thinks, and a writer. For a text that is kept, and read when it changes.
+/// Logs the policy's decisions in a fixed scene, one in a line: three VMs on a disk, a stream, a
+/// reader that thinks, and a writer. For a text that is kept, and read when it changes.
 ///
 /// # Panics
 /// With the rule of the contract that was broken.

@@ -1,4 +1,4 @@
-//! What every scheduling policy is tested with: ours, and those of programs that add their own
+//! Tests for every scheduling policy: ours, and those of programs that add their own
 //! ([`Registry::add`](seekway_policy::registry::Registry::add)).
 //!
 //! ```
