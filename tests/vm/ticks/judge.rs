@@ -69,8 +69,11 @@ impl Truth {
     }
 }
 
-/// From the guest's clock to the host's. A guest measures its clock's frequency when it boots,
-/// and QEMU's other threads disturb that on a busy host.
+/// A guest measures its clock's frequency when it boots, and QEMU's other threads disturb that on a
+/// busy host. Linux takes a measurement that is off by up to this (arch/x86/kernel/tsc.c).
+const SLOWER_PPM: i64 = 10_000;
+
+/// From the guest's clock to the host's.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// When both were compared, by the guest's.
@@ -105,7 +108,7 @@ impl Clock {
             clocks.max_by_key(fit).unwrap_or(of)
         };
         let coarse = Clock { since, offset: i64::midpoint(least, most), slower_ppm: 0 };
-        let best = near(coarse, ((most - least) / 2 + 1, 500_000), (600, 100));
+        let best = near(coarse, ((most - least) / 2 + 1, 500_000), (SLOWER_PPM, 100));
         let best = near(best, (1_000_000, 50_000), (100, 10));
         // The fastest of twenty is told when it was.
         let mut apart: Vec<i64> = seen.iter().filter_map(|it| best.apart(truth, it)).collect();
@@ -225,15 +228,16 @@ fn refused(truth: &Truth, seen: &[Absence], why: &str) {
 
 #[test]
 fn clocks_are_found_to_fit() {
-    let (truth, mut seen) = scene(123_456_789);
-    for it in &mut seen {
-        // A clock that is slow by 250 millionths.
-        it.until -= it.until / 4000;
+    for ppm in [250, -7_600] {
+        let (truth, mut seen) = scene(123_456_789);
+        for it in &mut seen {
+            it.until -= it.until / 1_000_000 * ppm;
+        }
+        let clock = Clock::fit(&truth, &seen, (60 * MS, 500 * MS));
+        assert!((clock.slower_ppm - ppm).abs() <= ppm.abs() / 50 + 20, "{clock:?}");
+        let apart = seen.iter().map(|it| clock.apart(&truth, it).expect("a return"));
+        assert!(apart.map(i64::abs).max() < Some(MS / 3), "{clock:?}");
     }
-    let clock = Clock::fit(&truth, &seen, (60 * MS, 500 * MS));
-    assert!((clock.slower_ppm - 250).abs() <= 20, "{clock:?}");
-    let apart = seen.iter().map(|it| clock.apart(&truth, it).expect("a return"));
-    assert!(apart.map(i64::abs).max() < Some(MS / 5), "{clock:?}");
 }
 
 #[test]
