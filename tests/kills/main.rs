@@ -22,10 +22,10 @@ mod client;
 mod guests;
 #[path = "../storage/load.rs"]
 mod load;
-#[path = "../../crates/hostd/tests/common/mounted.rs"]
+#[path = "../../crates/hostd/tests/it/common/mounted.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod mounted;
-#[path = "../../crates/hostd/tests/vhost/raw.rs"]
+#[path = "../../crates/hostd/tests/it/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod restarts;

@@ -21,12 +21,12 @@ mod client;
 mod filesystem;
 mod fua;
 mod layer;
-#[path = "../../crates/hostd/tests/common/mounted.rs"]
+#[path = "../../crates/hostd/tests/it/common/mounted.rs"]
 mod mounted;
-#[path = "../../crates/hostd/tests/nbd/client.rs"]
+#[path = "../../crates/hostd/tests/it/nbd/client.rs"]
 mod nbd;
 mod promises;
-#[path = "../../crates/hostd/tests/vhost/raw.rs"]
+#[path = "../../crates/hostd/tests/it/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod sick;

@@ -18,7 +18,7 @@ mod bpf;
 mod load;
 mod migrate;
 mod moves;
-#[path = "../../crates/hostd/tests/vhost/raw.rs"]
+#[path = "../../crates/hostd/tests/it/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod steps;

@@ -8,7 +8,7 @@
 mod common;
 #[path = "common/daemon.rs"]
 mod daemon;
-#[path = "../../hostd/tests/nbd/client.rs"]
+#[path = "../../hostd/tests/it/nbd/client.rs"]
 mod nbd;
 #[path = "common/process.rs"]
 mod process;

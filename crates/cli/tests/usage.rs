@@ -1,9 +1,9 @@
 //! Help, exit status and messages: what somebody meets who types it wrong.
 
-#[path = "../../workload/tests/fixtures/blktrace.rs"]
+#[path = "../../workload/tests/it/blktrace.rs"]
 mod blktrace;
 mod common;
-#[path = "../../workload/tests/fixtures/names.rs"]
+#[path = "../../workload/tests/it/names.rs"]
 mod names;
 
 use blktrace::{Event, ISSUE, READ, queued, stream};

@@ -2,7 +2,7 @@
 //! queue is: `cargo bench -p seekway-workload --bench generators`, or one part of
 //! it with `-- files`, `-- cost` or `-- depth`.
 
-#[path = "../tests/device/mod.rs"]
+#[path = "../tests/it/device.rs"]
 mod device;
 
 use device::run;

@@ -7,11 +7,11 @@
 //! void (`judge`). Each row has a daemon of its own: first the reader is
 //! measured alone, then beside the load.
 
-#[path = "../../tests/nbd/client.rs"]
+#[path = "../../tests/it/nbd/client.rs"]
 mod client;
 mod judge;
 mod loads;
-#[path = "../../tests/vhost/raw.rs"]
+#[path = "../../tests/it/vhost/raw.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod raw;
 mod usage;
