@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments arena mqsim install-deps build lab guest deb rpm release reproducible
+.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments arena mqsim install-deps build lab guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -123,6 +123,9 @@ SOAK_ROUNDS ?= 1000
 SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
 	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
+
+check: ## before a commit: formatting, and clippy and unit tests of the crates that changed (no root; SINCE=COMMIT)
+	@scripts/check $(SINCE)
 
 lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and whether planted faults apply
 	@scripts/install-deps packages
