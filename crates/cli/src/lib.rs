@@ -17,7 +17,6 @@ mod cpu_time;
 mod figures;
 mod host;
 mod json;
-mod kept;
 pub mod library;
 mod lists;
 mod load;
@@ -28,6 +27,7 @@ mod promises;
 mod runs;
 pub mod signals;
 mod stacks;
+mod toml_text;
 
 pub use args::{Format, NoisyArgs};
 

@@ -65,12 +65,12 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     let mut html = Vec::new();
     compare::report(&made, compare::TITLE).write_html(&mut html)?;
     Ok(Compared {
-        json: serde_json::to_string(&made.compared)?,
+        json: compare::json(&made)?,
         csv: compare::csv(&made)?,
         #[cfg(feature = "parquet")]
         columns: compare::batch(&made)?,
         html: String::from_utf8(html)?,
-        warnings: made.warnings,
+        warnings: made.into_iter().flat_map(|made| made.warnings).collect(),
     })
 }
 

@@ -1,13 +1,14 @@
 //! What a reader has to know before trusting a figure.
 
-use crate::load::{self, Load};
+use crate::load;
 use crate::promises;
 use crate::runs::Outcome;
-use crate::stacks::LimitsChoice;
 use seekway_policy::units::Nanos;
+use seekway_sim::scenario::{LimitsChoice, Load, Measure};
 
-/// Warnings that a reader needs before trusting a figure. `until` is what `--until` said.
-pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<String> {
+/// Warnings that a reader needs before trusting a figure.
+pub fn warnings(load: &Load, outcomes: &[Outcome], measure: &Measure) -> Vec<String> {
+    let until = measure.until.map(|time| time.0);
     let mut warnings = Vec::new();
     if let (None, Some(vm)) = (until, load.endless()) {
         warnings.push(format!(
@@ -33,8 +34,8 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<
     let limits = load.limits.iter().map(|l| &l.limits);
     let limits: Vec<_> = limits.chain(load.groups.iter().map(|(_, limits)| limits)).collect();
     let broken = |o: &Outcome| {
-        let keys = promises::not_kept(&o.plan.stack.policy, limits.iter().copied());
-        let is_broken = o.plan.stack.limits == LimitsChoice::Given && !keys.is_empty();
+        let keys = promises::not_kept(&o.scenario.policy, limits.iter().copied());
+        let is_broken = o.scenario.limits == LimitsChoice::Given && !keys.is_empty();
         is_broken.then(|| format!("{} ({})", o.label, keys.join(", ")))
     };
     if let Some(broken) = told(&broken) {
@@ -50,7 +51,7 @@ pub fn warnings(load: &Load, outcomes: &[Outcome], until: Option<Nanos>) -> Vec<
             "requests waited past the hard limit and were forced out under {forced}"
         ));
     }
-    let ends = load.until(until).is_none();
+    let ends = load.until(until, Nanos::ZERO).is_none();
     if let Some(unfinished) = told(&|o| named(o, ends && !o.result.finished)) {
         warnings.push(format!("the load did not come to its end under {unfinished}"));
     }
