@@ -20,6 +20,8 @@ mod json;
 pub mod library;
 mod lists;
 mod load;
+#[cfg(feature = "parquet")]
+mod outcome;
 pub mod output;
 pub mod programs;
 pub mod progress;

@@ -10,6 +10,8 @@ pub mod load;
 pub mod read;
 mod run;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use cpu::{Cpu, NO_AGENT, SPECS};
@@ -583,6 +585,7 @@ pub struct Wanted {
     #[serde(skip_serializing_if = "is_default")]
     pub requests: bool,
     /// The tables that are made; all if the list is empty.
+    #[serde(deserialize_with = "table_names")]
     #[serde(skip_serializing_if = "is_default")]
     pub tables: Vec<String>,
     /// When `compare` runs each VM alone as well.
@@ -591,6 +594,17 @@ pub struct Wanted {
     /// What `compare` judges each VM's part against.
     #[serde(skip_serializing_if = "is_default")]
     pub fair_to: FairTo,
+}
+
+fn table_names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let wanted: Vec<String> = Vec::deserialize(from)?;
+    match wanted.iter().find(|name| !tables::names().any(|known| known == *name)) {
+        None => Ok(wanted),
+        Some(name) => {
+            let known = tables::names().collect::<Vec<_>>().join(", ");
+            Err(serde::de::Error::custom(format!("no table '{name}'; there are {known}")))
+        }
+    }
 }
 
 /// When each VM runs once more, alone.

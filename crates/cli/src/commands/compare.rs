@@ -10,7 +10,7 @@ mod tables;
 mod vcpus;
 mod warnings;
 
-pub use warnings::warnings;
+pub use warnings::{Signs, warnings};
 
 use crate::Verdict;
 use crate::args::{CompareArgs, CompareFormat, Format, LimitsArg};
@@ -150,18 +150,24 @@ impl Asked {
             let stacks = lists.product(&keeping(args.journal.as_deref(), base)?)?;
             return Ok(vec![Asked::of(stacks, seeds)?]);
         };
+        let mut studies = of_file(path, args, caller)?;
+        for study in &mut studies {
+            study.scenario = keeping(args.journal.as_deref(), study.scenario.clone())?;
+        }
+        Asked::of_studies(studies).with_context(|| path.display().to_string())
+    }
+
+    /// One comparison for each load and device.
+    pub fn of_studies(studies: Vec<Study>) -> Result<Vec<Asked>> {
         let mut groups: Vec<(Scenario, Vec<Scenario>, Vec<u64>)> = Vec::new();
-        for Study { scenario, seeds } in of_file(path, args, caller)? {
-            let scenario = keeping(args.journal.as_deref(), scenario)?;
+        for Study { scenario, seeds } in studies {
             let base = scenario.base();
             match groups.iter_mut().find(|(known, _, of)| *known == base && *of == seeds) {
                 Some((_, stacks, _)) => stacks.push(scenario),
                 None => groups.push((base, vec![scenario], seeds)),
             }
         }
-        let shown = || path.display().to_string();
-        let asked = |(_, stacks, seeds)| Asked::of(stacks, seeds).with_context(shown);
-        groups.into_iter().map(asked).collect()
+        groups.into_iter().map(|(_, stacks, seeds)| Asked::of(stacks, seeds)).collect()
     }
 
     /// Reads and checks what the stacks, of which there is at least one, have in common.
@@ -277,7 +283,7 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
         let demands = of_limits(&demands, outcome.scenario.limits);
         private.iter().for_each(|disks| disks.judge(run, outcome, demands, load));
     }
-    let warnings = warnings(load, &outcomes, &asked.base().measure);
+    let warnings = warnings(load, &Signs::all(&outcomes), &asked.base().measure);
     let unknown = demands.iter().find_map(|(_, demands)| match demands {
         Demands::Unknown(why) => Some(why.clone()),
         Demands::Known(_) | Demands::Equal => None,

@@ -2,19 +2,19 @@
 //! number of the run, its name, policy and seed. Times in nanoseconds and exact, amounts in bytes or
 //! sectors; what is computed of several figures is left to the reader.
 
-use super::Outcome;
+use super::{Outcome, Scenario};
 use crate::metrics::{SeekDistances, Times, VmResult};
 use crate::vcpu::{TaskResult, VmCpu};
-use anyhow::{Result, bail};
 use seekway_policy::cache::Usage;
 use seekway_policy::request::Op;
 use seekway_policy::units::{Instant, Nanos};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-/// A table of all runs.
+/// A table: of one run, or of several that were joined.
 pub struct Table {
     pub name: &'static str,
     pub columns: Vec<Column>,
-    pub rows: usize,
 }
 
 pub struct Column {
@@ -24,14 +24,62 @@ pub struct Column {
 
 /// A column's values by row; `None` where there is none.
 pub enum Values {
-    Text(Vec<Option<String>>),
+    Text(Words),
     Count(Vec<Option<u64>>),
     Number(Vec<Option<f64>>),
     Flag(Vec<Option<bool>>),
 }
 
-/// Makes one table of the outcomes.
-type Make = fn(&[Outcome]) -> Table;
+/// Texts, most of which come again and again: each is kept once.
+#[derive(Default)]
+pub struct Words {
+    known: HashMap<Arc<str>, u32>,
+    words: Vec<Arc<str>>,
+    rows: Vec<Option<u32>>,
+}
+
+impl Words {
+    fn push(&mut self, text: Option<&str>) {
+        let row = text.map(|text| match self.known.get(text) {
+            Some(at) => *at,
+            None => {
+                let (at, word) = (self.words.len() as u32, Arc::<str>::from(text));
+                self.known.insert(word.clone(), at);
+                self.words.push(word);
+                at
+            }
+        });
+        self.rows.push(row);
+    }
+
+    /// The texts by row.
+    pub fn iter(&self) -> impl Iterator<Item = Option<&str>> {
+        self.rows.iter().map(|at| at.map(|at| &*self.words[at as usize]))
+    }
+}
+
+impl Table {
+    /// Adds the rows of the same table of another run.
+    pub fn join(&mut self, other: Table) {
+        for (column, more) in self.columns.iter_mut().zip(other.columns) {
+            match (&mut column.values, more.values) {
+                (Values::Text(all), Values::Text(more)) => more.iter().for_each(|t| all.push(t)),
+                (Values::Count(all), Values::Count(more)) => all.extend(more),
+                (Values::Number(all), Values::Number(more)) => all.extend(more),
+                (Values::Flag(all), Values::Flag(more)) => all.extend(more),
+                _ => unreachable!("a table's columns have one type in all runs"),
+            }
+        }
+    }
+
+    /// A figure of the run itself, in its only row.
+    pub fn add(&mut self, name: &'static str, value: Option<u64>) {
+        self.columns.push(Column { name, values: Values::Count(vec![value]) });
+    }
+}
+
+/// Makes a table of a run with this number.
+type Make = fn(usize, &Outcome) -> Table;
 
 /// All tables by their names; `requests` has rows only where they were asked for.
 const TABLES: &[(&str, Make)] = &[
@@ -58,62 +106,33 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(name, _)| *name)
 }
 
-/// Refuses a name that is no table's.
-///
-/// # Errors
-/// Names the tables there are.
-pub fn check(wanted: &[String]) -> Result<()> {
-    match wanted.iter().find(|name| !names().any(|known| known == *name)) {
-        None => Ok(()),
-        Some(name) => {
-            bail!(
-                "outcome.tables: no table '{name}'; there are {}",
-                names().collect::<Vec<_>>().join(", ")
-            )
-        }
-    }
-}
-
-/// The tables that the first of the outcomes wants: all if it names none.
-pub fn tables(outcomes: &[Outcome]) -> Vec<Table> {
-    let wanted = outcomes.first().map(|o| o.scenario.outcome.tables.as_slice()).unwrap_or(&[]);
+/// The tables of a run with this number that its scenario wants: all if it names none.
+pub fn tables(number: usize, outcome: &Outcome) -> Vec<Table> {
+    let wanted = &outcome.scenario.outcome.tables;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
-    TABLES.iter().filter(|(name, _)| is_wanted(name)).map(|(_, make)| make(outcomes)).collect()
+    let made = TABLES.iter().filter(|(name, _)| is_wanted(name));
+    made.map(|(_, make)| make(number, outcome)).collect()
 }
 
-/// A table while its columns are added: the rows with their runs' numbers.
-struct Rows<'o, R> {
-    outcomes: &'o [Outcome],
-    rows: Vec<(usize, R)>,
+/// A table while its columns are added.
+struct Rows<R> {
+    rows: Vec<R>,
     table: Table,
 }
 
-impl<'o, R> Rows<'o, R> {
-    fn of<I: IntoIterator<Item = R>>(
+impl<R> Rows<R> {
+    fn of(
         name: &'static str,
-        outcomes: &'o [Outcome],
-        of_run: impl Fn(&'o Outcome) -> I,
-    ) -> Rows<'o, R> {
-        let of_run = |(n, o): (usize, &'o Outcome)| of_run(o).into_iter().map(move |row| (n, row));
-        let rows: Vec<(usize, R)> = outcomes.iter().enumerate().flat_map(of_run).collect();
-        let count = rows.len();
-        let numbers = rows.iter().map(|(n, _)| Some(*n as u64)).collect();
-        let run = Column { name: "run", values: Values::Count(numbers) };
-        let table = Table { name, columns: vec![run], rows: count };
-        Rows { outcomes, rows, table }
-            .run_text("name", |o| o.scenario.name.clone())
-            .run_text("policy", |o| o.scenario.policy.clone())
-            .run_count("seed", |o| o.scenario.seed)
-    }
-
-    fn run_text(self, name: &'static str, of: impl Fn(&Outcome) -> String) -> Self {
-        let values = self.rows.iter().map(|(n, _)| Some(of(&self.outcomes[*n]))).collect();
-        self.with(name, Values::Text(values))
-    }
-
-    fn run_count(self, name: &'static str, of: impl Fn(&Outcome) -> u64) -> Self {
-        let values = self.rows.iter().map(|(n, _)| Some(of(&self.outcomes[*n]))).collect();
-        self.with(name, Values::Count(values))
+        (number, outcome): (usize, &Outcome),
+        rows: impl IntoIterator<Item = R>,
+    ) -> Rows<R> {
+        let rows = rows.into_iter().collect();
+        let Scenario { name: of, policy, seed, .. } = &outcome.scenario;
+        Rows { rows, table: Table { name, columns: Vec::new() } }
+            .count("run", |_| number as u64)
+            .same_text("name", of)
+            .same_text("policy", policy)
+            .count("seed", |_| *seed)
     }
 
     fn with(mut self, name: &'static str, values: Values) -> Self {
@@ -121,23 +140,35 @@ impl<'o, R> Rows<'o, R> {
         self
     }
 
-    fn text<T: Into<Option<String>>>(self, name: &'static str, of: impl Fn(&R) -> T) -> Self {
-        let values = self.rows.iter().map(|(_, row)| of(row).into()).collect();
-        self.with(name, Values::Text(values))
+    fn text(self, name: &'static str, of: impl Fn(&R) -> &str) -> Self {
+        self.maybe_text(name, |row| Some(of(row)))
+    }
+
+    fn maybe_text(self, name: &'static str, of: impl Fn(&R) -> Option<&str>) -> Self {
+        let mut words = Words::default();
+        self.rows.iter().for_each(|row| words.push(of(row)));
+        self.with(name, Values::Text(words))
+    }
+
+    /// A text that all rows have.
+    fn same_text(self, name: &'static str, text: &str) -> Self {
+        let mut words = Words::default();
+        self.rows.iter().for_each(|_| words.push(Some(text)));
+        self.with(name, Values::Text(words))
     }
 
     fn count<T: Into<Option<u64>>>(self, name: &'static str, of: impl Fn(&R) -> T) -> Self {
-        let values = self.rows.iter().map(|(_, row)| of(row).into()).collect();
+        let values = self.rows.iter().map(|row| of(row).into()).collect();
         self.with(name, Values::Count(values))
     }
 
     fn number<T: Into<Option<f64>>>(self, name: &'static str, of: impl Fn(&R) -> T) -> Self {
-        let values = self.rows.iter().map(|(_, row)| of(row).into()).collect();
+        let values = self.rows.iter().map(|row| of(row).into()).collect();
         self.with(name, Values::Number(values))
     }
 
     fn flag<T: Into<Option<bool>>>(self, name: &'static str, of: impl Fn(&R) -> T) -> Self {
-        let values = self.rows.iter().map(|(_, row)| of(row).into()).collect();
+        let values = self.rows.iter().map(|row| of(row).into()).collect();
         self.with(name, Values::Flag(values))
     }
 
@@ -192,41 +223,40 @@ macro_rules! times_names {
     };
 }
 
-fn nanos(at: Instant) -> u64 {
-    at.as_nanos()
-}
-
-fn runs(outcomes: &[Outcome]) -> Table {
-    Rows::of("runs", outcomes, |o| [o])
-        .text("device", |o| o.scenario.device.shown())
-        .count("cache_bytes", |o| o.scenario.cache.as_ref().map(|cache| cache.size))
-        .text("prefetch", |o| o.scenario.prefetch().map(str::to_string))
-        .text("limits", |o| o.scenario.limits.name().to_string())
-        .text("shared_cpus", |o| o.scenario.cpu.as_ref().map(ToString::to_string))
-        .text("vcpu", |o| o.scenario.agent().to_string())
-        .count("requests", |o| o.result.requests())
-        .count("bytes", |o| o.result.bytes())
-        .count("reads", |o| o.result.vms.iter().map(|vm| vm.reads).sum::<u64>())
-        .time("simulated_ns", |o| o.result.simulated)
-        .times(times_names!("response"), |o| &o.result.response)
-        .count("worst_ns", |o| o.result.worst_ns())
-        .times(times_names!("service"), |o| &o.result.service)
-        .times(times_names!("service_from_dispatch"), |o| &o.result.service_from_dispatch)
-        .count("commands", |o| o.result.stats.commands)
-        .count("dispatched", |o| o.result.stats.requests)
-        .count("forced", |o| o.result.stats.forced)
-        .count("barriers", |o| o.result.barriers)
-        .count("background_commands", |o| o.result.stats.background_commands)
-        .count("background_bytes", |o| o.result.stats.background_bytes)
-        .count("waits_tried", |o| o.result.holds.tried)
-        .count("waits_paid", |o| o.result.holds.paid)
-        .time("held_idle_ns", |o| o.result.holds.idle)
-        .count("outstanding_max", |o| o.result.outstanding_max as u64)
-        .flag("finished", |o| o.result.finished)
-        .count("device_bytes_per_s", |o| o.result.host.as_ref().map(|host| host.bandwidth))
-        .count("host_busy_ns", |o| o.result.host.as_ref().map(|host| host.busy.get()))
-        .count("polls", |o| o.result.host.as_ref().map(|host| host.polls))
-        .count("cpu_events", |o| o.result.machine.as_ref().map(|machine| machine.events))
+fn runs(number: usize, o: &Outcome) -> Table {
+    let (r, host) = (&o.result, o.result.host.as_ref());
+    let shared = o.scenario.cpu.as_ref().map(ToString::to_string);
+    let device = o.scenario.device.shown();
+    Rows::of("runs", (number, o), [r])
+        .same_text("device", &device)
+        .count("cache_bytes", |_| o.scenario.cache.as_ref().map(|cache| cache.size))
+        .maybe_text("prefetch", |_| o.scenario.prefetch())
+        .same_text("limits", o.scenario.limits.name())
+        .maybe_text("shared_cpus", |_| shared.as_deref())
+        .same_text("vcpu", o.scenario.agent())
+        .count("requests", |r| r.requests())
+        .count("bytes", |r| r.bytes())
+        .count("reads", |r| r.vms.iter().map(|vm| vm.reads).sum::<u64>())
+        .time("simulated_ns", |r| r.simulated)
+        .times(times_names!("response"), |r| &r.response)
+        .count("worst_ns", |r| r.worst_ns())
+        .times(times_names!("service"), |r| &r.service)
+        .times(times_names!("service_from_dispatch"), |r| &r.service_from_dispatch)
+        .count("commands", |r| r.stats.commands)
+        .count("dispatched", |r| r.stats.requests)
+        .count("forced", |r| r.stats.forced)
+        .count("barriers", |r| r.barriers)
+        .count("background_commands", |r| r.stats.background_commands)
+        .count("background_bytes", |r| r.stats.background_bytes)
+        .count("waits_tried", |r| r.holds.tried)
+        .count("waits_paid", |r| r.holds.paid)
+        .time("held_idle_ns", |r| r.holds.idle)
+        .count("outstanding_max", |r| r.outstanding_max as u64)
+        .flag("finished", |r| r.finished)
+        .count("device_bytes_per_s", |_| host.map(|host| host.bandwidth))
+        .count("host_busy_ns", |_| host.map(|host| host.busy.get()))
+        .count("polls", |_| host.map(|host| host.polls))
+        .count("cpu_events", |r| r.machine.as_ref().map(|machine| machine.events))
         .done()
 }
 
@@ -235,77 +265,63 @@ fn disks(outcome: &Outcome) -> impl Iterator<Item = &VmResult> {
     outcome.result.vms.iter().chain(&outcome.result.host_fs)
 }
 
-fn vms(outcomes: &[Outcome]) -> Table {
-    let of_run: fn(&Outcome) -> Vec<(&Outcome, (usize, &VmResult))> =
-        |o| disks(o).enumerate().map(|row| (o, row)).collect();
-    let place = |o: &Outcome, n: usize| o.places.get(n).copied();
-    Rows::of("vms", outcomes, of_run)
-        .text("vm", |(_, (_, vm))| vm.name.clone())
-        .flag("host", |(o, (n, _))| *n >= o.result.vms.len())
-        .count("requests", |(_, (_, vm))| vm.requests)
-        .count("reads", |(_, (_, vm))| vm.reads)
-        .count("bytes", |(_, (_, vm))| vm.bytes)
-        .count("offered_bytes", |(_, (_, vm))| vm.offered_bytes)
-        .time("device_time_ns", |(_, (_, vm))| vm.device_time)
-        .time("span_ns", |(_, (_, vm))| vm.span)
-        .count("last_arrival_ns", |(_, (_, vm))| nanos(vm.last_arrival))
-        .count("last_ns", |(_, (_, vm))| nanos(vm.last))
-        .count("ended_ns", |(_, (_, vm))| vm.ended.map(nanos))
-        .count("unfinished", |(_, (_, vm))| vm.unfinished)
-        .time("oldest_ns", |(_, (_, vm))| vm.oldest)
-        .times(times_names!("response"), |(_, (_, vm))| &vm.response)
-        .count("worst_ns", |(_, (_, vm))| vm.worst_ns())
-        .count("first_sector", |(o, (n, _))| place(o, *n).map(|(first, _)| first))
-        .count("last_sector", |(o, (n, _))| place(o, *n).map(|(_, last)| last))
+fn vms(number: usize, o: &Outcome) -> Table {
+    let count = o.result.vms.len();
+    let place = |n: usize| o.places.get(n).filter(|_| n < count);
+    Rows::of("vms", (number, o), disks(o).enumerate())
+        .text("vm", |(_, vm)| &vm.name)
+        .flag("host", |(n, _)| *n >= count)
+        .count("requests", |(_, vm)| vm.requests)
+        .count("reads", |(_, vm)| vm.reads)
+        .count("bytes", |(_, vm)| vm.bytes)
+        .count("offered_bytes", |(_, vm)| vm.offered_bytes)
+        .time("device_time_ns", |(_, vm)| vm.device_time)
+        .time("span_ns", |(_, vm)| vm.span)
+        .count("last_arrival_ns", |(_, vm)| vm.last_arrival.as_nanos())
+        .count("last_ns", |(_, vm)| vm.last.as_nanos())
+        .count("ended_ns", |(_, vm)| vm.ended.map(Instant::as_nanos))
+        .count("unfinished", |(_, vm)| vm.unfinished)
+        .time("oldest_ns", |(_, vm)| vm.oldest)
+        .times(times_names!("response"), |(_, vm)| &vm.response)
+        .count("worst_ns", |(_, vm)| vm.worst_ns())
+        .count("first_sector", |(n, _)| place(*n).map(|(first, _)| *first))
+        .count("last_sector", |(n, _)| place(*n).map(|(_, last)| *last))
         .done()
 }
 
-fn apps(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, String, Option<u64>, u64)> {
-        let app = |app: &seekway_workload::AppReport| {
-            let vm = o.result.vms[usize::from(app.vm)].name.clone();
-            (vm, app.name.clone(), app.finished.map(nanos), app.bytes)
-        };
-        o.result.apps.iter().map(app).collect()
-    };
-    Rows::of("apps", outcomes, of_run)
-        .text("vm", |(vm, ..)| vm.clone())
-        .text("app", |(_, app, ..)| app.clone())
-        .count("finished_ns", |(.., finished, _)| *finished)
-        .count("bytes", |(.., bytes)| *bytes)
+fn apps(number: usize, o: &Outcome) -> Table {
+    Rows::of("apps", (number, o), &o.result.apps)
+        .text("vm", |app| &o.result.vms[usize::from(app.vm)].name)
+        .text("app", |app| &app.name)
+        .count("finished_ns", |app| app.finished.map(Instant::as_nanos))
+        .count("bytes", |app| app.bytes)
         .done()
 }
 
-fn holds(outcomes: &[Outcome]) -> Table {
-    Rows::of("holds", outcomes, |o| o.result.holds.held.iter().collect::<Vec<_>>())
-        .text("cause", |(cause, _)| cause.to_string())
+fn holds(number: usize, o: &Outcome) -> Table {
+    Rows::of("holds", (number, o), o.result.holds.held.iter())
+        .text("cause", |(cause, _)| cause)
         .time("time_ns", |(_, cause)| cause.time)
         .count("count", |(_, cause)| cause.count)
         .done()
 }
 
-/// Figures of policies, devices and prefetchers themselves.
-fn metrics(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(&'static str, Option<String>, &'static str, f64)> {
-        let result = &o.result;
-        let of = |whose, vm: Option<String>, all: &[(&'static str, f64)]| -> Vec<_> {
-            all.iter().map(|(name, value)| (whose, vm.clone(), *name, *value)).collect()
-        };
-        let mut all = of("policy", None, &result.policy_metrics);
-        for vm in &result.vms {
-            all.extend(of("policy", Some(vm.name.clone()), &vm.policy_metrics));
-        }
-        all.extend(of("device", None, &result.device_metrics));
-        all.extend(result.host.iter().flat_map(|host| of("prefetcher", None, &host.metrics)));
-        for vm in result.machine.iter().flat_map(|machine| &machine.vms) {
-            all.extend(of("vcpu", Some(vm.name.clone()), &vm.metrics));
-        }
-        all
-    };
-    Rows::of("metrics", outcomes, of_run)
-        .text("of", |(whose, ..)| whose.to_string())
-        .text("vm", |(_, vm, ..)| vm.clone())
-        .text("metric", |(.., metric, _)| metric.to_string())
+/// Figures of policies, devices, prefetchers and agents themselves.
+fn metrics(number: usize, o: &Outcome) -> Table {
+    let r = &o.result;
+    let of_vm = r.vms.iter().map(|vm| ("policy", Some(vm.name.as_str()), &vm.policy_metrics));
+    let machine = r.machine.iter().flat_map(|machine| &machine.vms);
+    let agents = machine.map(|vm| ("vcpu", Some(vm.name.as_str()), &vm.metrics));
+    let all = [("policy", None, &r.policy_metrics), ("device", None, &r.device_metrics)]
+        .into_iter()
+        .chain(r.host.as_ref().map(|host| ("prefetcher", None, &host.metrics)))
+        .chain(of_vm)
+        .chain(agents);
+    let rows = all.flat_map(|(of, vm, metrics)| metrics.iter().map(move |m| (of, vm, m.0, m.1)));
+    Rows::of("metrics", (number, o), rows)
+        .text("of", |(of, ..)| of)
+        .maybe_text("vm", |(_, vm, ..)| *vm)
+        .text("metric", |(.., metric, _)| metric)
         .number("value", |(.., value)| *value)
         .done()
 }
@@ -319,27 +335,23 @@ struct CacheLine<'o> {
     resident: Option<u64>,
 }
 
-fn cache(outcomes: &[Outcome]) -> Table {
-    fn of_run(o: &Outcome) -> Vec<CacheLine<'_>> {
-        let whole = o.result.host.iter().map(|host| &host.usage);
-        let mut lines: Vec<CacheLine<'_>> = whole
-            .map(|usage| CacheLine { vm: None, process: None, usage, resident: None })
-            .collect();
-        for vm in &o.result.vms {
-            let Some(host) = &vm.host else { continue };
-            let (name, resident) = (Some(vm.name.as_str()), Some(host.resident_bytes));
-            lines.push(CacheLine { vm: name, process: None, usage: &host.usage, resident });
-            lines.extend(host.processes.iter().map(|process| CacheLine {
-                vm: name,
-                process: Some(process.tag.map(|tag| tag.get())),
-                usage: &process.usage,
-                resident: None,
-            }));
-        }
-        lines
+fn cache(number: usize, o: &Outcome) -> Table {
+    let whole = o.result.host.iter().map(|host| &host.usage);
+    let mut lines: Vec<CacheLine<'_>> =
+        whole.map(|usage| CacheLine { vm: None, process: None, usage, resident: None }).collect();
+    for vm in &o.result.vms {
+        let Some(host) = &vm.host else { continue };
+        let (name, resident) = (Some(vm.name.as_str()), Some(host.resident_bytes));
+        lines.push(CacheLine { vm: name, process: None, usage: &host.usage, resident });
+        lines.extend(host.processes.iter().map(|process| CacheLine {
+            vm: name,
+            process: Some(process.tag.map(|tag| tag.get())),
+            usage: &process.usage,
+            resident: None,
+        }));
     }
-    Rows::of("cache", outcomes, of_run)
-        .text("vm", |line| line.vm.map(str::to_string))
+    Rows::of("cache", (number, o), lines)
+        .maybe_text("vm", |line| line.vm)
         .flag("by_process", |line| line.process.is_some())
         .count("process", |line| line.process.flatten().map(u64::from))
         .usage(|line| line.usage)
@@ -347,38 +359,28 @@ fn cache(outcomes: &[Outcome]) -> Table {
         .done()
 }
 
-fn streams(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, Option<u64>, bool, f64, f64)> {
-        let of_vm = |vm: &VmResult| -> Vec<_> {
-            let streams = vm.host.iter().flat_map(|host| &host.streams);
-            let one = |s: &seekway_policy::prefetcher::Stream| {
-                let tag = s.tag.map(|tag| u64::from(tag.get()));
-                (vm.name.clone(), tag, s.armed, s.linear, s.scale)
-            };
-            streams.map(one).collect()
-        };
-        o.result.vms.iter().flat_map(of_vm).collect()
-    };
-    Rows::of("streams", outcomes, of_run)
-        .text("vm", |(vm, ..)| vm.clone())
-        .count("process", |(_, process, ..)| *process)
-        .flag("armed", |(_, _, armed, ..)| *armed)
-        .number("linear", |(.., linear, _)| *linear)
-        .number("scale", |(.., scale)| *scale)
+fn streams(number: usize, o: &Outcome) -> Table {
+    let of_vm = |vm: &'_ VmResult| vm.host.iter().flat_map(|host| &host.streams).count();
+    let rows = o.result.vms.iter().filter(|vm| of_vm(vm) > 0).flat_map(|vm| {
+        vm.host.iter().flat_map(|host| &host.streams).map(move |stream| (vm, stream))
+    });
+    Rows::of("streams", (number, o), rows)
+        .text("vm", |(vm, _)| &vm.name)
+        .count("process", |(_, s)| s.tag.map(|tag| u64::from(tag.get())))
+        .flag("armed", |(_, s)| s.armed)
+        .number("linear", |(_, s)| s.linear)
+        .number("scale", |(_, s)| s.scale)
         .done()
 }
 
 /// The VMs of a run's machine, in their order.
-fn machine_vms(o: &Outcome) -> Vec<&VmCpu> {
-    o.result.machine.iter().flat_map(|machine| &machine.vms).collect()
+fn machine_vms(o: &Outcome) -> impl Iterator<Item = &VmCpu> {
+    o.result.machine.iter().flat_map(|machine| &machine.vms)
 }
 
-fn vcpus(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &'_ Outcome| -> Vec<(VmCpu, Times)> {
-        machine_vms(o).into_iter().map(|vm| (vm.clone(), vm.waits())).collect()
-    };
-    Rows::of("vcpus", outcomes, of_run)
-        .text("vm", |(vm, _)| vm.name.clone())
+fn vcpus(number: usize, o: &Outcome) -> Table {
+    Rows::of("vcpus", (number, o), machine_vms(o).map(|vm| (vm, vm.waits())))
+        .text("vm", |(vm, _)| &vm.name)
         .count("vcpus", |(vm, _)| u64::from(vm.vcpus))
         .time("ran_ns", |(vm, _)| vm.ran)
         .time("stolen_ns", |(vm, _)| vm.stolen)
@@ -394,12 +396,9 @@ fn vcpus(outcomes: &[Outcome]) -> Table {
         .done()
 }
 
-fn pcpus(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| {
-        let pcpus = o.result.machine.iter().flat_map(|machine| machine.pcpus.iter().copied());
-        pcpus.enumerate().collect::<Vec<_>>()
-    };
-    Rows::of("pcpus", outcomes, of_run)
+fn pcpus(number: usize, o: &Outcome) -> Table {
+    let pcpus = o.result.machine.iter().flat_map(|machine| &machine.pcpus);
+    Rows::of("pcpus", (number, o), pcpus.enumerate())
         .count("pcpu", |(n, _)| *n as u64)
         .time("ran_ns", |(_, pcpu)| pcpu.ran)
         .time("switching_ns", |(_, pcpu)| pcpu.switching)
@@ -410,15 +409,14 @@ fn pcpus(outcomes: &[Outcome]) -> Table {
 }
 
 /// The tasks of a run's machine with their VMs.
-fn tasks_of(o: &Outcome) -> Vec<(&str, &TaskResult)> {
-    let vms = machine_vms(o).into_iter();
-    vms.flat_map(|vm| vm.tasks.iter().map(|task| (vm.name.as_str(), task))).collect()
+fn tasks_of(o: &Outcome) -> impl Iterator<Item = (&VmCpu, &TaskResult)> {
+    machine_vms(o).flat_map(|vm| vm.tasks.iter().map(move |task| (vm, task)))
 }
 
-fn tasks(outcomes: &[Outcome]) -> Table {
-    Rows::of("tasks", outcomes, tasks_of)
-        .text("vm", |(vm, _)| vm.to_string())
-        .text("task", |(_, task)| task.name.clone())
+fn tasks(number: usize, o: &Outcome) -> Table {
+    Rows::of("tasks", (number, o), tasks_of(o))
+        .text("vm", |(vm, _)| &vm.name)
+        .text("task", |(_, task)| &task.name)
         .flag("io", |(_, task)| task.io)
         .time("ran_ns", |(_, task)| task.ran)
         .count("ios", |(_, task)| task.ios)
@@ -430,140 +428,101 @@ fn tasks(outcomes: &[Outcome]) -> Table {
 }
 
 /// Blocks of each task by quarters of a second.
-fn blocks(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, String, u64, u64)> {
-        let of_task = |(vm, task): (&str, &TaskResult)| -> Vec<_> {
-            let bin = |(at, blocks): &(Instant, u64)| {
-                (vm.to_string(), task.name.clone(), nanos(*at), *blocks)
-            };
-            task.series.iter().map(bin).collect()
-        };
-        tasks_of(o).into_iter().flat_map(of_task).collect()
-    };
-    Rows::of("blocks", outcomes, of_run)
-        .text("vm", |(vm, ..)| vm.clone())
-        .text("task", |(_, task, ..)| task.clone())
-        .count("from_ns", |(.., from, _)| *from)
-        .count("blocks", |(.., blocks)| *blocks)
+fn blocks(number: usize, o: &Outcome) -> Table {
+    let rows = tasks_of(o).flat_map(|(vm, task)| task.series.iter().map(move |b| (vm, task, b)));
+    Rows::of("blocks", (number, o), rows)
+        .text("vm", |(vm, ..)| &vm.name)
+        .text("task", |(_, task, _)| &task.name)
+        .count("from_ns", |(.., (from, _))| from.as_nanos())
+        .count("blocks", |(.., (_, blocks))| *blocks)
         .done()
 }
 
-/// Of what a histogram is: the figure, the VM, the task.
-type Whose = (&'static str, Option<String>, Option<String>);
-
-fn histograms(outcomes: &[Outcome]) -> Table {
-    fn bins(whose: &Whose, times: &Times) -> Vec<(Whose, u64, u64)> {
-        let bin = |bin: hdrhistogram::iterators::IterationValue<u64>| {
-            (whose.clone(), bin.value_iterated_to(), bin.count_at_value())
-        };
-        times.iter_recorded().map(bin).collect()
-    }
-    let of_run = |o: &Outcome| -> Vec<(Whose, u64, u64)> {
-        let r = &o.result;
-        let mut all = bins(&("response", None, None), &r.response);
-        all.extend(bins(&("service", None, None), &r.service));
-        all.extend(bins(&("service_from_dispatch", None, None), &r.service_from_dispatch));
-        for vm in disks(o) {
-            all.extend(bins(&("response", Some(vm.name.clone()), None), &vm.response));
-        }
-        for (vm, task) in tasks_of(o) {
-            let whose = ("wait", Some(vm.to_string()), Some(task.name.clone()));
-            all.extend(bins(&whose, &task.response));
-        }
-        all
-    };
-    Rows::of("histograms", outcomes, of_run)
-        .text("of", |((of, ..), ..)| of.to_string())
-        .text("vm", |((_, vm, _), ..)| vm.clone())
-        .text("task", |((.., task), ..)| task.clone())
-        .count("up_to_ns", |(_, up_to, _)| *up_to)
+fn histograms(number: usize, o: &Outcome) -> Table {
+    let r = &o.result;
+    let whole = [
+        ("response", &r.response),
+        ("service", &r.service),
+        ("service_from_dispatch", &r.service_from_dispatch),
+    ];
+    let all = whole.map(|(of, times)| (of, None, None, times)).into_iter();
+    let vms = disks(o).map(|vm| ("response", Some(&*vm.name), None, &vm.response));
+    let tasks =
+        tasks_of(o).map(|(vm, task)| ("wait", Some(&*vm.name), Some(&*task.name), &task.response));
+    let rows = all.chain(vms).chain(tasks).flat_map(|(of, vm, task, times)| {
+        times
+            .iter_recorded()
+            .map(move |bin| (of, vm, task, bin.value_iterated_to(), bin.count_at_value()))
+    });
+    Rows::of("histograms", (number, o), rows)
+        .text("of", |(of, ..)| of)
+        .maybe_text("vm", |(_, vm, ..)| *vm)
+        .maybe_text("task", |(_, _, task, ..)| *task)
+        .count("up_to_ns", |(.., up_to, _)| *up_to)
         .count("count", |(.., count)| *count)
         .done()
 }
 
-fn seeks(outcomes: &[Outcome]) -> Table {
-    fn bins(by: &'static str, seeks: &SeekDistances) -> Vec<(&'static str, i64, u64)> {
-        let side = |sign: i64, bins: &[u64; 64]| -> Vec<_> {
-            let bins = bins.iter().enumerate().filter(|(_, count)| **count > 0);
-            bins.map(|(n, count)| (by, sign * (n as i64 + 1), *count)).collect()
-        };
-        let mut all = side(-1, &seeks.backward);
-        all.reverse();
-        all.push((by, 0, seeks.zero));
-        all.extend(side(1, &seeks.forward));
-        all
+/// Seek distances by powers of two, the longest backward first.
+fn seeks(number: usize, o: &Outcome) -> Table {
+    fn side(
+        direction: &'static str,
+        bins: &[u64; 64],
+    ) -> impl DoubleEndedIterator<Item = (&'static str, u64, u64)> {
+        let bins = bins.iter().enumerate().filter(|(_, count)| **count > 0);
+        bins.map(move |(n, count)| (direction, 1 << n, *count))
     }
-    let of_run = |o: &Outcome| -> Vec<(&'static str, i64, u64)> {
-        let mut all = bins("command", &o.result.seeks_per_command);
-        all.extend(bins("request", &o.result.seeks_per_request));
-        all
-    };
-    let direction = |bin: i64| match bin {
-        0 => "zero",
-        1.. => "forward",
-        _ => "backward",
-    };
-    Rows::of("seeks", outcomes, of_run)
-        .text("by", |(by, ..)| by.to_string())
-        .text("direction", |(_, bin, _)| direction(*bin).to_string())
-        .count("from_sectors", |(_, bin, _)| match bin.unsigned_abs() {
-            0 => 0,
-            n => 1_u64 << (n - 1),
-        })
-        .count("count", |(.., count)| *count)
+    let both = [("command", &o.result.seeks_per_command), ("request", &o.result.seeks_per_request)];
+    let rows = both.into_iter().flat_map(|(by, seeks): (_, &SeekDistances)| {
+        let zero = std::iter::once(("zero", 0, seeks.zero));
+        let all = side("backward", &seeks.backward).rev().chain(zero);
+        all.chain(side("forward", &seeks.forward)).map(move |bin| (by, bin))
+    });
+    Rows::of("seeks", (number, o), rows)
+        .text("by", |(by, _)| by)
+        .text("direction", |(_, (direction, ..))| direction)
+        .count("from_sectors", |(_, (_, from, _))| *from)
+        .count("count", |(_, (.., count))| *count)
         .done()
 }
 
-fn series(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, u64, u64, u64)> {
-        let of_vm = |vm: &VmResult| -> Vec<_> {
-            let bin_ns = vm.bandwidth.bin.get();
-            let bin =
-                |(n, bytes): (usize, &u64)| (vm.name.clone(), n as u64 * bin_ns, bin_ns, *bytes);
-            vm.bandwidth.bytes.iter().enumerate().map(bin).collect()
-        };
-        disks(o).flat_map(of_vm).collect()
-    };
-    Rows::of("series", outcomes, of_run)
-        .text("vm", |(vm, ..)| vm.clone())
-        .count("from_ns", |(_, from, ..)| *from)
-        .count("bin_ns", |(.., bin, _)| *bin)
-        .count("bytes", |(.., bytes)| *bytes)
+fn series(number: usize, o: &Outcome) -> Table {
+    let rows = disks(o)
+        .flat_map(|vm| vm.bandwidth.bytes.iter().enumerate().map(move |(n, bytes)| (vm, n, bytes)));
+    Rows::of("series", (number, o), rows)
+        .text("vm", |(vm, ..)| &vm.name)
+        .count("from_ns", |(vm, n, _)| *n as u64 * vm.bandwidth.bin.get())
+        .count("bin_ns", |(vm, ..)| vm.bandwidth.bin.get())
+        .count("bytes", |(.., bytes)| **bytes)
         .done()
 }
 
-fn places(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, u64, u64, bool)> {
-        let of_vm = |vm: &VmResult| -> Vec<_> {
-            let point = |(at, lba, read): &(Instant, seekway_policy::units::Lba, bool)| {
-                (vm.name.clone(), nanos(*at), lba.get(), *read)
-            };
-            vm.scatter.points.iter().map(point).collect()
-        };
-        disks(o).flat_map(of_vm).collect()
-    };
-    Rows::of("places", outcomes, of_run)
-        .text("vm", |(vm, ..)| vm.clone())
-        .count("arrived_ns", |(_, at, ..)| *at)
-        .count("sector", |(.., sector, _)| *sector)
-        .flag("read", |(.., read)| *read)
+fn places(number: usize, o: &Outcome) -> Table {
+    let rows = disks(o).flat_map(|vm| vm.scatter.points.iter().map(move |point| (vm, point)));
+    Rows::of("places", (number, o), rows)
+        .text("vm", |(vm, _)| &vm.name)
+        .count("arrived_ns", |(_, (at, ..))| at.as_nanos())
+        .count("sector", |(_, (_, sector, _))| sector.get())
+        .flag("read", |(_, (.., read))| *read)
         .done()
 }
 
-fn requests(outcomes: &[Outcome]) -> Table {
-    let of_run = |o: &Outcome| -> Vec<(String, seekway_workload::Recorded)> {
-        let vm = |n: u16| o.result.vms[usize::from(n)].name.clone();
-        o.requests.iter().map(|request| (vm(request.vm), *request)).collect()
+fn requests(number: usize, o: &Outcome) -> Table {
+    let op = |op: Op| match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => "flush",
+        Op::Discard => "discard",
+        Op::WriteZeroes => "write-zeroes",
     };
-    let op = |op: Op| format!("{op:?}").to_lowercase();
-    Rows::of("requests", outcomes, of_run)
-        .text("vm", |(vm, _)| vm.clone())
-        .count("process", |(_, r)| r.process.map(u64::from))
-        .text("op", |(_, r)| op(r.op))
-        .flag("sync", |(_, r)| r.sync)
-        .count("start_sector", |(_, r)| r.start.get())
-        .count("sectors", |(_, r)| r.len.get())
-        .count("submitted_ns", |(_, r)| nanos(r.submitted))
-        .count("completed_ns", |(_, r)| nanos(r.completed))
+    Rows::of("requests", (number, o), &o.requests)
+        .text("vm", |r| &o.result.vms[usize::from(r.vm)].name)
+        .count("process", |r| r.process.map(u64::from))
+        .text("op", |r| op(r.op))
+        .flag("sync", |r| r.sync)
+        .count("start_sector", |r| r.start.get())
+        .count("sectors", |r| r.len.get())
+        .count("submitted_ns", |r| r.submitted.as_nanos())
+        .count("completed_ns", |r| r.completed.as_nanos())
         .done()
 }

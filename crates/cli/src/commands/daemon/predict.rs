@@ -197,7 +197,7 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[Scenario]) -> R
     let running = Running::shown(args.out.jobs);
     let stage = Stage::new(&ready, &stacks, &running);
     let outcomes = stage.run_shown(&with_seeds(&stacks, &seeds), on)?;
-    let warnings = compare::warnings(load, &outcomes, &stacks[0].measure);
+    let warnings = compare::warnings(load, &compare::Signs::all(&outcomes), &stacks[0].measure);
     Ok(Side {
         what: on.to_string(),
         runs: outcomes.iter().map(Figures::of_run).collect(),

@@ -1,0 +1,72 @@
+//! All runs of a scenario as Arrow's tables.
+
+use crate::commands::compare::{Asked, Signs, warnings};
+use crate::library::Ran;
+use crate::runs::{self, Running, Stage, with_seeds};
+use crate::{cpu_time, progress};
+use anyhow::Result;
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
+use indicatif::ProgressBar;
+use seekway_sim::scenario::tables::{Table, Values, tables};
+use seekway_sim::scenario::{Scenario, Study};
+use std::sync::Arc;
+
+/// Makes all runs. Each is reduced to its rows as soon as it is done.
+pub fn ran(studies: Vec<Study>, running: &Running<'_>) -> Result<Ran> {
+    let (mut all, mut told): (Vec<Table>, Vec<String>) = (Vec::new(), Vec::new());
+    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(None, "running"));
+    let mut number = 0;
+    for asked in Asked::of_studies(studies)? {
+        let stage = asked.stage(running);
+        let runs: Vec<(usize, Scenario)> =
+            (number..).zip(with_seeds(&asked.stacks, &asked.seeds)).collect();
+        number += runs.len();
+        let made = runs::parallel(&runs, running.jobs, |(n, run)| one(&stage, *n, run, &bar))?;
+        let (rows, signs): (Vec<Vec<Table>>, Vec<Signs>) = made.into_iter().unzip();
+        rows.into_iter().for_each(|rows| join(&mut all, rows));
+        told.extend(warnings(&asked.ready.load, &signs, &asked.stacks[0].measure));
+    }
+    let batches = all.into_iter().map(|table| Ok((table.name, batch(table)?)));
+    Ok(Ran { tables: batches.collect::<Result<_>>()?, warnings: told })
+}
+
+/// Makes one run: its rows, and what warnings are made of.
+fn one(
+    stage: &Stage<'_>,
+    number: usize,
+    scenario: &Scenario,
+    bar: &ProgressBar,
+) -> Result<(Vec<Table>, Signs)> {
+    let before = cpu_time::of_this_thread();
+    let (made, wall) = stage.run(scenario, bar)?;
+    let cpu = before.and_then(|before| Some(cpu_time::of_this_thread()?.saturating_sub(before)));
+    let mut rows = tables(number, &made);
+    if let Some(runs) = rows.iter_mut().find(|table| table.name == "runs") {
+        runs.add("wall_ns", Some(wall.as_nanos() as u64));
+        runs.add("cpu_ns", cpu.map(|cpu| cpu.get()));
+    }
+    let signs = Signs::new(stage.names.label(scenario), &made.scenario, &made.result);
+    Ok((rows, signs))
+}
+
+fn join(all: &mut Vec<Table>, rows: Vec<Table>) {
+    for table in rows {
+        match all.iter_mut().find(|known| known.name == table.name) {
+            Some(known) => known.join(table),
+            None => all.push(table),
+        }
+    }
+}
+
+fn batch(table: Table) -> Result<RecordBatch> {
+    let column = |values| -> ArrayRef {
+        match values {
+            Values::Text(words) => Arc::new(words.iter().collect::<StringArray>()),
+            Values::Count(values) => Arc::new(UInt64Array::from(values)),
+            Values::Number(values) => Arc::new(Float64Array::from(values)),
+            Values::Flag(values) => Arc::new(BooleanArray::from(values)),
+        }
+    };
+    let columns = table.columns.into_iter().map(|c| (c.name, column(c.values), true));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}
