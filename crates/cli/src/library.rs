@@ -77,7 +77,7 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     })
 }
 
-/// What the runs of a scenario came to.
+/// Results of all runs of a scenario.
 #[cfg(feature = "parquet")]
 pub struct Ran {
     /// The tables with their names.

@@ -70,14 +70,15 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
 /// The load as a scenario, with the default of everything else.
 pub fn scenario(args: &LoadArgs) -> Result<Scenario> {
     let capacity = args.capacity.as_deref().map(|t| size("--capacity", t)).transpose()?;
-    let trace = |path: &PathBuf| {
-        Ok(Vm::traced(TraceText {
-            time_scale: args.time_scale,
-            outstanding: args.outstanding,
-            capacity: capacity.map(Size),
-            ..read_as(path, &args.reading)?
-        }))
+    let like = TraceText {
+        time_scale: args.time_scale,
+        outstanding: args.outstanding,
+        capacity: capacity.map(Size),
+        ..read_as("-", &args.reading)?
     };
+    // Wrong options are told without a trace too.
+    scenario::load::replay_options(&like)?;
+    let trace = |path: &PathBuf| Ok(Vm::traced(TraceText { path: path.clone(), ..like.clone() }));
     let vm = |text: &String| {
         let what = || format!("--vm {text}");
         parse_vm(text).with_context(what)?;

@@ -1,8 +1,8 @@
 //! Scenarios as TOML text: what `--print-scenario` prints, and what is read of Python's tables.
 
 use crate::stacks::StackLists;
-use anyhow::{Context, Result, bail};
-use seekway_sim::scenario::{Scenario, VmLoad};
+use anyhow::{Result, anyhow, bail};
+use seekway_sim::scenario::{Cache, Scenario, TraceText, Vm, VmLoad};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,17 +20,43 @@ pub fn scenario(base: &Scenario, lists: &StackLists, seeds: &[u64]) -> Result<St
             );
         }
     }
-    let Value::Object(mut table) = serde_json::to_value(base).context("--print-scenario")? else {
-        unreachable!("a scenario is a table")
-    };
+    let [mut table, usual] = [base, &Scenario::default()].map(serde_json::to_value);
+    let table = table.as_mut().map_err(|e| anyhow!("--print-scenario: {e}"))?;
+    let mut usual = usual?;
+    // Of each entry of a list.
+    usual["vm"] = serde_json::to_value(Vm::traced(TraceText::new("")))?;
+    drop_usual(table, Some(&usual));
+    usual["cache"] = serde_json::to_value(Cache::new(0, ""))?;
+    let Value::Object(table) = table else { unreachable!("a scenario is a table") };
     table.insert("policy".into(), axis(&lists.policies)?);
     table.insert("limits".into(), axis(&lists.limits)?);
     for (key, mut value) in [("cache", axis(&lists.caches)?), ("cpu", axis(&lists.hosts)?)] {
         or_none(&mut value);
+        drop_usual(&mut value, usual.get(key));
         table.insert(key.into(), value);
     }
     table.insert("seed".into(), axis(seeds)?);
-    Ok(document(&table))
+    Ok(document(table))
+}
+
+/// Drops all that is absent, empty, or as usual.
+fn drop_usual(value: &mut Value, usual: Option<&Value>) {
+    match value {
+        Value::Object(table) => table.retain(|key, value| {
+            let usual = usual.and_then(|usual| usual.get(key));
+            let is_usual = usual == Some(&*value);
+            drop_usual(value, usual);
+            let is_empty = match value {
+                Value::Null => true,
+                Value::Object(table) => table.is_empty(),
+                Value::Array(list) => list.is_empty(),
+                _ => false,
+            };
+            !is_usual && !is_empty
+        }),
+        Value::Array(list) => list.iter_mut().for_each(|value| drop_usual(value, usual)),
+        _ => {}
+    }
 }
 
 /// One value, or a list of several.

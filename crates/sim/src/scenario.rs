@@ -22,6 +22,7 @@ pub use text::{ByteSize, Bytes, Map, Place, Scalar, Size, Time};
 
 use crate::engine::HostCosts;
 use crate::layout::Placement;
+use crate::vcpu;
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::cache::BLOCK_BYTES;
@@ -36,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use text::{Chosen, is_default, none_or};
+use text::{Chosen, none_or};
 
 /// The disk unless one is given.
 pub const DEVICE_DEFAULT: &str = "seagate-1tb-7200";
@@ -52,43 +53,31 @@ const CACHE_BYTES_MAX: u64 = 1 << 40;
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
     /// A label.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Specification of the scheduling policy; one of the caller's own by its name.
     pub policy: String,
     /// Seed of generated loads and of the processors.
     pub seed: u64,
-    #[serde(skip_serializing_if = "is_default")]
     pub device: Device,
-    #[serde(skip_serializing_if = "is_default")]
     pub stack: Dispatch,
-    #[serde(skip_serializing_if = "is_default")]
     pub images: Images,
     /// The host's cache with its prefetcher.
     #[serde(deserialize_with = "none_or::<CacheTable, _>")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<Cache>,
-    #[serde(skip_serializing_if = "is_default")]
     pub limits: LimitsChoice,
     /// The processors that the VMs' vCPUs share; each vCPU has one of its own if none.
     #[serde(deserialize_with = "none_or::<cpu::CpuTable, _>")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
     /// The VMs: those that replay traces, then those that are generated.
     #[serde(deserialize_with = "shared", serialize_with = "as_list")]
     pub vm: Arc<Vec<Vm>>,
-    #[serde(skip_serializing_if = "is_default")]
     pub group: Vec<Group>,
     /// Weights of the VMs' disks in their order; those missing are 1.
-    #[serde(skip_serializing_if = "is_default")]
     pub weights: Vec<NonZeroU32>,
-    #[serde(skip_serializing_if = "is_default")]
     pub measure: Measure,
-    #[serde(skip_serializing_if = "is_default")]
     pub outcome: Wanted,
     /// Only this source of requests, by its number from 0, where it lies among the others: a
     /// trace, or a generated VM.
-    #[serde(skip_serializing_if = "is_default")]
     pub only: Option<usize>,
 }
 
@@ -187,15 +176,9 @@ pub struct Device {
     /// A name with changes (`NAME:key=value`), a path, or the profile itself as a table.
     pub profile: ProfileText,
     /// Changes of the profile, after those in its name.
-    #[serde(skip_serializing_if = "is_default")]
     pub change: Map,
     /// How many times slower all of it is, beside the profile's own `slow`.
-    #[serde(skip_serializing_if = "is_one")]
     pub slow: u32,
-}
-
-fn is_one(n: &u32) -> bool {
-    *n == 1
 }
 
 impl Default for Device {
@@ -262,7 +245,7 @@ pub fn profile_of(what: &str) -> Result<Profile> {
     profile::load(what).with_context(|| format!("device {what}"))
 }
 
-/// What the stack does beside the policy.
+/// Settings of the stack beside the policy.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dispatch {
@@ -311,9 +294,7 @@ impl Default for Images {
 #[serde(default, deny_unknown_fields)]
 struct ImagesTable {
     map: Form,
-    #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<Place>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     at: Vec<Place>,
 }
 
@@ -371,7 +352,6 @@ pub struct Cache {
     pub size: u64,
     /// Specification of the prefetcher; `none` caches what is read and nothing else.
     pub prefetch: String,
-    #[serde(skip_serializing_if = "is_default")]
     pub costs: CacheCosts,
 }
 
@@ -421,7 +401,7 @@ impl Chosen for CacheTable {
 /// The size of a host cache.
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Says what was expected, without the text.
 pub fn cache_bytes(text: &str) -> Result<u64> {
     let bytes = seekway_policy::params::parse_size(text)?.bytes();
     if !(BLOCK_BYTES..=CACHE_BYTES_MAX).contains(&bytes) {
@@ -430,7 +410,7 @@ pub fn cache_bytes(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// What a cache and its prefetcher cost on the host.
+/// Time of the host that a cache and its prefetcher take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheCosts {
@@ -444,7 +424,7 @@ pub struct CacheCosts {
     pub event: Time,
     /// A poll of the prefetcher.
     pub poll: Time,
-    /// The same for each read since the last poll.
+    /// More of a poll, for each read since the last one.
     pub poll_event: Time,
 }
 
@@ -518,7 +498,7 @@ impl Group {
     /// From its text, `tenant1:bandwidth=300MiB`.
     ///
     /// # Errors
-    /// What is wrong with name or limits.
+    /// Says what is wrong with name or limits.
     pub fn parse(text: &str) -> Result<Group, String> {
         let spec = seekway_policy::params::parse_spec(text).map_err(|e| e.to_string())?;
         let pair = |&(key, value): &(&str, &str)| (key.to_string(), Scalar(value.to_string()));
@@ -552,18 +532,15 @@ impl From<Group> for GroupTable {
     }
 }
 
-/// What is measured, and when a run ends.
+/// Begin of the measuring, and end of the run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Measure {
-    /// What is done before is not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Requests before this time are not measured.
     pub settle: Option<Time>,
     /// The simulated time at which the run stops, the time to settle included.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// The run stops after so many requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
 }
 
@@ -574,25 +551,20 @@ impl Measure {
     }
 }
 
-/// What else is kept of a run, and what `compare` runs beside it.
+/// Results that are kept of a run, and runs that `compare` makes beside it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wanted {
     /// Its journal, for `seekway replay`.
-    #[serde(skip_serializing_if = "is_default")]
     pub journal: bool,
     /// All requests: 40 bytes each.
-    #[serde(skip_serializing_if = "is_default")]
     pub requests: bool,
     /// The tables that are made; all if the list is empty.
     #[serde(deserialize_with = "table_names")]
-    #[serde(skip_serializing_if = "is_default")]
     pub tables: Vec<String>,
     /// When `compare` runs each VM alone as well.
-    #[serde(skip_serializing_if = "is_default")]
     pub alone: Alone,
-    /// What `compare` judges each VM's part against.
-    #[serde(skip_serializing_if = "is_default")]
+    /// Yardstick of `compare` for each VM's share.
     pub fair_to: FairTo,
 }
 
@@ -618,7 +590,7 @@ pub enum Alone {
     Always,
 }
 
-/// What each VM's part is judged against.
+/// Yardstick for each VM's share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FairTo {
@@ -634,31 +606,138 @@ pub enum FairTo {
 #[serde(try_from = "VmTable", into = "VmTable")]
 pub struct Vm {
     pub name: Option<String>,
-    /// So many equal ones.
+    /// Number of equal VMs.
     pub count: u32,
     /// The stream of random numbers; its place among the generated VMs if none.
     pub stream: Option<u16>,
+    /// Its share of shared processors; 1 if none.
+    pub cpu_weight: Option<NonZeroU32>,
+    /// Has it an agent, where there are agents? It has if none.
+    pub agent: Option<bool>,
     pub load: VmLoad,
 }
 
-/// What a VM asks for.
+/// Load of a VM.
 #[derive(Clone, PartialEq, Debug)]
 pub enum VmLoad {
     Trace(TraceText),
     /// Boxed: with its own keys it is large.
     Guest(Box<VmText>),
+    Tasks(TaskVm),
+}
+
+/// Tasks without a guest, on shared processors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskVm {
+    pub vcpus: u16,
+    /// Size of its disk.
+    pub size: Size,
+    pub tasks: Vec<Task>,
+    /// Limits of its disk.
+    pub limits: Pairs,
+}
+
+/// A task of a VM without a guest.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    pub name: String,
+    /// Number of the vCPU that it starts on; any if none.
+    pub start: Option<u16>,
+    /// The vCPUs on which it may run; all if none is given.
+    #[serde(default)]
+    pub allowed: Vec<u16>,
+    /// From when it runs.
+    pub from: Option<Time>,
+    pub load: TaskLoad,
+}
+
+/// Load of a task.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum TaskLoad {
+    /// Computes without a pause.
+    Compute,
+    /// Computes so many of 1000 parts of the time, in bursts of this length.
+    Partly { burst: Time, permille: u16 },
+    /// Reads one block after the other.
+    Io {
+        block: Size,
+        #[serde(default)]
+        sequential: bool,
+        /// CPU time before each block.
+        cpu: Time,
+        #[serde(default = "one_block")]
+        depth: u16,
+        /// After so many blocks it computes or sleeps for `between`; 0 for never.
+        #[serde(default)]
+        burst: u32,
+        between: Option<Time>,
+        #[serde(default)]
+        computes: bool,
+    },
+}
+
+fn one_block() -> u16 {
+    1
+}
+
+impl Task {
+    fn spec(&self) -> vcpu::TaskSpec {
+        let load = match self.load {
+            TaskLoad::Compute => vcpu::Load::Compute,
+            TaskLoad::Partly { burst: Time(burst), permille } => {
+                vcpu::Load::Partly { burst, permille }
+            }
+            TaskLoad::Io { block, sequential, cpu, depth, burst, between, computes } => {
+                vcpu::Load::Io {
+                    block: block.0,
+                    sequential,
+                    cpu: cpu.0,
+                    depth,
+                    burst,
+                    between: between.map_or(Nanos::ZERO, |time| time.0),
+                    computes,
+                }
+            }
+        };
+        let start = self.start.map_or(vcpu::Start::Any, vcpu::Start::On);
+        let from = self.from.map_or(Nanos::ZERO, |time| time.0);
+        vcpu::TaskSpec {
+            allowed: self.allowed.clone(),
+            from,
+            ..vcpu::TaskSpec::new(&self.name, start, load)
+        }
+    }
+}
+
+impl TaskVm {
+    /// As the machine has it.
+    fn spec(&self, name: &str, cpu_weight: NonZeroU32, agent: bool) -> vcpu::VmSpec {
+        vcpu::VmSpec {
+            name: name.into(),
+            vcpus: self.vcpus,
+            cpu_weight,
+            agent,
+            disk: self.size.0,
+            tasks: self.tasks.iter().map(Task::spec).collect(),
+        }
+    }
 }
 
 impl Vm {
     /// A VM that replays a trace.
     pub fn traced(trace: TraceText) -> Vm {
-        Vm { name: None, count: 1, stream: None, load: VmLoad::Trace(trace) }
+        Vm::new(None, VmLoad::Trace(trace))
+    }
+
+    fn new(name: Option<String>, load: VmLoad) -> Vm {
+        Vm { name, count: 1, stream: None, cpu_weight: None, agent: None, load }
     }
 
     /// A generated VM.
     pub fn generated(text: VmText) -> Vm {
-        let name = text.name.clone();
-        Vm { name, count: 1, stream: None, load: VmLoad::Guest(Box::new(text)) }
+        Vm::new(text.name.clone(), VmLoad::Guest(Box::new(text)))
     }
 }
 
@@ -667,34 +746,22 @@ impl Vm {
 #[serde(deny_unknown_fields)]
 pub struct TraceText {
     pub path: PathBuf,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub format: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub columns: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub event: Option<Event>,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub lenient: bool,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub split: Option<usize>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub max_requests: Option<u64>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub max_time: Option<Time>,
-    #[serde(default = "one", skip_serializing_if = "is_default_scale")]
+    #[serde(default = "one")]
     pub time_scale: f64,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Option<u32>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub capacity: Option<Size>,
 }
 
 fn one() -> f64 {
     1.0
-}
-
-fn is_default_scale(scale: &f64) -> bool {
-    *scale == 1.0
 }
 
 impl TraceText {
@@ -736,43 +803,23 @@ impl From<Event> for BlktraceEvent {
 }
 
 /// A VM as it is written.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct VmTable {
-    #[serde(skip_serializing_if = "is_default")]
     name: Option<String>,
-    #[serde(skip_serializing_if = "is_one")]
-    count: u32,
-    #[serde(skip_serializing_if = "is_default")]
+    count: Option<u32>,
     stream: Option<u16>,
-    #[serde(skip_serializing_if = "is_default")]
     guest: Map,
-    #[serde(skip_serializing_if = "is_default")]
     limits: Map,
-    #[serde(skip_serializing_if = "is_default")]
     weight: Option<Scalar>,
-    #[serde(skip_serializing_if = "is_default")]
     disk: Vec<DiskTable>,
-    #[serde(skip_serializing_if = "is_default")]
     load: Vec<Map>,
-    #[serde(skip_serializing_if = "is_default")]
     trace: Option<TraceText>,
-}
-
-impl Default for VmTable {
-    fn default() -> VmTable {
-        VmTable {
-            name: None,
-            count: 1,
-            stream: None,
-            guest: Map::new(),
-            limits: Map::new(),
-            weight: None,
-            disk: Vec::new(),
-            load: Vec::new(),
-            trace: None,
-        }
-    }
+    cpu_weight: Option<NonZeroU32>,
+    agent: Option<bool>,
+    vcpus: Option<u16>,
+    size: Option<Size>,
+    task: Vec<Task>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -780,9 +827,8 @@ impl Default for VmTable {
 struct DiskTable {
     name: String,
     size: Scalar,
-    #[serde(default, skip_serializing_if = "is_default")]
     weight: Option<Scalar>,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     limits: Map,
 }
 
@@ -816,24 +862,65 @@ impl TryFrom<VmTable> for Vm {
     type Error = String;
 
     fn try_from(table: VmTable) -> Result<Vm, String> {
-        let VmTable { name, count, stream, guest, limits, weight, disk, load, trace } = table;
+        let count = table.count.unwrap_or(1);
         if !(1..=65_536).contains(&count) {
             return Err(format!("count = {count}: expected 1 to 65536"));
         }
-        if let Some(trace) = trace {
-            let others = [
-                ("guest", !guest.is_empty()),
-                ("limits", !limits.is_empty()),
-                (WEIGHT, weight.is_some()),
-                ("disk", !disk.is_empty()),
-                ("load", !load.is_empty()),
-                ("stream", stream.is_some()),
-            ];
-            if let Some((key, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
-                return Err(format!("{key}: a VM that replays a trace has none: leave it out"));
-            }
-            return Ok(Vm { name, count, stream, load: VmLoad::Trace(trace) });
+        table.refuse_strangers()?;
+        let VmTable { name, stream, cpu_weight, agent, .. } = table.clone();
+        let load = match (table.trace.clone(), table.task.is_empty()) {
+            (Some(trace), _) => VmLoad::Trace(trace),
+            (None, true) => VmLoad::Guest(Box::new(table.text()?)),
+            (None, false) => VmLoad::Tasks(table.tasks()?),
+        };
+        Ok(Vm { name, count, stream, cpu_weight, agent, load })
+    }
+}
+
+impl VmTable {
+    /// Refuses keys that mean nothing for the kind of VM that it is.
+    fn refuse_strangers(&self) -> Result<(), String> {
+        let of_guest = [
+            ("guest", !self.guest.is_empty()),
+            ("disk", !self.disk.is_empty()),
+            ("load", !self.load.is_empty()),
+            ("stream", self.stream.is_some()),
+        ];
+        let of_any = [
+            ("limits", !self.limits.is_empty()),
+            (WEIGHT, self.weight.is_some()),
+            ("cpu_weight", self.cpu_weight.is_some()),
+            ("agent", self.agent.is_some()),
+        ];
+        let of_tasks = [("vcpus", self.vcpus.is_some()), ("size", self.size.is_some())];
+        let task = [("task", !self.task.is_empty())];
+        let (what, strange): (_, Vec<(&str, bool)>) = if self.trace.is_some() {
+            ("replays a trace", [&of_guest[..], &of_any, &of_tasks, &task].concat())
+        } else if self.task.is_empty() {
+            ("generates a load", of_tasks.to_vec())
+        } else {
+            ("has tasks of its own", of_guest.to_vec())
+        };
+        match strange.into_iter().find(|(_, is_given)| *is_given) {
+            Some((key, _)) => Err(format!("{key}: a VM that {what} has none: leave it out")),
+            None => Ok(()),
         }
+    }
+
+    fn tasks(self) -> Result<TaskVm, String> {
+        let missing = |key: &str| format!("{key}: a VM with tasks of its own needs it");
+        let limits = with_weight(self.limits, self.weight)?;
+        seekway_workload::generators::disk_limits(&limits).map_err(|e| e.to_string())?;
+        Ok(TaskVm {
+            vcpus: self.vcpus.ok_or_else(|| missing("vcpus"))?,
+            size: self.size.ok_or_else(|| missing("size"))?,
+            tasks: self.task,
+            limits,
+        })
+    }
+
+    fn text(self) -> Result<VmText, String> {
+        let VmTable { name, guest, limits, weight, disk, load, .. } = self;
         let app = |mut load: Map| {
             let Some(Scalar(app)) = load.remove("app") else {
                 return Err("load: say which generator, as app = \"sysbench\"".to_string());
@@ -846,22 +933,28 @@ impl TryFrom<VmTable> for Vm {
             Ok::<_, String>(DiskText { name: disk.name, size: disk.size.0, limits })
         };
         let text = VmText {
-            name: name.clone(),
+            name,
             guest: pairs(guest),
             limits: with_weight(limits, weight)?,
             disks: disk.into_iter().map(of_disk).collect::<Result<_, _>>()?,
             apps: load.into_iter().map(app).collect::<Result<_, _>>()?,
         };
         text.plan().map_err(|e| e.to_string())?;
-        Ok(Vm { name, count, stream, load: VmLoad::Guest(Box::new(text)) })
+        Ok(text)
     }
 }
 
 impl From<Vm> for VmTable {
     fn from(vm: Vm) -> VmTable {
-        let Vm { name, count, stream, load } = vm;
-        let table = VmTable { name, count, stream, ..VmTable::default() };
+        let Vm { name, count, stream, cpu_weight, agent, load } = vm;
+        let count = Some(count).filter(|count| *count != 1);
+        let table = VmTable { name, count, stream, cpu_weight, agent, ..VmTable::default() };
         match load {
+            VmLoad::Tasks(TaskVm { vcpus, size, tasks, limits }) => {
+                let (limits, weight) = without_weight(limits);
+                let (vcpus, size) = (Some(vcpus), Some(size));
+                VmTable { limits, weight, vcpus, size, task: tasks, ..table }
+            }
             VmLoad::Trace(trace) => VmTable { trace: Some(trace), ..table },
             VmLoad::Guest(text) => {
                 let (limits, weight) = without_weight(text.limits);

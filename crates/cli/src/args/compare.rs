@@ -63,7 +63,7 @@ pub enum FairTo {
     Private,
 }
 
-/// What a scenario says itself.
+/// Options that a scenario has itself.
 const IN_THE_FILE: [&str; 26] = [
     "traces",
     "vms",

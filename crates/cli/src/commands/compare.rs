@@ -44,7 +44,7 @@ pub const TITLE: &str = "Seekway: one load, several policies";
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
-/// What is compared, read and checked: one load on one device.
+/// One load on one device with the stacks that compete, read and checked.
 pub struct Asked {
     pub ready: Ready,
     /// The stacks that compete.
@@ -91,7 +91,7 @@ pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Vec<Comparison>
     asked.iter().map(|asked| compare(asked, running)).collect()
 }
 
-/// What a command line without a scenario describes: what all runs have in common, the stacks, and
+/// Reads a command line without a scenario: the part that all runs have in common, the stacks, and
 /// the seeds.
 fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackLists, Vec<u64>)> {
     let lists = StackLists {
@@ -113,7 +113,7 @@ fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackList
     Ok((base, lists, seeds))
 }
 
-/// What a scenario describes, with what the command line says of it: stacks with their seeds.
+/// Reads a scenario, with the options that replace a part of it: stacks with their seeds.
 fn of_file(path: &Path, args: &CompareArgs, caller: &Caller) -> Result<Vec<Study>> {
     let mut all = study_of_file(path)?;
     let measure = load::measure(args.until.as_deref())?;
@@ -176,7 +176,7 @@ impl Asked {
         Ok(Asked { stacks: for_load(stacks, &ready.load)?, ready, seeds })
     }
 
-    /// What all stacks have in common.
+    /// The part that all stacks have in common.
     fn base(&self) -> &Scenario {
         &self.stacks[0]
     }

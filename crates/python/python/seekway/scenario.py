@@ -15,7 +15,7 @@ from seekway._table import Table
 
 
 class Outcome:
-    """What came of a scenario: a table for each of these names, a row for each run or more.
+    """Results of a scenario: a table for each of these names, a row for each run or more.
 
     ``runs``, ``vms`` (a row for each disk), ``apps``, ``holds``, ``metrics``, ``cache``,
     ``streams``, ``vcpus``, ``pcpus``, ``tasks``, ``blocks``, ``histograms``, ``seeks``,

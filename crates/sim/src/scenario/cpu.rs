@@ -1,7 +1,7 @@
 //! How VMs share the host's processors, and what the agent in each guest does about it.
 
 use super::text::{Chosen, Scalar, Time, is_default};
-use crate::vcpu::{Completes, Costs, Detector, GuestCpu, Processors};
+use crate::vcpu::{Ablation, Completes, Costs, Detector, GuestCpu, Processors};
 use seekway_policy::params::{Kind, ParamSpec, Params, param, parse_spec};
 use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
@@ -35,9 +35,9 @@ pub struct Cpu {
     pub processors: Processors,
     /// Specification of the policy for vCPUs of the agent in each guest.
     pub agent: String,
-    /// What was given of [`SPECS`], in their order.
+    /// Given values of [`SPECS`], in their order.
     given: Vec<(&'static str, String)>,
-    /// What else was given.
+    /// All that was given beside those.
     more: CpuMore,
 }
 
@@ -45,7 +45,7 @@ impl Cpu {
     /// Parses the value of `--host`, as `cpus=4,slice=11ms`; `cpus` is required. Without an agent.
     ///
     /// # Errors
-    /// What was expected.
+    /// Says what was expected.
     pub fn parse(text: &str) -> Result<Cpu, String> {
         let spec = format!("host:{text}");
         let given = parse_spec(&spec).map_err(|e| e.to_string())?.given;
@@ -117,34 +117,39 @@ impl fmt::Display for Cpu {
     }
 }
 
-/// What a scenario says beyond `--host`.
+/// Keys of a scenario beyond those of `--host`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 struct CpuMore {
-    #[serde(skip_serializing_if = "is_default")]
     wakeup_preempts: Option<bool>,
-    #[serde(skip_serializing_if = "is_default")]
     part: Option<u32>,
-    #[serde(skip_serializing_if = "is_default")]
     guests_compute: Option<bool>,
-    #[serde(skip_serializing_if = "is_default")]
     guest: GuestTable,
-    #[serde(skip_serializing_if = "is_default")]
     detector: Option<DetectorTable>,
-    #[serde(skip_serializing_if = "is_default")]
     costs: CostsTable,
+    without: Without,
+}
+
+/// Parts that are not modelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Without {
+    /// No stopper: a task that is current on a vCPU that is away moves at once.
+    stopper: bool,
+    /// Completions are heard at once.
+    completions: bool,
+    /// Moves cost nothing.
+    moves: bool,
+    /// The policy is told of a preemption so long before it happens.
+    foresight: Option<Time>,
 }
 
 /// A guest's own scheduler.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct GuestTable {
-    #[serde(skip_serializing_if = "is_default")]
     slice: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     switch: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     balances: Option<bool>,
-    #[serde(skip_serializing_if = "is_default")]
     shared_cache: Option<bool>,
 }
 
@@ -156,19 +161,14 @@ enum DetectorTable {
     Exact { delay: Time, edge: Time },
 }
 
-/// What the agent's doings cost.
+/// Costs of the agent's doings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct CostsTable {
-    #[serde(skip_serializing_if = "is_default")]
     call: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     cold: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     window: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     wake: Option<Time>,
-    #[serde(skip_serializing_if = "is_default")]
     turn: Option<Time>,
 }
 
@@ -208,6 +208,13 @@ impl CpuMore {
             wake: time(wake, to.costs.wake),
             turn: time(turn, to.costs.turn),
         };
+        let Without { stopper, completions, moves, foresight } = self.without;
+        to.ablation = Ablation {
+            free_stopper: stopper,
+            free_completions: completions,
+            free_moves: moves,
+            foresight: foresight.map(|Time(time)| time),
+        };
         Ok(())
     }
 
@@ -226,6 +233,7 @@ impl CpuMore {
                 }),
             ),
             ("costs", (!is_default(&self.costs)).then(|| "set".into())),
+            ("without", (!is_default(&self.without)).then(|| "set".into())),
         ];
         let given = flags.into_iter().filter_map(|(key, value)| Some((key, value?)));
         given.map(|(key, value)| format!("{key}={value}")).collect()
@@ -249,14 +257,22 @@ pub(crate) struct CpuTable {
     guest: GuestTable,
     detector: Option<DetectorTable>,
     costs: CostsTable,
+    without: Without,
 }
 
 impl Chosen for CpuTable {
     type Made = Cpu;
 
     fn made(self) -> Result<Option<Cpu>, String> {
-        let CpuTable { wakeup_preempts, part, guests_compute, guest, detector, costs, .. } = self;
-        let more = CpuMore { wakeup_preempts, part, guests_compute, guest, detector, costs };
+        let more = CpuMore {
+            wakeup_preempts: self.wakeup_preempts,
+            part: self.part,
+            guests_compute: self.guests_compute,
+            guest: self.guest,
+            detector: self.detector,
+            costs: self.costs,
+            without: self.without,
+        };
         let given = [
             ("cpus", self.count),
             ("slice", self.slice),

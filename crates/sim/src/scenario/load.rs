@@ -4,10 +4,11 @@
 use super::kept::{self, ScannedTrace};
 use super::{Group, Images, Scenario, TraceText, Vm, VmLoad};
 use crate::layout::Placement;
+use crate::vcpu::{PlannedVm, VmSpec};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_policy::units::{Instant, Nanos};
-use seekway_workload::generators::VmPlan;
+use seekway_workload::generators::{VmPlan, disk_limits};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{
     Format, Scan, TraceError, TraceFiles, TraceOptions, check_columns, expand, scannable,
@@ -74,7 +75,7 @@ impl Trace {
         Ok(Trace::open_each(&paths)?.into_iter().map(|(trace, ())| trace).collect())
     }
 
-    /// The same with a format of its own for each, and what goes with it.
+    /// As [`Trace::open_all`], with a format of its own for each, and a value that goes with it.
     fn open_each<T: Copy>(paths: &[(&Path, Option<Format>, T)]) -> Result<Vec<(Trace, T)>> {
         if paths.iter().filter(|(path, ..)| path.as_os_str() == "-").count() > 1 {
             bail!("`-`, the standard input, can be one trace only");
@@ -129,8 +130,7 @@ impl Trace {
 #[derive(Clone)]
 pub struct Load {
     traces: Vec<(Arc<Trace>, Arc<ScannedTrace>, ReplayOptions)>,
-    /// The generated VMs with their streams of random numbers.
-    plans: Vec<(u16, VmPlan)>,
+    made: Vec<Made>,
     /// The disks of all VMs, in order, names made unique.
     pub disks: Vec<VmDisk>,
     /// Which of them is the first one of each source.
@@ -146,6 +146,47 @@ pub struct Load {
     pub open_loop: bool,
 }
 
+/// A VM that replays no trace.
+#[derive(Clone)]
+enum Made {
+    Guest {
+        plan: VmPlan,
+        /// The stream of random numbers.
+        stream: u16,
+        cpu_weight: NonZeroU32,
+        agent: bool,
+    },
+    /// On shared processors only.
+    Tasks { spec: VmSpec, limits: DiskLimits },
+}
+
+impl Made {
+    fn name(&self) -> &str {
+        match self {
+            Made::Guest { plan, .. } => &plan.name,
+            Made::Tasks { spec, .. } => &spec.name,
+        }
+    }
+
+    /// The rate limits of its disks.
+    fn limits(&self) -> Vec<&DiskLimits> {
+        match self {
+            Made::Guest { plan, .. } => plan.limits_by_disk().collect(),
+            Made::Tasks { limits, .. } => vec![limits],
+        }
+    }
+
+    fn is_like(&self, other: &Made) -> bool {
+        match (self, other) {
+            (Made::Guest { plan: a, .. }, Made::Guest { plan: b, .. }) => a.is_like(b),
+            (Made::Tasks { spec: a, limits: x }, Made::Tasks { spec: b, limits: y }) => {
+                x == y && *a == VmSpec { name: a.name.clone(), ..b.clone() }
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Most VMs of a run.
 const VMS_MAX: usize = 65_536;
 
@@ -159,7 +200,7 @@ impl Load {
         let Images(placement) = scenario.images.clone();
         let mut load = Load {
             traces: Vec::new(),
-            plans: Vec::new(),
+            made: Vec::new(),
             disks: Vec::new(),
             first_disks: Vec::new(),
             placement,
@@ -173,10 +214,10 @@ impl Load {
         if load.source_count() == 0 {
             bail!("nothing to run: give --trace FILE or --vm SPEC (see --help), or [[vm]]");
         }
-        load.groups = groups(&scenario.group, &load.plans)?;
+        load.groups = groups(&scenario.group, &load.made)?;
         let timed =
             |(.., options): &(_, _, ReplayOptions)| matches!(options.pace, Pace::Timed { .. });
-        load.open_loop = load.plans.is_empty() && load.traces.iter().all(timed);
+        load.open_loop = load.made.is_empty() && load.traces.iter().all(timed);
         load.take_disks(&names)?;
         Ok(load)
     }
@@ -191,7 +232,7 @@ impl Load {
         for (n, vm) in vms.iter().enumerate() {
             let VmLoad::Trace(trace) = &vm.load else { continue };
             let path = trace.path.display();
-            if n > 0 && matches!(vms[n - 1].load, VmLoad::Guest(_)) {
+            if n > 0 && !matches!(vms[n - 1].load, VmLoad::Trace(_)) {
                 bail!("VM of {path}: VMs that replay traces stand before generated ones");
             }
             let options = replay_options(trace).with_context(|| path.to_string())?;
@@ -218,20 +259,30 @@ impl Load {
 
     fn take_guests(&mut self, vms: &[Vm]) -> Result<()> {
         for vm in vms {
-            let VmLoad::Guest(text) = &vm.load else { continue };
-            let name = text.name.as_deref().unwrap_or("vm");
-            let plan = text.plan().with_context(|| format!("VM {name}"))?;
+            let name = vm.name.as_deref().unwrap_or("vm");
+            let what = || format!("VM {name}");
+            let (cpu_weight, agent) =
+                (vm.cpu_weight.unwrap_or(NonZeroU32::MIN), vm.agent.unwrap_or(true));
+            let first = vm.stream.map(u32::from);
             for n in 0..vm.count {
-                let stream = match vm.stream {
-                    Some(stream) => u32::from(stream) + n,
-                    None => self.plans.len() as u32,
-                };
-                if self.plans.len() >= VMS_MAX {
+                if self.made.len() >= VMS_MAX {
                     bail!("more than {VMS_MAX} VMs: give fewer");
                 }
-                let stream = u16::try_from(stream)
-                    .map_err(|_| anyhow!("VM {}: stream {stream}: at most 65535", plan.name))?;
-                self.plans.push((stream, plan.clone()));
+                let made = match &vm.load {
+                    VmLoad::Trace(_) => break,
+                    VmLoad::Guest(text) => {
+                        let stream = first.map_or(self.made.len() as u32, |first| first + n);
+                        let stream = u16::try_from(stream)
+                            .map_err(|_| anyhow!("VM {name}: stream {stream}: at most 65535"))?;
+                        let plan = text.plan().with_context(what)?;
+                        Made::Guest { plan, stream, cpu_weight, agent }
+                    }
+                    VmLoad::Tasks(tasks) => Made::Tasks {
+                        spec: tasks.spec(name, cpu_weight, agent),
+                        limits: disk_limits(&tasks.limits).with_context(what)?,
+                    },
+                };
+                self.made.push(made);
             }
         }
         Ok(())
@@ -240,11 +291,11 @@ impl Load {
     /// The disks with their names, limits and weights. `names` are those given to traces.
     fn take_disks(&mut self, names: &[Option<String>]) -> Result<()> {
         let mut limits = Vec::new();
-        for (n, source) in self.sources(0)?.iter().enumerate() {
-            let mut disks = source.vms().to_vec();
-            match self.traces.get(n) {
-                Some((trace, ..)) => {
-                    let alone = disks.len() == 1;
+        for n in 0..self.source_count() {
+            let disks = match n.checked_sub(self.traces.len()).map(|n| &self.made[n]) {
+                None => {
+                    let mut disks = self.source(n, 0)?.vms().to_vec();
+                    let (trace, alone) = (&self.traces[n].0, disks.len() == 1);
                     for disk in &mut disks {
                         disk.name = match (&names[n], alone) {
                             (Some(name), true) => name.clone(),
@@ -253,11 +304,18 @@ impl Load {
                         };
                     }
                     limits.resize(limits.len() + disks.len(), DiskLimits::default());
+                    disks
                 }
-                None => {
-                    limits.extend(self.plans[n - self.traces.len()].1.limits_by_disk().cloned());
+                Some(made) => {
+                    limits.extend(made.limits().into_iter().cloned());
+                    match made {
+                        Made::Guest { .. } => self.source(n, 0)?.vms().to_vec(),
+                        Made::Tasks { spec, .. } => {
+                            vec![VmDisk { name: spec.name.clone(), capacity: spec.disk }]
+                        }
+                    }
                 }
-            }
+            };
             self.first_disks.push(self.disks.len());
             self.disks.extend(disks);
         }
@@ -283,9 +341,20 @@ impl Load {
         (0..self.traces.len()).map(|n| self.source(n, seed)).collect()
     }
 
-    /// The generated VMs, which have guests, with their streams of random numbers.
-    pub fn guests(&self) -> impl Iterator<Item = (u16, &VmPlan)> {
-        self.plans.iter().map(|(stream, plan)| (*stream, plan))
+    /// The VMs that replay no trace, for shared processors.
+    pub fn guests(&self) -> impl Iterator<Item = PlannedVm<'_>> {
+        self.made.iter().map(|made| match made {
+            Made::Guest { plan, stream, cpu_weight, agent } => {
+                let (stream, cpu_weight, agent) = (*stream, *cpu_weight, *agent);
+                PlannedVm::Guest { plan, stream, cpu_weight, agent }
+            }
+            Made::Tasks { spec, .. } => PlannedVm::Tasks(spec),
+        })
+    }
+
+    /// True if a VM has tasks without a guest, which need shared processors.
+    pub fn has_tasks(&self) -> bool {
+        self.made.iter().any(|made| matches!(made, Made::Tasks { .. }))
     }
 
     /// A new source, by its number: traces come before generated VMs.
@@ -295,8 +364,15 @@ impl Load {
             let source = TraceSource::with_scan(&trace.path, scan, kept.as_ref(), options);
             return Ok(Box::new(source.map_err(|e| trace.error(e))?));
         }
-        let (stream, plan) = &self.plans[number - self.traces.len()];
-        plan.source(seed, *stream).map_err(|e| anyhow!("{e}"))
+        match &self.made[number - self.traces.len()] {
+            Made::Guest { plan, stream, .. } => {
+                plan.source(seed, *stream).map_err(|e| anyhow!("{e}"))
+            }
+            Made::Tasks { spec, .. } => bail!(
+                "VM {}: its tasks run on processors of the host: say how many, as cpu.count = 4",
+                spec.name
+            ),
+        }
     }
 
     /// The same traces with `rate` times the requests a second; `None` if the clock would
@@ -313,7 +389,7 @@ impl Load {
 
     /// True if two sources are the same trace, or VMs that differ in name only.
     pub fn alike(&self, a: usize, b: usize) -> bool {
-        let plan = |n: usize| n.checked_sub(self.traces.len()).map(|n| &self.plans[n].1);
+        let plan = |n: usize| n.checked_sub(self.traces.len()).map(|n| &self.made[n]);
         match (plan(a), plan(b)) {
             (Some(a), Some(b)) => a.is_like(b),
             (None, None) => self.traces[a].0.path == self.traces[b].0.path,
@@ -339,13 +415,16 @@ impl Load {
 
     /// How many sources there are.
     pub fn source_count(&self) -> usize {
-        self.traces.len() + self.plans.len()
+        self.traces.len() + self.made.len()
     }
 
     /// The first VM whose load does not end by itself.
     pub fn endless(&self) -> Option<&str> {
-        let endless = self.plans.iter().find(|(_, plan)| plan.is_endless());
-        endless.map(|(_, plan)| plan.name.as_str())
+        let is_endless = |made: &&Made| match made {
+            Made::Guest { plan, .. } => plan.is_endless(),
+            Made::Tasks { .. } => true,
+        };
+        self.made.iter().find(is_endless).map(Made::name)
     }
 
     /// When each run stops: at `given`, else [`RUN_DEFAULT`] after `settle` if a load does not end
@@ -358,7 +437,7 @@ impl Load {
     /// Requests of one run, where they are known beforehand.
     pub fn requests(&self) -> Option<u64> {
         let traced = self.traces.iter().map(|(_, s, _)| s.scan.stats.requests()).sum();
-        self.plans.is_empty().then_some(traced)
+        self.made.is_empty().then_some(traced)
     }
 
     /// An error of a run, with the traces' names as the user knows them.
@@ -395,7 +474,7 @@ impl Load {
 }
 
 /// The groups, which have to be those that VMs are in.
-fn groups(given: &[Group], plans: &[(u16, VmPlan)]) -> Result<Vec<(GroupName, Limits)>> {
+fn groups(given: &[Group], vms: &[Made]) -> Result<Vec<(GroupName, Limits)>> {
     let mut groups: Vec<(GroupName, Limits)> = Vec::new();
     for Group { name, limits, .. } in given {
         if groups.iter().any(|(known, _)| known == name) {
@@ -403,11 +482,11 @@ fn groups(given: &[Group], plans: &[(u16, VmPlan)]) -> Result<Vec<(GroupName, Li
         }
         groups.push((name.clone(), *limits));
     }
-    let limits = |(_, plan)| VmPlan::limits_by_disk(plan).map(move |limits| (plan, limits));
-    let joined = plans.iter().map(|(n, plan)| (n, plan)).flat_map(limits);
-    for (plan, group) in joined.filter_map(|(p, limits)| Some((p, limits.group.as_ref()?))) {
+    let limits = |made| Made::limits(made).into_iter().map(move |limits| (made, limits));
+    let joined = vms.iter().flat_map(limits);
+    for (made, group) in joined.filter_map(|(m, limits)| Some((m, limits.group.as_ref()?))) {
         if !groups.iter().any(|(name, _)| name == group) {
-            let vm = &plan.name;
+            let vm = made.name();
             bail!(
                 "--vm name={vm}: no group '{group}'; give it its limits, as in \
                  --group {group}:bandwidth=300MiB (in a scenario a [[group]])"
@@ -452,7 +531,11 @@ pub fn trace_options(trace: &TraceText) -> Result<TraceOptions> {
     })
 }
 
-fn replay_options(trace: &TraceText) -> Result<ReplayOptions> {
+/// How a trace is replayed.
+///
+/// # Errors
+/// As [`trace_options`].
+pub fn replay_options(trace: &TraceText) -> Result<ReplayOptions> {
     let time_scale = TimeScale::new(trace.time_scale).ok_or_else(|| {
         anyhow!("--time-scale {}: expected a factor from 0.000001 to 1000000", trace.time_scale)
     })?;

@@ -24,11 +24,21 @@ const RUNS_MAX: usize = 100_000;
 const TEXT_BYTES_MAX: usize = 1 << 28;
 
 /// Keys that are lists. All others take one value: there a list is an axis.
-const LISTS: &[&str] =
-    &["case", "vm", "vm.load", "vm.disk", "group", "weights", "images.at", "outcome.tables"];
+const LISTS: &[&str] = &[
+    "case",
+    "vm",
+    "vm.load",
+    "vm.disk",
+    "vm.task",
+    "vm.task.allowed",
+    "group",
+    "weights",
+    "images.at",
+    "outcome.tables",
+];
 /// Axes in this order are the outermost; the others follow as they stand in the text.
 const OUTERMOST: &[&str] = &["policy", "cache", "limits", "cpu"];
-/// What runs are told apart by anyway; other axes are added to a run's name.
+/// Runs are told apart by these anyway; other axes are added to a run's name.
 const NAMED_ANYWAY: &[&str] = &["policy", "cache", "limits", "cpu", "seed"];
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -45,7 +55,7 @@ pub struct Study {
 /// Reads a file with a scenario: its combinations, the outermost axis first.
 ///
 /// # Errors
-/// It cannot be read or is too long, or as [`study`].
+/// The file cannot be read or is too long, or as [`study`].
 pub fn study_of_file(path: &Path) -> Result<Vec<Study>> {
     let shown = path.display().to_string();
     let file = File::open(path).with_context(|| shown.clone())?;
@@ -105,7 +115,7 @@ struct Reading<'r> {
 /// One combination of a value's axes.
 struct Made<'t> {
     value: Value<'t>,
-    /// What was chosen where it names a run.
+    /// Chosen values that name a run.
     names: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use seekway_workload::{Recorded, Recording, Source};
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
-/// What a caller brings along for a run.
+/// Policies and progress of a caller.
 pub struct With<'a> {
     /// Makes the policy of a specification.
     pub policy: &'a (dyn Fn(&str) -> Result<Box<dyn Scheduler>> + Sync),
@@ -25,7 +25,7 @@ pub struct With<'a> {
     pub progress: Progress<'a>,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub struct Outcome {
     pub scenario: Scenario,
     pub result: RunResult,
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub requests: Vec<Recorded>,
 }
 
-/// What several runs share: the load, read and checked, and the device.
+/// Load and device that several runs share, read and checked.
 #[derive(Clone)]
 pub struct Ready {
     pub load: Load,
@@ -47,7 +47,7 @@ pub struct Ready {
 /// Makes a run with the policies of the registry.
 ///
 /// # Errors
-/// What in the scenario cannot be, or cannot be run.
+/// A value of the scenario that cannot be, or a run that cannot be made.
 pub fn run(scenario: &Scenario) -> Result<Outcome> {
     let policy = |spec: &str| Ok(schedulers::build(spec)?);
     let with = With { policy: &policy, progress: &mut |_, _| true };
@@ -67,7 +67,7 @@ impl Ready {
     /// Makes the run of a scenario that has this load on this device.
     ///
     /// # Errors
-    /// It cannot be made, or the caller stops it.
+    /// The run cannot be made, or the caller stops it.
     pub fn run(&self, scenario: &Scenario, with: With<'_>) -> Result<Outcome> {
         if let Some(source) = scenario.only.filter(|only| *only >= self.load.source_count()) {
             let count = self.load.source_count();
@@ -149,7 +149,7 @@ impl Ready {
             );
         }
         let from = Instant::ZERO + scenario.measure.settle().unwrap_or(Nanos::ZERO);
-        let made = Machine::of_plans(&cpu.processors, &plans, &cpu.agent, scenario.seed, from);
+        let made = Machine::of_vms(&cpu.processors, &plans, &cpu.agent, scenario.seed, from);
         made.map(Some).map_err(|e| anyhow!("--host {cpu}: {e}"))
     }
 

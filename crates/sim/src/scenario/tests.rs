@@ -37,6 +37,7 @@ guests_compute = true
 guest = { slice = "4ms", switch = "3us", balances = false, shared_cache = false }
 detector = { exact = { delay = "1ms", edge = "2us" } }
 costs = { call = "1us", cold = "2us", window = "3us", wake = "4us", turn = "5us" }
+without = { stopper = true, completions = true, moves = true, foresight = "1ms" }
 
 [outcome]
 journal = true
@@ -62,6 +63,20 @@ guest = { image = "2GiB", elevator = "cfq", tags = true, latency = "500us" }
 limits = { iops = 50, group = "t", latency = "20ms", reserve_iops = 5 }
 disk = [{ name = "log", size = "2GiB", weight = 3, limits = { iops = 7 } }]
 load = [{ app = "sysbench", mode = "SR" }, { app = "sysbench", mode = "RR", disk = "log" }]
+
+[[vm]]
+name = "bare"
+vcpus = 2
+size = "1GiB"
+cpu_weight = 3
+agent = false
+weight = 2
+limits = { iops = 9 }
+task = [
+  { name = "burn", start = 0, allowed = [0], from = "1s", load = "compute" },
+  { name = "part", load = { partly = { burst = "5ms", permille = 300 } } },
+  { name = "read", load = { io = { block = "4KiB", sequential = true, cpu = "9us", depth = 2, burst = 5, between = "1ms", computes = true } } },
+]
 "#;
 
 fn read(text: &str) -> Vec<Study> {
@@ -78,7 +93,7 @@ fn refused(text: &str) -> String {
     format!("{:#}", study(text, Some("s.toml")).unwrap_err())
 }
 
-/// What it is written as, read again.
+/// The scenario as it is written.
 fn written(scenario: &Scenario) -> toml::Value {
     toml::Value::try_from(scenario).unwrap()
 }
@@ -127,17 +142,6 @@ fn remove(value: &mut toml::Value, path: &[String]) {
 }
 
 #[test]
-fn a_scenario_is_short_where_all_is_as_usual() {
-    let text = "policy = \"cfq\"\n[[vm]]\nload = [{ app = \"sysbench\" }]\n";
-    let scenario = one(text);
-    let shown = written(&scenario);
-    let keys: Vec<&String> = shown.as_table().unwrap().keys().collect();
-    assert_eq!(keys, ["policy", "seed", "vm"]);
-    assert_eq!(scenario.device, Device::named(DEVICE_DEFAULT));
-    assert_eq!(one("").policy, "noop");
-}
-
-#[test]
 fn errors_say_where_they_are_and_what_to_write() {
     let mut wrong = Vec::new();
     for (text, expected) in [
@@ -159,13 +163,15 @@ fn errors_say_where_they_are_and_what_to_write() {
         ("policy = [[\"noop\"]]", "policy: a list in a list"),
         ("policy = 3", "s.toml:1:10: policy: invalid type: integer `3`, expected a string"),
         ("policy = \"noop\" \"cfq\"", "s.toml:1:17: "),
-        ("[[vm]]\nname = \"a\"\nlaod = []", "s.toml:3:1: vm: unknown field `laod`"),
+        ("[[vm]]\nname = \"a\"\nlaod = 1", "s.toml:3:1: vm: unknown field `laod`"),
         ("[[vm]]\nload = [{ app = \"sysbnech\" }]", "no generator 'sysbnech'; there are sysbench"),
         ("[[vm]]\nload = [{ mode = \"SR\" }]", "say which generator, as app = \"sysbench\""),
         ("[[vm]]\nguest.rom = 1\nload = [{ app = \"sysbench\" }]", "a VM has no parameter 'rom'"),
         ("[[vm]]\nload = [{ app = \"sysbench\", iops = 5 }]", "sysbench has no parameter 'iops'"),
         ("[[vm]]\nlimits.weight = 2\nload = [{ app = \"sysbench\" }]", "write weight = N beside"),
         ("[[vm]]\ntrace.path = \"a\"\nweight = 2", "weight: a VM that replays a trace has none"),
+        ("[[vm]]\nvcpus = 2\nload = [{ app = \"sysbench\" }]", "vcpus: a VM that generates a load"),
+        ("[[vm]]\ntask = [{ name = \"a\", load = \"compute\" }]", "vcpus: a VM with tasks"),
         ("[[vm]]\ncount = 0\ntrace.path = \"a\"", "count = 0: expected 1 to 65536"),
         ("[[group]]\nname = \"t\"\nlimits = { iosp = 3 }", "no limit 'iosp'; there are iops"),
         ("[[case]]\npolicy = \"noop\"", "s.toml:1:1: case.name: give each a name"),
@@ -364,4 +370,26 @@ fn a_profile_may_stand_in_full_and_be_changed() {
     assert!(error.contains("hti_ms"), "{error}");
     let named = one("device = { profile = \"linear-15k4\", change = { hit_ms = 0.5 } }");
     assert_eq!(named.device.load().unwrap().capacity_sectors(), 286_749_488);
+}
+
+#[test]
+fn tasks_without_a_guest_run_on_shared_processors_only() {
+    let vm = r#"
+        measure.until = "500ms"
+        vm = [
+            { name = "io", vcpus = 2, size = "1GiB", agent = true, task = [
+                { name = "read", load = { io = { block = "64KiB", cpu = "10us" } } },
+                { name = "burn", start = 1, allowed = [1], load = "compute" },
+            ] },
+            { name = "web", load = [{ app = "sysbench", mode = "RR" }] },
+        ]
+    "#;
+    let made = run(&one(&format!("cpu = {{ count = 1, slice = \"3ms\" }}\n{vm}"))).unwrap();
+    let machine = made.result.machine.as_ref().unwrap();
+    let tasks: Vec<&str> = machine.vms[0].tasks.iter().map(|task| task.name.as_str()).collect();
+    assert_eq!(tasks, ["read", "burn"]);
+    assert!(machine.vms[0].tasks[0].bytes > 0 && machine.vms[1].ran > Nanos::ZERO);
+    assert_eq!(made.result.vms[0].name, "io");
+    let error = run(&one(vm)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("VM io: its tasks run on processors of the host"), "{error}");
 }

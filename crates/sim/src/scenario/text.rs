@@ -116,19 +116,19 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Is a value what it is by default? Such a value is not written.
+/// True for a value that is the default.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the table of a field that also takes `none` comes to.
+/// A table of a field that also takes `none`.
 pub trait Chosen: for<'de> Deserialize<'de> {
     type Made;
 
     /// `None` if the table says so itself.
     ///
     /// # Errors
-    /// What is wrong, and what to write.
+    /// Says what is wrong, and what to write.
     fn made(self) -> Result<Option<Self::Made>, String>;
 }
 

@@ -158,7 +158,7 @@ impl VmText {
         let plan = VmPlan {
             name: name.to_string(),
             guest: GuestParams::from(&guest),
-            limits: limits(&self.limits)?,
+            limits: disk_limits(&self.limits)?,
             apps: self.apps.iter().map(|app| app.plan(&disks)).collect::<Result<_, _>>()?,
             disks,
         };
@@ -209,7 +209,7 @@ impl DiskText {
             Ok(sectors) => sectors,
             Err(e) => return wrong(&e.to_string()),
         };
-        Ok(DiskPlan { name: name.clone(), sectors, limits: limits(&self.limits)? })
+        Ok(DiskPlan { name: name.clone(), sectors, limits: disk_limits(&self.limits)? })
     }
 }
 
@@ -240,7 +240,11 @@ fn borrowed(pairs: &Pairs) -> Vec<(&str, &str)> {
     pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-fn limits(pairs: &Pairs) -> Result<DiskLimits, ParamError> {
+/// The limits of a disk, by their keys.
+///
+/// # Errors
+/// Names the key, or the two that contradict each other.
+pub fn disk_limits(pairs: &Pairs) -> Result<DiskLimits, ParamError> {
     let mut draft = LimitsDraft::default();
     for (key, value) in pairs {
         if !draft.set(key, value)? {

@@ -26,7 +26,7 @@ pub const NOTE: &str = "φ, Jain and max-min are judged against what each VM get
                         disk itself (noop, no cache, no shared processors, with the run's limits): \
                         the same for all caches, prefetchers, hosts and agents.";
 
-/// What each disk of each VM asks for. `outcomes` are the runs of all VMs together; limits and
+/// Demand of each disk of each VM. `outcomes` are the runs of all VMs together; limits and
 /// seed of the runs alone are those of `all`.
 pub fn demands(stage: &Stage<'_>, outcomes: &[Outcome], all: &Scenario) -> Result<Demands> {
     let load = &stage.ready.load;
@@ -41,6 +41,10 @@ pub fn demands(stage: &Stage<'_>, outcomes: &[Outcome], all: &Scenario) -> Resul
         };
         let vms = outcomes.first().map(|o| o.result.vms.iter().map(offered).collect());
         return Ok(vms.map_or(Demands::Equal, Demands::Known));
+    }
+    if load.has_tasks() {
+        let why = "a VM with tasks of its own cannot be run without the host's processors";
+        return Ok(Demands::Unknown(why.into()));
     }
     // Several VMs of one closed-loop trace cannot be run alone.
     if !load.can_split() {

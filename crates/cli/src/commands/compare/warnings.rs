@@ -7,7 +7,7 @@ use seekway_policy::units::Nanos;
 use seekway_sim::RunResult;
 use seekway_sim::scenario::{LimitsChoice, Load, Measure, Scenario};
 
-/// What warnings about a run are made of.
+/// Signs of a run that warnings are made of.
 pub struct Signs {
     label: String,
     policy: String,
