@@ -15,16 +15,24 @@ use std::sync::Arc;
 pub fn ran(studies: Vec<Study>, running: &Running<'_>) -> Result<Ran> {
     let (mut all, mut told): (Vec<Table>, Vec<String>) = (Vec::new(), Vec::new());
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(None, "running"));
-    let mut number = 0;
-    for asked in Asked::of_studies(studies)? {
-        let stage = asked.stage(running);
-        let runs: Vec<(usize, Scenario)> =
-            (number..).zip(with_seeds(&asked.stacks, &asked.seeds)).collect();
-        number += runs.len();
-        let made = runs::parallel(&runs, running.jobs, |(n, run)| one(&stage, *n, run, &bar))?;
-        let (rows, signs): (Vec<Vec<Table>>, Vec<Signs>) = made.into_iter().unzip();
-        rows.into_iter().for_each(|rows| join(&mut all, rows));
-        told.extend(warnings(&asked.ready.load, &signs, &asked.stacks[0].measure));
+    let asked = Asked::of_studies(studies)?;
+    let stages: Vec<Stage<'_>> = asked.iter().map(|asked| asked.stage(running)).collect();
+    let of = |(n, asked): (usize, &Asked)| {
+        let runs = with_seeds(&asked.stacks, &asked.seeds).into_iter();
+        runs.map(move |run| (n, run)).collect::<Vec<_>>()
+    };
+    let runs: Vec<(usize, (usize, Scenario))> =
+        asked.iter().enumerate().flat_map(of).enumerate().collect();
+    let made = runs::parallel(&runs, running.jobs, |(number, (of, run))| {
+        one(&stages[*of], *number, run, &bar)
+    })?;
+    let mut signs: Vec<Vec<Signs>> = asked.iter().map(|_| Vec::new()).collect();
+    for ((rows, sign), (_, (of, _))) in made.into_iter().zip(&runs) {
+        join(&mut all, rows);
+        signs[*of].push(sign);
+    }
+    for (asked, signs) in asked.iter().zip(&signs) {
+        told.extend(warnings(&asked.ready.load, signs, &asked.stacks[0].measure));
     }
     let batches = all.into_iter().map(|table| Ok((table.name, batch(table)?)));
     Ok(Ran { tables: batches.collect::<Result<_>>()?, warnings: told })

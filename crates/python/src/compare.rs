@@ -38,6 +38,9 @@ pub fn requests(
     Records::of_requests(&names, &recorded)
 }
 
+/// Tables by their names.
+type NamedTables = Vec<(&'static str, Records)>;
+
 /// All runs of a scenario, in a file or as JSON: its tables by their names, and warnings.
 #[pyfunction]
 #[pyo3(signature = (file, json, jobs=None, policies=Vec::new(), progress=None))]
@@ -48,7 +51,7 @@ pub fn scenario(
     jobs: Option<NonZeroUsize>,
     policies: Vec<Own>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(Vec<(&'static str, Records)>, Vec<String>)> {
+) -> PyResult<(NamedTables, Vec<String>)> {
     let comparing = Comparing::new(py, policies, progress)?;
     let described = match &file {
         Some(path) => Described::File(path),

@@ -297,7 +297,7 @@ impl Load {
                     let mut disks = self.source(n, 0)?.vms().to_vec();
                     let (trace, alone) = (&self.traces[n].0, disks.len() == 1);
                     for disk in &mut disks {
-                        disk.name = match (&names[n], alone) {
+                        disk.name = match (names.get(n).and_then(Option::as_ref), alone) {
                             (Some(name), true) => name.clone(),
                             (Some(name), false) => format!("{name}.{}", disk.name),
                             (None, _) => trace.vm_name(&disk.name, alone),

@@ -81,7 +81,7 @@ impl Table {
 /// Makes a table of a run with this number.
 type Make = fn(usize, &Outcome) -> Table;
 
-/// All tables by their names; `requests` has rows only where they were asked for.
+/// All tables by their names; `requests` and `journals` have rows only where they were asked for.
 const TABLES: &[(&str, Make)] = &[
     ("runs", runs),
     ("vms", vms),
@@ -99,6 +99,7 @@ const TABLES: &[(&str, Make)] = &[
     ("series", series),
     ("places", places),
     ("requests", requests),
+    ("journals", journals),
 ];
 
 /// The names of all tables.
@@ -525,4 +526,10 @@ fn requests(number: usize, o: &Outcome) -> Table {
         .count("submitted_ns", |r| r.submitted.as_nanos())
         .count("completed_ns", |r| r.completed.as_nanos())
         .done()
+}
+
+/// Journals as `seekway replay` reads them.
+fn journals(number: usize, o: &Outcome) -> Table {
+    let journal = Some(&o.journal).filter(|journal| !journal.is_empty());
+    Rows::of("journals", (number, o), journal).text("journal", |journal| journal).done()
 }
