@@ -2,6 +2,8 @@
 //! line, and its result as the JSON that it prints. So the figures are the same.
 
 pub use crate::caller::{Caller, OwnPolicy};
+#[cfg(feature = "parquet")]
+pub use crate::outcome::{Described, Ran};
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
@@ -9,18 +11,19 @@ use crate::caller::NOBODY;
 use crate::commands::{self, compare};
 #[cfg(feature = "parquet")]
 use crate::load;
+#[cfg(feature = "parquet")]
+use crate::outcome;
 use crate::runs::{self, Running};
-use crate::{Verdict, outcome, output, toml_text};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::{Verdict, output};
+use anyhow::{Result, anyhow, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
 use clap::Parser;
 use indicatif::ProgressBar;
-use seekway_sim::scenario::read::{study, study_of_file};
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::{TraceReader, columnar::Batches};
+#[cfg(feature = "parquet")]
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 /// Sees how far a command is, and can end it. For several threads.
 pub struct Watch {
@@ -77,23 +80,6 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     })
 }
 
-/// Results of all runs of a scenario.
-#[cfg(feature = "parquet")]
-pub struct Ran {
-    /// The tables with their names.
-    pub tables: Vec<(&'static str, RecordBatch)>,
-    /// What a reader has to know before trusting a figure.
-    pub warnings: Vec<String>,
-}
-
-/// Where a scenario is.
-pub enum Described<'a> {
-    /// In a file.
-    File(&'a Path),
-    /// A table, as JSON.
-    Json(&'a str),
-}
-
 /// Runs all that a scenario describes, `jobs` runs at a time.
 ///
 /// # Errors
@@ -104,16 +90,9 @@ pub fn scenario(
     jobs: Option<NonZeroUsize>,
     watch: &Watch,
 ) -> Result<Ran> {
-    let studies = match described {
-        Described::File(path) => study_of_file(path)?,
-        Described::Json(text) => {
-            let table = serde_json::from_str(text).context("a scenario is a table")?;
-            study(&toml_text::document(&table), None)?
-        }
-    };
     let running =
         Running { jobs: runs::jobs(jobs), bar: Some(watch.bar.clone()), caller: &watch.caller };
-    outcome::ran(studies, &running)
+    outcome::ran(described, &running)
 }
 
 /// All requests of one run of `seekway compare ARGUMENTS…` in the order of their completion, and

@@ -1,21 +1,50 @@
 //! All runs of a scenario as Arrow's tables.
 
 use crate::commands::compare::{Asked, Signs, warnings};
-use crate::library::Ran;
 use crate::runs::{self, Running, Stage, with_seeds};
-use crate::{cpu_time, progress};
-use anyhow::Result;
+use crate::{cpu_time, progress, toml_text};
+use anyhow::{Context, Result};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use indicatif::ProgressBar;
+use seekway_sim::scenario::read::{study, study_of_file};
 use seekway_sim::scenario::tables::{Table, Values, tables};
 use seekway_sim::scenario::{Scenario, Study};
+use std::path::Path;
 use std::sync::Arc;
 
-/// Makes all runs. Each is reduced to its rows as soon as it is done.
-pub fn ran(studies: Vec<Study>, running: &Running<'_>) -> Result<Ran> {
+/// Results of all runs of a scenario.
+pub struct Ran {
+    /// The tables with their names.
+    pub tables: Vec<(&'static str, RecordBatch)>,
+    /// What a reader has to know before trusting a figure.
+    pub warnings: Vec<String>,
+}
+
+/// Where a scenario is.
+pub enum Described<'a> {
+    /// In a file.
+    File(&'a Path),
+    /// A table, as JSON.
+    Json(&'a str),
+}
+
+impl Described<'_> {
+    fn studies(&self) -> Result<Vec<Study>> {
+        match self {
+            Described::File(path) => study_of_file(path),
+            Described::Json(text) => {
+                let table = serde_json::from_str(text).context("a scenario is a table")?;
+                study(&toml_text::document(&table), None)
+            }
+        }
+    }
+}
+
+/// Makes all runs of a scenario. Each is reduced to its rows as soon as it is done.
+pub fn ran(described: &Described<'_>, running: &Running<'_>) -> Result<Ran> {
     let (mut all, mut told): (Vec<Table>, Vec<String>) = (Vec::new(), Vec::new());
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(None, "running"));
-    let asked = Asked::of_studies(studies)?;
+    let asked = Asked::of_studies(described.studies()?)?;
     let stages: Vec<Stage<'_>> = asked.iter().map(|asked| asked.stage(running)).collect();
     let of = |(n, asked): (usize, &Asked)| {
         let runs = with_seeds(&asked.stacks, &asked.seeds).into_iter();
