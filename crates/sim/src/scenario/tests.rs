@@ -392,3 +392,53 @@ fn tasks_without_a_guest_run_on_shared_processors_only() {
     let error = run(&one(vm)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("VM io: its tasks run on processors of the host"), "{error}");
 }
+
+/// A scenario and a cell of an experiment that describe the same run give the same figures.
+#[test]
+fn a_run_is_the_one_that_experiments_make() {
+    use crate::experiments::{self, Cell};
+    use std::sync::Arc;
+
+    let texts = ["name=a,iops=60,group=t,app=sysbench:mode=RR", "name=b,app=sysbench:mode=SR"];
+    let cell = |change: &dyn Fn(&mut experiments::Scenario), prefetch: Option<&str>, vcpu| {
+        let texts = texts.map(str::to_string).to_vec();
+        let mut cell = experiments::Scenario::new("s", texts, "seagate-1tb-7200");
+        cell.until = Some(Nanos::from_secs(2));
+        cell.groups = vec!["t:bandwidth=3MiB".into()];
+        change(&mut cell);
+        let prefetch = prefetch.map(str::to_string);
+        Cell { prefetch, vcpu, ..Cell::new(Arc::new(cell), "cfq:quantum=2") }
+    };
+    let cpu = Cpu::parse("cpus=1,slice=3ms").unwrap();
+    let processors = cpu.processors.clone();
+    let settle = Nanos::from_millis(500);
+    let agent = Some("vmigrater".to_string());
+    for (more, cell) in [
+        ("measure.settle = \"500ms\"", cell(&|s| s.settle = settle, None, None)),
+        ("images = { map = \"ext3\", from = 2048 }", {
+            cell(&|s| (s.files, s.place) = (true, Lba::new(2048)), None, None)
+        }),
+        ("cache = { prefetch = \"vio\" }", cell(&|_| {}, Some("vio"), None)),
+        (
+            "measure.settle = \"500ms\"\ncpu = { count = 1, slice = \"3ms\", agent = \"vmigrater\" }",
+            {
+                let shared = |s: &mut experiments::Scenario| {
+                    (s.settle, s.processors) = (settle, Some(processors.clone()));
+                };
+                cell(&shared, None, agent.clone())
+            },
+        ),
+    ] {
+        let text = format!(
+            "{more}\npolicy = \"cfq:quantum=2\"\nmeasure.until = \"2s\"\n\
+             group = [{{ name = \"t\", limits = {{ bandwidth = \"3MiB\" }} }}]\n\
+             [[vm]]\nname = \"a\"\nlimits = {{ iops = 60, group = \"t\" }}\n\
+             load = [{{ app = \"sysbench\", mode = \"RR\" }}]\n\
+             [[vm]]\nname = \"b\"\nload = [{{ app = \"sysbench\", mode = \"SR\" }}]\n"
+        );
+        let theirs = experiments::run_cell(&cell, 3, &mut |_, _| true).unwrap();
+        let ours = run(&Scenario { seed: 3, ..one(&text) }).unwrap().result;
+        assert!(ours.requests() > 0, "{more}");
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"), "{more}");
+    }
+}
