@@ -19,8 +19,8 @@ class Outcome:
 
     ``runs``, ``vms`` (a row for each disk), ``apps``, ``holds``, ``metrics``, ``cache``,
     ``streams``, ``vcpus``, ``pcpus``, ``tasks``, ``blocks``, ``histograms``, ``seeks``,
-    ``series``, ``places``, ``requests``, ``journals``. Each begins with ``run``, ``name``, ``policy`` and
-    ``seed``. ``outcome.tables`` of the scenario names those that are wanted.
+    ``series``, ``places``, ``requests``, ``journals``. Each begins with ``run``, ``name``,
+    ``policy`` and ``seed``. ``outcome.tables`` of the scenario names those that are wanted.
 
     Attributes:
         tables: the tables by their names.
