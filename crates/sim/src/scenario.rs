@@ -863,8 +863,8 @@ impl TryFrom<VmTable> for Vm {
 
     fn try_from(table: VmTable) -> Result<Vm, String> {
         let count = table.count.unwrap_or(1);
-        if !(1..=65_536).contains(&count) {
-            return Err(format!("count = {count}: expected 1 to 65536"));
+        if !(1..=65_535).contains(&count) {
+            return Err(format!("count = {count}: expected 1 to 65535"));
         }
         table.refuse_strangers()?;
         let VmTable { name, stream, cpu_weight, agent, .. } = table.clone();

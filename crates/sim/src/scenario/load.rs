@@ -187,8 +187,8 @@ impl Made {
     }
 }
 
-/// Most VMs of a run.
-const VMS_MAX: usize = 65_536;
+/// Most VMs of a run, and most disks of all of them: they are counted in 16 bits.
+const VMS_MAX: usize = 65_535;
 
 impl Load {
     /// Checks the VMs of a scenario and scans its traces. Each trace that is new to this process
@@ -236,6 +236,7 @@ impl Load {
                 bail!("VM of {path}: VMs that replay traces stand before generated ones");
             }
             let options = replay_options(trace).with_context(|| path.to_string())?;
+            judge_count(given.len() + vm.count as usize)?;
             given.extend((0..vm.count).map(|_| (trace, options.clone(), vm.name.clone())));
         }
         let paths: Vec<(&Path, Option<Format>, usize)> = given
@@ -265,9 +266,7 @@ impl Load {
                 (vm.cpu_weight.unwrap_or(NonZeroU32::MIN), vm.agent.unwrap_or(true));
             let first = vm.stream.map(u32::from);
             for n in 0..vm.count {
-                if self.made.len() >= VMS_MAX {
-                    bail!("more than {VMS_MAX} VMs: give fewer");
-                }
+                judge_count(self.traces.len() + self.made.len() + 1)?;
                 let made = match &vm.load {
                     VmLoad::Trace(_) => break,
                     VmLoad::Guest(text) => {
@@ -317,6 +316,7 @@ impl Load {
                 }
             };
             self.first_disks.push(self.disks.len());
+            judge_count(self.disks.len() + disks.len())?;
             self.disks.extend(disks);
         }
         self.disks = unique(std::mem::take(&mut self.disks));
@@ -471,6 +471,13 @@ impl Load {
     pub fn stalls_at(&self) -> Option<usize> {
         self.open_loop.then_some(OPEN_LOOP_OUTSTANDING_MAX as usize)
     }
+}
+
+fn judge_count(vms: usize) -> Result<()> {
+    if vms > VMS_MAX {
+        bail!("{vms} VMs and disks, and more: at most {VMS_MAX} are possible; give fewer");
+    }
+    Ok(())
 }
 
 /// The groups, which have to be those that VMs are in.

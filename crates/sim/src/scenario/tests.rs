@@ -172,7 +172,7 @@ fn errors_say_where_they_are_and_what_to_write() {
         ("[[vm]]\ntrace.path = \"a\"\nweight = 2", "weight: a VM that replays a trace has none"),
         ("[[vm]]\nvcpus = 2\nload = [{ app = \"sysbench\" }]", "vcpus: a VM that generates a load"),
         ("[[vm]]\ntask = [{ name = \"a\", load = \"compute\" }]", "vcpus: a VM with tasks"),
-        ("[[vm]]\ncount = 0\ntrace.path = \"a\"", "count = 0: expected 1 to 65536"),
+        ("[[vm]]\ncount = 0\ntrace.path = \"a\"", "count = 0: expected 1 to 65535"),
         ("[[group]]\nname = \"t\"\nlimits = { iosp = 3 }", "no limit 'iosp'; there are iops"),
         ("[[case]]\npolicy = \"noop\"", "s.toml:1:1: case.name: give each a name"),
         ("[[case]]\nname = \"a\"\n[[case]]\nname = \"a\"", "s.toml:4:8: case.name: 'a' is there"),
@@ -347,6 +347,12 @@ fn equal_vms_are_one_entry_or_several() {
     };
     assert_eq!(shown(&several), shown(&counted));
     assert_eq!(shown(&several)[1].0, "a-2");
+    let many = format!("{vm}count = 40000\n");
+    let error = run(&one(&many.repeat(2))).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("at most 65535 are possible"), "{error}");
+    let trace = "[[vm]]\ntrace.path = \"t\"\ncount = 65535\n";
+    let error = run(&one(&trace.repeat(2))).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("131070 VMs"), "{error}");
     // A stream of random numbers goes with its VM.
     let second = run(&one(&format!("{measure}{vm}stream = 1\n"))).unwrap();
     let first = run(&one(&format!("{measure}{vm}"))).unwrap();
