@@ -236,6 +236,8 @@ esac
                 image.truncate(16 << 20)
         elif path.suffix == ".pem":
             shutil.copy(self.certificate(), path)
+        elif (known := ROOT / path.relative_to(self.path)).is_file():
+            shutil.copy(known, path)
         elif path.name == "study.toml":
             text = (ROOT / "docs" / "campaigns.md").read_text()
             (study,) = re.findall(r"^```toml\n(.*?)^```", text, re.M | re.S)

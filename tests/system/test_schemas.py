@@ -35,6 +35,8 @@ SAMPLES: dict[str, list[list[str]]] = {
             *["compare", "--vm", "app=sysbench:mode=RR", "--policies", "noop", "--until", "1s"],
             *["--host", "cpus=1", "--vcpu", "vanilla,vmigrater"],
         ],
+        # Cases, of which each is a comparison.
+        ["compare", str(ROOT / "examples/three-vms.toml"), "--until", "500ms"],
     ],
     "advise": [
         ["advise", "FOLDER/load.trace", "--time-scale", "100"],

@@ -15,7 +15,7 @@ mod trace;
 mod workload_run;
 
 pub use arena::{ArenaArgs, Drawn};
-pub use compare::{Alone, CompareArgs, CompareFormat, FairTo};
+pub use compare::{CompareArgs, CompareFormat, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]

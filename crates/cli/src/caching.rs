@@ -2,23 +2,16 @@
 
 use crate::args::PrefetchArgs;
 use crate::lists::check_distinct;
-use crate::load;
-use crate::stacks::ChosenCache;
-use anyhow::{Context, Result, bail};
-use seekway_policy::cache::BLOCK_BYTES;
+use anyhow::{Context, Result, anyhow, bail};
 use seekway_policy::params::split_specs;
 use seekway_policy::prefetchers;
-use seekway_sim::experiments::CACHE_BYTES_DEFAULT;
-
-/// Most of a cache: its books, not its data, are in memory here.
-const CACHE_BYTES_MAX: u64 = 1 << 40;
-/// The prefetcher that does nothing.
-pub const NO_PREFETCH: &str = "none";
+pub use seekway_sim::scenario::NO_PREFETCH;
+use seekway_sim::scenario::{CACHE_BYTES_DEFAULT, Cache, cache_bytes};
 
 /// The host caches with their prefetchers that the arguments list: each size with each
 /// prefetcher, and `None` once for no cache. Says on standard error which size it takes where
 /// none is given.
-pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<Cache>>> {
     let prefetchers = prefetchers(&args.prefetch)?;
     let sizes = match &args.cache {
         Some(list) => sizes(list)?,
@@ -36,10 +29,9 @@ pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
         if prefetchers.is_empty() { vec![NO_PREFETCH.to_string()] } else { prefetchers };
     let of_size = |size: Option<u64>| match size {
         None => vec![None],
-        Some(bytes) => prefetchers
-            .iter()
-            .map(|spec| Some(ChosenCache { bytes, prefetch: spec.clone() }))
-            .collect(),
+        Some(bytes) => {
+            prefetchers.iter().map(|spec| Some(Cache::new(bytes, spec.clone()))).collect()
+        }
     };
     Ok(sizes.into_iter().flat_map(of_size).collect())
 }
@@ -59,19 +51,14 @@ fn prefetchers(lists: &[String]) -> Result<Vec<String>> {
 
 /// The sizes in bytes; `None` for no cache.
 fn sizes(list: &str) -> Result<Vec<Option<u64>>> {
-    let size = |text: &str| if text == "none" { Ok(None) } else { cache_bytes(text).map(Some) };
+    let size = |text: &str| match text {
+        "none" => Ok(None),
+        text => cache_bytes(text).map(Some).map_err(|e| anyhow!("--cache {text}: {e}")),
+    };
     let sizes = list.split(',').map(|text| size(text.trim())).collect::<Result<Vec<_>>>()?;
     let shown = |size: &Option<u64>| size.map_or("none".into(), |bytes| format!("{bytes} bytes"));
     check_distinct("--cache", &sizes, shown)?;
     Ok(sizes)
-}
-
-fn cache_bytes(text: &str) -> Result<u64> {
-    let bytes = load::size("--cache", text)?.bytes();
-    if !(BLOCK_BYTES..=CACHE_BYTES_MAX).contains(&bytes) {
-        bail!("--cache {text}: at least one block of 4KiB, at most 1TiB");
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -81,8 +68,7 @@ mod tests {
     fn made(cache: Option<&str>, prefetch: &[&str]) -> Result<Vec<(u64, String)>> {
         let prefetch = prefetch.iter().map(|p| p.to_string()).collect();
         let made = caches(&PrefetchArgs { prefetch, cache: cache.map(str::to_string) })?;
-        let plain =
-            |cache: Option<ChosenCache>| cache.map_or((0, "".into()), |c| (c.bytes, c.prefetch));
+        let plain = |cache: Option<Cache>| cache.map_or((0, "".into()), |c| (c.size, c.prefetch));
         Ok(made.into_iter().map(plain).collect())
     }
 

@@ -25,6 +25,9 @@ use std::collections::BTreeMap;
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CompareReport {
+    /// The name of the scenario with its cases and axes, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
     pub device: String,
     /// How runs are named.
     #[serde(skip)]
@@ -231,8 +234,8 @@ impl Run {
         };
         Run {
             label: outcome.label.clone(),
-            stack: Stack::new(&outcome.plan.stack),
-            seed: outcome.plan.seed,
+            stack: Stack::new(&outcome.scenario),
+            seed: outcome.scenario.seed,
             requests: r.requests(),
             simulated_s: r.simulated.as_secs_f64(),
             wall_s: outcome.wall.as_secs_f64(),

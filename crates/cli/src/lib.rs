@@ -17,10 +17,11 @@ mod cpu_time;
 mod figures;
 mod host;
 mod json;
-mod kept;
 pub mod library;
 mod lists;
 mod load;
+#[cfg(feature = "parquet")]
+mod outcome;
 pub mod output;
 pub mod programs;
 pub mod progress;
@@ -28,6 +29,7 @@ mod promises;
 mod runs;
 pub mod signals;
 mod stacks;
+mod toml_text;
 
 pub use args::{Format, NoisyArgs};
 

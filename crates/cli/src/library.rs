@@ -2,6 +2,8 @@
 //! line, and its result as the JSON that it prints. So the figures are the same.
 
 pub use crate::caller::{Caller, OwnPolicy};
+#[cfg(feature = "parquet")]
+pub use crate::outcome::{Described, Ran};
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
@@ -9,6 +11,8 @@ use crate::caller::NOBODY;
 use crate::commands::{self, compare};
 #[cfg(feature = "parquet")]
 use crate::load;
+#[cfg(feature = "parquet")]
+use crate::outcome;
 use crate::runs::{self, Running};
 use crate::{Verdict, output};
 use anyhow::{Result, anyhow, bail};
@@ -18,6 +22,8 @@ use clap::Parser;
 use indicatif::ProgressBar;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::{TraceReader, columnar::Batches};
+#[cfg(feature = "parquet")]
+use std::num::NonZeroUsize;
 
 /// Sees how far a command is, and can end it. For several threads.
 pub struct Watch {
@@ -65,13 +71,28 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     let mut html = Vec::new();
     compare::report(&made, compare::TITLE).write_html(&mut html)?;
     Ok(Compared {
-        json: serde_json::to_string(&made.compared)?,
+        json: compare::json(&made)?,
         csv: compare::csv(&made)?,
         #[cfg(feature = "parquet")]
         columns: compare::batch(&made)?,
         html: String::from_utf8(html)?,
-        warnings: made.warnings,
+        warnings: made.into_iter().flat_map(|made| made.warnings).collect(),
     })
+}
+
+/// Runs all that a scenario describes, `jobs` runs at a time.
+///
+/// # Errors
+/// The scenario cannot be read, or a run cannot be made.
+#[cfg(feature = "parquet")]
+pub fn scenario(
+    described: &Described<'_>,
+    jobs: Option<NonZeroUsize>,
+    watch: &Watch,
+) -> Result<Ran> {
+    let running =
+        Running { jobs: runs::jobs(jobs), bar: Some(watch.bar.clone()), caller: &watch.caller };
+    outcome::ran(described, &running)
 }
 
 /// All requests of one run of `seekway compare ARGUMENTS…` in the order of their completion, and

@@ -1,21 +1,16 @@
 //! Many runs of the simulator on the cores there are.
 
 use crate::caller::{Caller, NOBODY};
-use crate::load::Load;
 use crate::progress;
-use crate::stacks::{ChosenCache, LimitsChoice, StackNames, StackSpec};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::stacks::StackNames;
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
-use seekway_device::profile::Profile;
-use seekway_device::slowed::Slowed;
-use seekway_policy::cache;
-use seekway_policy::dispatcher::Config;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_policy::units::Instant;
+use seekway_sim::RunResult;
 use seekway_sim::experiments::{self, Cell};
-use seekway_sim::vcpu::Machine;
-use seekway_sim::{Host, HostCosts, Layout, Limits, RunResult, Setup, run};
-use seekway_workload::{Recorded, Recording, Source};
-use std::num::{NonZeroU32, NonZeroUsize};
+use seekway_sim::scenario::{self, Ready, Scenario, Wanted, With};
+use seekway_workload::Recorded;
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,45 +18,17 @@ use std::time::Duration;
 /// More VMs than this are not run alone.
 const ALONE_MAX: usize = 16;
 
-/// One run to be made.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub stack: StackSpec,
-    /// Seed of generated loads.
-    pub seed: u64,
-    /// Only this source of the load, by number; all of them if none. Each source must
-    /// then be one VM (see [`Load::can_split`]).
-    pub only: Option<usize>,
-    /// On a private disk: so many times slower, and one of so many parts of the processors' time.
-    pub private: Option<PrivateDisk>,
-}
-
-/// What one VM of several may expect to have for itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PrivateDisk {
-    pub slow: NonZeroU32,
-    /// How many VMs there are.
-    pub parts: u32,
-}
-
-impl Plan {
-    /// All of a load through a stack.
-    pub fn new(stack: StackSpec, seed: u64) -> Plan {
-        Plan { stack, seed, only: None, private: None }
-    }
-
-    /// All of a load through each stack with each seed, the stacks outermost.
-    pub fn all(stacks: &[StackSpec], seeds: &[u64]) -> Vec<Plan> {
-        let of_stack = |stack: &StackSpec| {
-            seeds.iter().map(|&seed| Plan::new(stack.clone(), seed)).collect::<Vec<_>>()
-        };
-        stacks.iter().flat_map(of_stack).collect()
-    }
+/// Each stack with each seed, the stacks outermost.
+pub fn with_seeds(stacks: &[Scenario], seeds: &[u64]) -> Vec<Scenario> {
+    let of_stack = |stack: &Scenario| {
+        seeds.iter().map(|&seed| Scenario { seed, ..stack.clone() }).collect::<Vec<_>>()
+    };
+    stacks.iter().flat_map(of_stack).collect()
 }
 
 /// One run that was made.
 pub struct Outcome {
-    pub plan: Plan,
+    pub scenario: Scenario,
     /// As tables and figures call it.
     pub label: String,
     pub result: RunResult,
@@ -89,13 +56,7 @@ impl Running<'_> {
 
 /// What all runs of a command share.
 pub struct Stage<'a> {
-    pub load: &'a Load,
-    pub profile: &'a Profile,
-    pub config: Config,
-    /// When runs stop before their sources do.
-    pub until: Option<Instant>,
-    /// Whether each run of the whole load keeps its journal, for `compare --journal`.
-    pub journal: bool,
+    pub ready: &'a Ready,
     /// How runs are named.
     pub names: StackNames,
     pub running: &'a Running<'a>,
@@ -145,209 +106,87 @@ pub fn run_cell(cell: &Cell, seed: u64, bar: &ProgressBar) -> Result<Result<RunR
     Ok(made)
 }
 
-/// Sources that note in `done` what becomes of their requests.
-fn recording<'a>(
-    sources: Vec<Box<dyn Source + 'a>>,
-    done: &'a Mutex<Vec<Recorded>>,
-) -> Vec<Box<dyn Source + 'a>> {
-    let mut next_vm = 0;
-    let noted = sources.into_iter().map(|source| {
-        let first_vm = next_vm;
-        next_vm += source.vms().len() as u16;
-        Box::new(Recording::new(source, first_vm, done)) as Box<dyn Source>
-    });
-    noted.collect()
-}
-
 impl<'a> Stage<'a> {
-    /// Runs of a load through these stacks on a disk, without journals. They stop at `until`, else
-    /// as [`Load::until`] says.
-    pub fn new(
-        load: &'a Load,
-        (profile, config): &'a (Profile, Config),
-        stacks: &[StackSpec],
-        until: Option<Nanos>,
-        running: &'a Running<'a>,
-    ) -> Stage<'a> {
-        let (until, names) = (load.until(until), StackNames::of(stacks));
-        Stage { load, profile, config: *config, until, journal: false, names, running }
+    /// Runs of a load through these stacks on a disk.
+    pub fn new(ready: &'a Ready, stacks: &[Scenario], running: &'a Running<'a>) -> Stage<'a> {
+        Stage { ready, names: StackNames::of(stacks), running }
     }
-}
 
-impl Stage<'_> {
     /// A bar over the requests of so many runs of the whole load.
     pub fn bar(&self, runs: usize, what: &str) -> ProgressBar {
-        let total = self.load.requests().map(|n| n * runs as u64);
+        let total = self.ready.load.requests().map(|n| n * runs as u64);
         let bar = self.running.bar.clone().unwrap_or_else(|| progress::requests(total, what));
         total.inspect(|&total| bar.set_length(total));
         bar
     }
 
     /// Makes all runs, with a bar.
-    pub fn run_shown(&self, plans: &[Plan], what: &str) -> Result<Vec<Outcome>> {
-        let bar = self.bar(plans.len(), what);
-        let outcomes = self.run_all(plans, &bar)?;
+    pub fn run_shown(&self, runs: &[Scenario], what: &str) -> Result<Vec<Outcome>> {
+        let bar = self.bar(runs.len(), what);
+        let outcomes = self.run_all(runs, &bar)?;
         bar.finish_and_clear();
         Ok(outcomes)
     }
 
     /// Make all runs. `bar` counts completed requests.
-    pub fn run_all(&self, plans: &[Plan], bar: &ProgressBar) -> Result<Vec<Outcome>> {
-        parallel(plans, self.running.jobs, |plan| self.run_one(plan, bar))
+    pub fn run_all(&self, runs: &[Scenario], bar: &ProgressBar) -> Result<Vec<Outcome>> {
+        parallel(runs, self.running.jobs, |scenario| self.run_one(scenario, bar))
     }
 
     /// Runs each VM alone through each of `stacks`: by VM, then by stack. `None` with a single
     /// VM, with more than [`ALONE_MAX`], and where a source is several VMs or has several disks.
     pub fn run_each_alone(
         &self,
-        stacks: &[StackSpec],
+        stacks: &[Scenario],
         seed: u64,
         bar: &ProgressBar,
     ) -> Result<Option<Vec<Vec<Outcome>>>> {
-        let vms = self.load.disks.len();
-        if !(2..=ALONE_MAX).contains(&vms) || self.load.source_count() != vms {
+        let vms = self.ready.load.disks.len();
+        if !(2..=ALONE_MAX).contains(&vms) || self.ready.load.source_count() != vms {
             return Ok(None);
         }
-        let plan =
-            |vm| move |stack: &StackSpec| Plan { only: Some(vm), ..Plan::new(stack.clone(), seed) };
-        let plans: Vec<Plan> = (0..vms).flat_map(|vm| stacks.iter().map(plan(vm))).collect();
-        let mut outcomes = self.run_all(&plans, bar)?.into_iter();
+        let alone = |vm| move |stack: &Scenario| Scenario { only: Some(vm), seed, ..stack.clone() };
+        let runs: Vec<Scenario> = (0..vms).flat_map(|vm| stacks.iter().map(alone(vm))).collect();
+        let mut outcomes = self.run_all(&runs, bar)?.into_iter();
         Ok(Some((0..vms).map(|_| outcomes.by_ref().take(stacks.len()).collect()).collect()))
     }
 
     /// Makes one run. `bar` counts completed requests.
-    pub fn run_one(&self, plan: &Plan, bar: &ProgressBar) -> Result<Outcome> {
-        self.run_noting(plan, bar, None)
+    pub fn run_one(&self, scenario: &Scenario, bar: &ProgressBar) -> Result<Outcome> {
+        let label = self.names.label(scenario);
+        let (made, wall) = self.run(scenario, bar)?;
+        let scenario::Outcome { scenario, result, journal, .. } = made;
+        Ok(Outcome { scenario, label, result, wall, journal })
     }
 
     /// Makes one run; all its requests, in the order of their completion.
-    pub fn recorded(&self, plan: &Plan, bar: &ProgressBar) -> Result<Vec<Recorded>> {
-        let done = Mutex::new(Vec::new());
-        self.run_noting(plan, bar, Some(&done))?;
-        Ok(done.into_inner().expect("the run is over, without a panic"))
+    pub fn recorded(&self, scenario: &Scenario, bar: &ProgressBar) -> Result<Vec<Recorded>> {
+        let outcome = Wanted { requests: true, journal: false, ..scenario.outcome.clone() };
+        let recorded = Scenario { outcome, ..scenario.clone() };
+        Ok(self.run(&recorded, bar)?.0.requests)
     }
 
-    fn run_noting(
+    /// Makes one run; what came of it, and the real time that it took.
+    pub fn run(
         &self,
-        plan: &Plan,
+        scenario: &Scenario,
         bar: &ProgressBar,
-        done: Option<&Mutex<Vec<Recorded>>>,
-    ) -> Result<Outcome> {
-        let label = self.names.label(&plan.stack);
-        let mut machine = self.machine(plan)?;
-        let mut sources: Vec<Box<dyn Source + '_>> = match (plan.only, &machine) {
-            (None, None) => self.load.sources(plan.seed)?,
-            // The VMs that have guests are the machine's.
-            (None, Some(_)) => self.load.traced(plan.seed)?,
-            (Some(_), Some(_)) => Vec::new(),
-            (Some(source), _) => vec![self.load.source(source, plan.seed)?],
-        };
-        if let Some(machine) = &mut machine {
-            sources.push(Box::new(machine));
-        }
-        if let Some(done) = done {
-            sources = recording(sources, done);
-        }
-        let mut setup = self.setup(plan)?;
-        let disks: usize = sources.iter().map(|source| source.vms().len()).sum();
-        // Who computes beside a VM that has a part of the processors.
-        let idle = disks.saturating_sub(setup.layout.len());
-        setup.layout = setup.layout.with_idle(idle);
+    ) -> Result<(scenario::Outcome, Duration)> {
         let started = std::time::Instant::now();
+        let caller = self.running.caller;
         let mut seen = 0;
         let mut progress = |_: Instant, completed: u64| {
             bar.inc(completed - seen);
             seen = completed;
-            !self.running.caller.stops()
+            !caller.stops()
         };
-        let limits = Limits { until: self.until, ..Limits::default() };
-        let made = run(sources, setup, limits, &mut progress);
-        let (mut result, journal) = made.map_err(|e| self.load.error(e)).with_context(|| {
-            let whole = self.names.for_files().label(&plan.stack);
-            format!("policy {whole}, seed {}", plan.seed)
-        })?;
-        if self.running.caller.stops() {
+        let policy = |spec: &str| caller.build(spec);
+        let made = self.ready.run(scenario, With { policy: &policy, progress: &mut progress })?;
+        if caller.stops() {
             bail!("stopped");
         }
-        bar.inc(result.requests().saturating_sub(seen));
-        let end = Instant::ZERO + result.simulated;
-        result.machine = machine.map(|mut machine| machine.result(end));
-        if plan.only.is_none() {
-            for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {
-                vm.name.clone_from(&disk.name);
-            }
-        }
-        Ok(Outcome { plan: plan.clone(), label, result, wall: started.elapsed(), journal })
-    }
-
-    /// The machine whose processors the VMs share, if they share any. One alone shares none,
-    /// unless it is to have a part of them.
-    fn machine(&self, plan: &Plan) -> Result<Option<Machine>> {
-        let StackSpec { host, vcpu, .. } = &plan.stack;
-        let Some(host) = host.as_ref() else { return Ok(None) };
-        let mut plans: Vec<_> = self.load.guests().collect();
-        let mut processors = host.processors.clone();
-        match (plan.only, plan.private) {
-            (None, _) => {}
-            (Some(_), None) => return Ok(None),
-            (Some(source), Some(private)) => {
-                // A trace has nothing to share processors with.
-                let Some(guest) = self.load.guest_number(source) else { return Ok(None) };
-                plans = vec![plans[guest]];
-                processors.part = private.parts;
-            }
-        }
-        if plans.is_empty() {
-            bail!(
-                "--host {host}: a trace says when requests were made, and not what for, so there \
-                 is nothing to share processors: give --vm SPEC"
-            );
-        }
-        let made = Machine::of_plans(&processors, &plans, vcpu, plan.seed, Instant::ZERO);
-        made.map(Some).map_err(|e| anyhow!("--host {host}: {e}"))
-    }
-
-    /// The run's device, and what lies between it and the VMs.
-    fn setup(&self, plan: &Plan) -> Result<Setup> {
-        let StackSpec { policy, cache, limits: choice, host: _, vcpu: _ } = &plan.stack;
-        let scheduler = self.running.caller.build(policy)?;
-        let build = || {
-            let device = self.profile.build();
-            match plan.private {
-                Some(private) => Box::new(Slowed::new(device, private.slow)),
-                None => device,
-            }
-        };
-        let device = build();
-        let capacity = device.profile().capacity;
-        let mut layout = Layout::place(&self.load.disks, capacity, &self.load.placement)?;
-        let mut weights = self.load.weights.clone();
-        let (mut limits, groups) = match choice {
-            LimitsChoice::Given => (self.load.limits.clone(), self.load.groups.clone()),
-            LimitsChoice::Dropped => (Vec::new(), Vec::new()),
-        };
-        if let Some(source) = plan.only {
-            let disks = self.load.disks_of(source);
-            layout = layout.slice(disks.clone());
-            weights.clear();
-            // What it asks for is no more than it may have.
-            limits = limits.get(disks).unwrap_or_default().to_vec();
-        }
-        let cached = |cache: &ChosenCache| {
-            let (config, costs) = (cache::Config::new(cache.bytes), HostCosts::default());
-            Host::new(config, &cache.prefetch, costs, build())
-        };
-        Ok(Setup {
-            scheduler,
-            device,
-            config: self.config,
-            layout,
-            weights,
-            limits,
-            groups,
-            journal: (self.journal && plan.only.is_none()).then(|| policy.clone()),
-            host: cache.as_ref().map(cached).transpose()?,
-        })
+        bar.inc(made.result.requests().saturating_sub(seen));
+        Ok((made, started.elapsed()))
     }
 }
 

@@ -159,14 +159,21 @@ impl Profile {
     /// # Errors
     /// As [`load`].
     pub fn parse_with(text: &str, overrides: &str) -> Result<Profile, ProfileError> {
-        let mut profile = Profile::parse(text)?;
+        Profile::parse(text)?.with(overrides)
+    }
+
+    /// With overrides, `key=value,…` (see [`load`]).
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn with(mut self, overrides: &str) -> Result<Profile, ProfileError> {
         for part in overrides.split(',').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            profile.vary(key.trim(), value.trim())?;
+            self.vary(key.trim(), value.trim())?;
         }
         // Once all are in: `segment_sectors=64,read_ahead_max=64` may come in any order.
-        profile.check()?;
-        Ok(profile)
+        self.check()?;
+        Ok(self)
     }
 
     /// Parses and checks TOML text.
@@ -180,8 +187,20 @@ impl Profile {
             return Err(ProfileError::Value { key: "the file".into(), expected, found });
         }
         let wrong = |e: toml::de::Error| ProfileError::Toml(e.to_string());
-        let file: File = toml::from_str(text).map_err(wrong)?;
-        let profile = derive(Profile { file, table: toml::from_str(text).map_err(wrong)? })?;
+        Profile::checked(toml::from_str(text).map_err(wrong)?, toml::from_str(text).map_err(wrong)?)
+    }
+
+    /// Checks a profile that is a table already.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn from_table(table: Table) -> Result<Profile, ProfileError> {
+        let file = table.clone().try_into().map_err(|e| ProfileError::Toml(e.to_string()))?;
+        Profile::checked(file, table)
+    }
+
+    fn checked(file: File, table: Table) -> Result<Profile, ProfileError> {
+        let profile = derive(Profile { file, table })?;
         profile.check()?;
         Ok(profile)
     }

@@ -3,7 +3,9 @@
 use crate::records::Records;
 use crate::watched::{Comparing, Own, watched};
 use pyo3::prelude::*;
-use seekway_cli::library;
+use seekway_cli::library::{self, Described};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 /// `seekway compare ARGUMENTS…`: JSON, CSV, the same in columns, page and warnings.
 #[pyfunction]
@@ -34,6 +36,31 @@ pub fn requests(
         watched(py, Some(&comparing), || library::requests(&arguments, run, &comparing.watch));
     let (names, recorded) = made?;
     Records::of_requests(&names, &recorded)
+}
+
+/// Tables by their names.
+type NamedTables = Vec<(&'static str, Records)>;
+
+/// All runs of a scenario, in a file or as JSON: its tables by their names, and warnings.
+#[pyfunction]
+#[pyo3(signature = (file, json, jobs=None, policies=Vec::new(), progress=None))]
+pub fn scenario(
+    py: Python<'_>,
+    file: Option<PathBuf>,
+    json: String,
+    jobs: Option<NonZeroUsize>,
+    policies: Vec<Own>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(NamedTables, Vec<String>)> {
+    let comparing = Comparing::new(py, policies, progress)?;
+    let described = match &file {
+        Some(path) => Described::File(path),
+        None => Described::Json(&json),
+    };
+    let made =
+        watched(py, Some(&comparing), || library::scenario(&described, jobs, &comparing.watch))?;
+    let tables = made.tables.into_iter().map(|(name, batch)| (name, Records::new(batch)));
+    Ok((tables.collect(), made.warnings))
 }
 
 /// Any other command: what it prints, and whether what it judged was accepted.

@@ -23,7 +23,7 @@ fn duration_ms(text: &str) -> Option<f64> {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::compare::{compare, requests, run};
+    use crate::compare::{compare, requests, run, scenario};
     #[pymodule_export]
     use crate::duration_ms;
     #[pymodule_export]

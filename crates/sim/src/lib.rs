@@ -15,6 +15,7 @@ pub mod layout;
 pub mod metrics;
 pub mod progress;
 pub mod rank;
+pub mod scenario;
 pub mod vcpu;
 
 pub use engine::{Host, HostCosts, Limits, Progress, Setup, SimError, run};

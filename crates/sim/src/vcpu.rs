@@ -33,7 +33,7 @@ mod tasks;
 mod tests;
 
 pub use machine::Machine;
-pub use plans::Processors;
+pub use plans::{PlannedVm, Processors};
 pub use result::{MachineResult, PcpuResult, TaskResult, VmCpu};
 pub use spec::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec,

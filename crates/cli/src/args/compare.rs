@@ -2,9 +2,46 @@
 
 use super::{DiskArgs, Format, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
 use crate::complete;
-use crate::stacks::LimitsChoice;
 use clap::{Args, ValueEnum};
+use seekway_sim::scenario;
 use std::path::PathBuf;
+
+/// Which rate limits and promises hold in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LimitsArg {
+    /// Those of --vm and --group
+    Given,
+    /// No rate limits, reservations, targets and groups; weights stay
+    None,
+}
+
+impl From<LimitsArg> for scenario::LimitsChoice {
+    fn from(choice: LimitsArg) -> scenario::LimitsChoice {
+        match choice {
+            LimitsArg::Given => scenario::LimitsChoice::Given,
+            LimitsArg::None => scenario::LimitsChoice::Dropped,
+        }
+    }
+}
+
+impl From<Alone> for scenario::Alone {
+    fn from(when: Alone) -> scenario::Alone {
+        match when {
+            Alone::Never => scenario::Alone::Never,
+            Alone::Auto => scenario::Alone::Auto,
+            Alone::Always => scenario::Alone::Always,
+        }
+    }
+}
+
+impl From<FairTo> for scenario::FairTo {
+    fn from(disk: FairTo) -> scenario::FairTo {
+        match disk {
+            FairTo::Alone => scenario::FairTo::Alone,
+            FairTo::Private => scenario::FairTo::Private,
+        }
+    }
+}
 
 /// When each VM runs once more, alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -26,6 +63,36 @@ pub enum FairTo {
     Private,
 }
 
+/// Options that a scenario has itself.
+const IN_THE_FILE: [&str; 26] = [
+    "traces",
+    "vms",
+    "groups",
+    "input_format",
+    "event",
+    "columns",
+    "lenient",
+    "split",
+    "max_requests",
+    "max_time",
+    "time_scale",
+    "outstanding",
+    "map",
+    "weights",
+    "capacity",
+    "device",
+    "coalesce",
+    "hard_limit",
+    "prefetch",
+    "cache",
+    "limits",
+    "host",
+    "vcpu",
+    "alone",
+    "fair_to",
+    "print_scenario",
+];
+
 /// Put a load through several stacks on one disk
 ///
 /// Runs the same load on the same model of a disk under each policy, and prints what
@@ -33,6 +100,9 @@ pub enum FairTo {
 /// with figures that needs no network. Host cache, prefetcher, limits, shared processors
 /// and the guests' agent are lists as well: every combination runs, and runs are named by
 /// what differs.
+///
+/// FILE describes the runs instead, as TOML (docs/scenario.md): of the options, only --policies,
+/// --seed, --seeds and --until change what it says.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway compare --trace vm.vscsi --trace db.csv --device seagate-1tb-7200 --report out.html
@@ -41,15 +111,23 @@ pub enum FairTo {
   seekway compare --trace t.blktrace.0 --policies noop,cfq:slice_idle=4ms,pregather --format json
   seekway compare --trace vm.vscsi --device intel-320 --policies noop --prefetch none,vio --cache none,512MiB,2GiB
   seekway compare --vm iops=50,app=sysbench:mode=RR --policies noop,fairway --limits given,none --until 60s
-  seekway compare --vm app=sysbench:mode=RR --policies noop --host none --host cpus=1 --vcpu vanilla,vmigrater")]
+  seekway compare --vm app=sysbench:mode=RR --policies noop --host none --host cpus=1 --vcpu vanilla,vmigrater
+  seekway compare --vm app=sysbench:mode=RR --until 60s --print-scenario > rr.toml && seekway compare rr.toml")]
 pub struct CompareArgs {
+    /// A scenario, which describes the runs in place of the options for load, disk and stack
+    #[arg(value_name = "FILE", conflicts_with_all = IN_THE_FILE)]
+    pub file: Option<PathBuf>,
+    /// Print the scenario of this command line instead of running it
+    #[arg(long, conflicts_with_all = ["file", "journal", "report"])]
+    pub print_scenario: bool,
     #[command(flatten)]
     pub load: LoadArgs,
     #[command(flatten)]
     pub disk: DiskArgs,
-    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0`
-    #[arg(long, value_name = "LIST", default_value = "all", help_heading = "Comparison", add = complete::policies())]
-    pub policies: String,
+    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0` [default: all,
+    /// or those of FILE]
+    #[arg(long, value_name = "LIST", help_heading = "Comparison", add = complete::policies())]
+    pub policies: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
     /// Rate limits of the VMs: `given` by --vm and --group, `none`, or both for runs with
@@ -62,15 +140,15 @@ pub struct CompareArgs {
         default_value = "given",
         help_heading = "Comparison"
     )]
-    pub limits: Vec<LimitsChoice>,
+    pub limits: Vec<LimitsArg>,
     #[command(flatten)]
     pub sharing: SharingArgs,
-    /// First seed of generated loads
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
-    pub seed: u64,
-    /// Number of seeds to run with, from --seed on
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Comparison")]
-    pub seeds: u64,
+    /// First seed of generated loads [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Comparison")]
+    pub seed: Option<u64>,
+    /// Number of seeds to run with, from --seed on [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Comparison")]
+    pub seeds: Option<u64>,
     /// Run each VM once more, alone, under noop on the disk itself (no cache, no shared
     /// processors): what it gets then is its demand, which φ, Jain and max-min need. Equal VMs share one such run. VMs are equal if they are described
     /// alike but for their names and, on a rotating disk, lie in the same eighth of it

@@ -6,13 +6,12 @@ mod overload;
 mod words;
 
 use super::compare::{self, Asked, Comparison};
-use crate::args::{AdviseArgs, Alone, FairTo, Format, Goal, LoadArgs};
+use crate::args::{AdviseArgs, Format, Goal, LoadArgs};
 use crate::caller;
-use crate::host::NO_AGENT;
 use crate::json::Run;
-use crate::load::{self, Load};
+use crate::load;
 use crate::runs::Running;
-use crate::stacks::{LimitsChoice, StackLists, StackSpec};
+use crate::stacks::StackLists;
 use crate::{Verdict, output};
 use anyhow::{Result, bail};
 use gain::CacheGain;
@@ -21,6 +20,7 @@ use overload::Overload;
 use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report};
 use seekway_report::table::Table;
+use seekway_sim::scenario::{LimitsChoice, Scenario};
 use serde::Serialize;
 
 /// `advise --format json`.
@@ -72,8 +72,8 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
     let overload = Overload::find(&stage, &made.outcomes, p99_limit)?;
     let carried = match overload {
         Some(_) => Carried::No,
-        None if !asked.load.open_loop => Carried::Yes,
-        None if overload::carried_without_cache(&asked.load, &made.outcomes, p99_limit) => {
+        None if !asked.ready.load.open_loop => Carried::Yes,
+        None if overload::carried_without_cache(&asked.ready.load, &made.outcomes, p99_limit) => {
             Carried::Yes
         }
         None => Carried::WithCache,
@@ -92,7 +92,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
         tables,
     };
     output::write_report(args.out.report.as_deref(), || said.page(&made))?;
-    let open_loop = asked.load.open_loop;
+    let open_loop = asked.ready.load.open_loop;
     let advice = Advice {
         recommend: ranking[0].policy.clone(),
         goal: words::goal_name(goal),
@@ -114,7 +114,7 @@ pub fn run(args: &AdviseArgs) -> Result<Verdict> {
 /// Every policy without a cache, and with each cache: what needs less memory comes first, as of
 /// equal stacks the first is taken.
 fn asked(args: &AdviseArgs) -> Result<Asked> {
-    let load = Load::new(&LoadArgs {
+    let load = load::scenario(&LoadArgs {
         traces: args.traces.clone(),
         vms: Vec::new(),
         groups: Vec::new(),
@@ -130,22 +130,12 @@ fn asked(args: &AdviseArgs) -> Result<Asked> {
         caches: gain::caches(&args.prefetch)?,
         // Traces have none.
         limits: vec![LimitsChoice::Dropped],
-        hosts: vec![(None, NO_AGENT.into())],
+        hosts: vec![None],
     };
-    let mut stacks = lists.product()?;
-    let place = |stack: &StackSpec| lists.caches.iter().position(|cache| *cache == stack.cache);
+    let mut stacks = lists.product(&load::on_disk(&args.disk, load)?)?;
+    let place = |stack: &Scenario| lists.caches.iter().position(|cache| *cache == stack.cache);
     stacks.sort_by_key(place);
-    Ok(Asked {
-        load,
-        disk: load::disk(&args.disk)?,
-        device: args.disk.device.clone(),
-        stacks,
-        seeds: vec![1],
-        until: None,
-        alone: Alone::Auto,
-        fair_to: FairTo::Alone,
-        journal: false,
-    })
+    Asked::of(stacks, vec![1])
 }
 
 /// Does the disk carry the load? A closed load it always does.
@@ -173,7 +163,7 @@ impl Said {
     }
 
     fn page(&self, made: &Comparison) -> Report {
-        let mut report = compare::report(made, "Seekway: which policy?");
+        let mut report = compare::report(std::slice::from_ref(made), "Seekway: which policy?");
         report.subtitle.clone_from(&self.recommendation);
         let overload = self.overload.iter().cloned().map(Block::Warning);
         let blocks = overload.chain(self.tables.iter().cloned().map(Block::Table));

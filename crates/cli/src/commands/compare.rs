@@ -10,28 +10,27 @@ mod tables;
 mod vcpus;
 mod warnings;
 
-pub use warnings::warnings;
+pub use warnings::{Signs, warnings};
 
 use crate::Verdict;
-use crate::args::{Alone, CompareArgs, CompareFormat, FairTo, Format};
-use crate::caller::Caller;
+use crate::args::{CompareArgs, CompareFormat, Format, LimitsArg};
+use crate::caller::{Caller, NOBODY};
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::{check_distinct, distinct};
-use crate::load::{self, Load};
-use crate::runs::{Outcome, Plan, Running, Stage};
-use crate::stacks::{LimitsChoice, StackLists, StackNames, StackSpec};
-use crate::{caching, host, output, progress};
+use crate::load;
+use crate::runs::{Outcome, Running, Stage, with_seeds};
+use crate::stacks::StackLists;
+use crate::{caching, host, output, progress, toml_text};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
-use seekway_device::profile::Profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
-use seekway_policy::units::Nanos;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::Table;
+use seekway_sim::scenario::read::study_of_file;
+use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Ready, Scenario, Study, Wanted};
 use seekway_workload::Recorded;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::columnar;
@@ -45,23 +44,12 @@ pub const TITLE: &str = "Seekway: one load, several policies";
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
-/// What is compared, read and checked.
+/// One load on one device with the stacks that compete, read and checked.
 pub struct Asked {
-    pub load: Load,
-    pub disk: (Profile, Config),
-    /// The disk as the command line names it.
-    pub device: String,
+    pub ready: Ready,
     /// The stacks that compete.
-    pub stacks: Vec<StackSpec>,
+    pub stacks: Vec<Scenario>,
     pub seeds: Vec<u64>,
-    /// What `--until` says.
-    pub until: Option<Nanos>,
-    /// When VMs are run alone as well.
-    pub alone: Alone,
-    /// What each VM's part is judged against.
-    pub fair_to: FairTo,
-    /// Does each run keep its journal?
-    pub journal: bool,
 }
 
 /// Requests and figures of one comparison.
@@ -75,59 +63,137 @@ pub struct Comparison {
 }
 
 pub fn run(args: &CompareArgs) -> Result<Verdict> {
+    if args.print_scenario {
+        let (base, lists, seeds) = described(args, &NOBODY)?;
+        output::print(&toml_text::scenario(&base, &lists, &seeds)?)?;
+        return Ok(Verdict::Done);
+    }
     if args.out.format.text().is_none() && std::io::stdout().is_terminal() {
         bail!("--format parquet: its bytes are not for a terminal; write them with > FILE");
     }
     let made = made(args, &Running::shown(args.out.jobs))?;
-    for warning in &made.warnings {
+    for warning in made.iter().flat_map(|made| &made.warnings) {
         eprintln!("warning: {warning}");
     }
-    if let Some(dir) = &args.journal {
-        write_journals(dir, made.compared.names, &made.outcomes)?;
+    for made in &made {
+        if let Some(dir) = &args.journal {
+            write_journals(dir, &made.compared, &made.outcomes)?;
+        }
     }
     output::write_report(args.out.report.as_deref(), || report(&made, TITLE))?;
     print(&made, args.out.format)?;
     Ok(Verdict::Done)
 }
 
-/// The comparison that the arguments ask for.
-pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Comparison> {
-    compare(&Asked::new(args, running.caller)?, running)
+/// The comparisons that the arguments ask for: one, or those of a scenario, by loads and devices.
+pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Vec<Comparison>> {
+    let asked = Asked::all(args, running.caller)?;
+    asked.iter().map(|asked| compare(asked, running)).collect()
+}
+
+/// Reads a command line without a scenario: the part that all runs have in common, the stacks, and
+/// the seeds.
+fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackLists, Vec<u64>)> {
+    let lists = StackLists {
+        policies: policies(args.policies.as_deref().unwrap_or("all"), caller)?,
+        caches: caching::caches(&args.prefetch)?,
+        limits: limits(&args.limits)?,
+        hosts: host::sharing(&args.sharing)?,
+    };
+    let base = Scenario {
+        measure: load::measure(args.until.as_deref())?,
+        outcome: Wanted {
+            alone: args.alone.into(),
+            fair_to: args.fair_to.into(),
+            ..Wanted::default()
+        },
+        ..load::on_disk(&args.disk, load::scenario(&args.load)?)?
+    };
+    let seeds = load::seeds(args.seed.unwrap_or(1), args.seeds.unwrap_or(1))?;
+    Ok((base, lists, seeds))
+}
+
+/// Reads a scenario, with the options that replace a part of it: stacks with their seeds.
+fn of_file(path: &Path, args: &CompareArgs, caller: &Caller) -> Result<Vec<Study>> {
+    let mut all = study_of_file(path)?;
+    let measure = load::measure(args.until.as_deref())?;
+    let seeds = match (args.seed, args.seeds) {
+        (None, None) => None,
+        (first, count) => Some(load::seeds(first.unwrap_or(1), count.unwrap_or(1))?),
+    };
+    for study in &mut all {
+        study.scenario.measure.until = measure.until.or(study.scenario.measure.until);
+        study.seeds = seeds.clone().unwrap_or_else(|| study.seeds.clone());
+    }
+    if let Some(list) = &args.policies {
+        let under = |study: &Study, policy: &String| Study {
+            scenario: study.scenario.under(policy),
+            seeds: study.seeds.clone(),
+        };
+        let policies = policies(list, caller)?;
+        all = distinct(policies.iter().flat_map(|p| all.iter().map(|study| under(study, p))));
+    }
+    for study in &all {
+        let policy = &study.scenario.policy;
+        if !caller.has(policy) {
+            caller.build(policy).with_context(|| format!("{}: policy", path.display()))?;
+        }
+    }
+    Ok(all)
 }
 
 impl Asked {
-    fn new(args: &CompareArgs, caller: &Caller) -> Result<Asked> {
-        let lists = StackLists {
-            policies: policies(&args.policies, caller)?,
-            caches: caching::caches(&args.prefetch)?,
-            limits: limits(&args.limits)?,
-            hosts: host::sharing(&args.sharing)?,
+    /// All comparisons that the arguments ask for: one for each load and device.
+    fn all(args: &CompareArgs, caller: &Caller) -> Result<Vec<Asked>> {
+        let Some(path) = &args.file else {
+            let (base, lists, seeds) = described(args, caller)?;
+            let stacks = lists.product(&keeping(args.journal.as_deref(), base)?)?;
+            return Ok(vec![Asked::of(stacks, seeds)?]);
         };
-        let stacks = lists.product()?;
-        let seeds = load::seeds(args.seed, args.seeds)?;
-        let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-        if let Some(dir) = &args.journal {
-            std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+        let mut studies = of_file(path, args, caller)?;
+        for study in &mut studies {
+            study.scenario = keeping(args.journal.as_deref(), study.scenario.clone())?;
         }
-        let load = Load::new(&args.load)?;
-        Ok(Asked {
-            stacks: for_load(stacks, &load)?,
-            disk: load::disk(&args.disk)?,
-            device: args.disk.device.clone(),
-            load,
-            seeds,
-            until,
-            alone: args.alone,
-            fair_to: args.fair_to,
-            journal: args.journal.is_some(),
-        })
+        Asked::of_studies(studies).with_context(|| path.display().to_string())
+    }
+
+    /// One comparison for each load and device.
+    pub fn of_studies(studies: Vec<Study>) -> Result<Vec<Asked>> {
+        let mut groups: Vec<(Scenario, Vec<Scenario>, Vec<u64>)> = Vec::new();
+        for Study { scenario, seeds } in studies {
+            let base = scenario.base();
+            match groups.iter_mut().find(|(known, _, of)| *known == base && *of == seeds) {
+                Some((_, stacks, _)) => stacks.push(scenario),
+                None => groups.push((base, vec![scenario], seeds)),
+            }
+        }
+        groups.into_iter().map(|(_, stacks, seeds)| Asked::of(stacks, seeds)).collect()
+    }
+
+    /// Reads and checks what the stacks, of which there is at least one, have in common.
+    pub fn of(stacks: Vec<Scenario>, seeds: Vec<u64>) -> Result<Asked> {
+        let ready = load::ready(&stacks[0])?;
+        Ok(Asked { stacks: for_load(stacks, &ready.load)?, ready, seeds })
+    }
+
+    /// The part that all stacks have in common.
+    fn base(&self) -> &Scenario {
+        &self.stacks[0]
     }
 
     /// Where its runs are made.
     pub fn stage<'a>(&'a self, running: &'a Running<'_>) -> Stage<'a> {
-        let stage = Stage::new(&self.load, &self.disk, &self.stacks, self.until, running);
-        Stage { journal: self.journal, ..stage }
+        Stage::new(&self.ready, &self.stacks, running)
     }
+}
+
+/// With a journal of each run, if there is a folder for it.
+fn keeping(dir: Option<&Path>, mut scenario: Scenario) -> Result<Scenario> {
+    if let Some(dir) = dir {
+        std::fs::create_dir_all(dir).with_context(|| format!("--journal {}", dir.display()))?;
+        scenario.outcome.journal = true;
+    }
+    Ok(scenario)
 }
 
 /// The requests of one run of a comparison, by its number in [`CompareReport::runs`], in the order
@@ -140,17 +206,19 @@ pub fn requests(
     running: &Running<'_>,
     number: usize,
 ) -> Result<(Vec<String>, Vec<Recorded>)> {
-    let asked = Asked::new(args, running.caller)?;
-    let plans = Plan::all(&asked.stacks, &asked.seeds);
-    let Some(plan) = plans.get(number) else {
-        bail!("run {number}: the comparison has {} runs, counted from 0", plans.len());
+    let all = Asked::all(args, running.caller)?;
+    let of = |asked: &Asked| with_seeds(&asked.stacks, &asked.seeds);
+    let mut runs = all.iter().flat_map(|asked| of(asked).into_iter().map(move |run| (asked, run)));
+    let Some((asked, scenario)) = runs.nth(number) else {
+        let count: usize = all.iter().map(|asked| of(asked).len()).sum();
+        bail!("run {number}: the comparison has {count} runs, counted from 0");
     };
-    let total = asked.load.requests();
+    let load = &asked.ready.load;
+    let total = load.requests();
     let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "running"));
-    let stage = Stage { journal: false, ..asked.stage(running) };
-    let recorded = stage.recorded(plan, &bar)?;
+    let recorded = asked.stage(running).recorded(&scenario, &bar)?;
     bar.finish_and_clear();
-    Ok((asked.load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
+    Ok((load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
 }
 
 /// The policies that `--policies` names, checked.
@@ -171,13 +239,14 @@ pub fn policies(list: &str, caller: &Caller) -> Result<Vec<String>> {
 }
 
 /// The choices that `--limits` lists, each once.
-fn limits(list: &[LimitsChoice]) -> Result<Vec<LimitsChoice>> {
-    check_distinct("--limits", list, |choice| choice.name().to_string())?;
-    Ok(list.to_vec())
+fn limits(list: &[LimitsArg]) -> Result<Vec<LimitsChoice>> {
+    let list: Vec<LimitsChoice> = list.iter().map(|choice| (*choice).into()).collect();
+    check_distinct("--limits", &list, |choice| choice.name().to_string())?;
+    Ok(list)
 }
 
 /// The stacks for a load: one without limits has none that could hold.
-fn for_load(mut stacks: Vec<StackSpec>, load: &Load) -> Result<Vec<StackSpec>> {
+fn for_load(mut stacks: Vec<Scenario>, load: &Load) -> Result<Vec<Scenario>> {
     if load.is_limited() {
         return Ok(stacks);
     }
@@ -190,40 +259,41 @@ fn for_load(mut stacks: Vec<StackSpec>, load: &Load) -> Result<Vec<StackSpec>> {
 
 /// Makes all runs of a comparison.
 pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
-    let Asked { load, stacks, .. } = asked;
-    let stage = asked.stage(running);
-    let mut private = match asked.fair_to {
+    let Asked { ready: Ready { load, .. }, stacks, .. } = asked;
+    let (stage, wanted) = (asked.stage(running), &asked.base().outcome);
+    let mut private = match wanted.fair_to {
         FairTo::Alone => None,
-        FairTo::Private => Some(private::check(&stage, asked.alone)?),
+        FairTo::Private => Some(private::check(&stage, wanted.alone)?),
     };
-    let plans = Plan::all(stacks, &asked.seeds);
-    let bar = stage.bar(plans.len(), "comparing");
-    let outcomes = stage.run_all(&plans, &bar)?;
+    let runs = with_seeds(stacks, &asked.seeds);
+    let bar = stage.bar(runs.len(), "comparing");
+    let outcomes = stage.run_all(&runs, &bar)?;
     let demands = demands(&stage, asked, &outcomes)?;
     if let Some(disks) = &mut private {
-        disks.run(&stage, &plans)?;
+        disks.run(&stage, &runs)?;
     }
     bar.finish_and_clear();
     let weights: Vec<f64> = load.weights.iter().map(|w| f64::from(w.get())).collect();
-    let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.plan.stack.limits), &weights);
+    let run = |o: &Outcome| Run::new(o, of_limits(&demands, o.scenario.limits), &weights);
     let mut runs: Vec<Run> = outcomes.iter().map(run).collect();
     for (run, outcome) in runs.iter_mut().zip(&outcomes) {
         if asked.seeds.len() > 1 {
             run.label = format!("{} #{}", run.label, run.seed);
         }
-        let demands = of_limits(&demands, outcome.plan.stack.limits);
+        let demands = of_limits(&demands, outcome.scenario.limits);
         private.iter().for_each(|disks| disks.judge(run, outcome, demands, load));
     }
-    let warnings = warnings(load, &outcomes, asked.until);
+    let warnings = warnings(load, &Signs::all(&outcomes), &asked.base().measure);
     let unknown = demands.iter().find_map(|(_, demands)| match demands {
         Demands::Unknown(why) => Some(why.clone()),
         Demands::Known(_) | Demands::Equal => None,
     });
-    let beyond_disk = |stack: &StackSpec| stack.cache.is_some() || stack.host.is_some();
+    let beyond_disk = |stack: &Scenario| stack.cache.is_some() || stack.cpu.is_some();
     let known = demands.iter().any(|(_, demands)| matches!(demands, Demands::Known(_)));
     let explain = known && !load.open_loop && stacks.iter().any(beyond_disk);
     let compared = CompareReport {
-        device: asked.device.clone(),
+        scenario: Some(asked.base().name.clone()).filter(|name| !name.is_empty()),
+        device: asked.base().device.shown(),
         names: stage.names,
         same: stage.names.same(stacks),
         demand_note: explain.then_some(alone::NOTE),
@@ -240,8 +310,8 @@ fn demands(
     outcomes: &[Outcome],
 ) -> Result<Vec<(LimitsChoice, Demands)>> {
     let of = |limits| {
-        let demands = alone::demands(stage, outcomes, limits, asked.seeds[0], asked.alone);
-        Ok((limits, demands?))
+        let alone = Scenario { limits, seed: asked.seeds[0], ..asked.base().clone() };
+        Ok((limits, alone::demands(stage, outcomes, &alone)?))
     };
     distinct(asked.stacks.iter().map(|stack| stack.limits)).into_iter().map(of).collect()
 }
@@ -251,29 +321,46 @@ fn of_limits(demands: &[(LimitsChoice, Demands)], limits: LimitsChoice) -> &Dema
     &found.expect("every run's limits are among the stacks'").1
 }
 
-fn write_journals(dir: &Path, names: StackNames, outcomes: &[Outcome]) -> Result<()> {
+fn write_journals(dir: &Path, of: &CompareReport, outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes {
         let keep = |c: char| if c.is_ascii_alphanumeric() || "=.+-".contains(c) { c } else { '_' };
-        let label = names.for_files().label(&outcome.plan.stack).replace(" + ", "+");
+        let label = of.names.for_files().label(&outcome.scenario).replace(" + ", "+");
+        let scenario = of.scenario.iter().map(|name| format!("{name}."));
+        let label: String = scenario.collect::<String>() + &label;
         let label: String = label.chars().map(keep).collect();
-        let path = dir.join(format!("{label}.{}.journal", outcome.plan.seed));
+        let path = dir.join(format!("{label}.{}.journal", outcome.scenario.seed));
         output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
     }
     Ok(())
 }
 
 /// Print the result in the format asked for.
-fn print(made: &Comparison, format: CompareFormat) -> Result<()> {
+fn print(made: &[Comparison], format: CompareFormat) -> Result<()> {
     let Some(format) = format.text() else { return print_parquet(made) };
-    let tables = match format {
-        Format::Csv => vec![csv::flat(&made.compared)],
-        _ => tables(&made.compared),
+    let tables: Vec<Table> = match format {
+        Format::Csv => vec![csv::flat(&compared(made))],
+        _ => made.iter().flat_map(|made| tables(&made.compared)).collect(),
     };
-    output::print_as(format, &tables, &made.compared)
+    match made {
+        [one] => output::print_as(format, &tables, &one.compared),
+        several => output::print_as(format, &tables, &compared(several)),
+    }
+}
+
+fn compared(made: &[Comparison]) -> Vec<&CompareReport> {
+    made.iter().map(|made| &made.compared).collect()
+}
+
+/// As `--format json` prints it: of several comparisons a list.
+pub fn json(made: &[Comparison]) -> Result<String> {
+    Ok(match made {
+        [one] => serde_json::to_string(&one.compared)?,
+        several => serde_json::to_string(&compared(several))?,
+    })
 }
 
 #[cfg(feature = "parquet")]
-fn print_parquet(made: &Comparison) -> Result<()> {
+fn print_parquet(made: &[Comparison]) -> Result<()> {
     let batch = batch(made)?;
     let mut bytes = Vec::new();
     columnar::write(batch.schema(), std::iter::once(Ok(batch)), &mut bytes)?;
@@ -282,20 +369,20 @@ fn print_parquet(made: &Comparison) -> Result<()> {
 }
 
 #[cfg(not(feature = "parquet"))]
-fn print_parquet(_: &Comparison) -> Result<()> {
+fn print_parquet(_: &[Comparison]) -> Result<()> {
     bail!("this program was built without the feature parquet")
 }
 
 /// The table of `--format csv` in typed columns.
 #[cfg(feature = "parquet")]
-pub fn batch(made: &Comparison) -> Result<RecordBatch> {
-    columns::batch(&csv::flat(&made.compared))
+pub fn batch(made: &[Comparison]) -> Result<RecordBatch> {
+    columns::batch(&csv::flat(&compared(made)))
 }
 
 /// The result as `--format csv` prints it.
-pub fn csv(made: &Comparison) -> Result<String> {
+pub fn csv(made: &[Comparison]) -> Result<String> {
     let mut text = Vec::new();
-    csv::flat(&made.compared).write_csv(&mut text)?;
+    csv::flat(&compared(made)).write_csv(&mut text)?;
     Ok(String::from_utf8(text)?)
 }
 
@@ -308,6 +395,10 @@ pub fn tables(compared: &CompareReport) -> Vec<Table> {
     all.extend(tables::withheld(compared));
     all.extend(vcpus::table(compared));
     all.extend(prefetching::totals(compared));
+    for (table, name) in all.iter_mut().zip(std::iter::repeat(&compared.scenario)) {
+        table.title =
+            name.iter().map(|name| format!("{name}: ")).collect::<String>() + &table.title;
+    }
     all
 }
 
@@ -336,21 +427,33 @@ fn sentence(compared: &CompareReport) -> String {
     format!("Of {n} runs on {}: {}.", compared.device, parts.join("; "))
 }
 
-/// The page of a comparison.
-pub fn report(made: &Comparison, title: &str) -> Report {
+/// The page of a comparison, or of all that a scenario describes.
+pub fn report(made: &[Comparison], title: &str) -> Report {
+    let seed = made.iter().flat_map(|made| &made.compared.runs).next().map_or(0, |run| run.seed);
+    let sections: Vec<Section> = made.iter().flat_map(sections).collect();
+    let said: Vec<String> = made.iter().map(|made| sentence(&made.compared)).collect();
+    let devices = distinct(made.iter().map(|made| made.compared.device.clone()));
+    let about = [("Disk", devices.join(", ")), ("Seed", seed.to_string())];
+    output::report(title, said.join(" "), about, sections)
+}
+
+fn sections(made: &Comparison) -> Vec<Section> {
     let compared = &made.compared;
     let seed = compared.runs.first().map_or(0, |r| r.seed);
     // Figures show the runs of the first seed: one line for each stack.
-    let shown = made.outcomes.iter().filter(|o| o.plan.seed == seed);
+    let shown = made.outcomes.iter().filter(|o| o.scenario.seed == seed);
     let shown: Vec<Shown<'_>> = shown.map(|o| (o.label.as_str(), &o.result)).collect();
     let mut result: Vec<Block> = made.warnings.iter().cloned().map(Block::Warning).collect();
     result.extend(tables(compared).into_iter().map(Block::Table));
     result.extend(prefetching::by_process(compared).map(Block::Table));
-    let mut sections = vec![Section::new("Result", result)];
+    let title = match &compared.scenario {
+        Some(name) => format!("Result of {name}"),
+        None => "Result".into(),
+    };
+    let mut sections = vec![Section::new(title, result)];
     sections.extend(private::section(compared, seed));
     sections.extend(pictures(&shown));
-    let about = [("Disk", compared.device.clone()), ("Seed", seed.to_string())];
-    output::report(title, sentence(compared), about, sections)
+    sections
 }
 
 fn pictures(shown: &[Shown<'_>]) -> Vec<Section> {

@@ -10,7 +10,6 @@ use crate::caching;
 use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs;
-use crate::stacks::ChosenCache;
 use crate::{Verdict, output, progress};
 use anyhow::{Context, Result, bail};
 use page::{page, section, table};
@@ -22,6 +21,7 @@ use seekway_report::table::Table;
 use seekway_sim::experiments::{
     self, Cell, Experiment, Extras, MeasuredDrive, Options, REGISTRY, Results, Row, scene_names,
 };
+use seekway_sim::scenario::Cache;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,7 +218,7 @@ fn simulate(
     chosen: &[&'static Experiment],
     options: &Options,
     seeds: &[u64],
-    under: Option<&ChosenCache>,
+    under: Option<&Cache>,
 ) -> Result<Verdict> {
     let extras = Extras { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
     let mut sections = Vec::new();
@@ -292,7 +292,7 @@ fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
 }
 
 /// The host cache under all cells that have none of their own.
-fn host_cache(args: &PrefetchArgs) -> Result<Option<ChosenCache>> {
+fn host_cache(args: &PrefetchArgs) -> Result<Option<Cache>> {
     let mut caches = caching::caches(args)?;
     if caches.len() > 1 {
         bail!("--prefetch, --cache: one for all cells; run the experiment again for another");
@@ -306,12 +306,12 @@ fn run_cells(
     experiment: &Experiment,
     cells: &[Cell],
     seeds: &[u64],
-    under: Option<&ChosenCache>,
+    under: Option<&Cache>,
     jobs: usize,
 ) -> Result<Results> {
     let mut items = Vec::new();
     for cell in cells {
-        let put = |cache: &ChosenCache| cell.or_prefetch(&cache.prefetch, cache.bytes);
+        let put = |cache: &Cache| cell.or_prefetch(&cache.prefetch, cache.size);
         let cell = under.map_or_else(|| cell.clone(), put);
         items.extend(seeds.iter().map(|&seed| (cell.clone(), seed)));
     }

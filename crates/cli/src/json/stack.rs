@@ -1,6 +1,6 @@
 //! The keys that say through which stack a run went, in every run.
 
-use crate::stacks::StackSpec;
+use seekway_sim::scenario::Scenario;
 use serde::Serialize;
 
 /// The stack of a run, what is not in it too.
@@ -29,19 +29,19 @@ pub struct CacheChoice {
 }
 
 impl CacheChoice {
-    pub fn new(stack: &StackSpec) -> CacheChoice {
+    pub fn new(stack: &Scenario) -> CacheChoice {
         CacheChoice { cache_mib: stack.cache_mib(), prefetch: stack.prefetch().map(str::to_string) }
     }
 }
 
 impl Stack {
-    pub fn new(stack: &StackSpec) -> Stack {
+    pub fn new(stack: &Scenario) -> Stack {
         Stack {
             policy: stack.policy.clone(),
             cache: CacheChoice::new(stack),
             limits: stack.limits.name(),
-            shared_cpus: stack.host.as_ref().map(ToString::to_string),
-            vcpu: stack.vcpu.clone(),
+            shared_cpus: stack.cpu.as_ref().map(ToString::to_string),
+            vcpu: stack.agent().to_string(),
         }
     }
 }

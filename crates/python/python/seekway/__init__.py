@@ -22,6 +22,7 @@ from seekway.commands import (
     predict,
 )
 from seekway.comparison import Comparison, Requests, compare
+from seekway.scenario import Outcome, run
 from seekway.traces import Trace, read_trace, write_trace
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "Completion",
     "Device",
     "Hold",
+    "Outcome",
     "Part",
     "Policy",
     "Request",
@@ -63,5 +65,6 @@ __all__ = [
     "policy",
     "predict",
     "read_trace",
+    "run",
     "write_trace",
 ]

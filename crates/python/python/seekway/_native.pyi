@@ -15,6 +15,13 @@ def requests(
     arguments: list[str], run: int, policies: _Own = ..., progress: _Progress = None
 ) -> Records: ...
 def run(arguments: list[str]) -> tuple[str, bool]: ...
+def scenario(
+    file: str | None,
+    json: str,
+    jobs: int | None = None,
+    policies: _Own = ...,
+    progress: _Progress = None,
+) -> tuple[list[tuple[str, Records]], list[str]]: ...
 
 class Records:
     columns: list[str]

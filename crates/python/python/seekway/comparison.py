@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from seekway import _native
 from seekway._arguments import Paths, options, texts
 from seekway._errors import SeekwayError
 from seekway._policy import Policy
+from seekway._progress import bar as _bar
+from seekway._table import Table
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -87,30 +88,6 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, int]:
     if not listed or listed != list(range(listed[0], listed[0] + len(listed))):
         raise SeekwayError(f"seeds: {listed}: a number of seeds, or consecutive ones")
     return listed[0], len(listed)
-
-
-class _bar:
-    """A bar of tqdm, or nothing."""
-
-    def __init__(self, wanted: bool | None) -> None:
-        if wanted is None:
-            wanted = sys.stderr.isatty() or "ipykernel" in sys.modules
-        self.bar: Any = None
-        if wanted:
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(unit=" requests", unit_scale=True)
-
-    def __enter__(self) -> Callable[[int, int | None], None] | None:
-        return self.tell if self.bar is not None else None
-
-    def tell(self, done: int, total: int | None) -> None:
-        self.bar.total = total
-        self.bar.update(done - self.bar.n)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
 
 class Comparison:
@@ -230,44 +207,10 @@ def _shown(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-class Requests:
+class Requests(Table):
     """Requests of a run in the order of their completion, as Arrow keeps them.
 
     Columns: ``vm`` and ``op`` (names), ``process`` (number in the guest, null if unknown),
     ``sync``, ``start_sector`` and ``sectors`` (512 bytes, on the VM's disk), ``submitted_ns``
     and ``completed_ns`` (simulated, since the run began).
     """
-
-    def __init__(self, records: _native.Records) -> None:
-        """By `Comparison.requests` only."""
-        self._records = records
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's C stream: any library that reads Arrow takes this object, without a copy."""
-        return self._records.__arrow_c_stream__(requested_schema)
-
-    def __len__(self) -> int:
-        """Requests."""
-        return len(self._records)
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns."""
-        return self._records.columns
-
-    def to_arrow(self) -> pyarrow.Table:
-        """As a table of Arrow, without a copy."""
-        import pyarrow
-
-        return pyarrow.table(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """As pandas."""
-        frame: pandas.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """As Polars."""
-        import polars
-
-        return polars.DataFrame(self)

@@ -28,6 +28,7 @@ pub use run::run_cell;
 pub use together::scene_names;
 
 use crate::engine::HostCosts;
+use crate::scenario::CACHE_BYTES_DEFAULT;
 use crate::vcpu::{MachineSpec, Processors};
 use seekway_policy::units::{Lba, Nanos, Sectors};
 use serde::Deserialize;
@@ -76,9 +77,6 @@ pub struct HostSetup {
     /// What it costs on the host.
     pub costs: HostCosts,
 }
-
-/// Size of a host cache unless one is given: 1 GiB.
-pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Adjacent requests are coalesced up to this in the papers' experiments: 512 KiB.
 const COALESCE: Sectors = Sectors::new(1024);

@@ -25,6 +25,24 @@ pub struct Processors {
     pub part: u32,
     /// In each VM a task on each vCPU computes all the time, beside its applications.
     pub guests_compute: bool,
+    /// Parts that are not modelled.
+    pub ablation: Ablation,
+}
+
+/// A VM on shared processors.
+#[derive(Clone, Copy, Debug)]
+pub enum PlannedVm<'p> {
+    /// A plan's load, on a guest's kernel.
+    Guest {
+        plan: &'p VmPlan,
+        /// Number of its stream of random numbers (see
+        /// [`VmPlan::source`](seekway_workload::generators::VmPlan::source)).
+        stream: u16,
+        cpu_weight: NonZeroU32,
+        agent: bool,
+    },
+    /// Tasks without a guest.
+    Tasks(&'p VmSpec),
 }
 
 impl Processors {
@@ -47,21 +65,14 @@ impl Processors {
             costs: Costs::default(),
             part: 1,
             guests_compute: false,
+            ablation: Ablation::default(),
         }
     }
 
-    /// These VMs on them, with everything modelled.
+    /// These VMs on them.
     pub fn machine(&self, vms: Vec<VmSpec>) -> MachineSpec {
-        let Processors { count, host, guest, detector, costs, .. } = *self;
-        MachineSpec {
-            pcpus: count,
-            host,
-            guest,
-            detector,
-            costs,
-            ablation: Ablation::default(),
-            vms,
-        }
+        let Processors { count, host, guest, detector, costs, ablation, .. } = *self;
+        MachineSpec { pcpus: count, host, guest, detector, costs, ablation, vms }
     }
 
     /// Who computes all the time beside VMs that have only a part of it.
@@ -93,11 +104,41 @@ impl Machine {
         seed: u64,
         measured_from: Instant,
     ) -> Result<Machine, String> {
+        let guest = |&(stream, plan): &(u16, _)| PlannedVm::Guest {
+            plan,
+            stream,
+            cpu_weight: NonZeroU32::MIN,
+            agent: true,
+        };
+        let vms: Vec<PlannedVm<'_>> = plans.iter().map(guest).collect();
+        Machine::of_vms(processors, &vms, policy, seed, measured_from)
+    }
+
+    /// These VMs on these processors, as [`Machine::of_plans`].
+    ///
+    /// # Errors
+    /// As [`Machine::of_plans`].
+    pub fn of_vms(
+        processors: &Processors,
+        planned: &[PlannedVm<'_>],
+        policy: &str,
+        seed: u64,
+        measured_from: Instant,
+    ) -> Result<Machine, String> {
         let (mut vms, mut guests) = (Vec::new(), Vec::new());
-        for &(number, plan) in plans {
-            let guest = plan.tasks(seed, number).map_err(|e| e.to_string())?;
-            vms.push(vm(plan, guest.as_ref(), processors.guests_compute));
-            guests.push(Some(guest));
+        for vm in planned {
+            match *vm {
+                PlannedVm::Guest { plan, stream, cpu_weight, agent } => {
+                    let guest = plan.tasks(seed, stream).map_err(|e| e.to_string())?;
+                    let spec = vm_of(plan, guest.as_ref(), processors.guests_compute);
+                    vms.push(VmSpec { cpu_weight, agent, ..spec });
+                    guests.push(Some(guest));
+                }
+                PlannedVm::Tasks(spec) => {
+                    vms.push(spec.clone());
+                    guests.push(None);
+                }
+            }
         }
         if let Some(others) = processors.others() {
             vms.push(others);
@@ -115,7 +156,7 @@ fn computes(n: u16) -> TaskSpec {
     TaskSpec { allowed: vec![n], ..task }
 }
 
-fn vm(plan: &VmPlan, guest: &dyn TaskSource, computing: bool) -> VmSpec {
+fn vm_of(plan: &VmPlan, guest: &dyn TaskSource, computing: bool) -> VmSpec {
     let task = |(n, name): (u32, String)| TaskSpec::new(name, Start::Any, Load::Guest(n));
     let vcpus = plan.guest.vcpus as u16;
     let computing = (0..vcpus).filter(|_| computing).map(computes);

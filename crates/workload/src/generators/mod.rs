@@ -38,7 +38,7 @@ use seekway_policy::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
 pub use plan::{AppPlan, DiskPlan, VmPlan};
-pub use vm_text::parse_vm;
+pub use vm_text::{AppText, DiskText, Pairs, VmText, disk_limits, parse_vm};
 
 /// Makes an application from its parameters and a seed.
 pub type BuildApp = fn(&Params, u64) -> Result<Box<dyn App>, ParamError>;

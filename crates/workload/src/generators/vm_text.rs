@@ -13,7 +13,7 @@ use crate::generators::plan::{APPS_MAX, AppPlan, DiskPlan, VmPlan};
 use crate::generators::{Build, Generator, REGISTRY};
 use crate::guest::{DISKS_MAX, GuestParams, params};
 use seekway_policy::params::{ParamError, Params, parse_size};
-use seekway_policy::stack::limit::LimitsDraft;
+use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft, key_names};
 use seekway_policy::units::Sectors;
 
 /// Longest name of a VM.
@@ -22,68 +22,80 @@ const NAME_BYTES_MAX: usize = 64;
 /// Longest name of a disk beside the image.
 const DISK_NAME_BYTES_MAX: usize = 16;
 
-/// A load as written: its generator, the pairs given to it, and the name of its disk.
-struct AppDraft<'a> {
-    generator: &'static Generator,
-    given: Vec<(&'a str, &'a str)>,
-    disk: Option<&'a str>,
+/// Keys with their values, as they were written.
+pub type Pairs = Vec<(String, String)>;
+
+/// A load as it is written.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AppText {
+    /// Its generator.
+    pub app: String,
+    /// Parameters of the generator.
+    pub given: Pairs,
+    /// Name of the disk that its files are on, if that is not the image.
+    pub disk: Option<String>,
 }
 
-/// A description of a VM while it is read.
-#[derive(Default)]
-struct VmDraft<'a> {
-    name: Option<&'a str>,
-    guest: Vec<(&'a str, &'a str)>,
+/// A disk beside the image, as it is written.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DiskText {
+    pub name: String,
+    pub size: String,
+    pub limits: Pairs,
+}
+
+/// A VM as it is written, whether as one text or as a table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VmText {
+    pub name: Option<String>,
+    /// Keys of [`params::SPECS`].
+    pub guest: Pairs,
     /// Limits of the image.
-    limits: LimitsDraft,
+    pub limits: Pairs,
     /// The disks beside the image.
-    disks: Vec<(&'a str, Sectors, LimitsDraft)>,
-    apps: Vec<AppDraft<'a>>,
+    pub disks: Vec<DiskText>,
+    pub apps: Vec<AppText>,
 }
 
 /// Read the description of a VM. The error names the key and lists the valid ones.
 pub fn parse_vm(text: &str) -> Result<VmPlan, ParamError> {
-    let mut draft = VmDraft::default();
-    for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let Some((key, value)) = pair.split_once('=') else {
-            return Err(ParamError::new(format!("'{pair}' in '{text}' is not key=value")));
-        };
-        draft.add(key.trim(), value.trim())?;
-    }
-    if draft.apps.is_empty() || draft.apps.len() > APPS_MAX {
-        let n = draft.apps.len();
-        let need =
-            format!("VM '{text}' has {n} loads: give 1 to {APPS_MAX}, as app=sysbench:mode=SR");
-        return Err(ParamError::new(need));
-    }
-    let plan = draft.finish()?;
-    plan.apps_for(0)?; // what only making them finds out
-    Ok(plan)
+    VmText::parse(text)?.plan()
 }
 
-impl<'a> VmDraft<'a> {
-    fn add(&mut self, key: &'a str, value: &'a str) -> Result<(), ParamError> {
-        let has_key = |app: &AppDraft<'_>| app.generator.params.iter().any(|s| s.key == key);
-        if !self.apps.last().is_some_and(has_key) && self.add_limit(key, value)? {
+impl VmText {
+    /// Takes a description apart: which key is whose.
+    ///
+    /// # Errors
+    /// For what is no pair, for an unknown generator, and for a key that is given twice.
+    pub fn parse(text: &str) -> Result<VmText, ParamError> {
+        let mut draft = VmText::default();
+        for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(ParamError::new(format!("'{pair}' in '{text}' is not key=value")));
+            };
+            draft.add(key.trim(), value.trim())?;
+        }
+        Ok(draft)
+    }
+
+    fn add(&mut self, key: &str, value: &str) -> Result<(), ParamError> {
+        let of_app = match self.apps.last() {
+            Some(app) => REGISTRY.find(&app.app)?.params.iter().any(|spec| spec.key == key),
+            None => false,
+        };
+        if !of_app && self.add_limit(key, value)? {
             return Ok(());
         }
         match (key, self.apps.last_mut()) {
             ("app", _) => self.apps.push(start_app(value)?),
             ("disk", Some(app)) => {
-                if app.disk.replace(value).is_some() {
-                    let name = app.generator.name;
-                    return Err(ParamError::new(format!("disk is given twice for {name}")));
+                if app.disk.replace(value.into()).is_some() {
+                    return Err(ParamError::new(format!("disk is given twice for {}", app.app)));
                 }
             }
-            (_, Some(app)) => add_once(&mut app.given, key, value, app.generator.name)?,
+            (_, Some(app)) => add_once(&mut app.given, key, value, &app.app)?,
             ("disk", None) => self.add_disk(value)?,
-            ("name", None) => {
-                if value.is_empty() || value.len() > NAME_BYTES_MAX {
-                    let what = format!("name={value}: expected 1 to {NAME_BYTES_MAX} bytes");
-                    return Err(ParamError::new(what));
-                }
-                self.name = Some(value);
-            }
+            ("name", None) => self.name = Some(value.into()),
             (_, None) => add_once(&mut self.guest, key, value, "the VM")?,
         }
         Ok(())
@@ -97,49 +109,72 @@ impl<'a> VmDraft<'a> {
             "target" => "latency",
             _ => key,
         };
-        let limits = self.disks.last_mut().map_or(&mut self.limits, |(.., limits)| limits);
-        let is_limit = limits.set(name, value)?;
-        if is_limit && !(self.disks.is_empty() || self.apps.is_empty()) {
+        if !key_names().flatten().any(|known| known == name) {
+            return Ok(false);
+        }
+        if !(self.disks.is_empty() || self.apps.is_empty()) {
             return Err(ParamError::new(format!(
                 "{key}={value}: which disk? Write it before the first app=, behind the disk= that \
                  it limits (in front of all disk= for the image)"
             )));
         }
-        Ok(is_limit)
+        let limits = self.disks.last_mut().map_or(&mut self.limits, |disk| &mut disk.limits);
+        limits.push((name.into(), value.into()));
+        Ok(true)
     }
 
     /// `NAME:SIZE`, a disk beside the image.
-    fn add_disk(&mut self, value: &'a str) -> Result<(), ParamError> {
-        let wrong = |what: &str| Err(ParamError::new(format!("disk={value}: {what}")));
+    fn add_disk(&mut self, value: &str) -> Result<(), ParamError> {
         let Some((name, size)) = value.split_once(':') else {
-            return wrong("expected a name and a size, as disk=log:2GiB");
+            let expected = "expected a name and a size, as disk=log:2GiB";
+            return Err(ParamError::new(format!("disk={value}: {expected}")));
         };
-        let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
-        if name.is_empty() || name.len() > DISK_NAME_BYTES_MAX || !letters {
-            return wrong(&format!(
-                "a disk's name is 1 to {DISK_NAME_BYTES_MAX} letters, digits, - or _"
-            ));
-        }
-        if self.disks.iter().any(|(known, ..)| *known == name) {
-            return wrong("there is a disk of this name already");
-        }
-        if self.disks.len() + 1 == DISKS_MAX {
-            return wrong(&format!("a VM has at most {DISKS_MAX} disks"));
-        }
-        let sectors = match parse_size(size) {
-            Ok(Sectors::ZERO) => return wrong("expected a size such as 2GiB, not 0"),
-            Ok(sectors) => sectors,
-            Err(e) => return wrong(&e.to_string()),
-        };
-        self.disks.push((name, sectors, LimitsDraft::default()));
+        self.disks.push(DiskText { name: name.into(), size: size.into(), limits: Pairs::new() });
         Ok(())
     }
 
-    fn finish(self) -> Result<VmPlan, ParamError> {
-        let bare = |app: &&AppDraft<'_>| matches!(app.generator.build, Build::Bare(_));
-        if let Some(AppDraft { generator, disk, .. }) = self.apps.iter().find(bare) {
-            let other = self.guest.iter().map(|(key, _)| *key).find(|key| *key != "image");
-            let has_disks = disk.is_some() || !self.disks.is_empty();
+    /// The VM, if it can be.
+    ///
+    /// # Errors
+    /// Names the key and lists the valid ones.
+    pub fn plan(&self) -> Result<VmPlan, ParamError> {
+        let name = self.name.as_deref().unwrap_or("vm");
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            let what = format!("name={name}: expected 1 to {NAME_BYTES_MAX} bytes");
+            return Err(ParamError::new(what));
+        }
+        if self.apps.is_empty() || self.apps.len() > APPS_MAX {
+            let n = self.apps.len();
+            return Err(ParamError::new(format!(
+                "VM '{name}' has {n} loads: give 1 to {APPS_MAX}, as app=sysbench:mode=SR"
+            )));
+        }
+        self.judge_bare()?;
+        let mut disks: Vec<DiskPlan> = Vec::with_capacity(self.disks.len());
+        for disk in &self.disks {
+            disks.push(disk.plan(&disks)?);
+        }
+        let guest = Params::with(params::SPECS, "a VM", &borrowed(&self.guest))?;
+        let plan = VmPlan {
+            name: name.to_string(),
+            guest: GuestParams::from(&guest),
+            limits: disk_limits(&self.limits)?,
+            apps: self.apps.iter().map(|app| app.plan(&disks)).collect::<Result<_, _>>()?,
+            disks,
+        };
+        plan.apps_for(0)?; // what only making them finds out
+        Ok(plan)
+    }
+
+    /// A bare load has no guest.
+    fn judge_bare(&self) -> Result<(), ParamError> {
+        for app in &self.apps {
+            let generator = REGISTRY.find(&app.app)?;
+            if !matches!(generator.build, Build::Bare(_)) {
+                continue;
+            }
+            let other = self.guest.iter().map(|(key, _)| key.as_str()).find(|key| *key != "image");
+            let has_disks = app.disk.is_some() || !self.disks.is_empty();
             if let Some(key) = other.or(has_disks.then_some("disk")) {
                 let name = generator.name;
                 return Err(ParamError::new(format!(
@@ -148,30 +183,47 @@ impl<'a> VmDraft<'a> {
                 )));
             }
         }
-        let names: Vec<&str> = self.disks.iter().map(|(name, ..)| *name).collect();
-        let disk = |(name, sectors, limits): (&str, Sectors, LimitsDraft)| {
-            Ok(DiskPlan { name: name.to_string(), sectors, limits: limits.finish()? })
-        };
-        Ok(VmPlan {
-            name: self.name.unwrap_or("vm").to_string(),
-            guest: GuestParams::from(&Params::with(params::SPECS, "a VM", &self.guest)?),
-            limits: self.limits.finish()?,
-            apps: self.apps.into_iter().map(|a| a.finish(&names)).collect::<Result<_, _>>()?,
-            disks: self.disks.into_iter().map(disk).collect::<Result<_, ParamError>>()?,
-        })
+        Ok(())
     }
 }
 
-impl AppDraft<'_> {
-    /// `disks` are the names of those beside the image.
-    fn finish(self, disks: &[&str]) -> Result<AppPlan, ParamError> {
-        let AppDraft { generator, given, disk } = self;
+impl DiskText {
+    /// `before` are the disks declared before it.
+    fn plan(&self, before: &[DiskPlan]) -> Result<DiskPlan, ParamError> {
+        let DiskText { name, size, .. } = self;
+        let wrong = |what: &str| Err(ParamError::new(format!("disk={name}:{size}: {what}")));
+        let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        if name.is_empty() || name.len() > DISK_NAME_BYTES_MAX || !letters {
+            return wrong(&format!(
+                "a disk's name is 1 to {DISK_NAME_BYTES_MAX} letters, digits, - or _"
+            ));
+        }
+        if before.iter().any(|known| known.name == *name) {
+            return wrong("there is a disk of this name already");
+        }
+        if before.len() + 1 == DISKS_MAX {
+            return wrong(&format!("a VM has at most {DISKS_MAX} disks"));
+        }
+        let sectors = match parse_size(size) {
+            Ok(Sectors::ZERO) => return wrong("expected a size such as 2GiB, not 0"),
+            Ok(sectors) => sectors,
+            Err(e) => return wrong(&e.to_string()),
+        };
+        Ok(DiskPlan { name: name.clone(), sectors, limits: disk_limits(&self.limits)? })
+    }
+}
+
+impl AppText {
+    /// `disks` are those beside the image.
+    fn plan(&self, disks: &[DiskPlan]) -> Result<AppPlan, ParamError> {
+        let (generator, given) = (REGISTRY.find(&self.app)?, borrowed(&self.given));
         let params = Params::with(generator.params, generator.name, &given);
         let params = params.map_err(|e| misplaced(e, generator, &given))?;
-        let number = |name: &str| {
-            let found = disks.iter().position(|known| *known == name);
+        let number = |name: &String| {
+            let found = disks.iter().position(|known| known.name == *name);
             found.map(|n| n + 1).ok_or_else(|| {
-                let there = if disks.is_empty() { "none".into() } else { disks.join(", ") };
+                let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+                let there = if disks.is_empty() { "none".into() } else { names.join(", ") };
                 ParamError::new(format!(
                     "disk={name} of {}: no such disk, there are {there}; declare it before the \
                      first app=, as disk=log:2GiB. Without disk= files are on the image",
@@ -179,35 +231,48 @@ impl AppDraft<'_> {
                 ))
             })
         };
-        let disk = disk.map_or(Ok(0), number)?;
+        let disk = self.disk.as_ref().map_or(Ok(0), number)?;
         Ok(AppPlan { generator, params, disk })
     }
 }
 
+fn borrowed(pairs: &Pairs) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// The limits of a disk, by their keys.
+///
+/// # Errors
+/// Names the key, or the two that contradict each other.
+pub fn disk_limits(pairs: &Pairs) -> Result<DiskLimits, ParamError> {
+    let mut draft = LimitsDraft::default();
+    for (key, value) in pairs {
+        if !draft.set(key, value)? {
+            return Err(ParamError::new(format!("no limit '{key}'; there are {KEYS_SHOWN}")));
+        }
+    }
+    draft.finish()
+}
+
 /// `NAME` or `NAME:key=value`, the first part of an application.
-fn start_app(value: &str) -> Result<AppDraft<'_>, ParamError> {
+fn start_app(value: &str) -> Result<AppText, ParamError> {
     let (name, first) = value.split_once(':').unwrap_or((value, ""));
     let generator = REGISTRY.find(name.trim())?;
-    let mut given = Vec::new();
+    let mut given = Pairs::new();
     if !first.trim().is_empty() {
         let Some((key, value)) = first.split_once('=') else {
             return Err(ParamError::new(format!("'{first}' in 'app={value}' is not key=value")));
         };
-        given.push((key.trim(), value.trim()));
+        given.push((key.trim().into(), value.trim().into()));
     }
-    Ok(AppDraft { generator, given, disk: None })
+    Ok(AppText { app: generator.name.into(), given, disk: None })
 }
 
-fn add_once<'a>(
-    given: &mut Vec<(&'a str, &'a str)>,
-    key: &'a str,
-    value: &'a str,
-    whose: &str,
-) -> Result<(), ParamError> {
+fn add_once(given: &mut Pairs, key: &str, value: &str, whose: &str) -> Result<(), ParamError> {
     if given.iter().any(|(k, _)| *k == key) {
         return Err(ParamError::new(format!("{key} is given twice for {whose}")));
     }
-    given.push((key, value));
+    given.push((key.into(), value.into()));
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use crate::args::{Goal, PrefetchArgs};
 use crate::caching::{self, NO_PREFETCH};
 use crate::json::CacheChoice;
 use crate::lists::distinct;
-use crate::stacks::ChosenCache;
 use anyhow::Result;
 use seekway_report::number::significant;
+use seekway_sim::scenario::Cache;
 use serde::Serialize;
 
 /// The policy that gains are measured from: what many hosts ran.
@@ -15,14 +15,14 @@ const BASE: &str = "cfq";
 
 /// The caches to rank, from the least to the largest: none first, then each size without a
 /// prefetcher and with each. So each part of a gain has a run that lacks only that part.
-pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<ChosenCache>>> {
-    let given: Vec<ChosenCache> = caching::caches(args)?.into_iter().flatten().collect();
-    let mut sizes: Vec<u64> = given.iter().map(|cache| cache.bytes).collect();
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<Cache>>> {
+    let given: Vec<Cache> = caching::caches(args)?.into_iter().flatten().collect();
+    let mut sizes: Vec<u64> = given.iter().map(|cache| cache.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let of_size = |bytes: u64| {
-        let plain = ChosenCache { bytes, prefetch: NO_PREFETCH.into() };
-        let given = given.iter().filter(move |cache| cache.bytes == bytes);
+        let plain = Cache::new(bytes, NO_PREFETCH);
+        let given = given.iter().filter(move |cache| cache.size == bytes);
         std::iter::once(plain).chain(given.cloned()).map(Some)
     };
     Ok(distinct(std::iter::once(None).chain(sizes.into_iter().flat_map(of_size))))
@@ -161,7 +161,7 @@ mod tests {
         };
         let made = caches(&args(Some("2MiB,1MiB"), "vio")).unwrap();
         let shown: Vec<(u64, &str)> =
-            made.iter().flatten().map(|c| (c.bytes >> 20, c.prefetch.as_str())).collect();
+            made.iter().flatten().map(|c| (c.size >> 20, c.prefetch.as_str())).collect();
         assert_eq!(made[0], None);
         assert_eq!(shown, [(1, "none"), (1, "vio"), (2, "none"), (2, "vio")]);
     }

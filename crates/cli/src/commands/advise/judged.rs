@@ -103,8 +103,8 @@ fn one(outcome: &Outcome, references: &[Reference]) -> Judged {
     };
     Judged {
         label: outcome.label.clone(),
-        policy: outcome.plan.stack.policy.clone(),
-        cache: CacheChoice::new(&outcome.plan.stack),
+        policy: outcome.scenario.policy.clone(),
+        cache: CacheChoice::new(&outcome.scenario),
         value: 0.0,
         mean_ms: result.response.mean() / 1e6,
         p99_ms: ms(result.response.value_at_quantile(0.99)),

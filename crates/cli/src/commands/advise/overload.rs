@@ -3,13 +3,12 @@
 use super::judged::p99_ms;
 use crate::json::CacheChoice;
 use crate::lists::distinct;
-use crate::load::Load;
-use crate::runs::{self, Outcome, Plan, Stage};
-use crate::stacks::StackSpec;
+use crate::runs::{self, Outcome, Stage};
 use anyhow::Result;
 use seekway_device::profile::{self, Profile};
 use seekway_policy::units::{Nanos, Sectors};
 use seekway_sim::engine::utilisation;
+use seekway_sim::scenario::{Load, Ready, Scenario};
 use seekway_sim::{Layout, VmResult};
 use serde::Serialize;
 
@@ -48,8 +47,8 @@ impl Service {
         let worst = result.vms.iter().max_by(|a, b| p99_ms(a).total_cmp(&p99_ms(b)));
         Service {
             label: outcome.label.clone(),
-            policy: outcome.plan.stack.policy.clone(),
-            cache: CacheChoice::new(&outcome.plan.stack),
+            policy: outcome.scenario.policy.clone(),
+            cache: CacheChoice::new(&outcome.scenario),
             vm: worst.map(|vm| vm.name.clone()).unwrap_or_default(),
             p99_ms: worst.map_or(0.0, p99_ms),
             within_limit: worst.map_or(1.0, within),
@@ -107,10 +106,10 @@ impl Overload {
         outcomes: &[Outcome],
         p99_limit: Nanos,
     ) -> Result<Option<Overload>> {
-        if !stage.load.open_loop {
+        if !stage.ready.load.open_loop {
             return Ok(None);
         }
-        let services = outcomes.iter().map(|o| Service::of(o, stage.load, p99_limit));
+        let services = outcomes.iter().map(|o| Service::of(o, &stage.ready.load, p99_limit));
         let Some(best) = Service::best(services, p99_limit) else { return Ok(None) };
         if best.carries(p99_limit) {
             return Ok(None);
@@ -121,7 +120,7 @@ impl Overload {
         Ok(Some(Overload {
             best,
             p99_limit_ms: p99_limit.as_millis_f64(),
-            hard_limit_ms: stage.config.hard_limit.as_millis_f64(),
+            hard_limit_ms: outcomes[0].scenario.stack.hard_limit.0.as_millis_f64(),
             share,
             at_share,
             disks: search.disks()?,
@@ -131,26 +130,26 @@ impl Overload {
 
 /// True if the disk carries the load without a host cache. `outcomes` are the runs of all stacks.
 pub fn carried_without_cache(load: &Load, outcomes: &[Outcome], p99_limit: Nanos) -> bool {
-    let mut bare = outcomes.iter().filter(|o| o.plan.stack.cache.is_none());
+    let mut bare = outcomes.iter().filter(|o| o.scenario.cache.is_none());
     bare.any(|o| Service::of(o, load, p99_limit).carries(p99_limit))
 }
 
 /// The stacks most likely to carry what can be carried: those with the shortest p99 and the
 /// shortest mean under the overload, and the policy for every device in place of the first's.
-fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<StackSpec> {
+fn candidates(outcomes: &[Outcome], best: &Service) -> Vec<Scenario> {
     let mean = |outcome: &&Outcome| outcome.result.response.mean();
     let fastest = outcomes.iter().min_by(|a, b| mean(a).total_cmp(&mean(b)));
-    let fastest = fastest.map(|outcome| outcome.plan.stack.clone());
+    let fastest = fastest.map(|outcome| outcome.scenario.clone());
     let best = outcomes.iter().find(|outcome| outcome.label == best.label);
-    let best = best.map(|outcome| outcome.plan.stack.clone());
-    let general = best.clone().map(|stack| StackSpec { policy: "fairway".into(), ..stack });
+    let best = best.map(|outcome| outcome.scenario.clone());
+    let general = best.clone().map(|stack| Scenario { policy: "fairway".into(), ..stack });
     distinct(best.into_iter().chain(general).chain(fastest))
 }
 
 /// Runs of the same load at other rates and on other disks.
 struct Search<'a> {
     stage: &'a Stage<'a>,
-    candidates: Vec<StackSpec>,
+    candidates: Vec<Scenario>,
     p99_limit: Nanos,
 }
 
@@ -160,17 +159,16 @@ impl Search<'_> {
     fn share(&self) -> Result<Option<(f64, Service)>> {
         let runs = STEPS as usize * self.candidates.len();
         let bar = self.stage.bar(runs, "how much it carries");
-        let plans: Vec<Plan> =
-            self.candidates.iter().map(|stack| Plan::new(stack.clone(), 1)).collect();
         let (mut carried, mut too_much) = (SHARE_MIN_LOG2, 0.0);
         let mut found = None;
         for _ in 0..STEPS {
             let middle: f64 = f64::midpoint(carried, too_much);
             let share = middle.exp2();
-            let Some(load) = self.stage.load.at_rate(share) else { break };
-            let stage = Stage { load: &load, ..*self.stage };
-            let outcomes = stage.run_all(&plans, &bar)?;
-            let services = outcomes.iter().map(|o| Service::of(o, &load, self.p99_limit));
+            let Some(load) = self.stage.ready.load.at_rate(share) else { break };
+            let ready = Ready { load, ..self.stage.ready.clone() };
+            let stage = Stage { ready: &ready, ..*self.stage };
+            let outcomes = stage.run_all(&self.candidates, &bar)?;
+            let services = outcomes.iter().map(|o| Service::of(o, &ready.load, self.p99_limit));
             match Service::best(services, self.p99_limit) {
                 Some(service) if service.carries(self.p99_limit) => {
                     carried = middle;
@@ -185,18 +183,20 @@ impl Search<'_> {
 
     /// Every modelled disk but this one with the whole load.
     fn disks(&self) -> Result<Vec<Disk>> {
-        let others = others(self.stage.profile)?;
+        let others = others(&self.stage.ready.profile)?;
         let (fit, too_small): (Vec<Profile>, Vec<Profile>) =
             others.into_iter().partition(|profile| self.fits(profile));
-        let items: Vec<(&Profile, &StackSpec)> = fit
+        let items: Vec<(&Profile, &Scenario)> = fit
             .iter()
             .flat_map(|profile| self.candidates.iter().map(move |c| (profile, c)))
             .collect();
         let bar = self.stage.bar(items.len(), "which disk carries it");
         let services = runs::parallel(&items, self.stage.running.jobs, |(profile, stack)| {
-            let stage = Stage { profile, ..*self.stage };
-            let outcome = stage.run_one(&Plan::new((*stack).clone(), 1), &bar)?;
-            Ok(Service::of(&outcome, self.stage.load, self.p99_limit))
+            let load = self.stage.ready.load.clone();
+            let ready = Ready { load, profile: (*profile).clone() };
+            let stage = Stage { ready: &ready, ..*self.stage };
+            let outcome = stage.run_one(stack, &bar)?;
+            Ok(Service::of(&outcome, &ready.load, self.p99_limit))
         })?;
         bar.finish_and_clear();
         let of_disk = services.chunks(self.candidates.len());
@@ -219,7 +219,7 @@ impl Search<'_> {
     }
 
     fn fits(&self, profile: &Profile) -> bool {
-        let load = self.stage.load;
+        let load = &self.stage.ready.load;
         let capacity = Sectors::new(profile.capacity_sectors());
         Layout::place(&load.disks, capacity, &load.placement).is_ok()
     }

@@ -2,34 +2,30 @@
 
 use super::{Played, results};
 use crate::args::ArenaArgs;
-use crate::load::{self, Load};
-use crate::runs::{Outcome, Plan, Running, Stage};
-use crate::stacks::StackSpec;
+use crate::load;
+use crate::runs::{Outcome, Running, Stage, with_seeds};
 use anyhow::Result;
 use indicatif::ProgressBar;
-use seekway_device::profile::Profile;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::units::Nanos;
 use seekway_sim::experiments::arena::{Alone, Figures, Judging, Unit, figures};
+use seekway_sim::scenario::{Ready, Scenario};
 
 /// The load of the command line.
 pub struct Own {
-    load: Load,
-    disk: (Profile, Config),
-    until: Option<Nanos>,
-    device: String,
+    base: Scenario,
+    ready: Ready,
 }
 
 impl Own {
     /// What `--trace` and `--vm` ask for, if they are given.
     pub fn new(args: &ArenaArgs) -> Result<Option<Own>> {
-        let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+        let measure = load::measure(args.until.as_deref())?;
         if args.load.traces.is_empty() && args.load.vms.is_empty() {
             return Ok(None);
         }
-        let disk = load::disk(&args.disk)?;
-        let (load, device) = (Load::new(&args.load)?, args.disk.device.clone());
-        Ok(Some(Own { load, disk, until, device }))
+        let base = load::on_disk(&args.disk, load::scenario(&args.load)?)?;
+        let base = Scenario { measure, ..base };
+        Ok(Some(Own { ready: load::ready(&base)?, base }))
     }
 
     /// Runs it under every policy with every seed.
@@ -39,16 +35,17 @@ impl Own {
         seeds: &[u64],
         running: &Running<'_>,
     ) -> Result<Played> {
-        let stacks: Vec<StackSpec> = policies.iter().map(|p| StackSpec::new(p)).collect();
-        let stage = Stage::new(&self.load, &self.disk, &stacks, self.until, running);
-        let noop = [StackSpec::new("noop")];
+        let Own { base, ready } = self;
+        let stacks: Vec<Scenario> = policies.iter().map(|p| base.under(p)).collect();
+        let stage = Stage::new(ready, &stacks, running);
+        let noop = [base.under("noop")];
         let alone = stage.run_each_alone(&noop, seeds[0], &ProgressBar::hidden())?;
         let of_vm = |outcomes: &Vec<Outcome>| Alone::of(&outcomes[0].result);
         let alone: Option<Vec<Alone>> = alone.map(|vms| vms.iter().map(of_vm).collect());
-        let outcomes = stage.run_shown(&Plan::all(&stacks, seeds), "your load")?;
-        let weights = self.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
+        let outcomes = stage.run_shown(&with_seeds(&stacks, seeds), "your load")?;
+        let weights = ready.load.weights.iter().map(|weight| f64::from(weight.get())).collect();
         // A load of one's own has no quiet VM, and comes and goes.
-        let limits = &self.load.limits;
+        let limits = &ready.load.limits;
         let judging = Judging {
             shares: true,
             promises: limits.iter().map(|own| own.limits).collect(),
@@ -61,9 +58,9 @@ impl Own {
         };
         let runs: Vec<Figures> =
             outcomes.iter().map(|o| figures(&judging, &o.result, alone.as_deref())).collect();
-        let (result, by_seed) = results("own", &self.device, &runs, seeds.len());
+        let (result, by_seed) = results("own", &base.device.shown(), &runs, seeds.len());
         Ok(Played {
-            about: format!("{} VMs of your own", self.load.disks.len()),
+            about: format!("{} VMs of your own", ready.load.disks.len()),
             unit: Unit::MibS,
             relative: alone.is_some(),
             medium: None,

@@ -5,14 +5,13 @@
 //! yardstick: a cache that raises what one VM gets does not raise what it asks for. Limits are
 //! not part of the host but of what a VM may ask for.
 
-use crate::args::Alone;
 use crate::json::Demands;
-use crate::runs::{Outcome, Plan, Stage};
-use crate::stacks::{LimitsChoice, StackSpec};
+use crate::runs::{Outcome, Stage};
 use anyhow::Result;
 use seekway_policy::units::Instant;
 use seekway_sim::Layout;
 use seekway_sim::metrics::per_second;
+use seekway_sim::scenario::{Alone, Scenario};
 
 /// Most different VMs that `--alone auto` runs.
 pub(super) const DIFFERENT_MAX: usize = 16;
@@ -27,20 +26,15 @@ pub const NOTE: &str = "φ, Jain and max-min are judged against what each VM get
                         disk itself (noop, no cache, no shared processors, with the run's limits): \
                         the same for all caches, prefetchers, hosts and agents.";
 
-/// What each disk of each VM asks for under these limits. `outcomes` are the runs of all VMs
-/// together, and `seed` is that of the runs alone.
-pub fn demands(
-    stage: &Stage<'_>,
-    outcomes: &[Outcome],
-    limits: LimitsChoice,
-    seed: u64,
-    when: Alone,
-) -> Result<Demands> {
-    let disks = stage.load.disks.len();
+/// Demand of each disk of each VM. `outcomes` are the runs of all VMs together; limits and
+/// seed of the runs alone are those of `all`.
+pub fn demands(stage: &Stage<'_>, outcomes: &[Outcome], all: &Scenario) -> Result<Demands> {
+    let load = &stage.ready.load;
+    let disks = load.disks.len();
     if disks < 2 {
         return Ok(Demands::Equal);
     }
-    if stage.load.open_loop {
+    if load.open_loop {
         let offered = |v: &seekway_sim::VmResult| {
             let span = v.last_arrival.since(Instant::ZERO);
             per_second(v.offered_bytes as f64 / f64::from(1 << 20), span)
@@ -48,14 +42,18 @@ pub fn demands(
         let vms = outcomes.first().map(|o| o.result.vms.iter().map(offered).collect());
         return Ok(vms.map_or(Demands::Equal, Demands::Known));
     }
+    if load.has_tasks() {
+        let why = "a VM with tasks of its own cannot be run without the host's processors";
+        return Ok(Demands::Unknown(why.into()));
+    }
     // Several VMs of one closed-loop trace cannot be run alone.
-    if !stage.load.can_split() {
+    if !load.can_split() {
         return Ok(Demands::Equal);
     }
     let like = first_alike(stage)?;
     let different: Vec<usize> = (0..like.len()).filter(|&vm| like[vm] == vm).collect();
     let n = different.len();
-    match when {
+    match all.outcome.alone {
         Alone::Never => return Ok(Demands::Unknown("no VM was run alone (--alone never)".into())),
         Alone::Auto if n > DIFFERENT_MAX => {
             return Ok(Demands::Unknown(format!(
@@ -65,10 +63,8 @@ pub fn demands(
         }
         Alone::Auto | Alone::Always => {}
     }
-    let noop = StackSpec { limits, ..StackSpec::new("noop") };
-    let alone = |&vm: &usize| Plan { only: Some(vm), ..Plan::new(noop.clone(), seed) };
-    let plans: Vec<Plan> = different.iter().map(alone).collect();
-    let outcomes = stage.run_all(&plans, &indicatif::ProgressBar::hidden())?;
+    let runs: Vec<Scenario> = different.iter().map(|&vm| all.alone(vm)).collect();
+    let outcomes = stage.run_all(&runs, &indicatif::ProgressBar::hidden())?;
     let mib_s = |vm: usize| {
         let ran = different.binary_search(&vm).expect("each that differs was run");
         outcomes[ran].result.vms.iter().map(|disk| disk.mib_s())
@@ -79,8 +75,8 @@ pub fn demands(
 /// For each VM the first that is equal to it: the same load, guest and limits, or the
 /// same trace, on the same part of the disk.
 pub(super) fn first_alike(stage: &Stage<'_>) -> Result<Vec<usize>> {
-    let load = stage.load;
-    let device = stage.profile.build().profile();
+    let load = &stage.ready.load;
+    let device = stage.ready.profile.build().profile();
     let layout = Layout::place(&load.disks, device.capacity, &load.placement)?;
     let place = |disk: usize| {
         let region = layout.region(disk);

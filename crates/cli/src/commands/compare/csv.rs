@@ -8,6 +8,8 @@ use seekway_report::table::Table;
 
 /// A run, or a VM of it.
 struct Line<'a> {
+    /// The scenario that it is of.
+    scenario: Option<&'a str>,
     run: &'a Run,
     vm: Option<&'a Vm>,
 }
@@ -41,13 +43,17 @@ impl<'a> Line<'a> {
 }
 
 /// One line for each run and VM.
-pub fn flat(compared: &CompareReport) -> Table {
+pub fn flat(all: &[&CompareReport]) -> Table {
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for run in &compared.runs {
-        lines.push(Line { run, vm: None });
-        lines.extend(run.vms.iter().map(|vm| Line { run, vm: Some(vm) }));
+    for compared in all {
+        let scenario = compared.scenario.as_deref();
+        for run in &compared.runs {
+            lines.push(Line { scenario, run, vm: None });
+            lines.extend(run.vms.iter().map(|vm| Line { scenario, run, vm: Some(vm) }));
+        }
     }
-    let has_cache = compared.runs.iter().any(|run| run.host.is_some());
+    let has_cache = lines.iter().any(|line| line.run.host.is_some());
+    let has_private = all.iter().any(|compared| has_private(compared));
     Table::of("", &lines)
         .text("policy", |line| &line.run.stack.policy)
         .text("vm", |line| line.of(|_| "all", |vm| &vm.name))
@@ -78,13 +84,16 @@ pub fn flat(compared: &CompareReport) -> Table {
         .text("limits", |line| line.run.stack.limits)
         .text("shared_cpus", |line| line.run.stack.shared_cpus.as_deref().unwrap_or("none"))
         .text("vcpu", |line| &line.run.stack.vcpu)
-        .when(has_private(compared), |table| {
+        .when(has_private, |table| {
             table
                 .number("progress", "", |line| line.private_vm()?.progress)
                 .number("p99_over_private", "", |line| line.private_vm()?.p99_over_private)
                 .number("least_progress", "", |line| line.private_run()?.least_progress)
                 .number("mean_progress", "", |line| line.private_run()?.mean_progress)
                 .text("least_progress_vm", |line| line.private_run()?.least_progress_vm.as_ref())
+        })
+        .when(all.iter().any(|compared| compared.scenario.is_some()), |table| {
+            table.text("scenario", |line| line.scenario)
         })
         .done()
 }

@@ -3,14 +3,10 @@
 //! what it has there is its progress.
 
 use super::alone::{DIFFERENT_MAX, first_alike};
-use crate::args::Alone;
-use crate::host::NO_AGENT;
 use crate::json::{CompareReport, Demands, PrivateRun, PrivateVm, Run, Vm};
 use crate::lists::distinct;
-use crate::load::Load;
-use crate::runs::{Outcome, Plan, PrivateDisk, Stage};
-use crate::stacks::{ChosenCache, StackSpec};
-use anyhow::{Result, bail};
+use crate::runs::{Outcome, Stage};
+use anyhow::{Context, Result, bail};
 use seekway_device::slowed::SLOW_MAX;
 use seekway_policy::units::Instant;
 use seekway_report::html::{Block, Section};
@@ -18,13 +14,13 @@ use seekway_report::plot::{Axis, BarSeries, Bars};
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{ms, per_second};
 use seekway_sim::progress::{geometric_mean, progress, reaches};
-use std::num::NonZeroU32;
+use seekway_sim::scenario::{Alone, Load, Scenario};
 use std::ops::Range;
 
 /// The private disks of a load's VMs.
 pub struct PrivateDisks {
-    /// One for each VM of the load, in their order.
-    disks: Vec<PrivateDisk>,
+    /// By VM: how many times slower its disk is.
+    slow: Vec<u32>,
     /// By VM: the first that is alike, with a disk that is as slow.
     like: Vec<usize>,
     /// Of the VMs that differ, by what the rest of the stack is; none before [`PrivateDisks::run`].
@@ -37,7 +33,7 @@ pub struct PrivateDisks {
 /// The VMs have none: there is one VM, they cannot be run alone or are not to be, or a disk is
 /// not a whole number of times slower.
 pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
-    let load = stage.load;
+    let load = &stage.ready.load;
     let vms = load.source_count();
     if !load.can_split() {
         bail!(
@@ -53,9 +49,9 @@ pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
     if alone == Alone::Never {
         bail!("--fair-to private runs each VM alone, and --alone never forbids that: drop one");
     }
-    let disks = private_disks(load)?;
+    let slow = times_slower(load)?;
     let alike = first_alike(stage)?;
-    let same = |a: usize, b: usize| alike[a] == alike[b] && disks[a] == disks[b];
+    let same = |a: usize, b: usize| alike[a] == alike[b] && slow[a] == slow[b];
     let first = |vm| (0..vm).find(|&other| same(other, vm)).unwrap_or(vm);
     let like: Vec<usize> = (0..vms).map(first).collect();
     let different = (0..vms).filter(|&vm| like[vm] == vm).count();
@@ -65,11 +61,12 @@ pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
              seed, cache and host; --alone always runs more than {DIFFERENT_MAX}"
         );
     }
-    Ok(PrivateDisks { disks, like, runs: Vec::new() })
+    Ok(PrivateDisks { slow, like, runs: Vec::new() })
 }
 
-/// By weights, if there are any; a VM with several disks has the weight of the first.
-fn private_disks(load: &Load) -> Result<Vec<PrivateDisk>> {
+/// How many times slower each VM's disk is: by weights, if there are any; a VM with several disks
+/// has the weight of the first.
+fn times_slower(load: &Load) -> Result<Vec<u32>> {
     let vms = load.source_count();
     let weight = |vm| {
         let first = load.disks_of(vm).start;
@@ -85,63 +82,42 @@ fn private_disks(load: &Load) -> Result<Vec<PrivateDisk>> {
             );
         }
         let slow = u32::try_from(all / own).ok().filter(|slow| *slow <= SLOW_MAX);
-        let Some(slow) = slow.and_then(NonZeroU32::new) else {
-            bail!(
+        slow.with_context(|| {
+            format!(
                 "--fair-to private: the disk of VM {name} would be {} times slower, at most \
                  {SLOW_MAX} is possible; give fewer VMs or nearer weights",
                 all / own
-            );
-        };
-        Ok(PrivateDisk { slow, parts: vms as u32 })
+            )
+        })
     };
     (0..vms).map(disk).collect()
 }
 
 impl PrivateDisks {
-    /// Runs each different VM on its private disk, for each stack and seed of `plans` beside which
-    /// that differs.
-    pub fn run(&mut self, stage: &Stage<'_>, plans: &[Plan]) -> Result<()> {
-        let PrivateDisks { disks, like, .. } = self;
-        let beside = |plan: &Plan| (of_part(&plan.stack, disks.len()), plan.seed);
-        let beside: Vec<(StackSpec, u64)> = distinct(plans.iter().map(beside));
-        let different: Vec<usize> = (0..like.len()).filter(|&vm| like[vm] == vm).collect();
-        let alone = |(stack, seed): &(StackSpec, u64), vm: usize| Plan {
-            only: Some(vm),
-            private: Some(disks[vm]),
-            ..Plan::new(stack.clone(), *seed)
-        };
-        let plans: Vec<Plan> =
-            beside.iter().flat_map(|b| different.iter().map(|&vm| alone(b, vm))).collect();
-        self.runs = stage.run_all(&plans, &indicatif::ProgressBar::hidden())?;
+    /// Runs each different VM on its private disk, for each run of `beside` beside which that
+    /// differs.
+    pub fn run(&mut self, stage: &Stage<'_>, beside: &[Scenario]) -> Result<()> {
+        let different: Vec<usize> =
+            (0..self.like.len()).filter(|&vm| self.like[vm] == vm).collect();
+        let load = &stage.ready.load;
+        let of_run = |run| different.iter().map(|&vm| self.disk_of(load, run, vm)).collect();
+        let runs: Vec<Vec<Scenario>> = distinct(beside.iter().map(of_run));
+        self.runs = stage.run_all(&runs.concat(), &indicatif::ProgressBar::hidden())?;
         Ok(())
     }
-}
 
-/// What one of so many VMs has of a stack for itself.
-fn of_part(stack: &StackSpec, parts: usize) -> StackSpec {
-    let part = |cache: &ChosenCache| ChosenCache {
-        bytes: cache.bytes / parts as u64,
-        prefetch: "none".into(),
-    };
-    StackSpec {
-        policy: "noop".into(),
-        cache: stack.cache.as_ref().map(part),
-        vcpu: NO_AGENT.into(),
-        ..stack.clone()
+    /// A VM's private disk beside a run.
+    fn disk_of(&self, load: &Load, run: &Scenario, vm: usize) -> Scenario {
+        let vms = self.slow.len() as u32;
+        run.private(vm, self.slow[vm], vms, load.guest_number(vm).is_some())
     }
-}
 
-impl PrivateDisks {
     /// Adds what `outcome`, which `run` shows, is beside the private disks.
     pub fn judge(&self, run: &mut Run, outcome: &Outcome, demands: &Demands, load: &Load) {
-        let stack = of_part(&outcome.plan.stack, self.disks.len());
         let mut all: Vec<(f64, String)> = Vec::new();
         for (vm, &like) in self.like.iter().enumerate() {
-            let is_of = |o: &&Outcome| {
-                o.plan.only == Some(like)
-                    && o.plan.stack == stack
-                    && o.plan.seed == outcome.plan.seed
-            };
+            let private = self.disk_of(load, &outcome.scenario, like);
+            let is_of = |o: &&Outcome| o.scenario.only == Some(like) && o.scenario == private;
             let private = &self.runs.iter().find(is_of).expect("each was run").result;
             let disks = load.disks_of(vm);
             let own = 0..disks.len();
@@ -156,7 +132,7 @@ impl PrivateDisks {
                 let p99_ms = ms(private.vms[n].response.value_at_quantile(0.99));
                 let ours = run.vms[disk].response_ms.p99;
                 run.vms[disk].private = Some(PrivateVm {
-                    slow: self.disks[vm].slow.get(),
+                    slow: self.slow[vm],
                     mib_s,
                     p99_ms,
                     progress,

@@ -11,14 +11,14 @@ mod stacks;
 use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
 use crate::caller;
 use crate::commands::compare;
-use crate::load::{self, Load};
-use crate::runs::{Plan, Running, Stage};
-use crate::stacks::StackSpec;
+use crate::load;
+use crate::runs::{Running, Stage, with_seeds};
 use crate::{Verdict, output};
 use against::Against;
 use anyhow::{Context, Result, bail};
 use figures::{Figures, Side};
 use seekway_policy::schedulers;
+use seekway_sim::scenario::{Load, Ready, Scenario};
 
 /// What was predicted, and what it is held against.
 pub struct Prediction {
@@ -111,13 +111,18 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
              --emulate {on}`"
         ),
     }
+    let base = if simulates {
+        Scenario { measure: load::measure(args.until.as_deref())?, ..load::scenario(&args.load)? }
+    } else {
+        Scenario::default()
+    };
     let stacks = if simulates {
-        stacks::product(&args.prefetch, &policies, against.as_ref())?
+        stacks::product(&base, &args.prefetch, &policies, against.as_ref())?
     } else {
         no_cache(&args.prefetch, "the guests' requests pass through the daemon's own cache")?;
         Vec::new()
     };
-    let load = if simulates { Some(Load::new(&args.load)?) } else { None };
+    let load = if simulates { Some(load::read(&base)?) } else { None };
     let simulate = |disk: &str| {
         let load = load.as_ref().context("a simulated disk needs --trace or --vm")?;
         simulate(args, load, disk, &stacks)
@@ -179,18 +184,20 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
 }
 
 /// The load on one disk through each stack, seed by seed.
-fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[StackSpec]) -> Result<Side> {
+fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[Scenario]) -> Result<Side> {
     let seeds = load::seeds(args.seed, args.seeds)?;
-    let until = args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
-    let disk = load::disk(&DiskArgs {
+    let disk = DiskArgs {
         device: on.to_string(),
         coalesce: args.coalesce.clone(),
         hard_limit: args.hard_limit.clone(),
-    })?;
+    };
+    let on_disk = |stack: &Scenario| load::on_disk(&disk, stack.clone());
+    let stacks = stacks.iter().map(on_disk).collect::<Result<Vec<_>>>()?;
+    let ready = Ready { load: load.clone(), profile: stacks[0].device.load()? };
     let running = Running::shown(args.out.jobs);
-    let stage = Stage::new(load, &disk, stacks, until, &running);
-    let outcomes = stage.run_shown(&Plan::all(stacks, &seeds), on)?;
-    let warnings = compare::warnings(load, &outcomes, until);
+    let stage = Stage::new(&ready, &stacks, &running);
+    let outcomes = stage.run_shown(&with_seeds(&stacks, &seeds), on)?;
+    let warnings = compare::warnings(load, &compare::Signs::all(&outcomes), &stacks[0].measure);
     Ok(Side {
         what: on.to_string(),
         runs: outcomes.iter().map(Figures::of_run).collect(),

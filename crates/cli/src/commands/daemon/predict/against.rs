@@ -5,10 +5,10 @@ use super::figures::{Figures, SECTORS_PER_MS, Side};
 use crate::caching::NO_PREFETCH;
 use crate::json::CacheChoice;
 use crate::load;
-use crate::stacks::ChosenCache;
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_device::validate::{self, Pace, Record};
+use seekway_sim::scenario::Cache;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
@@ -109,12 +109,12 @@ impl Run {
 }
 
 /// The cache of a command line that is the same; `None` if it cannot be one.
-pub fn host_cache(cache: &CacheChoice) -> Option<Option<ChosenCache>> {
+pub fn host_cache(cache: &CacheChoice) -> Option<Option<Cache>> {
     let Some(mib) = cache.cache_mib else { return Some(None) };
     let bytes = (mib * f64::from(1 << 20)).round();
     let possible = mib > 0.0 && mib <= CACHE_MIB_MAX;
     let prefetch = cache.prefetch.clone().unwrap_or_else(|| NO_PREFETCH.into());
-    possible.then_some(Some(ChosenCache { bytes: bytes as u64, prefetch }))
+    possible.then_some(Some(Cache::new(bytes as u64, prefetch)))
 }
 
 #[derive(Deserialize)]

@@ -124,9 +124,9 @@ impl Figures {
         let some = |n: u64, value: f64| (n > 0).then_some(value);
         let (requests, commands) = (r.response.len(), r.service.len());
         Figures {
-            policy: outcome.plan.stack.policy.clone(),
-            cache: Some(CacheChoice::new(&outcome.plan.stack)),
-            seed: Some(outcome.plan.seed),
+            policy: outcome.scenario.policy.clone(),
+            cache: Some(CacheChoice::new(&outcome.scenario)),
+            seed: Some(outcome.scenario.seed),
             service_ms: some(commands, r.service.mean() / 1e6),
             service_from_dispatch_ms: some(commands, r.service_from_dispatch.mean() / 1e6),
             response_ms: some(requests, r.response.mean() / 1e6),

@@ -7,19 +7,20 @@ use super::figures::{Figures, Side};
 use super::judge::common;
 use crate::args::PrefetchArgs;
 use crate::caching;
-use crate::host::NO_AGENT;
 use crate::lists::distinct;
-use crate::stacks::{ChosenCache, LimitsChoice, StackLists, StackNames, StackSpec};
+use crate::stacks::{StackLists, StackNames};
 use anyhow::{Context, Result, bail};
 use seekway_policy::prefetchers;
+use seekway_sim::scenario::{Cache, LimitsChoice, Scenario};
 
 /// Each of these policies with each cache that the arguments name, else with those that the
 /// runs of `--against` had, else without.
 pub fn product(
+    base: &Scenario,
     args: &PrefetchArgs,
     policies: &[String],
     against: Option<&Against>,
-) -> Result<Vec<StackSpec>> {
+) -> Result<Vec<Scenario>> {
     let caches = match against {
         Some(Against::Run(side)) if args.cache.is_none() && args.prefetch.is_empty() => {
             caches_of(side)?
@@ -27,12 +28,12 @@ pub fn product(
         _ => caching::caches(args)?,
     };
     let (policies, limits) = (policies.to_vec(), vec![LimitsChoice::Given]);
-    StackLists { policies, caches, limits, hosts: vec![(None, NO_AGENT.into())] }.product()
+    StackLists { policies, caches, limits, hosts: vec![None] }.product(base)
 }
 
 /// The caches that a file's runs had; none if it does not say.
-fn caches_of(side: &Side) -> Result<Vec<Option<ChosenCache>>> {
-    let stacks: Vec<StackSpec> = side.runs.iter().filter_map(known_stack).collect();
+fn caches_of(side: &Side) -> Result<Vec<Option<Cache>>> {
+    let stacks: Vec<Scenario> = side.runs.iter().filter_map(known_stack).collect();
     for (stack, prefetch) in stacks.iter().filter_map(|stack| Some((stack, stack.prefetch()?))) {
         let what = || format!("--against {}: the run of {}", side.what, stack.policy);
         prefetchers::build(prefetch).with_context(what)?;
@@ -42,17 +43,17 @@ fn caches_of(side: &Side) -> Result<Vec<Option<ChosenCache>>> {
 }
 
 /// The stack of a run, if it says which cache it had.
-fn known_stack(run: &Figures) -> Option<StackSpec> {
+fn known_stack(run: &Figures) -> Option<Scenario> {
     let cache = host_cache(run.cache.as_ref()?)?;
-    Some(StackSpec { cache, ..StackSpec::new(&run.policy) })
+    Some(Scenario { cache, ..Scenario::default().under(&run.policy) })
 }
 
 /// Names the runs of both sides by what differs between them. `simulated` are the stacks that
 /// were simulated, with limits if the load is `limited`. A run that does not say which cache it
 /// had, a live or measured one, stands beside the only one there is.
-pub fn name(made: &mut Prediction, simulated: &[StackSpec], limited: bool) -> Result<()> {
+pub fn name(made: &mut Prediction, simulated: &[Scenario], limited: bool) -> Result<()> {
     let sides = || [Some(&made.predicted), made.against.as_ref()].into_iter().flatten();
-    let stacks: Vec<StackSpec> =
+    let stacks: Vec<Scenario> =
         sides().flat_map(|side| &side.runs).filter_map(known_stack).collect();
     let names = StackNames::of(&stacks);
     let silent = sides().find(|side| side.runs.iter().any(|run| run.cache.is_none()));
@@ -83,8 +84,8 @@ pub fn name(made: &mut Prediction, simulated: &[StackSpec], limited: bool) -> Re
     }
     if !simulated.is_empty() {
         let limits = if limited { LimitsChoice::Given } else { LimitsChoice::Dropped };
-        let simulated: Vec<StackSpec> =
-            simulated.iter().map(|stack| StackSpec { limits, ..stack.clone() }).collect();
+        let simulated: Vec<Scenario> =
+            simulated.iter().map(|stack| Scenario { limits, ..stack.clone() }).collect();
         let names = StackNames::of(&simulated);
         made.same = Some(names.same(&simulated));
     }

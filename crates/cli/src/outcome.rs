@@ -1,0 +1,109 @@
+//! All runs of a scenario as Arrow's tables.
+
+use crate::commands::compare::{Asked, Signs, warnings};
+use crate::runs::{self, Running, Stage, with_seeds};
+use crate::{cpu_time, progress, toml_text};
+use anyhow::{Context, Result};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
+use indicatif::ProgressBar;
+use seekway_sim::scenario::read::{study, study_of_file};
+use seekway_sim::scenario::tables::{Table, Values, tables};
+use seekway_sim::scenario::{Scenario, Study};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Results of all runs of a scenario.
+pub struct Ran {
+    /// The tables with their names.
+    pub tables: Vec<(&'static str, RecordBatch)>,
+    /// What a reader has to know before trusting a figure.
+    pub warnings: Vec<String>,
+}
+
+/// Where a scenario is.
+pub enum Described<'a> {
+    /// In a file.
+    File(&'a Path),
+    /// A table, as JSON.
+    Json(&'a str),
+}
+
+impl Described<'_> {
+    fn studies(&self) -> Result<Vec<Study>> {
+        match self {
+            Described::File(path) => study_of_file(path),
+            Described::Json(text) => {
+                let table = serde_json::from_str(text).context("a scenario is a table")?;
+                study(&toml_text::document(&table), None)
+            }
+        }
+    }
+}
+
+/// Makes all runs of a scenario. Each is reduced to its rows as soon as it is done.
+pub fn ran(described: &Described<'_>, running: &Running<'_>) -> Result<Ran> {
+    let (mut all, mut told): (Vec<Table>, Vec<String>) = (Vec::new(), Vec::new());
+    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(None, "running"));
+    let asked = Asked::of_studies(described.studies()?)?;
+    let stages: Vec<Stage<'_>> = asked.iter().map(|asked| asked.stage(running)).collect();
+    let of = |(n, asked): (usize, &Asked)| {
+        let runs = with_seeds(&asked.stacks, &asked.seeds).into_iter();
+        runs.map(move |run| (n, run)).collect::<Vec<_>>()
+    };
+    let runs: Vec<(usize, (usize, Scenario))> =
+        asked.iter().enumerate().flat_map(of).enumerate().collect();
+    let made = runs::parallel(&runs, running.jobs, |(number, (of, run))| {
+        one(&stages[*of], *number, run, &bar)
+    })?;
+    let mut signs: Vec<Vec<Signs>> = asked.iter().map(|_| Vec::new()).collect();
+    for ((rows, sign), (_, (of, _))) in made.into_iter().zip(&runs) {
+        join(&mut all, rows);
+        signs[*of].push(sign);
+    }
+    for (asked, signs) in asked.iter().zip(&signs) {
+        told.extend(warnings(&asked.ready.load, signs, &asked.stacks[0].measure));
+    }
+    let batches = all.into_iter().map(|table| Ok((table.name, batch(table)?)));
+    Ok(Ran { tables: batches.collect::<Result<_>>()?, warnings: told })
+}
+
+/// Makes one run: its rows, and what warnings are made of.
+fn one(
+    stage: &Stage<'_>,
+    number: usize,
+    scenario: &Scenario,
+    bar: &ProgressBar,
+) -> Result<(Vec<Table>, Signs)> {
+    let before = cpu_time::of_this_thread();
+    let (made, wall) = stage.run(scenario, bar)?;
+    let cpu = before.and_then(|before| Some(cpu_time::of_this_thread()?.saturating_sub(before)));
+    let mut rows = tables(number, &made);
+    if let Some(runs) = rows.iter_mut().find(|table| table.name == "runs") {
+        runs.add("wall_ns", Some(wall.as_nanos() as u64));
+        runs.add("cpu_ns", cpu.map(|cpu| cpu.get()));
+    }
+    let signs = Signs::new(stage.names.label(scenario), &made.scenario, &made.result);
+    Ok((rows, signs))
+}
+
+fn join(all: &mut Vec<Table>, rows: Vec<Table>) {
+    for table in rows {
+        match all.iter_mut().find(|known| known.name == table.name) {
+            Some(known) => known.join(table),
+            None => all.push(table),
+        }
+    }
+}
+
+fn batch(table: Table) -> Result<RecordBatch> {
+    let column = |values| -> ArrayRef {
+        match values {
+            Values::Text(words) => Arc::new(words.iter().collect::<StringArray>()),
+            Values::Count(values) => Arc::new(UInt64Array::from(values)),
+            Values::Number(values) => Arc::new(Float64Array::from(values)),
+            Values::Flag(values) => Arc::new(BooleanArray::from(values)),
+        }
+    };
+    let columns = table.columns.into_iter().map(|c| (c.name, column(c.values), true));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+}

@@ -1,0 +1,222 @@
+//! Makes the run that a scenario describes.
+
+use super::{Load, Scenario};
+use crate::engine::{self, Host, Limits, Progress, Setup};
+use crate::layout::Layout;
+use crate::metrics::RunResult;
+use crate::vcpu::Machine;
+use anyhow::{Context, Result, anyhow, bail};
+use seekway_device::DeviceModel;
+use seekway_device::profile::Profile;
+use seekway_device::slowed::{SLOW_MAX, Slowed};
+use seekway_policy::cache;
+use seekway_policy::scheduler::Scheduler;
+use seekway_policy::schedulers;
+use seekway_policy::units::{Instant, Nanos};
+use seekway_workload::{Recorded, Recording, Source};
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+
+/// Policies and progress of a caller.
+pub struct With<'a> {
+    /// Makes the policy of a specification.
+    pub policy: &'a (dyn Fn(&str) -> Result<Box<dyn Scheduler>> + Sync),
+    /// Told how far the run is; its answer may stop the run, which is then an error.
+    pub progress: Progress<'a>,
+}
+
+/// Result of a run.
+pub struct Outcome {
+    pub scenario: Scenario,
+    pub result: RunResult,
+    /// Its journal, where asked for; else empty.
+    pub journal: String,
+    /// First and last sector of each disk's image on the device.
+    pub places: Vec<(u64, u64)>,
+    /// All its requests in the order of their completion, where asked for.
+    pub requests: Vec<Recorded>,
+}
+
+/// Load and device that several runs share, read and checked.
+#[derive(Clone)]
+pub struct Ready {
+    pub load: Load,
+    pub profile: Profile,
+}
+
+/// Makes a run with the policies of the registry.
+///
+/// # Errors
+/// A value of the scenario that cannot be, or a run that cannot be made.
+pub fn run(scenario: &Scenario) -> Result<Outcome> {
+    let policy = |spec: &str| Ok(schedulers::build(spec)?);
+    let with = With { policy: &policy, progress: &mut |_, _| true };
+    Ready::new(scenario)?.run(scenario, with)
+}
+
+impl Ready {
+    /// Reads and checks the load and the device of a scenario.
+    ///
+    /// # Errors
+    /// A trace or a profile cannot be read, or VMs contradict each other.
+    pub fn new(scenario: &Scenario) -> Result<Ready> {
+        let load = Load::new(scenario, &mut |_, _| {})?;
+        Ok(Ready { load, profile: scenario.device.load()? })
+    }
+
+    /// Makes the run of a scenario that has this load on this device.
+    ///
+    /// # Errors
+    /// The run cannot be made, or the caller stops it.
+    pub fn run(&self, scenario: &Scenario, with: With<'_>) -> Result<Outcome> {
+        if let Some(source) = scenario.only.filter(|only| *only >= self.load.source_count()) {
+            let count = self.load.source_count();
+            bail!("only = {source}: the load has {count} sources, counted from 0");
+        }
+        let done = Mutex::new(Vec::new());
+        let mut machine = self.machine(scenario)?;
+        let mut sources: Vec<Box<dyn Source + '_>> = match (scenario.only, &machine) {
+            (None, None) => self.load.sources(scenario.seed)?,
+            // The VMs that have guests are the machine's.
+            (None, Some(_)) => self.load.traced(scenario.seed)?,
+            (Some(_), Some(_)) => Vec::new(),
+            (Some(source), _) => vec![self.load.source(source, scenario.seed)?],
+        };
+        if let Some(machine) = &mut machine {
+            sources.push(Box::new(machine));
+        }
+        if scenario.outcome.requests {
+            sources = recording(sources, &done);
+        }
+        let mut setup = self.setup(scenario, with.policy)?;
+        let disks: usize = sources.iter().map(|source| source.vms().len()).sum();
+        // Who computes beside a VM that has a part of the processors.
+        let idle = disks.saturating_sub(setup.layout.len());
+        setup.layout = setup.layout.with_idle(idle);
+        let place = |disk| {
+            let region = setup.layout.region(disk);
+            (region.start().get(), region.end().get() - 1)
+        };
+        let places = (0..setup.layout.len()).map(place).collect();
+        let mut stopped = false;
+        let mut progress = |now: Instant, completed: u64| {
+            let goes_on = (with.progress)(now, completed);
+            stopped = !goes_on;
+            goes_on
+        };
+        let made = engine::run(sources, setup, self.limits(scenario), &mut progress);
+        let (mut result, journal) = made
+            .map_err(|e| self.load.error(e))
+            .with_context(|| format!("policy {}, seed {}", scenario.policy, scenario.seed))?;
+        if stopped {
+            bail!("stopped");
+        }
+        let settle = scenario.measure.settle().unwrap_or(Nanos::ZERO);
+        let end = Instant::ZERO + settle + result.simulated;
+        result.machine = machine.map(|mut machine| machine.result(end));
+        if scenario.only.is_none() {
+            for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {
+                vm.name.clone_from(&disk.name);
+            }
+        }
+        let requests = done.into_inner().expect("the run is over, without a panic");
+        Ok(Outcome { scenario: scenario.clone(), result, journal, places, requests })
+    }
+
+    /// From when it is measured, and when it stops.
+    fn limits(&self, scenario: &Scenario) -> Limits {
+        let (measure, settle) = (&scenario.measure, scenario.measure.settle());
+        let until = measure.until.map(|time| time.0);
+        Limits {
+            settle: settle.map(|settle| Instant::ZERO + settle),
+            until: self.load.until(until, settle.unwrap_or(Nanos::ZERO)),
+            requests: measure.requests,
+        }
+    }
+
+    /// The machine whose processors the VMs share, if they share any.
+    fn machine(&self, scenario: &Scenario) -> Result<Option<Machine>> {
+        let Some(cpu) = &scenario.cpu else { return Ok(None) };
+        let mut plans: Vec<_> = self.load.guests().collect();
+        if let Some(source) = scenario.only {
+            let Some(guest) = self.load.guest_number(source) else { return Ok(None) };
+            plans = vec![plans[guest]];
+        }
+        if plans.is_empty() {
+            bail!(
+                "--host {cpu}: a trace says when requests were made, and not what for, so there \
+                 is nothing to share processors: give --vm SPEC"
+            );
+        }
+        let from = Instant::ZERO + scenario.measure.settle().unwrap_or(Nanos::ZERO);
+        let made = Machine::of_vms(&cpu.processors, &plans, &cpu.agent, scenario.seed, from);
+        made.map(Some).map_err(|e| anyhow!("--host {cpu}: {e}"))
+    }
+
+    /// A new device, as slow as the scenario wants it.
+    fn device(&self, scenario: &Scenario) -> Result<Box<dyn DeviceModel>> {
+        let (device, slow) = (self.profile.build(), scenario.device.slow);
+        match NonZeroU32::new(slow).filter(|slow| slow.get() <= SLOW_MAX) {
+            Some(NonZeroU32::MIN) => Ok(device),
+            Some(slow) => Ok(Box::new(Slowed::new(device, slow))),
+            None => bail!("device.slow = {slow}: 1 to {SLOW_MAX}"),
+        }
+    }
+
+    /// The run's device, and what lies between it and the VMs.
+    fn setup(
+        &self,
+        scenario: &Scenario,
+        policy: &dyn Fn(&str) -> Result<Box<dyn Scheduler>>,
+    ) -> Result<Setup> {
+        let (load, device) = (&self.load, self.device(scenario)?);
+        let capacity = device.profile().capacity;
+        let mut layout = Layout::place(&load.disks, capacity, &load.placement)?;
+        let mut weights = load.weights.clone();
+        let (mut limits, groups) = match scenario.limits {
+            super::LimitsChoice::Given => (load.limits.clone(), load.groups.clone()),
+            super::LimitsChoice::Dropped => (Vec::new(), Vec::new()),
+        };
+        if let Some(source) = scenario.only {
+            let disks = load.disks_of(source);
+            layout = layout.slice(disks.clone());
+            weights.clear();
+            // What it asks for is no more than it may have.
+            limits = limits.get(disks).unwrap_or_default().to_vec();
+        }
+        let host = match &scenario.cache {
+            None => None,
+            Some(cache) => {
+                let (config, costs) = (cache::Config::new(cache.size), cache.costs.costs());
+                let like = self.device(scenario)?;
+                Some(Host::new(config, &cache.prefetch, costs, like).context("cache.prefetch")?)
+            }
+        };
+        let journal = scenario.outcome.journal.then(|| scenario.policy.clone());
+        Ok(Setup {
+            scheduler: policy(&scenario.policy)?,
+            device,
+            config: scenario.stack.config(),
+            layout,
+            weights,
+            limits,
+            groups,
+            journal,
+            host,
+        })
+    }
+}
+
+/// Sources that note in `done` what becomes of their requests.
+fn recording<'a>(
+    sources: Vec<Box<dyn Source + 'a>>,
+    done: &'a Mutex<Vec<Recorded>>,
+) -> Vec<Box<dyn Source + 'a>> {
+    let mut next_vm = 0;
+    let noted = sources.into_iter().map(|source| {
+        let first_vm = next_vm;
+        next_vm += source.vms().len() as u16;
+        Box::new(Recording::new(source, first_vm, done)) as Box<dyn Source>
+    });
+    noted.collect()
+}
