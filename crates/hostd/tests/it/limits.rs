@@ -6,9 +6,8 @@
 //! tested, it is as an upper bound over the test's own measured time, which a busy
 //! machine makes longer.
 
-#[path = "nbd/client.rs"]
-mod client;
 use crate::common;
+use crate::nbd::client;
 
 use client::{READ, request};
 use common::bench::{Bench, take};
