@@ -168,3 +168,79 @@ fn the_examples_and_the_scenario_of_the_page_run() {
         assert!(seekway(&csv).ok().lines().count() > 4, "{file}");
     }
 }
+
+const TWO: &str = "[[vm]]\nload = [{ app = \"sync\" }]\n[[vm]]\nload = [{ app = \"sync\" }]\n";
+
+#[test]
+fn runs_that_have_other_vms_than_the_load_are_not_judged_by_it() {
+    let folder = Folder::new();
+    let until = "policy = \"noop\"\nmeasure.until = \"50ms\"\n";
+    for key in ["only = 1", "only = [0, 1]", "cpu = { count = 2, part = 2 }"] {
+        let file = folder.file("s.toml", &format!("{until}{key}\n{TWO}"));
+        let made = seekway(&["compare", &file, "--format", "json"]).ok();
+        assert!(made.contains("a run has other VMs than the load"), "{key}: {made}");
+        let private = format!("{until}{key}\noutcome.fair_to = \"private\"\n{TWO}");
+        let file = folder.file("s.toml", &private);
+        seekway(&["compare", &file]).refused(&["all VMs have to run"]);
+    }
+}
+
+#[test]
+fn each_run_has_a_name_and_a_journal_of_its_own() {
+    let folder = Folder::new();
+    let rest = format!("policy = \"noop\"\nmeasure.until = \"20ms\"\n{TWO}");
+    let costs =
+        "cache = { size = \"8MiB\", costs = { request = [\"1us\", \"5ms\"] } }\n".to_string();
+    let long = "x".repeat(300);
+    let cases = format!(
+        "{rest}[[case]]\nname = \"a/b\"\n[[case]]\nname = \"a b\"\n[[case]]\nname = \"{long}\"\n"
+    );
+    for (text, count) in [(costs + &rest, 2), (cases, 3)] {
+        let file = folder.file("s.toml", &text);
+        let journals = folder.arg(&format!("journals{count}"));
+        seekway(&["compare", &file, "--journal", &journals]).ok();
+        assert_eq!(std::fs::read_dir(&journals).unwrap().count(), count);
+    }
+    let guests = "cpu = [{ count = 1, guest = { slice = \"1ms\" } }, \
+                  { count = 1, guest = { slice = \"3ms\" } }]\n";
+    let file = folder.file("s.toml", &format!("{guests}{rest}"));
+    seekway(&["compare", &file]).refused(&["would both be called", "[[case]]"]);
+}
+
+#[test]
+fn a_time_to_settle_ends_before_the_run() {
+    let folder = Folder::new();
+    for measure in ["until = \"50ms\"", "requests = 5"] {
+        let text = format!("policy = \"noop\"\nmeasure = {{ settle = \"1h\", {measure} }}\n{TWO}");
+        let file = folder.file("s.toml", &text);
+        seekway(&["compare", &file]).refused(&["measure.settle", "nothing was measured"]);
+    }
+    let file = folder.file("s.toml", &format!("measure.until = [\"1s\", \"2s\"]\n{TWO}"));
+    seekway(&["compare", &file, "--until", "1s"]).refused(&["several measure.until"]);
+}
+
+#[test]
+fn small_texts_do_not_take_much_memory_or_time() {
+    let folder = Folder::new();
+    let weights = vec!["1"; 5_000].join(", ");
+    let axis = (1..=100).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let text =
+        format!("weights = [{weights}]\ndevice.slow = [{axis}]\nstack.coalesce = [{axis}]\n{TWO}");
+    let file = folder.file("s.toml", &text);
+    seekway(&["compare", &file]).refused(&["combinations", "shorten a list"]);
+    let many = "measure.until = \"1ns\"\n[[vm]]\ncount = 2000\nload = [{ app = \"sync\" }]\n";
+    let file = folder.file("s.toml", many);
+    // The names are made, and then the places of so many do not fit.
+    seekway(&["compare", &file]).refused(&["its disk would end"]);
+}
+
+#[test]
+fn a_group_without_a_limit_is_refused() {
+    let folder = Folder::new();
+    let vm = "app=sync";
+    seekway(&["compare", "--vm", vm, "--group", "t", "--until", "1ms"]).refused(&["no weight"]);
+    for limits in ["", "limits = {}\n"] {
+        let file = folder.file("s.toml", &format!("[[group]]\nname = \"t\"\n{limits}{TWO}"));
+        seekway(&["compare", &file]).refused(&["no weight"]);
+    }
+}

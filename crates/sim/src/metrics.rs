@@ -197,6 +197,8 @@ impl VmResult {
 /// Everything that one run measured.
 #[derive(Clone, Debug)]
 pub struct RunResult {
+    /// From when it was measured: the end of the time to settle, or 0 if it ended before.
+    pub began: Instant,
     /// From the beginning of the measuring (time zero, unless the run had a time to
     /// settle) to the last event.
     pub simulated: Nanos,

@@ -119,6 +119,11 @@ impl Scenario {
         self.cpu.as_ref().map_or(NO_AGENT, |cpu| cpu.agent.as_str())
     }
 
+    /// Whether the processors of its VMs are also those of others, which are not among the VMs.
+    pub fn has_others(&self) -> bool {
+        self.cpu.as_ref().is_some_and(|cpu| cpu.processors.part > 1)
+    }
+
     /// With this policy.
     pub fn under(&self, policy: &str) -> Scenario {
         Scenario { policy: policy.into(), ..self.clone() }
@@ -491,6 +496,7 @@ pub struct Group {
 #[serde(deny_unknown_fields)]
 struct GroupTable {
     name: String,
+    #[serde(default)]
     limits: Map,
 }
 
@@ -522,6 +528,12 @@ impl TryFrom<GroupTable> for Group {
             }
         }
         let limits = draft.finish_group().map_err(|e| e.to_string())?;
+        if table.limits.is_empty() {
+            return Err(format!(
+                "group {name} has no limit and no weight: write {name}:bandwidth=300MiB or \
+                 {name}:weight=4; in a file, limits = {{ weight = 4 }}"
+            ));
+        }
         Ok(Group { table, name, limits })
     }
 }

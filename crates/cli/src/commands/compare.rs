@@ -20,7 +20,7 @@ use crate::json::{CompareReport, Demands, Run};
 use crate::lists::{check_distinct, distinct};
 use crate::load;
 use crate::runs::{Outcome, Running, Stage, with_seeds};
-use crate::stacks::StackLists;
+use crate::stacks::{StackLists, StackNames};
 use crate::{caching, host, output, progress, toml_text};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "parquet")]
@@ -34,13 +34,16 @@ use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Ready, Scenario, Study, 
 use seekway_workload::Recorded;
 #[cfg(feature = "parquet")]
 use seekway_workload::traces::columnar;
+use std::collections::HashSet;
 use std::io::IsTerminal;
 #[cfg(feature = "parquet")]
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Of a comparison's page.
 pub const TITLE: &str = "Seekway: one load, several policies";
+/// Longest name of a journal without its seed: file systems take 255 bytes.
+const JOURNAL_NAME_MAX: usize = 200;
 /// VMs with a figure of their own in the report.
 const VMS_SHOWN: usize = 8;
 
@@ -75,9 +78,10 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
     for warning in made.iter().flat_map(|made| &made.warnings) {
         eprintln!("warning: {warning}");
     }
+    let mut written = HashSet::new();
     for made in &made {
         if let Some(dir) = &args.journal {
-            write_journals(dir, &made.compared, &made.outcomes)?;
+            write_journals(dir, &made.compared, &made.outcomes, &mut written)?;
         }
     }
     output::write_report(args.out.report.as_deref(), || report(&made, TITLE))?;
@@ -117,6 +121,11 @@ fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackList
 fn of_file(path: &Path, args: &CompareArgs, caller: &Caller) -> Result<Vec<Study>> {
     let mut all = study_of_file(path)?;
     let measure = load::measure(args.until.as_deref())?;
+    let untils = distinct(all.iter().map(|study| study.scenario.measure.until));
+    if measure.until.is_some() && untils.len() > 1 {
+        let path = path.display();
+        bail!("--until: {path} has several measure.until; give one there, or leave --until out");
+    }
     let seeds = match (args.seed, args.seeds) {
         (None, None) => None,
         (first, count) => Some(load::seeds(first.unwrap_or(1), count.unwrap_or(1))?),
@@ -173,7 +182,21 @@ impl Asked {
     /// Reads and checks what the stacks, of which there is at least one, have in common.
     pub fn of(stacks: Vec<Scenario>, seeds: Vec<u64>) -> Result<Asked> {
         let ready = load::ready(&stacks[0])?;
-        Ok(Asked { stacks: for_load(stacks, &ready.load)?, ready, seeds })
+        let stacks = for_load(stacks, &ready.load)?;
+        let names = StackNames::of(&stacks);
+        let mut labels: Vec<String> = stacks.iter().map(|stack| names.label(stack)).collect();
+        labels.sort_unstable();
+        if let Some(two) = labels.windows(2).find(|two| two[0] == two[1] && stacks.len() > 1)
+            && distinct(stacks.iter()).len() == stacks.len()
+        {
+            bail!(
+                "two runs would both be called '{}': they differ in keys that names do not show \
+                 (cache.costs, cpu.guest, cpu.detector, cpu.costs, cpu.without); make each a \
+                 [[case]] with a name",
+                two[0]
+            );
+        }
+        Ok(Asked { stacks, ready, seeds })
     }
 
     /// The part that all stacks have in common.
@@ -263,7 +286,7 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
     let (stage, wanted) = (asked.stage(running), &asked.base().outcome);
     let mut private = match wanted.fair_to {
         FairTo::Alone => None,
-        FairTo::Private => Some(private::check(&stage, wanted.alone)?),
+        FairTo::Private => Some(private::check(&stage, stacks, wanted.alone)?),
     };
     let runs = with_seeds(stacks, &asked.seeds);
     let bar = stage.bar(runs.len(), "comparing");
@@ -309,7 +332,12 @@ fn demands(
     asked: &Asked,
     outcomes: &[Outcome],
 ) -> Result<Vec<(LimitsChoice, Demands)>> {
+    let others = outcomes.iter().any(|o| o.result.vms.len() != asked.ready.load.disks.len());
     let of = |limits| {
+        if others {
+            let why = "a run has other VMs than the load (only, cpu.part)";
+            return Ok((limits, Demands::Unknown(why.into())));
+        }
         let alone = Scenario { limits, seed: asked.seeds[0], ..asked.base().clone() };
         Ok((limits, alone::demands(stage, outcomes, &alone)?))
     };
@@ -321,14 +349,28 @@ fn of_limits(demands: &[(LimitsChoice, Demands)], limits: LimitsChoice) -> &Dema
     &found.expect("every run's limits are among the stacks'").1
 }
 
-fn write_journals(dir: &Path, of: &CompareReport, outcomes: &[Outcome]) -> Result<()> {
+/// Writes the journals of a comparison. `written` are those of others, which are not overwritten.
+fn write_journals(
+    dir: &Path,
+    of: &CompareReport,
+    outcomes: &[Outcome],
+    written: &mut HashSet<PathBuf>,
+) -> Result<()> {
     for outcome in outcomes {
         let keep = |c: char| if c.is_ascii_alphanumeric() || "=.+-".contains(c) { c } else { '_' };
         let label = of.names.for_files().label(&outcome.scenario).replace(" + ", "+");
         let scenario = of.scenario.iter().map(|name| format!("{name}."));
         let label: String = scenario.collect::<String>() + &label;
         let label: String = label.chars().map(keep).collect();
-        let path = dir.join(format!("{label}.{}.journal", outcome.scenario.seed));
+        let label = &label[..label.len().min(JOURNAL_NAME_MAX)];
+        let seed = outcome.scenario.seed;
+        let mut path = dir.join(format!("{label}.{seed}.journal"));
+        for n in 2.. {
+            if written.insert(path.clone()) {
+                break;
+            }
+            path = dir.join(format!("{label}.{seed}.{n}.journal"));
+        }
         output::write_file(&path, |out| out.write_all(outcome.journal.as_bytes()))?;
     }
     Ok(())

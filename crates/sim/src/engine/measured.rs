@@ -83,6 +83,7 @@ impl Engine<'_> {
         let mut meter = self.meter;
         let host_fs = self.layout.host_fs().and_then(|_| meter.vms.pop());
         let result = RunResult {
+            began,
             simulated: self.now.since(began),
             vms: meter.vms,
             response: meter.response,

@@ -14,6 +14,7 @@ use seekway_workload::traces::{
     Format, Scan, TraceError, TraceFiles, TraceOptions, check_columns, expand, scannable,
 };
 use seekway_workload::{Source, VmDisk};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU32;
@@ -567,16 +568,20 @@ pub fn replay_options(trace: &TraceText) -> Result<ReplayOptions> {
 
 /// Two VMs of the same name get numbers.
 fn unique(mut disks: Vec<VmDisk>) -> Vec<VmDisk> {
-    for n in 0..disks.len() {
-        let name = disks[n].name.clone();
-        let before = disks[..n].iter().filter(|d| d.name == name).count();
-        if before > 0 {
-            let mut number = before + 1;
-            while disks.iter().any(|d| d.name == format!("{name}-{number}")) {
-                number += 1;
-            }
-            disks[n].name = format!("{name}-{number}");
+    let mut taken: HashSet<String> = disks.iter().map(|disk| disk.name.clone()).collect();
+    let mut before: HashMap<String, usize> = HashMap::new();
+    for disk in &mut disks {
+        let count = before.entry(disk.name.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            continue;
         }
+        let mut name = format!("{}-{count}", disk.name);
+        while !taken.insert(name.clone()) {
+            *count += 1;
+            name = format!("{}-{count}", disk.name);
+        }
+        disk.name = name;
     }
     disks
 }

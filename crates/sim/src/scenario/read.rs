@@ -20,8 +20,8 @@ pub const SCENARIO_BYTES_MAX: u64 = 1 << 20;
 const SCENARIOS_MAX: usize = 10_000;
 /// Most runs of a scenario with all its axes and cases.
 const RUNS_MAX: usize = 100_000;
-/// Most text of all combinations together, in bytes.
-const TEXT_BYTES_MAX: usize = 1 << 28;
+/// Most text of all combinations together, in bytes: read, it takes up to a hundred times as much.
+const TEXT_BYTES_MAX: usize = 1 << 24;
 
 /// Keys that are lists. All others take one value: there a list is an axis.
 const LISTS: &[&str] = &[
@@ -39,7 +39,21 @@ const LISTS: &[&str] = &[
 /// Axes in this order are the outermost; the others follow as they stand in the text.
 const OUTERMOST: &[&str] = &["policy", "cache", "limits", "cpu"];
 /// Runs are told apart by these anyway; other axes are added to a run's name.
-const NAMED_ANYWAY: &[&str] = &["policy", "cache", "limits", "cpu", "seed"];
+const NAMED_ANYWAY: &[&str] = &[
+    "policy",
+    "cache",
+    "cache.size",
+    "cache.prefetch",
+    "limits",
+    "cpu",
+    "cpu.count",
+    "cpu.slice",
+    "cpu.jitter",
+    "cpu.cut",
+    "cpu.switch",
+    "cpu.completes",
+    "cpu.agent",
+];
 
 type Value<'t> = Spanned<DeValue<'t>>;
 type Table<'t> = DeTable<'t>;
@@ -257,8 +271,7 @@ impl<'t> Reading<'t> {
             }
             _ => self.expand(one, path)?,
         };
-        let key = path.split('.').next().unwrap_or(path);
-        if !NAMED_ANYWAY.contains(&key) {
+        if !NAMED_ANYWAY.contains(&path) {
             let shown = match one.get_ref() {
                 DeValue::String(text) => text.to_string(),
                 DeValue::Integer(number) => number.as_str().to_string(),

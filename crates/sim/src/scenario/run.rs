@@ -112,7 +112,11 @@ impl Ready {
             bail!("stopped");
         }
         let settle = scenario.measure.settle().unwrap_or(Nanos::ZERO);
-        let end = Instant::ZERO + settle + result.simulated;
+        if settle > Nanos::ZERO && result.began == Instant::ZERO {
+            let end = result.simulated;
+            bail!("measure.settle = {settle}: the run ended after {end}, so nothing was measured");
+        }
+        let end = result.began + result.simulated;
         result.machine = machine.map(|mut machine| machine.result(end));
         if scenario.only.is_none() {
             for (vm, disk) in result.vms.iter_mut().zip(&self.load.disks) {

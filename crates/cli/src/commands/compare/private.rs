@@ -32,7 +32,7 @@ pub struct PrivateDisks {
 /// # Errors
 /// The VMs have none: there is one VM, they cannot be run alone or are not to be, or a disk is
 /// not a whole number of times slower.
-pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
+pub fn check(stage: &Stage<'_>, stacks: &[Scenario], alone: Alone) -> Result<PrivateDisks> {
     let load = &stage.ready.load;
     let vms = load.source_count();
     if !load.can_split() {
@@ -45,6 +45,9 @@ pub fn check(stage: &Stage<'_>, alone: Alone) -> Result<PrivateDisks> {
         bail!(
             "--fair-to private: one VM has the whole disk; give at least two, with --trace or --vm"
         );
+    }
+    if stacks.iter().any(|run| run.only.is_some() || run.has_others()) {
+        bail!("fair_to = \"private\": all VMs have to run; leave out only and cpu.part");
     }
     if alone == Alone::Never {
         bail!("--fair-to private runs each VM alone, and --alone never forbids that: drop one");
