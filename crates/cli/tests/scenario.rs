@@ -244,3 +244,11 @@ fn a_group_without_a_limit_is_refused() {
         seekway(&["compare", &file]).refused(&["no weight"]);
     }
 }
+
+#[test]
+fn a_profile_without_an_end_is_refused() {
+    let vm = "app=sync";
+    seekway(&["compare", "--vm", vm, "--device", "/dev/zero"]).refused(&["longer than 1048576"]);
+    let args = ["device", "validate", "cheetah-9lp", "--trace", "/dev/zero"];
+    seekway(&args).refused(&["longer than 268435456"]);
+}

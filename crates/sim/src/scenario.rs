@@ -41,6 +41,8 @@ use text::{Chosen, none_or};
 
 /// The disk unless one is given.
 pub const DEVICE_DEFAULT: &str = "seagate-1tb-7200";
+/// Longest file of a profile.
+const PROFILE_BYTES_MAX: u64 = 1 << 20;
 /// The prefetcher that does nothing.
 pub const NO_PREFETCH: &str = "none";
 /// Size of a host cache unless one is given: 1 GiB.
@@ -244,7 +246,7 @@ impl Device {
 /// There is none of that name, it cannot be read, or a change does not fit.
 pub fn profile_of(what: &str) -> Result<Profile> {
     if let Some((file, changes)) = profile::path_of(what) {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+        let text = read::text_of_file(file.as_ref(), PROFILE_BYTES_MAX)?;
         return Profile::parse_with(&text, changes).with_context(|| what.to_string());
     }
     profile::load(what).with_context(|| format!("device {what}"))

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use seekway_device::validate::{self, Pace};
 use seekway_device::{profile, published};
 use seekway_report::table::{Cell, Table};
+use seekway_sim::scenario::read::text_of_file;
 use serde::Serialize;
 use std::path::Path;
 
@@ -161,11 +162,7 @@ fn validate_published(args: &ValidateArgs) -> Result<Verdict> {
 fn validate_trace(args: &ValidateArgs, trace: &Path) -> Result<Verdict> {
     let profile = load::device(&args.profile)?;
     let shown = trace.display().to_string();
-    let size = std::fs::metadata(trace).with_context(|| shown.clone())?.len();
-    if size > TRACE_BYTES_MAX {
-        bail!("{shown}: {size} bytes; a measured trace is at most {TRACE_BYTES_MAX}");
-    }
-    let text = std::fs::read_to_string(trace).with_context(|| shown.clone())?;
+    let text = text_of_file(trace, TRACE_BYTES_MAX)?;
     let records = validate::parse(&text).with_context(|| shown.clone())?;
     let mut device = profile.build();
     let found = validate::validate(device.as_mut(), &records, Pace::Closed)

@@ -66,6 +66,21 @@ pub struct Study {
     pub seeds: Vec<u64>,
 }
 
+/// Reads a text file that should be short: a path may be one without an end.
+///
+/// # Errors
+/// It cannot be read, is no text, or is longer than `bytes_max`.
+pub fn text_of_file(path: &Path, bytes_max: u64) -> Result<String> {
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut text = String::new();
+    let read = file.take(bytes_max + 1).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    if text.len() as u64 > bytes_max {
+        bail!("{}: longer than {bytes_max} bytes", path.display());
+    }
+    Ok(text)
+}
+
 /// Reads a file with a scenario: its combinations, the outermost axis first.
 ///
 /// # Errors
