@@ -57,7 +57,7 @@ pub struct Compared {
     pub columns: RecordBatch,
     /// As `--report` writes it.
     pub html: String,
-    /// What a reader has to know before trusting a figure.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Ran {
     /// The tables with their names.
     pub tables: Vec<(&'static str, RecordBatch)>,
-    /// What a reader has to know before trusting a figure.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
 

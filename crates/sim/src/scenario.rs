@@ -54,7 +54,7 @@ const CACHE_BYTES_MAX: u64 = 1 << 40;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// A label.
+    /// Name in tables; changes nothing.
     pub name: String,
     /// Specification of the scheduling policy; one of the caller's own by its name.
     pub policy: String,
@@ -126,7 +126,7 @@ impl Scenario {
         self.cpu.as_ref().is_some_and(|cpu| cpu.processors.part > 1)
     }
 
-    /// With this policy.
+    /// The same scenario under another policy.
     pub fn under(&self, policy: &str) -> Scenario {
         Scenario { policy: policy.into(), ..self.clone() }
     }
@@ -672,7 +672,7 @@ pub struct Task {
 pub enum TaskLoad {
     /// Computes without a pause.
     Compute,
-    /// Computes so many of 1000 parts of the time, in bursts of this length.
+    /// Computes for `permille` thousandths of the time, in bursts of length `burst`.
     Partly { burst: Time, permille: u16 },
     /// Reads one block after the other.
     Io {
@@ -749,7 +749,7 @@ impl Vm {
         Vm { name, count: 1, stream: None, cpu_weight: None, agent: None, load }
     }
 
-    /// A generated VM.
+    /// A VM whose load is generated.
     pub fn generated(text: VmText) -> Vm {
         Vm::new(text.name.clone(), VmLoad::Guest(Box::new(text)))
     }

@@ -33,7 +33,7 @@ pub const RUN_DEFAULT: Nanos = Nanos::from_secs(60);
 pub struct Trace {
     /// Where to read it.
     pub path: PathBuf,
-    /// What it is called in messages.
+    /// Its name in messages.
     pub shown: String,
     /// Other files that are a part of it and were not named yet.
     others: Vec<PathBuf>,
@@ -103,9 +103,8 @@ impl Trace {
         found.map(|at| self.others.swap_remove(at)).is_some()
     }
 
-    /// What the VM on one of its volumes is called. A volume that is only a
-    /// number says nothing: the file's name stands for it if it is the only
-    /// one, else before it.
+    /// Name of the VM on a volume of the trace. A volume without a letter in its name gets the
+    /// file's name: alone if it is the only one, else in front of its own.
     pub fn vm_name(&self, volume: &str, alone: bool) -> String {
         if volume.chars().any(char::is_alphabetic) {
             return volume.into();
@@ -376,8 +375,8 @@ impl Load {
         }
     }
 
-    /// The same traces with `rate` times the requests a second; `None` if the clock would
-    /// run slower or faster than a [`TimeScale`] can say. Generated VMs stay as they are.
+    /// Replays the traces `rate` times as fast; `None` if that is beyond the limits of a
+    /// [`TimeScale`]. Generated VMs stay as they are.
     pub fn at_rate(&self, rate: f64) -> Option<Load> {
         let mut load = self.clone();
         for (.., options) in &mut load.traces {

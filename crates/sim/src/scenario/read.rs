@@ -69,7 +69,7 @@ pub struct Study {
 /// Reads a text file that should be short: a path may be one without an end.
 ///
 /// # Errors
-/// It cannot be read, is no text, or is longer than `bytes_max`.
+/// The file cannot be read, is no text, or is longer than `bytes_max`.
 pub fn text_of_file(path: &Path, bytes_max: u64) -> Result<String> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut text = String::new();

@@ -90,7 +90,7 @@ impl Ready {
         }
         let mut setup = self.setup(scenario, with.policy)?;
         let disks: usize = sources.iter().map(|source| source.vms().len()).sum();
-        // Who computes beside a VM that has a part of the processors.
+        // VMs that only compute, beside one that has a part of the processors, have no image.
         let idle = disks.saturating_sub(setup.layout.len());
         setup.layout = setup.layout.with_idle(idle);
         let place = |disk| {
@@ -185,7 +185,7 @@ impl Ready {
             let disks = load.disks_of(source);
             layout = layout.slice(disks.clone());
             weights.clear();
-            // What it asks for is no more than it may have.
+            // Alone, a VM still has its limits: its demand is not above them.
             limits = limits.get(disks).unwrap_or_default().to_vec();
         }
         let host = match &scenario.cache {

@@ -91,11 +91,11 @@ quantity!(
     Time, Nanos, parse_duration, |time| time.to_string()
 );
 quantity!(
-    /// Whole sectors.
+    /// An amount that is a whole number of sectors.
     Size, Sectors, parse_size, |size| ByteSize(size.bytes()).to_string()
 );
 quantity!(
-    /// Bytes.
+    /// An amount of any number of bytes.
     Bytes, u64, parse_bytes, |bytes| ByteSize(bytes).to_string()
 );
 quantity!(

@@ -25,10 +25,10 @@ const DISK_NAME_BYTES_MAX: usize = 16;
 /// Keys with their values, as they were written.
 pub type Pairs = Vec<(String, String)>;
 
-/// A load as it is written.
+/// Text of a load.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AppText {
-    /// Its generator.
+    /// Name of the generator.
     pub app: String,
     /// Parameters of the generator.
     pub given: Pairs,

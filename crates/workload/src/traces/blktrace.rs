@@ -124,7 +124,7 @@ pub(super) struct Odd {
 }
 
 impl Odd {
-    /// What to say of them. `chosen` are the requests.
+    /// Lines for the user about these records. `chosen` are the requests.
     pub(super) fn notes(&self, chosen: Option<BlktraceEvent>) -> Vec<String> {
         let mut notes = Vec::new();
         for (count, what) in [

@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What is to be known of an event.
+/// The parts of an event that tell a repeat.
 pub(super) struct Traced {
     pub(super) kind: Kind,
     pub(super) cpu: u32,
@@ -101,7 +101,7 @@ impl Once {
         repeat
     }
 
-    /// What to say of them.
+    /// A line for the user about the repeats, if there were any.
     pub(super) fn note(&self) -> Option<String> {
         (self.repeated > 0).then(|| {
             format!(

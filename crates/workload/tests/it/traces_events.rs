@@ -70,7 +70,7 @@ fn events_that_come_too_late() {
     assert_eq!(read_as(BlktraceEvent::Issued), 80_001);
 }
 
-/// The same trace as blktrace has it in binary form: see `traces_blktrace`.
+/// `traces_blktrace` has this trace in binary form.
 #[test]
 fn a_request_that_was_split_or_remapped_or_requeued_is_taken_once() {
     let texts = |events: &[&str]| -> [String; 3] {

@@ -190,7 +190,7 @@ fn names_of_ones_own_are_no_public_format() {
         assert_eq!(public, read(&table("", row)).unwrap());
         refused(read(&table("a,b,c,d,e,f,g", row)), &["not recognised"]);
     }
-    // What the user says counts.
+    // The format that the user names decides.
     let text = table("vm,offset,size,op,time", &spc);
     let options = TraceOptions { format: Format::from_name("spc"), ..TraceOptions::default() };
     let input = Box::new(Cursor::new(text.into_bytes()));

@@ -1,4 +1,4 @@
-//! What a reader has to know before trusting a figure.
+//! Warnings: reasons to doubt the figures of a comparison.
 
 use crate::load;
 use crate::promises;
