@@ -7,10 +7,12 @@
 use super::Scenario;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
@@ -109,7 +111,7 @@ pub fn study(text: &str, file: Option<&str>) -> Result<Vec<Study>> {
         let shown = file.unwrap_or("scenario");
         bail!("{shown}: longer than {SCENARIO_BYTES_MAX} bytes: is this a scenario?");
     }
-    let root = DeTable::parse(text).map_err(|e| reading.toml(&e))?;
+    let root = DeTable::parse(text).map_err(|e| reading.toml("", 0, &e))?;
     let span = root.span();
     let mut root = root.into_inner();
     let cases = reading.cases(&mut root)?;
@@ -158,19 +160,42 @@ impl<'t> Reading<'t> {
         }
     }
 
-    /// An error of the library, with the key that it is about.
-    fn toml(&self, error: &toml::de::Error) -> anyhow::Error {
+    /// An error of the library about the table with this key that begins at this byte.
+    fn toml(&self, table: &str, begin: usize, error: &toml::de::Error) -> anyhow::Error {
         let shown = error.to_string();
         let key = shown.lines().find_map(|line| line.strip_prefix("in `")?.strip_suffix('`'));
-        let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-        self.at(error.span().map_or(0, |span| span.start), format!("{key}{}", error.message()))
+        let path: Vec<&str> = [table].into_iter().chain(key).filter(|k| !k.is_empty()).collect();
+        let key = if path.is_empty() { String::new() } else { format!("{}: ", path.join(".")) };
+        self.at(error.span().map_or(begin, |span| span.start), format!("{key}{}", error.message()))
     }
 
     fn scenario(&self, value: Value<'t>) -> Result<Scenario> {
         let span = value.span();
-        let DeValue::Table(table) = value.into_inner() else { unreachable!("the root is a table") };
+        let DeValue::Table(mut table) = value.into_inner() else {
+            unreachable!("the root is a table")
+        };
+        // One by one: an error about a whole element else has the place of the first.
+        let vm = self.elements("vm", table.remove("vm"))?;
+        let group = self.elements("group", table.remove("group"))?;
         let from = Deserializer::from(Spanned::new(span, table));
-        Scenario::deserialize(from).map_err(|e| self.toml(&e))
+        let scenario = Scenario::deserialize(from).map_err(|e| self.toml("", 0, &e))?;
+        Ok(Scenario { vm: Arc::new(vm), group, ..scenario })
+    }
+
+    /// The elements of a list of tables.
+    fn elements<T: DeserializeOwned>(&self, key: &str, list: Option<Value<'t>>) -> Result<Vec<T>> {
+        let Some(list) = list else { return Ok(Vec::new()) };
+        let expected = |at| self.at(at, format!("{key}: expected [[{key}]] with its keys"));
+        let start = list.span().start;
+        let DeValue::Array(list) = list.into_inner() else { return Err(expected(start)) };
+        let element = |one: Value<'t>| {
+            let span = one.span();
+            let DeValue::Table(table) = one.into_inner() else { return Err(expected(span.start)) };
+            let begin = span.start;
+            let from = Deserializer::from(Spanned::new(span, table));
+            T::deserialize(from).map_err(|e| self.toml(key, begin, &e))
+        };
+        list.into_iter().map(element).collect()
     }
 
     /// The cases with their names, taken out of `root`; one without changes if there is none.
