@@ -144,7 +144,8 @@ def _run(args: argparse.Namespace) -> int:
         else:
             _show(found, args.format)
     if getattr(args, "write", False):
-        _page(args.docs, check=False)
+        # What is missed is on the pages.
+        return _page(args.docs, check=False)
     return int(missed)
 
 
