@@ -159,7 +159,7 @@ def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> l
         return _of_studies(args, paper, [study for study in studies if study.name in names])
     ours = program.default()
     names = _matching(list(program.loads(ours, pages.PAPERS[paper][1])), patterns)
-    return program.rows(ours, names, args.seeds, args.kept / "program")
+    return program.rows(ours, names, args.seeds, args.policy, args.kept / "program")
 
 
 def _of_studies(args: argparse.Namespace, paper: str, studies: list[Study]) -> list[Record]:
