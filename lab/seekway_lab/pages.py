@@ -1,37 +1,24 @@
-#!/usr/bin/env python3
-"""Run the papers' experiments and write what came of the papers' claims.
+"""Pages of the papers' experiments, made of what the papers claim and of the recorded rows.
 
-    scripts/experiments [PAPER...]     run (pregather, cats, vmcd, vio, migrate; all unless named)
-    scripts/experiments --pages        run nothing: write the pages from claims and rows
-    scripts/experiments --check        write nothing: exit with 1 if a page is not what they give
-
-Reads docs/experiments/claims.toml. Writes every row into docs/experiments/results/PAPER.csv, the
-verdicts into the pages (between their markers), the README and docs/experiments/claims.json, and
-reports with figures into out/experiments. SEEKWAY names another program than
-target/release/seekway. What was stopped goes on where it was: an experiment that this very program
-has run with these seeds is not run again.
+Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages (between
+their markers), the README and docs/experiments/claims.json. This module needs no wheel.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
-import time
+import tomllib
 from collections import Counter
 from decimal import Decimal
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import tomllib
+from seekway_lab import records
+from seekway_lab.records import LabError, Record
 
-ROOT = Path(__file__).resolve().parents[1]
+#: The papers' names: titles, and patterns of their experiments' names.
 PAPERS = {
     "pregather": ("Pregather", ["pregather-*"]),
     "cats": ("CATS and the throttle", ["cats-*", "table-*", "vpt-*"]),
@@ -39,101 +26,12 @@ PAPERS = {
     "vio": ("VIO-prefetching", ["vio-*"]),
     "migrate": ("vMigrater", ["inactivity", "migrate-*"]),
 }
-# The columns of `experiment run --format csv`.
-COLUMNS = ["experiment", "row", "paper", "ours", "least", "largest", "unit", "verdict", "asked"]
-COLUMNS += ["why"]
 UNDECIDED = "undecided: setting"
 DECIDED = ["holds", "exceeds", "in part", "refuted"]
 VERDICTS = [*DECIDED, UNDECIDED]
 # The keys of a claim, and those that it may have besides.
 KEYS = {"paper", "where", "claim", "published", "experiment", "rows"}
 MAY = {"because", "undecided"}
-
-
-class Mistake(Exception):
-    """Something that the user can mend: said without a trace of this script."""
-
-
-# --- running
-
-
-def digits(value: float | None) -> str:
-    """A number with at most six significant digits and without an exponent; "" for none."""
-    return "" if value is None else format(Decimal(f"{value:.6g}"), "f")
-
-
-def ran(program: Path, name: str, seeds: int, out: Path) -> dict[str, Any]:
-    """What an experiment gave: run now, or before by the same program with the same seeds."""
-    kept = out / f"{name}.json"
-    key = {"program": hashlib.sha256(program.read_bytes()).hexdigest(), "seeds": seeds}
-    if kept.exists() and (before := json.loads(kept.read_text()))["key"] == key:
-        return before["ran"]
-    command = [program, "experiment", "run", name, "--seeds", str(seeds), "--format", "json"]
-    command += ["--report", out / f"{name}.html"]
-    drives = ROOT / ".." / "shared" / "traces" / "drives"
-    command += ["--drives", drives] if drives.is_dir() else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode not in (0, 1):  # 1: something that is asked is missed; the page says what
-        raise Mistake(f"{name}: exit status {done.returncode}")
-    found = {"key": key, "ran": json.loads(done.stdout)}
-    part = kept.with_suffix(".part")
-    part.write_text(json.dumps(found))
-    part.rename(kept)
-    return found["ran"]
-
-
-def run(program: Path, papers: list[str], seeds: int, out: Path, docs: Path) -> None:
-    """Run the papers' experiments; write their rows."""
-    listing = [program, "experiment", "list", "--format", "json"]
-    entries = json.loads(subprocess.run(listing, check=True, capture_output=True).stdout)
-    loads = {e["name"]: e["loads"] for e in entries if e["loads"]}
-    mine = {
-        paper: [name for name in loads if any(fnmatch(name, p) for p in PAPERS[paper][1])]
-        for paper in papers
-    }
-    count, total = 0, sum(map(len, mine.values()))
-    out.mkdir(parents=True, exist_ok=True)
-    path = docs / "experiments" / "results" / "loads.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    for paper, names in mine.items():
-        found = []
-        for name in names:
-            begun = time.monotonic()
-            found.append(ran(program, name, seeds, out))
-            count += 1
-            took = time.monotonic() - begun
-            print(f"{count} of {total}: {name}, {took:.0f} s", file=sys.stderr, flush=True)
-        write_rows(path.with_name(f"{paper}.csv"), found)
-        ours = {n: h for n, h in known.items() if not any(fnmatch(n, p) for p in PAPERS[paper][1])}
-        known = ours | {name: loads[name] for name in names}
-        path.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
-
-
-def write_rows(path: Path, found: list[dict[str, Any]]) -> None:
-    """Write every row as CSV."""
-    with path.open("w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(COLUMNS)
-        for experiment in found:
-            for row in experiment["rows"]:
-                numbers = map(digits, [row["paper"], row["ours"], *row["range"]])
-                asked = {None: "", True: "met", False: "missed"}[row["asked"]]
-                rest = [row["unit"], row["verdict"], asked, row["why"]]
-                out.writerow([experiment["experiment"], row["name"], *numbers, *rest])
-
-
-# --- judging
-
-Row = dict[str, str]
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file."""
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames != COLUMNS:
-            raise Mistake(f"{path}: other columns than {','.join(COLUMNS)}: run the experiments")
-        return list(reader)
 
 
 def whole(verdicts: list[str]) -> str:
@@ -144,27 +42,27 @@ def whole(verdicts: list[str]) -> str:
     return "holds" if kinds == {"holds", "exceeds"} else "in part"
 
 
-def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Row]) -> dict[str, Any]:
-    """A claim with its figures and its verdict. Raises `Mistake` where it does not stand."""
+def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[str, Any]:
+    """A claim with its figures and its verdict. Raises `LabError` where it does not stand."""
     about = f"claims.toml: {claim.get('paper')}, {claim.get('where')}: {claim.get('claim')}"
     if missing := KEYS - claim.keys():
-        raise Mistake(f"{about}: lacks {', '.join(sorted(missing))}")
+        raise LabError(f"{about}: lacks {', '.join(sorted(missing))}")
     if more := claim.keys() - KEYS - MAY:
-        raise Mistake(f"{about}: no such key: {', '.join(sorted(more))}")
+        raise LabError(f"{about}: no such key: {', '.join(sorted(more))}")
     if not claim["rows"]:
-        raise Mistake(f"{about}: no row decides it")
+        raise LabError(f"{about}: no row decides it")
     found = []
     for name in claim["rows"]:
         row = rows.get((claim["experiment"], name))
         if row is None:
-            raise Mistake(f"{about}: {claim['experiment']} has no row '{name}'")
+            raise LabError(f"{about}: {claim['experiment']} has no row '{name}'")
         if row["verdict"] not in DECIDED:
-            raise Mistake(f"{about}: the row '{name}' is {row['verdict']}: no figure of a paper")
+            raise LabError(f"{about}: the row '{name}' is {row['verdict']}: no figure of a paper")
         found.append(row)
     by_rows = whole([row["verdict"] for row in found])
     verdict = UNDECIDED if "undecided" in claim else by_rows
     if verdict != "holds" and not (claim.get("undecided") or claim.get("because")):
-        raise Mistake(f"{about}: {verdict}, and no 'because' says why")
+        raise LabError(f"{about}: {verdict}, and no 'because' says why")
     ours = [
         {"row": r["row"], "paper": r["paper"], "ours": r["ours"], "unit": r["unit"]} for r in found
     ]
@@ -177,12 +75,12 @@ def claims_of(docs: Path) -> dict[str, Any]:
     text = (folder / "claims.toml").read_bytes()
     data = tomllib.loads(text.decode())
     inputs = {"claims.toml": hashlib.sha256(text).hexdigest()}
-    rows: dict[tuple[str, str], Row] = {}
-    asked: dict[str, list[Row]] = {}
+    rows: dict[tuple[str, str], Record] = {}
+    asked: dict[str, list[Record]] = {}
     for paper in PAPERS:
         path = folder / "results" / f"{paper}.csv"
         inputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        ours = read_rows(path)
+        ours = records.read(path)
         rows |= {(row["experiment"], row["row"]): row for row in ours}
         asked[paper] = [row for row in ours if row["asked"]]
     claims = [judged(claim, rows) for claim in data["claim"]]
@@ -190,7 +88,7 @@ def claims_of(docs: Path) -> dict[str, Any]:
     beside = [key for key, row in rows.items() if row["paper"] and row["verdict"] in DECIDED]
     for key in [*beside, *used]:
         if used[key] != 1:
-            raise Mistake(
+            raise LabError(
                 f"claims.toml: {key[0]}, row '{key[1]}': in {used[key]} claims, not in one"
             )
     return {
@@ -307,7 +205,7 @@ def between(text: str, name: str, new: str, path: Path) -> str:
     head, found, rest = text.partition(begin)
     _, ends, tail = rest.partition(end)
     if not found or not ends:
-        raise Mistake(f"{path}: no lines {begin.strip()} and {end}")
+        raise LabError(f"{path}: no lines {begin.strip()} and {end}")
     return head + begin + new + end + tail
 
 
@@ -333,49 +231,3 @@ def pages(found: dict[str, Any], docs: Path) -> dict[Path, str]:
     }
     texts[folder / "claims.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return texts
-
-
-def main() -> int:
-    """Run, judge and write; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("papers", nargs="*", metavar="PAPER", help=", ".join(PAPERS))
-    parser.add_argument("--pages", action="store_true", help="run nothing, write the pages")
-    parser.add_argument("--check", action="store_true", help="write nothing, compare the pages")
-    parser.add_argument("--seeds", type=int, default=5, help="[default: 5]")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="[default: docs]")
-    args = parser.parse_args()
-    for paper in args.papers:
-        if paper not in PAPERS:
-            parser.error(f"no paper '{paper}'; there are {', '.join(PAPERS)}")
-    try:
-        if not (args.pages or args.check):
-            program = Path(os.environ.get("SEEKWAY", ROOT / "target" / "release" / "seekway"))
-            run(
-                program,
-                args.papers or list(PAPERS),
-                args.seeds,
-                ROOT / "out" / "experiments",
-                args.docs,
-            )
-        texts = pages(claims_of(args.docs), args.docs)
-    except (Mistake, OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"experiments: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("experiments: stopped; what has run is kept in out/experiments", file=sys.stderr)
-        return 130
-    old = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
-    if args.check:
-        for path in old:
-            print(f"{path}: older than its inputs; scripts/experiments --pages", file=sys.stderr)
-        return 1 if old else 0
-    for path in old:
-        path.write_text(texts[path])
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
