@@ -34,6 +34,8 @@ from seekway_lab.records import LabError
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
 KEYS |= {"ask", "name", "difference"}
+#: Judges, by their first words, that need no figure of the paper's.
+UNPAPERED = {"measured", "above", "below"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
     "mean_below": lambda values, bound: judge.mean(values) < bound,
     "mean_at_least": lambda values, bound: judge.mean(values) >= bound,
@@ -87,11 +89,20 @@ def _of(
             label = spec.get("name", data.get("pair", PAIR) if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
             unit = "×" if (base or other) and not difference else figure.get("unit", "")
-            published = paper[0] if paper else spec.get("paper")
-            told = data.get("paper", {}).get(name, {})
-            if published is None and {ours, base or ours} <= told.keys():
-                published = told[ours] / told[base] if base else told[ours]
+            published = paper[0] if paper else _paper(data, spec, name, ours, base)
             yield _asked(_judged(spec, label, values, unit, published), values, spec.get("ask"))
+
+
+def _paper(
+    data: Mapping[str, Any], spec: Mapping[str, Any], figure: str, ours: str, base: str | None
+) -> float | None:
+    """The paper's figure or ratio, where the row is judged by one."""
+    told = data.get("paper", {}).get(figure)
+    kind, *_ = spec.get("judge", "measured").split()
+    if "paper" in spec or told is None or kind in UNPAPERED:
+        found: float | None = spec.get("paper")
+        return found
+    return float(told[ours] / told[base] if base else told[ours])
 
 
 def _judged(
