@@ -3,14 +3,20 @@
 A file of rows has
 
 - `[figures]`: by name, `column` of the runs' table and `unit`;
+- `[names]`: what rows call a policy, and its specification; others are called by theirs;
 - `[policies]` and `[pairs]`: names for lists of them;
 - `[paper.FIGURE]`: the paper's figure by policy;
+- `pair`: a template of names, in place of `PAIR`;
 - `[[row]]`: `figures`, by name; `in` and `not_in`, patterns of scenarios (all); `policies`, by name
-  or "all", or `pairs` of policies whose ratio it is; `over`, another scenario to divide by;
-  `judge`, one of "measured" (without a paper), "factor", "value" (with `within`), "limit" and
-  "above 1"; `paper`, where `[paper]` does not have it; `tie`, so that a paper's ratio that is this
-  near to 1 is a "value"; `ask`, a table with `mean_below`, `each_at_most` or `each_at_least`, and
-  `what` for the reader; `name`, a template with {scenario}, {figure}, {ours} and {base}.
+  or "all", or `pairs` of policies whose ratio it is, or with `difference` how far the first is
+  above the second; a third entry of a pair is the paper's figure; `over`, another scenario to
+  divide by; `judge`, one of "measured" (without a paper), "factor", "value" (with `within`),
+  "limit", and "above" or "below" a number, as "above 1"; `paper`, where neither `[paper]` nor the
+  pair has it; `tie`, so that a paper's ratio that is this near to 1 is a "value"; `ask`, a table
+  with bounds of `ASKED` and `what` for the reader; `name`, a template with {scenario}, {figure},
+  {ours} and {base}.
+
+A figure that no run of a scenario has makes no row.
 """
 
 from __future__ import annotations
@@ -27,11 +33,12 @@ from seekway_lab.records import LabError
 
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
-KEYS |= {"ask", "name"}
-#: Judges that need no figure of the paper's.
-UNPAPERED = {"measured", "above 1"}
+KEYS |= {"ask", "name", "difference"}
+#: Judges, by their first words, that need no figure of the paper's.
+UNPAPERED = {"measured", "above", "below"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
     "mean_below": lambda values, bound: judge.mean(values) < bound,
+    "mean_at_least": lambda values, bound: judge.mean(values) >= bound,
     "each_at_most": lambda values, bound: bool((values <= bound).all()),
     "each_at_least": lambda values, bound: bool((values >= bound).all()),
 }
@@ -67,18 +74,23 @@ def _of(
     if isinstance(policies, str):
         known = {"all": runs.policies(scenario), **data.get("policies", {})}
         policies = known[policies]
-    pairs = pairs or [(policy, None) for policy in policies]
+    pairs, names = pairs or [(policy, None) for policy in policies], data.get("names", {})
+    other, difference = spec.get("over"), spec.get("difference", False)
     for name in spec["figures"]:
         figure = data["figures"][name]
-        for ours, base in pairs:
-            values, other = runs.each(scenario, ours, figure["column"]), spec.get("over")
+        for ours, base, *paper in pairs:
+            values = runs.each(scenario, names.get(ours, ours), figure["column"])
+            if np.isnan(values).all():
+                continue
             if base or other:
-                values = values / runs.each(other or scenario, base or ours, figure["column"])
-            label = spec.get("name", PAIR if base else SINGLE)
+                policy = names.get(base or ours, base or ours)
+                beside = runs.each(other or scenario, policy, figure["column"])
+                values = values - beside if difference else values / beside
+            label = spec.get("name", data.get("pair", PAIR) if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
-            unit = "×" if base or other else figure.get("unit", "")
-            paper = _paper(data, spec, name, ours, base)
-            yield _asked(_judged(spec, label, values, unit, paper), values, spec.get("ask"))
+            unit = "×" if (base or other) and not difference else figure.get("unit", "")
+            published = paper[0] if paper else _paper(data, spec, name, ours, base)
+            yield _asked(_judged(spec, label, values, unit, published), values, spec.get("ask"))
 
 
 def _paper(
@@ -86,7 +98,8 @@ def _paper(
 ) -> float | None:
     """The paper's figure or ratio, where the row is judged by one."""
     told = data.get("paper", {}).get(figure)
-    if "paper" in spec or told is None or spec.get("judge", "measured") in UNPAPERED:
+    kind, *_ = spec.get("judge", "measured").split()
+    if "paper" in spec or told is None or kind in UNPAPERED:
         found: float | None = spec.get("paper")
         return found
     return float(told[ours] / told[base] if base else told[ours])
@@ -98,8 +111,9 @@ def _judged(
     kind = spec.get("judge", "measured")
     if kind == "measured":
         return judge.measured(name, values, unit)
-    if kind == "above 1":
-        return judge.ordering(name, values, 1, unit)
+    side, _, bound = kind.partition(" ")
+    if side in ("above", "below") and bound:
+        return judge.ordering(name, values, float(bound), unit, above=side == "above")
     if paper is None:
         raise LabError(f"row '{name}': judge = \"{kind}\" needs the paper's figure")
     if kind == "limit":
@@ -112,7 +126,7 @@ def _judged(
 
 
 def _asked(row: Row, values: np.ndarray, ask: Mapping[str, Any] | None) -> Row:
-    for key, bound in (ask or {}).items():
-        if key != "what":
-            row = row.ask(ASKED[key](values, bound), ask["what"] if ask else "")
-    return row
+    if not ask:
+        return row
+    bounds = {key: bound for key, bound in ask.items() if key != "what"}
+    return row.ask(all(ASKED[key](values, bound) for key, bound in bounds.items()), ask["what"])

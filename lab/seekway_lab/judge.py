@@ -143,10 +143,11 @@ def limit(name: str, paper: float, values: Values, unit: str) -> Row:
     return row.because(f"within the paper's limit on {within} of {len(values)} seeds")
 
 
-def ordering(name: str, values: Values, bound: float, unit: str) -> Row:
-    """An ordering of which the paper gives no size: above `bound` on every seed."""
-    right = count(v > bound for v in values)
-    why = f"above {bound:g} on {right} of {len(values)} seeds"
+def ordering(name: str, values: Values, bound: float, unit: str, *, above: bool = True) -> Row:
+    """An ordering of which the paper gives no size: above `bound`, or below it, on every seed."""
+    right = count(v > bound if above else v < bound for v in values)
+    side = "above" if above else "below"
+    why = f"{side} {bound:g} on {right} of {len(values)} seeds"
     return measured(name, values, unit, why).ordered(right)
 
 

@@ -2,9 +2,9 @@
 
 A study is a file as `seekway compare FILE.toml` runs it (docs/scenario.md), or dictionaries with
 the same keys. The lists of `policy` and `seed` stay: a scenario runs under each policy with each
-seed. `name` may have fields in braces, `{case}` and any key such as `{device.change.segments}`;
-`!u` behind a key makes it upper case. Without braces a scenario is named as in `compare`: by its
-case and its axes.
+seed. `name` may have fields in braces, `{case}` and any key such as `{device.change.segments}` or
+`{vm.load.1.app}`; `!u` behind a key makes it upper case. Without braces a scenario is named as in
+`compare`: by its case and its axes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 class _Names(string.Formatter):
-    """Fields of a scenario by their paths; of a list its first entry."""
+    """Fields of a scenario by their paths; of a list the entry of a number, else the first."""
 
     def __init__(self, table: Table, axes: Table) -> None:
         self.table, self.axes = table, axes
@@ -135,6 +135,9 @@ class _Names(string.Formatter):
             return self.axes[field_name], field_name
         found: Any = self.table
         for part in field_name.split("."):
+            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+                found = found[int(part)]
+                continue
             found = found[0] if isinstance(found, list) else found
             if not isinstance(found, Mapping) or part not in found:
                 raise LabError(f"name: '{{{field_name}}}' is no key of the scenario")

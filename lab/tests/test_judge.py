@@ -109,6 +109,28 @@ def test_rows_are_data(runs: Runs) -> None:
     assert (made[1].paper, made[1].asked, made[2].unit) == (0.75, False, "×")
 
 
+def test_rows_call_policies_by_names(runs: Runs) -> None:
+    data = {
+        "figures": {"time": {"column": "time", "unit": "s"}, "none": {"column": "none"}},
+        "names": {"ours": "a"},
+        "pair": "{ours} against {base}",
+        "paper": {"time": {"ours": 1.0}},
+    }
+    runs = Runs({"runs": runs.table("runs").assign(none=np.nan)})
+    spec = [
+        {"figures": ["time", "none"], "pairs": [["ours", "b", 0.8]], "judge": "factor"},
+        {"figures": ["time"], "policies": ["ours"], "judge": "value", "within": 0.1, "name": "t"},
+        {"figures": ["time"], "pairs": [["b", "ours"]], "difference": True, "judge": "below 2"},
+    ]
+    spec[1]["ask"] = {"mean_at_least": 1.5, "each_at_most": 1, "what": "both"}
+    made = declared.rows({**data, "row": [{**row, "in": ["one"]} for row in spec]}, runs)
+    assert [row.name for row in made] == ["ours against b", "t", "b against ours"]
+    assert [(row.paper, row.verdict) for row in made] == [
+        *((0.8, "exceeds"), (1, "refuted"), (None, "in part"))
+    ]
+    assert [(row.asked, row.unit) for row in made] == [(None, "×"), (False, "s"), (None, "s")]
+
+
 def test_a_row_that_cannot_be_is_refused(runs: Runs) -> None:
     for row, complaint in [
         ({"figures": ["time"], "of": ["a"]}, "no key 'of'"),

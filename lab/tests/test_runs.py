@@ -35,6 +35,10 @@ def test_names_are_templates() -> None:
     name = "{case}: {device.change.queue_depth} of {vm.load.mode!u}"
     names = [s.name for s in scenarios.scenarios({**SMALL, "name": name})]
     assert names == ["small: 1 of RR", "small: 4 of RR", "slow: 1 of RR"]
+    two = {"vm": [{"load": [{"app": "a"}, {"app": "b"}]}]}
+    assert [
+        s.name for s in scenarios.scenarios({**two, "name": "{vm.load.app}{vm.load.1.app}"})
+    ] == ["ab"]
     with pytest.raises(LabError, match=r"'\{vm.color\}' is no key"):
         scenarios.scenarios({**SMALL, "name": "{vm.color}"})
     with pytest.raises(LabError, match="two scenarios are called 'a'"):
