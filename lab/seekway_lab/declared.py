@@ -7,16 +7,19 @@ A file of rows has
 - `[paper.FIGURE]`: the paper's figure by policy;
 - `[[row]]`: `figures`, by name; `in` and `not_in`, patterns of scenarios (all); `policies`, by name
   or "all", or `pairs` of policies whose ratio it is; `over`, another scenario to divide by;
+  `across`, an axis: the mean over the scenarios that have one value of it, which is then the name;
   `judge`, one of "measured" (without a paper), "factor", "value" (with `within`), "limit" and
   "above 1"; `paper`, where `[paper]` does not have it; `tie`, so that a paper's ratio that is this
-  near to 1 is a "value"; `ask`, a table with `mean_below`, `each_at_most` or `each_at_least`, and
-  `what` for the reader; `name`, a template with {scenario}, {figure}, {ours} and {base}.
+  near to 1 is a "value"; `ask`, a table with `mean_below`, `mean_at_least`, `each_at_most` or
+  `each_at_least`, and `what` for the reader; `name`, a template with {scenario}, {figure}, {ours}
+  and {base}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +30,10 @@ from seekway_lab.records import LabError
 
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
-KEYS |= {"ask", "name"}
+KEYS |= {"across", "ask", "name"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
     "mean_below": lambda values, bound: judge.mean(values) < bound,
+    "mean_at_least": lambda values, bound: judge.mean(values) >= bound,
     "each_at_most": lambda values, bound: bool((values <= bound).all()),
     "each_at_least": lambda values, bound: bool((values >= bound).all()),
 }
@@ -40,12 +44,14 @@ def rows(data: Mapping[str, Any], runs: Runs) -> list[Row]:
     for spec in data["row"]:
         if unknown := spec.keys() - KEYS:
             raise LabError(f"row: no key '{min(unknown)}'; there are {', '.join(sorted(KEYS))}")
+    axes = dict.fromkeys(spec.get("across") for spec in data["row"])
     return [
         row
-        for scenario in runs.scenarios
+        for axis in axes
+        for name, members in runs.groups(axis).items()
         for spec in data["row"]
-        if _is_in(scenario, spec)
-        for row in _of(data, spec, scenario, runs)
+        if spec.get("across") == axis and _is_in(name, spec)
+        for row in _of(data, spec, name, members, runs)
     ]
 
 
@@ -57,21 +63,25 @@ def _is_in(scenario: str, spec: Mapping[str, Any]) -> bool:
 
 
 def _of(
-    data: Mapping[str, Any], spec: Mapping[str, Any], scenario: str, runs: Runs
+    data: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    scenario: str,
+    members: Sequence[str],
+    runs: Runs,
 ) -> Iterator[Row]:
-    policies, pairs = spec.get("policies", "all"), spec.get("pairs")
+    policies, pairs, other = (spec.get(k) for k in ("policies", "pairs", "over"))
+    policies = policies or "all"
     if isinstance(pairs, str):
         pairs = data["pairs"][pairs]
     if isinstance(policies, str):
-        known = {"all": runs.policies(scenario), **data.get("policies", {})}
+        known = {"all": runs.policies(members[0]), **data.get("policies", {})}
         policies = known[policies]
     pairs = pairs or [(policy, None) for policy in policies]
     for name in spec["figures"]:
         figure = data["figures"][name]
         for ours, base in pairs:
-            values, other = runs.each(scenario, ours, figure["column"]), spec.get("over")
-            if base or other:
-                values = values / runs.each(other or scenario, base or ours, figure["column"])
+            of = partial(_values, runs, figure["column"], ours, base, other)
+            values = runs.across(members, of)
             label = spec.get("name", PAIR if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
             unit = "×" if base or other else figure.get("unit", "")
@@ -79,6 +89,13 @@ def _of(
             if paper is None and (told := data.get("paper", {}).get(name)):
                 paper = told[ours] / told[base] if base else told[ours]
             yield _asked(_judged(spec, label, values, unit, paper), values, spec.get("ask"))
+
+
+def _values(
+    runs: Runs, column: str, ours: str, base: str | None, other: str | None, scenario: str
+) -> np.ndarray:
+    values = runs.each(scenario, ours, column)
+    return values / runs.each(other or scenario, base or ours, column) if base or other else values
 
 
 def _judged(
