@@ -10,7 +10,8 @@ A file of rows has
 - `[[row]]`: `figures`, by name; `in` and `not_in`, patterns of scenarios (all); `policies`, by name
   or "all", or `pairs` of policies whose ratio it is, or with `difference` how far the first is
   above the second; a third entry of a pair is the paper's figure; `over`, another scenario to
-  divide by; `judge`, one of "measured" (without a paper), "factor", "value" (with `within`),
+  divide by; `across`, an axis: the mean over the scenarios that have one value of it, which is then
+  the name; `judge`, one of "measured" (without a paper), "factor", "value" (with `within`),
   "limit", and "above" or "below" a number, as "above 1"; `paper`, where neither `[paper]` nor the
   pair has it; `tie`, so that a paper's ratio that is this near to 1 is a "value"; `ask`, a table
   with bounds of `ASKED` and `what` for the reader; `name`, a template with {scenario}, {figure},
@@ -21,8 +22,9 @@ A figure that no run of a scenario has makes no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ from seekway_lab.records import LabError
 
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
-KEYS |= {"ask", "name", "difference"}
+KEYS |= {"across", "ask", "name", "difference"}
 #: Judges, by their first words, that need no figure of the paper's.
 UNPAPERED = {"measured", "above", "below"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
@@ -49,12 +51,14 @@ def rows(data: Mapping[str, Any], runs: Runs) -> list[Row]:
     for spec in data["row"]:
         if unknown := spec.keys() - KEYS:
             raise LabError(f"row: no key '{min(unknown)}'; there are {', '.join(sorted(KEYS))}")
+    axes = dict.fromkeys(spec.get("across") for spec in data["row"])
     return [
         row
-        for scenario in runs.scenarios
+        for axis in axes
+        for name, members in runs.groups(axis).items()
         for spec in data["row"]
-        if _is_in(scenario, spec)
-        for row in _of(data, spec, scenario, runs)
+        if spec.get("across") == axis and _is_in(name, spec)
+        for row in _of(data, spec, name, members, runs)
     ]
 
 
@@ -66,31 +70,44 @@ def _is_in(scenario: str, spec: Mapping[str, Any]) -> bool:
 
 
 def _of(
-    data: Mapping[str, Any], spec: Mapping[str, Any], scenario: str, runs: Runs
+    data: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    scenario: str,
+    members: Sequence[str],
+    runs: Runs,
 ) -> Iterator[Row]:
     policies, pairs = spec.get("policies", "all"), spec.get("pairs")
     if isinstance(pairs, str):
         pairs = data["pairs"][pairs]
     if isinstance(policies, str):
-        known = {"all": runs.policies(scenario), **data.get("policies", {})}
+        known = {"all": runs.policies(members[0]), **data.get("policies", {})}
         policies = known[policies]
     pairs, names = pairs or [(policy, None) for policy in policies], data.get("names", {})
-    other, difference = spec.get("over"), spec.get("difference", False)
     for name in spec["figures"]:
         figure = data["figures"][name]
         for ours, base, *paper in pairs:
-            values = runs.each(scenario, names.get(ours, ours), figure["column"])
+            other = names.get(base or ours, base or ours) if base or "over" in spec else None
+            of = partial(_values, spec, runs, figure["column"], names.get(ours, ours), other)
+            values = runs.across(members, of)
             if np.isnan(values).all():
                 continue
-            if base or other:
-                policy = names.get(base or ours, base or ours)
-                beside = runs.each(other or scenario, policy, figure["column"])
-                values = values - beside if difference else values / beside
             label = spec.get("name", data.get("pair", PAIR) if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
-            unit = "×" if (base or other) and not difference else figure.get("unit", "")
+            is_ratio = other is not None and not spec.get("difference", False)
+            unit = "×" if is_ratio else figure.get("unit", "")
             published = paper[0] if paper else _paper(data, spec, name, ours, base)
             yield _asked(_judged(spec, label, values, unit, published), values, spec.get("ask"))
+
+
+def _values(
+    spec: Mapping[str, Any], runs: Runs, column: str, ours: str, other: str | None, scenario: str
+) -> np.ndarray:
+    values = runs.each(scenario, ours, column)
+    if other is None:
+        return values
+    beside = runs.each(spec.get("over", scenario), other, column)
+    found: np.ndarray = values - beside if spec.get("difference", False) else values / beside
+    return found
 
 
 def _paper(

@@ -176,6 +176,18 @@ class Runs:
         """Names in the order of the study."""
         return list(dict.fromkeys(scenario for scenario, _ in self._cells))
 
+    def groups(self, axis: str | None) -> dict[str, list[str]]:
+        """Scenarios by their value of an axis; each by itself without one."""
+        if axis is None:
+            return {scenario: [scenario] for scenario in self.scenarios}
+        named = self.table("runs").groupby(axis, sort=False)["scenario"]
+        return {str(value): list(dict.fromkeys(scenarios)) for value, scenarios in named}
+
+    def across(self, scenarios: Sequence[str], figure: Callable[[str], np.ndarray]) -> np.ndarray:
+        """A figure's mean over scenarios, seed by seed."""
+        found: np.ndarray = np.mean([figure(scenario) for scenario in scenarios], axis=0)
+        return found
+
     def policies(self, scenario: str) -> list[str]:
         """Policies of a scenario in their order."""
         return [policy for name, policy in self._cells if name == scenario]

@@ -131,6 +131,17 @@ def test_rows_call_policies_by_names(runs: Runs) -> None:
     assert [(row.asked, row.unit) for row in made] == [(None, "×"), (False, "s"), (None, "s")]
 
 
+def test_a_row_may_be_the_mean_of_a_group(runs: Runs) -> None:
+    runs.tables["runs"]["kind"] = "all"
+    assert runs.groups("kind") == {"all": ["one", "two"]}
+    for cell, times in [(("one", "a"), [1.0, 2.0]), (("two", "a"), [3.0, 6.0])]:
+        runs.cell(*cell)["time"] = times
+    ask = {"mean_at_least": 3.1, "what": "3.1"}
+    spec = [{"figures": ["time"], "policies": ["a"], "across": "kind", "ask": ask}]
+    [row] = declared.rows({**DATA, "row": spec}, runs)
+    assert (row.name, list(row.values), row.asked) == ("all: time under a", [2, 4], False)
+
+
 def test_a_row_that_cannot_be_is_refused(runs: Runs) -> None:
     for row, complaint in [
         ({"figures": ["time"], "of": ["a"]}, "no key 'of'"),

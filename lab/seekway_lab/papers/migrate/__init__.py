@@ -1,0 +1,396 @@
+"""vMigrater (sections 2.3 and 5) and what is asked beside it: VMs whose vCPUs share processors.
+
+"Not shared" is the VMs of a scene on the same disk, each on processors of its own. The bound is the
+share of the time in which a VM has any vCPU running. See docs/experiments/migrate.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from seekway_lab import declared
+from seekway_lab.judge import Row, Runs, count, factor, limit, mean, measured, ordering, value
+from seekway_lab.papers import Study
+from seekway_lab.papers.migrate import scenes
+from seekway_lab.papers.migrate.figures import WANTED, Series, across, by_agent
+from seekway_lab.papers.migrate.scenes import (
+    ALL,
+    ANY,
+    APPLICATIONS,
+    FIRST,
+    FIVE,
+    KEPT_FREE,
+    LOADS,
+    MICRO,
+    OTHERS,
+    OURS,
+    PAPER,
+    STEERED,
+    VANILLA,
+    Scene,
+    both,
+    scene,
+    under,
+)
+from seekway_lab.scenarios import Scenario, Table
+
+HERE = Path(__file__).parent
+ROWS = tomllib.loads((HERE / "rows.toml").read_text())
+FIGURES = tomllib.loads((HERE / "paper.toml").read_text())
+COUNTS = [2, 4, 8]
+THREE = [VANILLA, PAPER, OURS]
+
+
+class OfAgents(Study):
+    """A study of policies for vCPUs: a further one runs wherever vanilla does."""
+
+    def with_policies(self, *policies: str) -> list[Scenario]:
+        """Its scenarios, and those of further policies for vCPUs."""
+        every = self.scenarios()
+        return scenes.unique(every, *(scenes.beside(every, policy) for policy in policies))
+
+    def rows(self, found: Runs, *policies: str) -> list[Row]:
+        """Its rows, and those that compare further policies with vanilla."""
+        made, runs = list(self.judge(found)), by_agent(found)
+        for policy in policies:
+            for s in scenes.beside(self.scenarios(), policy):
+                name = s.axes["scene"]
+                ratios = runs.ratio(name, policy, VANILLA, "bandwidth")
+                made.append(measured(f"{name}: bandwidth, {policy} over vanilla", ratios, "×"))
+        return made
+
+
+def _declared(study: str, found: Runs) -> list[Row]:
+    return declared.rows({**ROWS, "row": ROWS[study]}, found)
+
+
+def _above(found: Runs, what: str, members: list[str]) -> Row:
+    """Ours over the best of the others."""
+    each = [across(found, members, OURS, policy) for policy in OTHERS]
+    values = min(each, key=mean)
+    row = measured(f"{what}: ours over the best of the others", values, "×")
+    return row.ask(mean(values) > 1, "above all of them")
+
+
+# --- inactivity
+
+
+def inactivity_scenarios() -> list[Scenario]:
+    """Figure 2: one I/O task, one in each VM, and VMs with 20 and 80 % of the processors."""
+    listed = []
+    for work, disk in [
+        ("sequential read", "SSD"),
+        ("sequential read", "HDD"),
+        ("sequential read ahead", "HDD"),
+    ]:
+        two = scene(work, disk, cores=4)
+        second = {**two.vms[1], "task": two.vms[1]["task"][:-1]}
+        three = [two.changed("one I/O task", vm=[two.vms[0], second]), two, two.with_cpu_share(20)]
+        listed += three if work in MICRO else []
+        listed += [s.papers() for s in three if disk == "HDD"]
+    quotas = scene("sequential read", "HDD", cores=4).with_cpu_share(20).papers().with_quotas()
+    return scenes.unique(*(both(s, [VANILLA]) for s in [*listed, quotas]))
+
+
+def inactivity(found: Runs) -> list[Row]:
+    """Two VMs on the cores of one: what an I/O task loses while its vCPU is away (section 2.3)."""
+    return _declared("inactivity", by_agent(found))
+
+
+# --- migrate-scale
+
+CUT = "a tenth of the slices cut short"
+WAKES_WAIT = "no wake-up preemption on the host"
+IN_ONE = "the agent in one VM only"
+
+
+def _waking(scene: Scene) -> list[Scenario]:
+    """xBalloon where a vCPU that wakes has to wait for the end of others' slices."""
+    return under(scene.changed(WAKES_WAIT, cpu={"wakeup_preempts": False}), ["xballoon"])
+
+
+def _micro(disk: str, vms: int) -> list[Scene]:
+    """Bursts of 100 MB are for the SSD."""
+    works = MICRO if disk == "SSD" else MICRO[:2]
+    return scenes.scenes(works, "micro-benchmarks", disk, vms)
+
+
+def _in_one(vms: int) -> list[Scene]:
+    """Two applications in one VM that has the agent; the others have neither."""
+
+    def alone(scene: Scene) -> Scene:
+        others = [{**vm, "agent": False, "task": vm["task"][:-1]} for vm in scene.vms[1:]]
+        changed = scene.changed(IN_ONE, vm=[scene.vms[0], *others])
+        return changed.of(f"{vms} VMs, the agent in one only")
+
+    return [alone(scene(work, vms=vms)) for work in ["HDFS", "LevelDB"]]
+
+
+def _cached(vms: int) -> Scene:
+    table = {**LOADS["disk"]["SSD"], "cpu": {"count": scenes.CORES, "guests_compute": True}}
+    table["vm"] = [{"name": f"vm{n + 1}", **LOADS["cached"]} for n in range(vms)]
+    return Scene(f"{vms} VMs, sequential read on SSD through the page cache", table)
+
+
+def scale_scenarios() -> list[Scenario]:
+    """Figures 8 to 10."""
+    listed: list[list[Scenario]] = []
+    for disk, vms in product(LOADS["disk"], [1, *COUNTS]):
+        for s in _micro(disk, vms):
+            if vms == 1:
+                listed.append(under(s.of(""), THREE))
+                continue
+            listed += [both(s, ALL), _waking(s)]
+            if disk == "HDD":
+                listed.append(under(s.heard(ANY), ALL, s))
+            else:
+                listed += [under(s.heard(who), THREE) for who in [KEPT_FREE, FIRST, ANY, STEERED]]
+            if vms > 2:
+                listed.append(under(s.changed(CUT, cpu={"cut": 100}), ALL, s))
+    for vms in COUNTS:
+        listed.append(under(_cached(vms), THREE))
+        for s in scenes.scenes(APPLICATIONS, "applications", "SSD", vms):
+            listed += [both(s, ALL), _waking(s)]
+            listed.append(under(s.papers(), [VANILLA, *OTHERS]))
+        for s in _in_one(vms):
+            listed += [both(s, THREE), under(s.papers(), [VANILLA, PAPER])]
+    return scenes.unique(*listed)
+
+
+def scale(found: Runs) -> list[Row]:
+    """1 to 8 VMs on the processors of one, under each policy for vCPUs (section 5.2)."""
+    found = by_agent(found)
+    rows, groups = _declared("scale", found), found.groups("group")
+    for what, members in groups.items():
+        if what.endswith(("SSD", "HDD", CUT)):
+            rows.append(_above(found, what, members))
+        if f"{what}, {WAKES_WAIT}" in groups:
+            values = found.across(
+                members,
+                lambda s: (
+                    found.each(f"{s}, {WAKES_WAIT}", "xballoon", "rate")
+                    / found.each(s, VANILLA, "rate")
+                ),
+            )
+            name = f"{what}: xballoon without the host's wake-up preemption over vanilla"
+            rows.append(measured(name, values, "×"))
+    return [*rows, *_beside_the_paper(found, groups), _rises(found, groups)]
+
+
+def _beside_the_paper(found: Runs, groups: dict[str, list[str]]) -> list[Row]:
+    rows = []
+    for of in FIGURES["over"]:
+        over = of["figures"]
+        for n, vms in enumerate(COUNTS):
+            what = f"{vms} VMs, {of['works']}"
+            pairs = {(PAPER, base): papers[n] for base, papers in over.items()}
+            # What these imply of each over vanilla.
+            pairs |= {(p, VANILLA): over[VANILLA][n] / over[p][n] for p in over if p != VANILLA}
+            for (ours, base), paper in pairs.items():
+                values = across(found, groups[f"{what}, {KEPT_FREE}"], ours, base)
+                name = f"{what}, the paper's host: {ours} over {base}"
+                rows.append(factor(name, paper, values))
+    return rows
+
+
+def _rises(found: Runs, groups: dict[str, list[str]]) -> Row:
+    """The paper's form gains the more, the more VMs there are."""
+    host = [groups[f"{vms} VMs, applications on SSD, {KEPT_FREE}"] for vms in COUNTS]
+    two, four, eight = (np.asarray(across(found, s, PAPER, VANILLA)) for s in host)
+    name = f"applications on SSD, the paper's host: {PAPER}'s gain with 8 VMs over 2"
+    return measured(name, eight / two, "×").ordered(count((two < four) & (four < eight)))
+
+
+# --- migrate-cost
+
+
+def _competitors() -> list[Scene]:
+    """Two VMs with HDFS, and with a competitor on each vCPU instead of what only computes."""
+    two = scene("HDFS").papers()
+    return [
+        two.changed(name, vm=[scenes.competing(vm, load) for vm in two.vms])
+        for name, load in LOADS["competitors"].items()
+    ]
+
+
+def cost_scenarios() -> list[Scenario]:
+    """Tables 2 and 3, figures 11 and 12."""
+    two, four = (
+        [scene(work, vms=vms).papers().of(f"{vms} VMs, applications") for work in APPLICATIONS]
+        for vms in (2, 4)
+    )
+    return scenes.unique(
+        *(both(s, FIVE) for s in two), *(under(s, FIVE) for s in [*four, *_competitors()])
+    )
+
+
+def cost(found: Runs) -> list[Row]:
+    """Moves, inactivity, response, and what the compute tasks pay (section 5.2)."""
+    found = by_agent(found)
+    rows = _declared("cost", found)
+    for work, (moves, speedup, inactive) in FIGURES["applications"].items():
+        two, four = (f"{vms} VMs, {work} on SSD, {KEPT_FREE}" for vms in (2, 4))
+        name, values = f"{two}: moves over the least, {PAPER}", found.each(two, PAPER, "moves")
+        rows.append(value(name, moves, values, "×", 0.2))
+        gains = found.ratio(two, PAPER, VANILLA, "rate")
+        rows.append(factor(f"{two}: {PAPER} over vanilla", speedup, gains))
+        less = found.ratio(four, VANILLA, PAPER, "inactive_s")
+        name = f"{four}: inactivity for each block, vanilla over {PAPER}"
+        rows.append(factor(name, inactive, less))
+    # Figure 11: MediaTomb is worst.
+    applications = found.groups("group")["2 VMs, applications"]
+    media = next(s for s in applications if "MediaTomb" in s)
+    others = [s for s in applications if s != media]
+    for policy in [*OTHERS[:2], PAPER]:
+        slower = partial(found.each, policy=policy, figure="slower")
+        values = slower(media) / found.across(others, slower)
+        name = f"2 VMs, MediaTomb: response over that without sharing, over the others', {policy}"
+        rows.append(ordering(name, values, 1, "×"))
+    return rows
+
+
+# --- migrate-vary
+
+#: Figure 14: seconds at which clients come, and how many.
+ADDED = {0: 8, 4: 4, 8: 8, 11: 16}
+PHASES = [*ADDED, 16]
+#: Figure 13: clients at a time, in both VMs. From 24 on processors are short.
+CLIENTS = [8, 20, 24, 32, 40]
+#: "Almost the same" is within this. With two vCPUs the paper's host keeps none free.
+ALIKE, HOST = 0.15, f", {FIRST}"
+
+
+def _clients(name: str, added: dict[int, int]) -> Scene:
+    """Two VMs of two vCPUs with HDFS, and clients that each take a fifth of a processor: 2 ms of
+    work (a guess), and a sleep of 8 ms.
+    """
+    load = {"partly": {"burst": "2ms", "permille": 200}}
+    reader: Table = {"name": "HDFS", "load": scenes.WORKS["HDFS"]}
+    tasks = [[reader], [reader]]
+    for at, clients in added.items():
+        for number in range(clients):
+            own = tasks[number % 2]
+            n = len(own) - 1
+            own.append({"name": f"client{n}", "start": n % 2, "from": f"{at}s", "load": load})
+    return scenes.of_tasks(name, "SSD", 2, tasks)
+
+
+def vary_scenarios() -> list[Scenario]:
+    """Figures 13 and 14, by who hears of completions."""
+    coming = _clients("clients that come", ADDED)
+    coming.table["measure"] = {"settle": "1s", "until": "16s"}
+    constant = [_clients(f"{clients} clients", {0: clients}) for clients in CLIENTS]
+    own = [under(coming, THREE), *(under(s, FIVE) for s in constant)]
+    host = [under(coming.heard(FIRST), THREE), *(under(s.heard(FIRST), FIVE) for s in constant)]
+    return scenes.unique(*own, *host)
+
+
+def vary(found: Runs) -> list[Row]:
+    """Clients come: throughput over their number, and how soon it is back (section 5.3)."""
+    found = by_agent(found)
+    rows = _declared("vary", found)
+    rows += [_above(found, name, [name]) for name in (f"{n} clients" for n in CLIENTS[2:])]
+    for host, n in product(["", HOST], range(1, len(ADDED))):
+        rows += _recovery(found, f"clients that come{host}", n)
+    some, many = f"20 clients{HOST}", f"40 clients{HOST}"
+    for policy in OTHERS[:2]:
+        before, ahead = (found.ratio(s, PAPER, policy, "rate") for s in (some, many))
+        name = f"{many}: {PAPER} over {policy}"
+        # "Significantly" is by this factor.
+        rows.append(ordering(name, ahead, 1.1, "×"))
+        rows.append(ordering(f"{name}, over that of {some}", ahead / before, 1, "×"))
+    return rows
+
+
+def _recovery(found: Runs, scene: str, n: int) -> list[Row]:
+    """What becomes of the throughput when the n-th clients come."""
+    before, now = ((PHASES[k], PHASES[k + 1]) for k in (n - 1, n))
+    series = {p: [Series(run) for _, run in found.cell(scene, p).iterrows()] for p in (PAPER, OURS)}
+    back = {p: [s.recovery(*now) for s in of] for p, of in series.items()}
+    what = f"{scene}, {ADDED[now[0]]} more at {now[0]} s"
+    if not scene.endswith(FIRST):
+        ours = measured(f"{what}: back after, {OURS}", back[OURS], "s")
+        ours.ask(mean(back[OURS]) <= 1.3, "at most 1.3 s")
+        return [measured(f"{what}: back after, {PAPER}", back[PAPER], "s"), ours]
+    levels = np.array([[s.level(*before), s.level(*now)] for s in series[PAPER]])
+    name = f"{what}: what it comes to over that before, {PAPER}"
+    rows = [
+        limit(f"{what}: back after, {PAPER}", 1.3, back[PAPER], "s"),
+        value(name, 1, levels[:, 1] / levels[:, 0], "×", ALIKE),
+    ]
+    if n + 1 == len(ADDED):
+        # Section 7 gives the drop for the last clients only.
+        worst = np.array([s.within(*now).min() for s in series[PAPER]])
+        name = f"{what}: the worst quarter of a second over that before, {PAPER}"
+        rows.append(factor(name, 1 - 0.456, worst / levels[:, 0]))
+    return rows
+
+
+# --- migrate-fair
+
+
+def fair_scenarios() -> list[Scenario]:
+    """Figure 15: unequal shares of the processors, on the paper's host and on two others."""
+    listed = []
+    for percent in (10, 20, 30, 40):
+        s = scene("HDFS", "HDD").with_cpu_share(percent).of("2 VMs, HDFS on HDD")
+        listed += [s.papers(), s.papers().with_quotas(), s, s.heard(ANY)]
+    return scenes.unique(*(both(s, THREE) for s in listed))
+
+
+def fair(found: Runs) -> list[Row]:
+    """VMs with 10:90 to 40:60 of the processors and equal shares of the disk (section 5.4)."""
+    found = by_agent(found)
+    rows = _declared("fair", found)
+    what = "2 VMs, HDFS on HDD"
+    for host in (KEPT_FREE, f"{KEPT_FREE}, equal quotas"):
+        uneven, even = (
+            found.each(f"{what}, CPU shares {shares}, {host}", VANILLA, "ahead")
+            for shares in ("10:90", "40:60")
+        )
+        name = f"{what}, {host}: vanilla, VM 2 over VM 1 with 10:90 over that with 40:60"
+        rows.append(ordering(name, uneven / even, 1, "×"))
+    return rows
+
+
+# --- migrate-ablation
+
+#: Each of our four parts taken away from ours, then added to the paper's form; that form with a
+#: longer stay; and ours with the paper's beats.
+FORMS = [f"{OURS}:{part}" for part in ("park=false", "fresh=false", "predict=last", "leave=600us")]
+FORMS += [f"{PAPER},{part}" for part in ("park=true", "fresh=true", "predict=min8", "leave=auto")]
+FORMS += [f"{PAPER},keep=20ms", f"{OURS}:beats=dense"]
+
+
+def ablation_scenarios() -> list[Scenario]:
+    """One thing of the model changed at a time, and one part of the policy."""
+    listed = [both(scene("random read", vms=8).papers(), [*THREE, *FORMS])]
+    for base in [
+        scene("random read", vms=4),
+        scene("random read", vms=8),
+        scene("sequential read", "HDD", 4),
+    ]:
+        listed.append(both(base, FORMS))
+        for name, cpu in LOADS["settings"].items():
+            listed.append(under(base.changed(name, cpu=cpu), THREE, base))
+    return scenes.unique(*listed)
+
+
+def ablation(found: Runs) -> list[Row]:
+    """What decides: stopper, completions, prediction, costs, detector, slices, parts of ours."""
+    return _declared("ablation", by_agent(found))
+
+
+STUDIES = [
+    OfAgents("inactivity", inactivity, inactivity_scenarios, WANTED),
+    OfAgents("migrate-scale", scale, scale_scenarios, WANTED),
+    OfAgents("migrate-cost", cost, cost_scenarios, WANTED),
+    OfAgents("migrate-vary", vary, vary_scenarios, WANTED),
+    OfAgents("migrate-fair", fair, fair_scenarios, WANTED),
+    OfAgents("migrate-ablation", ablation, ablation_scenarios, WANTED),
+]
