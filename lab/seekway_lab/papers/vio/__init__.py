@@ -2,8 +2,8 @@
 
 Common to all studies: eight solid-state drives in RAID 0, noop on the host, a host cache of 2 GiB,
 and guests that tag their processes. The baseline has the guests' own read-ahead of 128 KiB and the
-same cache, which fetches nothing ahead. Throughput is what applications moved. docs/experiments/
-vio.md has the setting.
+same cache, which fetches nothing ahead. Throughput is what applications moved.
+docs/experiments/vio.md has the setting.
 """
 
 from __future__ import annotations
@@ -42,12 +42,9 @@ STREAMS, LITTLE, PREDICTABLE = ["Darwin", "VS"], ["Wiki", "WS"], ["Cloudstone", 
 
 def _figure_5(found: Loads, papers: Mapping[str, Paper]) -> list[Row]:
     """Each of the paper's forms with the guest's read-ahead off."""
-    each = [
-        of_load(found, load, way, papers.get(load))
-        for load in found.scenarios
-        for way in OFF.values()
-    ]
-    return [*each, *means(found, "mean of all", papers.get("mean of all", {})), *asks(found)]
+    each = [(load, way) for load in found.scenarios for way in OFF.values()]
+    rows = [of_load(found, load, way, papers.get(load)) for load, way in each]
+    return [*rows, *means(found, "mean of all", papers.get("mean of all", {})), *asks(found)]
 
 
 def _above(found: Loads, load: str) -> np.ndarray:
@@ -123,8 +120,8 @@ def apps(found: Loads) -> list[Row]:
 
 
 def _of_several(found: Loads) -> list[Row]:
-    """What the paper says of several applications, or of several numbers of VMs."""
-    few, many = (found.among("vms", vms) for vms in (1, 12))
+    """Claims about several applications, or several numbers of VMs."""
+    few, many = (found.among("vms", number) for number in (1, 12))
     predictable, little = found.among("case", *PREDICTABLE), found.among("case", *LITTLE)
     rest = [load for load in found.scenarios if load not in little]
 
@@ -218,18 +215,14 @@ def queues(found: Loads) -> list[Row]:
     The paper: a longer one adds nothing for Darwin and nothing in the host.
     """
     rows = sweep(found)
-    for app in ("Darwin", "YCSB3"):
+    longer = {"guest": "guest 8192, host 128", "host": "guest 128, host 8192"}
+    for app, where in itertools.product(("Darwin", "YCSB3"), longer):
         default = found.speedup(f"{app}, guest 128, host 128", PAPER)
-        for where, load in {
-            "guest": "guest 8192, host 128",
-            "host": "guest 128, host 8192",
-        }.items():
-            values = found.speedup(f"{app}, {load}", PAPER) / default
-            name = f"{app}: speed-up with a longer queue in the {where} over the default's"
-            is_claimed = (app, where) == ("YCSB3", "guest")
-            rows.append(
-                factor(name, 1.1 / 1.04, values) if is_claimed else measured(name, values, "×")
-            )
+        values = found.speedup(f"{app}, {longer[where]}", PAPER) / default
+        name = f"{app}: speed-up with a longer queue in the {where} over the default's"
+        is_claimed = (app, where) == ("YCSB3", "guest")
+        row = factor(name, 1.1 / 1.04, values) if is_claimed else measured(name, values, "×")
+        rows.append(row)
     return rows
 
 
@@ -256,10 +249,8 @@ def interval(found: Loads) -> list[Row]:
         row.paper = 1
         rows.append(row.ordered(count(values <= 1)))
     values = found.across(INTERVALS["2 s"], "accuracy") / found.across(PAPER, "accuracy")
-    accuracy = measured("accuracy at 2 s over that at 0.5 s", values, "×").ordered(
-        count(values < 1)
-    )
-    return [*rows, *asks(found), accuracy]
+    row = measured("accuracy at 2 s over that at 0.5 s", values, "×")
+    return [*rows, *asks(found), row.ordered(count(values < 1))]
 
 
 # --- ours
@@ -308,43 +299,24 @@ def blend(found: Loads) -> list[Row]:
 
 
 def ablation(found: Loads) -> list[Row]:
-    """What decides the speed-ups: one thing changed at a time (ours)."""
-    literal = [PAPER, OFF["vio"]]
-    rows = [
-        of_load(found, load, way)
-        for load in found.scenarios
-        for way in literal
-        if way in found.ways(load)
-    ]
+    """One thing is changed at a time: which decides the speed-ups? (ours)"""
+    each = [(load, way) for load in found.scenarios for way in found.ways(load)]
+    rows = [of_load(found, load, way) for load, way in each if way in (PAPER, OFF["vio"])]
     # No load here is asked for a gain: some have no room on purpose.
     return [*rows, *asks(found, gains=False)]
 
 
-JUDGES: dict[str, Callable[[Loads], list[Row]]] = {
-    "vio-vms": vms,
-    "vio-procs": procs,
-    "vio-mixed-vms": mixed_vms,
-    "vio-mixed-procs": mixed_procs,
-    "vio-random": random,
-    "vio-apps": apps,
-    "vio-ratio": ratio,
-    "vio-schedulers": schedulers,
-    "vio-mix": mix,
-    "vio-queues": queues,
-    "vio-interval": interval,
-    "vio-room": room,
-    "vio-blend": blend,
-    "vio-ablation": ablation,
-}
+def _study(judge: Callable[[Loads], list[Row]]) -> Study:
+    """A study of the name of its judge."""
 
-
-def _study(name: str, judge: Callable[[Loads], list[Row]]) -> Study:
     def of(found: Runs) -> list[Row]:
         return judge(Loads(found))
 
-    of.__doc__ = judge.__doc__
+    name, of.__doc__ = "vio-" + judge.__name__.replace("_", "-"), judge.__doc__
     wanted = Wanted(loads.reduce, ("runs", "cache", "apps", "streams"))
     return Study(name, of, partial(loads.of, name), wanted)
 
 
-STUDIES = [_study(name, judge) for name, judge in JUDGES.items()]
+FIGURE_5 = [vms, procs, mixed_vms, mixed_procs, random]
+HOST = [ratio, schedulers, mix, queues, interval]
+STUDIES = [_study(judge) for judge in [*FIGURE_5, apps, *HOST, room, blend, ablation]]

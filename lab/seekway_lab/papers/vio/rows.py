@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def mean_of(values: Iterable[np.ndarray]) -> np.ndarray:
 class Loads(Runs):
     """Runs whose scenarios are loads and whose policies are ways of reading ahead.
 
-    Of further policies on the host it knows nothing.
+    Runs of further policies on the host are left out.
     """
 
     def __init__(self, found: Runs) -> None:
@@ -59,8 +60,8 @@ class Loads(Runs):
         )
         super().__init__({"runs": figures})
 
-    def of(self, load: str, key: str) -> object:
-        """What a load has: one of its axes."""
+    def of(self, load: str, key: str) -> Any:
+        """An axis of a load."""
         return self.cell(load, BASE)[key].iloc[0]
 
     def among(self, key: str, *values: object) -> list[str]:
@@ -111,13 +112,13 @@ def means(found: Loads, what: str, paper: Paper) -> list[Row]:
 
 
 def sweep(found: Loads, what: str = "mean", paper: Paper | None = None) -> list[Row]:
-    """The paper's form on each load, the means and what is asked."""
+    """The paper's form on each load, the means and the rows of `asks`."""
     each = [of_load(found, load, PAPER) for load in found.scenarios]
     return [*each, *means(found, what, paper or {}), *asks(found)]
 
 
 def asks(found: Loads, *, gains: bool = True) -> list[Row]:
-    """What is asked of our forms, each by its worst load."""
+    """Asks of our forms, each by its worst load."""
     rows = [_floor(found, way) for way in (VIO, OURS)]
     due = [load for load in found.scenarios if gains and _is_due(found, load)]
     rows += [_gain(found, way, due) for way in (VIO, OURS) if due]
@@ -154,7 +155,7 @@ def _is_due(found: Loads, load: str) -> bool:
     """Do sequential readers wait for the array, and not for their CPUs, while it has room?"""
     if not found.of(load, "readers") or found.mean(load, BASE, "array") >= 60:
         return False
-    cpus = found.mean(load, BASE, "reader_vms") * float(str(found.of(load, "vcpus")))
+    cpus = found.mean(load, BASE, "reader_vms") * int(found.of(load, "vcpus"))
     return found.mean(load, BASE, "mib_s") * 2**20 * CPU_S_PER_BYTE / cpus < 0.5
 
 
