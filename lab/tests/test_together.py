@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import seekway
 
 from seekway_lab import runs
 from seekway_lab.judge import Runs
@@ -43,6 +45,17 @@ def test_scenes_run_in_every_way() -> None:
     assert (video["load"][0]["rate"], video["guest"]["ram"]) == ("237MiB", "1024MiB")
     equal = next(s for s in flood.scenarios() if s.name == "array, flood: agent, memory")
     assert equal.table["vm"][0]["guest"]["ram"] == "1024MiB"
+
+
+def test_every_load_and_device_can_be_run() -> None:
+    """For some milliseconds: all VMs of each scene, and all scenarios of one."""
+    [union] = scenes.chosen("7200 rpm, union")
+    short = {"measure": {"until": "5ms"}, "policy": "fairway"}
+    for scenario in [*(scene.scenarios()[0] for scene in scenes.every()), *union.scenarios()]:
+        outcome = seekway.run({**scenario.table, **short}, jobs=1, progress=False)
+        [row] = scenes.reduced(outcome)["runs"]
+        assert all(f"{vm['name']}.mib_s" in row for vm in scenario.table["vm"]), scenario.name
+        assert outcome.warnings == [], scenario.name
 
 
 def test_equal_vms_have_equal_time() -> None:
@@ -109,8 +122,6 @@ def test_progress_is_over_the_private_disk() -> None:
         figures = {"mib_s": mib_s, "p99_ms": 1.0, "lost": 0.0, "busy": 0.1}
         of = {f"{vm}.{name}": value for vm in scene.vms for name, value in figures.items()}
         return {"scenario": scenario, "policy": policy, "seed": 1, **of}
-
-    import pandas as pd
 
     rates = {"private": 2.0, "whole": 4.0, "alone": 1.0}
     made = [
