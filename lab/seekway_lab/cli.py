@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from seekway_lab import pages, program, records
 from seekway_lab.records import LabError, Record
+from seekway_lab.together import page as together_page
 
 if TYPE_CHECKING:
     from seekway_lab.papers import Study
@@ -40,10 +41,11 @@ def _parser() -> argparse.ArgumentParser:
     lists = command("list", "list papers and studies")
     run = command("run", "run studies; print their rows")
     check = command("check", "run studies; do their rows equal the recorded ones, to six digits?")
+    together = command("together", "run all parts on one host, in every way; print what is asked")
     page = command("page", "write the pages from claims and recorded rows")
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
-    for one in (run, check):
+    for one in (run, check, together):
         one.add_argument("--workers", type=int, metavar="N", help="processes here [cores]; 0: none")
         one.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
         one.add_argument("--kept", type=Path, default=Path("out/lab"), help="runs [out/lab]")
@@ -58,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
     run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
     page.add_argument("--check", action="store_true", help="write nothing; 1 if a page is old")
+    together_page.options(together)
     return parser
 
 
@@ -70,6 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _page(args.docs, args.check)
         if args.command == "list":
             return _list(args.names)
+        if args.command == "together":
+            from seekway_lab.together import command
+
+            return command.run(args)
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):
@@ -244,7 +251,7 @@ def _write_loads(docs: Path, paper: str) -> None:
 
 
 def _page(docs: Path, check: bool) -> int:
-    texts = pages.pages(pages.claims_of(docs), docs)
+    texts = pages.pages(pages.claims_of(docs), docs) | together_page.pages(docs)
     old = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in old:
         if check:

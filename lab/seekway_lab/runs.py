@@ -184,16 +184,16 @@ def make_all(task: Sequence[Run]) -> list[dict[str, Rows]]:
 # --- on the machine that asks
 
 
-def tasks(missing: Iterable[Run]) -> list[list[Run]]:
+def tasks(missing: Iterable[Run], most: int = TASK_RUNS) -> list[list[Run]]:
     """Runs in tasks: those of one load and seed are together, because they share a file system."""
     groups: dict[str, list[Run]] = {}
     for run in missing:
         load = {key: run.scenario.table.get(key) for key in ("vm", "images")}
         groups.setdefault(json.dumps([canonical(load), run.seed]), []).append(run)
     return [
-        group[first : first + TASK_RUNS]
+        group[first : first + most]
         for group in groups.values()
-        for first in range(0, len(group), TASK_RUNS)
+        for first in range(0, len(group), most)
     ]
 
 
@@ -201,7 +201,12 @@ class Laboratory:
     """Runs on disk, and workers that make those that are missing."""
 
     def __init__(
-        self, kept: Path, *, workers: int | None = None, scheduler: str | None = None
+        self,
+        kept: Path,
+        *,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        task_runs: int = TASK_RUNS,
     ) -> None:
         """Of a folder.
 
@@ -209,13 +214,15 @@ class Laboratory:
             kept: the folder of runs.
             workers: processes on this machine, by default one a core; 0 runs in this process.
             scheduler: address of a Dask scheduler instead, whose workers have this package.
+            task_runs: runs of a task at most.
         """
         self.kept, self.workers, self.scheduler = kept, workers, scheduler
+        self.task_runs = task_runs
 
     def make(self, wanted: Sequence[Run], tell: Callable[[int, int], None]) -> None:
         """Makes the runs that are not on disk; tells how many of them are done."""
         missing = {run.key: run for run in wanted if not self._path(run.key).exists()}
-        todo, done = tasks(missing.values()), 0
+        todo, done = tasks(missing.values(), self.task_runs), 0
         tell(done, len(missing))
         for task, made in self._made(todo):
             for run, tables in zip(task, made, strict=True):
