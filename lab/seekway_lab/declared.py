@@ -31,6 +31,8 @@ from seekway_lab.records import LabError
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
 KEYS |= {"across", "ask", "name"}
+#: Judges that need no figure of the paper's.
+UNPAPERED = {"measured", "above 1"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
     "mean_below": lambda values, bound: judge.mean(values) < bound,
     "mean_at_least": lambda values, bound: judge.mean(values) >= bound,
@@ -85,9 +87,7 @@ def _of(
             label = spec.get("name", PAIR if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
             unit = "×" if base or other else figure.get("unit", "")
-            paper = spec.get("paper")
-            if paper is None and (told := data.get("paper", {}).get(name)):
-                paper = told[ours] / told[base] if base else told[ours]
+            paper = _paper(data, spec, name, ours, base)
             yield _asked(_judged(spec, label, values, unit, paper), values, spec.get("ask"))
 
 
@@ -96,6 +96,17 @@ def _values(
 ) -> np.ndarray:
     values = runs.each(scenario, ours, column)
     return values / runs.each(other or scenario, base or ours, column) if base or other else values
+
+
+def _paper(
+    data: Mapping[str, Any], spec: Mapping[str, Any], figure: str, ours: str, base: str | None
+) -> float | None:
+    """The paper's figure or ratio, where the row is judged by one."""
+    told = data.get("paper", {}).get(figure)
+    if "paper" in spec or told is None or spec.get("judge", "measured") in UNPAPERED:
+        found: float | None = spec.get("paper")
+        return found
+    return float(told[ours] / told[base] if base else told[ours])
 
 
 def _judged(
