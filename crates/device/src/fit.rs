@@ -21,11 +21,13 @@
 //!    figure between the measured services and those of the fitted device.
 
 mod line;
+mod model;
 mod probe;
 pub mod spike;
 mod toml;
 
 pub use line::{Line, averaged};
+pub use model::{ModelError, ReadAhead, of_model, read_ahead};
 pub use probe::{Places, probe};
 pub(crate) use toml::quoted;
 
@@ -189,6 +191,11 @@ impl Fit {
     /// the mean service for all distances instead of the line.
     pub fn is_flat(&self) -> bool {
         self.line.stroke_ms < 3.0 * self.stroke_error_ms || self.explained < EXPLAINED_MIN
+    }
+
+    /// Service time that the line adds from the first to the last sector of the device, in ms.
+    pub fn device_stroke_ms(&self) -> f64 {
+        self.line.stroke_ms * self.capacity as f64 / self.largest as f64
     }
 
     /// RMS horizontal distance of measured and fitted services, in ms.

@@ -5,6 +5,7 @@
 
 mod compare;
 mod errors;
+mod fit;
 mod policy;
 mod records;
 mod traces;
@@ -26,6 +27,8 @@ mod _native {
     use crate::compare::{compare, requests, run, scenario};
     #[pymodule_export]
     use crate::duration_ms;
+    #[pymodule_export]
+    use crate::fit::{fit_model, read_ahead};
     #[pymodule_export]
     use crate::policy::{Completion, Device, Hold, Part, Request, Wait};
     #[pymodule_export]

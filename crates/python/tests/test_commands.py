@@ -53,3 +53,14 @@ def test_an_experiment_is_judged() -> None:
     assert ran["experiment"] == "pregather-read" and ran["rows"]
     with pytest.raises(seekway.SeekwayError, match="no experiment 'nope'"):
         seekway.experiment("nope")
+
+
+def test_a_model_is_measured_as_a_drive_is() -> None:
+    fit = seekway.fit_model("linear-15k4", reads=2000)
+    assert fit["intercept_ms"] == pytest.approx(4.25, rel=0.01)
+    assert fit["stroke_ms"] == pytest.approx(5.25, rel=0.01)
+    assert fit["hit_ms"] == 0.25 and "[linear]" in fit["profile"]
+    ahead = seekway.read_ahead("linear-15k4:on_hit=keep,prefetch_sectors=32")
+    assert ahead == {"sectors": 32, "after_hits": False, "when_idle": False}
+    with pytest.raises(seekway.SeekwayError, match="nothing"):
+        seekway.fit_model("nothing")

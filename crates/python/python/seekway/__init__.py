@@ -17,9 +17,11 @@ from seekway.commands import (
     devices,
     experiment,
     experiments,
+    fit_model,
     policies,
     policy,
     predict,
+    read_ahead,
 )
 from seekway.comparison import Comparison, Requests, compare
 from seekway.scenario import Outcome, run
@@ -61,9 +63,11 @@ __all__ = [
     "devices",
     "experiment",
     "experiments",
+    "fit_model",
     "policies",
     "policy",
     "predict",
+    "read_ahead",
     "read_trace",
     "run",
     "write_trace",

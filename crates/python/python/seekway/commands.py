@@ -75,6 +75,36 @@ def calibrate(
     return fitted
 
 
+def fit_model(
+    profile: str, *, averaged: bool = False, reads: int = 100_000, seed: int = 1
+) -> dict[str, Any]:
+    """Fit a line to random reads of a profile's device without its cache.
+
+    Args:
+        profile: as for ``device=`` of other functions.
+        averaged: through the moving average, as the throttle's paper has it.
+        reads: number of reads of a page, one at a time.
+        seed: of their places.
+
+    Returns:
+        ``intercept_ms``; ``stroke_ms``, what the line adds over the whole device; ``residual_ms``
+        and ``demerit_ms``; ``hit_ms``, of a page read again (None without a cache); and the
+        text of the line's ``profile``.
+    """
+    return _native.fit_model(profile, averaged, reads, seed)
+
+
+def read_ahead(profile: str) -> dict[str, Any]:
+    """Find out what a profile's device reads ahead.
+
+    Returns:
+        ``sectors`` that are there when another read has come at once; ``after_hits`` and
+        ``when_idle``: whether it reads further then.
+    """
+    sectors, after_hits, when_idle = _native.read_ahead(profile)
+    return {"sectors": sectors, "after_hits": after_hits, "when_idle": when_idle}
+
+
 def predict(traces: Paths | None = None, *, on: str, **more: Any) -> dict[str, Any]:
     """What a load would get from another disk under each policy.
 

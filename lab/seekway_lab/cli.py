@@ -1,0 +1,254 @@
+"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seekway_lab import pages, program, records
+from seekway_lab.records import LabError, Record
+
+if TYPE_CHECKING:
+    from seekway_lab.papers import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+STATUS = (
+    "Exit status 0: all that is asked is met; 1: some of it is missed, or rows differ; 2: wrong "
+    "usage, or cut short. What has run is kept: run again to go on."
+)
+SEEDS = 5
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="seekway-lab", description=__doc__, epilog=STATUS, allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, about: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=about, description=about, epilog=STATUS)
+        docs = ROOT / "docs"
+        made.add_argument("--docs", type=Path, default=docs, help="the pages' folder [docs]")
+        return made
+
+    lists = command("list", "list papers and studies")
+    run = command("run", "run studies; print their rows")
+    check = command("check", "run studies; do their rows equal the recorded ones, to six digits?")
+    page = command("page", "write the pages from claims and recorded rows")
+    for one in (lists, run, check):
+        one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
+    for one in (run, check):
+        one.add_argument("--workers", type=int, metavar="N", help="processes here [cores]; 0: none")
+        one.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
+        one.add_argument("--kept", type=Path, default=Path("out/lab"), help="runs [out/lab]")
+    run.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"[{SEEDS}]")
+    run.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="run this policy too, wherever cfq runs (else the first); FILE.py:CLASS for Python",
+    )
+    run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
+    run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
+    page.add_argument("--check", action="store_true", help="write nothing; 1 if a page is old")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; its exit status."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    try:
+        if args.command == "page":
+            return _page(args.docs, args.check)
+        if args.command == "list":
+            return _list(args.names)
+        if args.command == "check":
+            args.seeds, args.policy = SEEDS, []
+        if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):
+            parser.error(f"--write: recorded rows have {SEEDS} seeds and no further policy")
+        return _run(args)
+    except (LabError, OSError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"seekway-lab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("seekway-lab: stopped; run again to go on where this was", file=sys.stderr)
+        return 130
+
+
+def _chosen(names: Sequence[str]) -> dict[str, list[str] | None]:
+    """Papers, each with the patterns of studies that are wanted; None for all."""
+    chosen: dict[str, list[str] | None] = {}
+    for name in names or ["all"]:
+        if name == "all":
+            chosen |= dict.fromkeys(pages.PAPERS)
+        elif name in pages.PAPERS:
+            chosen[name] = None
+        else:
+            family = name.partition("-")[0]
+            known = {p: paper for paper, (_, ps) in pages.PAPERS.items() for p in ps}
+            of = [paper for p, paper in known.items() if p.partition("-")[0] == family]
+            if not of:
+                papers = ", ".join(pages.PAPERS)
+                raise LabError(f"no paper or study '{name}'; papers: {papers}; studies: list")
+            wanted = chosen.setdefault(of[0], [])
+            if wanted is not None:
+                wanted.append(name)
+    return chosen
+
+
+def _matching(names: Sequence[str], patterns: list[str] | None) -> list[str]:
+    found = [
+        name
+        for name in names
+        if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+    if not found:
+        raise LabError(f"no study {', '.join(patterns or [])}; seekway-lab list")
+    return found
+
+
+def _list(names: Sequence[str]) -> int:
+    from seekway_lab import papers
+
+    for paper in _chosen(names):
+        print(f"{paper}: {pages.PAPERS[paper][0]}")
+        for study in papers.studies(paper):
+            print(f"  {study.name}  {study.summary}")
+        if not papers.studies(paper):
+            print(f"  experiments of the program: seekway experiment list ({paper})")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    missed = False
+    for paper, patterns in _chosen(args.names).items():
+        found = _rows(args, paper, patterns)
+        if args.command == "check":
+            missed |= _compare(args, paper, found, patterns)
+            continue
+        missed |= any(row["asked"] == "missed" for row in found)
+        if args.write and patterns is None:
+            with _recorded(args.docs, paper).open("w", newline="") as file:
+                records.write(file, found)
+            _write_loads(args.docs, paper)
+        elif args.write:
+            raise LabError(f"--write: {paper}'s rows are one file: run all of {paper}")
+        else:
+            _show(found, args.format)
+    if getattr(args, "write", False):
+        _page(args.docs, check=False)
+    return int(missed)
+
+
+def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> list[Record]:
+    """Rows of a paper's studies: of the laboratory, or still of the program."""
+    from seekway_lab import papers
+
+    studies = papers.studies(paper)
+    if studies:
+        names = _matching([study.name for study in studies], patterns)
+        return _of_studies(args, paper, [study for study in studies if study.name in names])
+    ours = program.default()
+    names = _matching(list(program.loads(ours, pages.PAPERS[paper][1])), patterns)
+    return program.rows(ours, names, args.seeds, args.kept / "program")
+
+
+def _of_studies(args: argparse.Namespace, paper: str, studies: list[Study]) -> list[Record]:
+    from seekway_lab import runs
+
+    laboratory = runs.Laboratory(args.kept, workers=args.workers, scheduler=args.scheduler)
+    seeds = range(1, args.seeds + 1)
+    wanted = {
+        study.name: [
+            run
+            for scenario in study.with_policies(*args.policy)
+            for run in runs.runs(scenario, study.wanted, seeds)
+        ]
+        for study in studies
+    }
+    every = [run for of in wanted.values() for run in of]
+    laboratory.make(every, runs.progress(paper))
+    return [
+        row.record(study.name)
+        for study in studies
+        for row in study.rows(laboratory.read(wanted[study.name]), *args.policy)
+    ]
+
+
+def _recorded(docs: Path, paper: str) -> Path:
+    return docs / "experiments" / "results" / f"{paper}.csv"
+
+
+def _show(found: list[Record], form: str) -> None:
+    if form == "csv":
+        records.write(sys.stdout, found)
+        return
+    heads = ["row", "paper:", "ours:", "least:", "largest:", "unit", "verdict", "asked"]
+    for experiment in dict.fromkeys(row["experiment"] for row in found):
+        print(f"## {experiment}\n")
+        lines = [
+            [row[head.rstrip(":")] for head in heads]
+            for row in found
+            if row["experiment"] == experiment
+        ]
+        print(pages.table(heads, lines))
+
+
+def _compare(
+    args: argparse.Namespace, paper: str, found: list[Record], patterns: list[str] | None
+) -> bool:
+    """Compares rows with the recorded ones; whether some differ."""
+    from seekway_lab import papers
+
+    made = {row["experiment"] for row in found}
+    known = records.read(_recorded(args.docs, paper))
+    known = [row for row in known if row["experiment"] in made or patterns is None]
+    reasons = {study.name: study.is_unequal for study in papers.studies(paper)}
+
+    def why(row: Record) -> str | None:
+        return reasons[row["experiment"]](row["row"]) if reasons else None
+
+    cannot = [row for row in known if row["experiment"] in made and why(row)]
+    found = [row for row in found if not why(row)]
+    beside = records.differences(found, [row for row in known if row not in cannot])
+    counts = ", ".join(f"{len(rows)} {what}" for what, rows in beside.items())
+    print(f"{paper}: {len(known)} recorded rows: {counts}, {len(cannot)} cannot be equal")
+    for what in ("differ", "missing", "new"):
+        for name in beside[what][:20]:
+            print(f"  {what}: {name}")
+    for row in cannot:
+        print(f"  cannot be equal: {row['experiment']}: {row['row']}: {why(row)}")
+    return any(beside[what] for what in ("differ", "missing", "new"))
+
+
+def _write_loads(docs: Path, paper: str) -> None:
+    """Notes which loads the rows are of."""
+    from seekway_lab import papers
+
+    path = docs / "experiments" / "results" / "loads.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    patterns = pages.PAPERS[paper][1]
+    others = {n: h for n, h in known.items() if not any(fnmatchcase(n, p) for p in patterns)}
+    ours = {study.name: study.loads() for study in papers.studies(paper)}
+    ours = ours or program.loads(program.default(), patterns)
+    path.write_text(json.dumps(dict(sorted((others | ours).items())), indent=1) + "\n")
+
+
+def _page(docs: Path, check: bool) -> int:
+    texts = pages.pages(pages.claims_of(docs), docs)
+    old = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
+    for path in old:
+        if check:
+            print(f"{path}: older than its inputs; seekway-lab page", file=sys.stderr)
+        else:
+            path.write_text(texts[path])
+            print(path)
+    return int(check and bool(old))

@@ -1,0 +1,233 @@
+"""Pages of the papers' experiments, made of what the papers claim and of the recorded rows.
+
+Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages (between
+their markers), the README and docs/experiments/claims.json. This module needs no wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from seekway_lab import records
+from seekway_lab.records import LabError, Record
+
+#: The papers' names: titles, and patterns of their experiments' names.
+PAPERS = {
+    "pregather": ("Pregather", ["pregather-*"]),
+    "cats": ("CATS and the throttle", ["cats-*", "table-*", "vpt-*"]),
+    "vmcd": ("VMCD", ["vmcd-*"]),
+    "vio": ("VIO-prefetching", ["vio-*"]),
+    "migrate": ("vMigrater", ["inactivity", "migrate-*"]),
+}
+UNDECIDED = "undecided: setting"
+DECIDED = ["holds", "exceeds", "in part", "refuted"]
+VERDICTS = [*DECIDED, UNDECIDED]
+# The keys of a claim, and those that it may have besides.
+KEYS = {"paper", "where", "claim", "published", "experiment", "rows"}
+MAY = {"because", "undecided"}
+
+
+def whole(verdicts: list[str]) -> str:
+    """The verdict on a claim that several rows decide: theirs if they agree, else in part."""
+    kinds = set(verdicts)
+    if len(kinds) == 1:
+        return kinds.pop()
+    return "holds" if kinds == {"holds", "exceeds"} else "in part"
+
+
+def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[str, Any]:
+    """A claim with its figures and its verdict. Raises `LabError` where it does not stand."""
+    about = f"claims.toml: {claim.get('paper')}, {claim.get('where')}: {claim.get('claim')}"
+    if missing := KEYS - claim.keys():
+        raise LabError(f"{about}: lacks {', '.join(sorted(missing))}")
+    if more := claim.keys() - KEYS - MAY:
+        raise LabError(f"{about}: no such key: {', '.join(sorted(more))}")
+    if not claim["rows"]:
+        raise LabError(f"{about}: no row decides it")
+    found = []
+    for name in claim["rows"]:
+        row = rows.get((claim["experiment"], name))
+        if row is None:
+            raise LabError(f"{about}: {claim['experiment']} has no row '{name}'")
+        if row["verdict"] not in DECIDED:
+            raise LabError(f"{about}: the row '{name}' is {row['verdict']}: no figure of a paper")
+        found.append(row)
+    by_rows = whole([row["verdict"] for row in found])
+    verdict = UNDECIDED if "undecided" in claim else by_rows
+    if verdict != "holds" and not (claim.get("undecided") or claim.get("because")):
+        raise LabError(f"{about}: {verdict}, and no 'because' says why")
+    ours = [
+        {"row": r["row"], "paper": r["paper"], "ours": r["ours"], "unit": r["unit"]} for r in found
+    ]
+    return {**claim, "verdict": verdict, "by_rows": by_rows, "ours": ours}
+
+
+def claims_of(docs: Path) -> dict[str, Any]:
+    """All claims, judged by the rows of the last run."""
+    folder = docs / "experiments"
+    text = (folder / "claims.toml").read_bytes()
+    data = tomllib.loads(text.decode())
+    inputs = {"claims.toml": hashlib.sha256(text).hexdigest()}
+    rows: dict[tuple[str, str], Record] = {}
+    asked: dict[str, list[Record]] = {}
+    for paper in PAPERS:
+        path = folder / "results" / f"{paper}.csv"
+        inputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        ours = records.read(path)
+        rows |= {(row["experiment"], row["row"]): row for row in ours}
+        asked[paper] = [row for row in ours if row["asked"]]
+    claims = [judged(claim, rows) for claim in data["claim"]]
+    used = Counter((c["experiment"], name) for c in claims for name in c["rows"])
+    beside = [key for key, row in rows.items() if row["paper"] and row["verdict"] in DECIDED]
+    for key in [*beside, *used]:
+        if used[key] != 1:
+            raise LabError(
+                f"claims.toml: {key[0]}, row '{key[1]}': in {used[key]} claims, not in one"
+            )
+    return {
+        "inputs": inputs,
+        "claims": claims,
+        "not_repeated": data.get("not_repeated", []),
+        "asked": asked,
+    }
+
+
+# --- writing
+
+
+def figure(value: str, unit: str) -> str:
+    """A figure with its unit, for readers: three significant digits; a dash for none."""
+    if not value:
+        return "–"
+    short = format(Decimal(f"{float(value):.3g}"), ",f")
+    return f"{short}×" if unit == "×" else f"{short} {unit}".strip()
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown; heads that end with a colon are of numbers."""
+    rules = ["--:" if head.endswith(":") else ":--" for head in heads]
+    lines = [[head.rstrip(":") for head in heads], rules, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def ours_of(claim: dict[str, Any]) -> str:
+    """Our figures of a claim: up to three, else the least and the largest."""
+    figures = [(row["ours"], row["unit"]) for row in claim["ours"] if row["ours"]]
+    if len(figures) > 3 and len({unit for _, unit in figures}) == 1:
+        unit = figures[0][1]
+        values = sorted((value for value, _ in figures), key=float)
+        return f"{figure(values[0], unit)} to {figure(values[-1], unit)}"
+    return ", ".join(figure(*one) for one in figures) or "–"
+
+
+def claims_table(found: dict[str, Any], paper: str) -> str:
+    """The table of a paper's claims, and those that are not repeated."""
+    claims = [c for c in found["claims"] if c["paper"] == paper]
+    lines = [
+        [
+            escaped(f"{c['claim']} ({c['where']})"),
+            escaped(c["published"]),
+            ours_of(c),
+            c["verdict"],
+            escaped(c.get("undecided") or c.get("because", "")),
+        ]
+        for c in claims
+    ]
+    text = f"\n{sentence(claims)} What the verdicts mean: [Experiments](README.md). Every row: "
+    text += f"[results/{paper}.csv](results/{paper}.csv).\n\n"
+    text += table(["claim", "paper", "ours", "verdict", "why"], lines)
+    others = [c for c in found["not_repeated"] if c["paper"] == paper]
+    if others:
+        text += "\nNot repeated:\n\n"
+        for c in others:
+            text += (
+                escaped(f"- {c['claim']} ({c['where']}; {c['published']}): {c['because']}") + "\n"
+            )
+    return text + "\n"
+
+
+def asked_table(found: dict[str, Any], paper: str) -> str:
+    """What is asked of Seekway in a paper's experiments, and missed."""
+    rows = found["asked"][paper]
+    missed = [row for row in rows if row["asked"] == "missed"]
+    text = f"\nAsked of Seekway itself, whatever the paper says: {len(rows)} rows, "
+    text += f"{len(rows) - len(missed)} met, {len(missed)} missed.\n\n"
+    lines = [
+        [r["experiment"], escaped(r["row"]), figure(r["ours"], r["unit"]), escaped(r["why"])]
+        for r in missed
+    ]
+    return text + (table(["experiment", "missed", "ours", "why"], lines) + "\n" if lines else "")
+
+
+def sentence(claims: list[dict[str, Any]]) -> str:
+    """How many claims have which verdict."""
+    counts = Counter(c["verdict"] for c in claims)
+    decided = sum(counts[v] for v in DECIDED)
+    return (
+        f"Of {len(claims)} claims {decided} can be decided. Hold: {counts['holds']}; with more "
+        f"than twice the paper's gain: {counts['exceeds']}; in part: {counts['in part']}; refuted: "
+        f"{counts['refuted']}. Undecided, because our setting is not the paper's: "
+        f"{counts[UNDECIDED]}."
+    )
+
+
+def counts_table(found: dict[str, Any]) -> str:
+    """The verdicts by paper."""
+    lines = []
+    sums: Counter[str] = Counter()
+    for paper, (title, _) in PAPERS.items():
+        counts = Counter(c["verdict"] for c in found["claims"] if c["paper"] == paper)
+        counts["not repeated"] = sum(c["paper"] == paper for c in found["not_repeated"])
+        sums += counts
+        lines.append(
+            [f"[{title}]({paper}.md)", *(str(counts[v]) for v in [*VERDICTS, "not repeated"])]
+        )
+    lines.append(["all", *(str(sums[v]) for v in [*VERDICTS, "not repeated"])])
+    heads = ["paper", *(f"{v}:" for v in [*VERDICTS, "not repeated"])]
+    return f"\n{sentence(found['claims'])}\n\n{table(heads, lines)}\n"
+
+
+def between(text: str, name: str, new: str, path: Path) -> str:
+    """The page with `new` between its markers of this name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    head, found, rest = text.partition(begin)
+    _, ends, tail = rest.partition(end)
+    if not found or not ends:
+        raise LabError(f"{path}: no lines {begin.strip()} and {end}")
+    return head + begin + new + end + tail
+
+
+def pages(found: dict[str, Any], docs: Path) -> dict[Path, str]:
+    """Every file that is made of the claims, with its text."""
+    folder = docs / "experiments"
+    texts = {}
+    for paper in PAPERS:
+        path = folder / f"{paper}.md"
+        text = between(path.read_text(), "claims", claims_table(found, paper), path)
+        texts[path] = between(text, "asked", asked_table(found, paper), path)
+    path = folder / "README.md"
+    texts[path] = between(path.read_text(), "claims", counts_table(found), path)
+    path = docs.parent / "README.md"
+    said = sentence(found["claims"])
+    texts[path] = between(path.read_text(), "claims", f"{said}\n", path)
+    counts = Counter(c["verdict"] for c in found["claims"])
+    data = {
+        "inputs": found["inputs"],
+        "counts": {v: counts[v] for v in VERDICTS},
+        "claims": found["claims"],
+        "not_repeated": found["not_repeated"],
+    }
+    texts[folder / "claims.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    return texts

@@ -1,0 +1,67 @@
+"""Recorded rows, `docs/experiments/results/PAPER.csv`, and how new ones differ from them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import TextIO
+
+#: The columns, also of `seekway experiment run --format csv`.
+COLUMNS = ["experiment", "row", "paper", "ours", "least", "largest", "unit", "verdict", "asked"]
+COLUMNS += ["why"]
+#: Columns that decide whether two rows are equal: the texts in `why` do not.
+COMPARED = COLUMNS[2:-1]
+
+#: A row as text, by its columns.
+Record = dict[str, str]
+
+
+class LabError(Exception):
+    """A mistake that the user can mend."""
+
+
+def digits(value: float | None) -> str:
+    """A number with at most six significant digits and without an exponent; "" for none."""
+    if value is None or math.isnan(value):
+        return ""
+    return format(Decimal(f"{value:.6g}"), "f")
+
+
+def read(path: Path) -> list[Record]:
+    """The rows of a file."""
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != COLUMNS:
+            raise LabError(f"{path}: other columns than {','.join(COLUMNS)}")
+        return list(reader)
+
+
+def write(to: TextIO, records: Iterable[Mapping[str, str]]) -> None:
+    """Writes rows as CSV."""
+    out = csv.DictWriter(to, COLUMNS, lineterminator="\n")
+    out.writeheader()
+    out.writerows(records)
+
+
+def differences(made: Iterable[Record], recorded: Iterable[Record]) -> dict[str, list[str]]:
+    """New rows beside recorded ones: the names of those that are `equal`, that `differ` (with what
+    does), that are `missing` now and that are `new`.
+    """
+    new = {(row["experiment"], row["row"]): row for row in made}
+    found: dict[str, list[str]] = {"equal": [], "differ": [], "missing": [], "new": []}
+    for row in recorded:
+        now = new.pop((row["experiment"], row["row"]), None)
+        name = f"{row['experiment']}: {row['row']}"
+        if now is None:
+            found["missing"].append(name)
+            continue
+        unlike = [column for column in COMPARED if row[column] != now[column]]
+        others = [f"{c} was {row[c] or 'none'}, is {now[c] or 'none'}" for c in unlike]
+        found["differ" if others else "equal"].append(
+            f"{name}: {'; '.join(others)}" if others else name
+        )
+    found["new"] = [f"{experiment}: {row}" for experiment, row in new]
+    return found
