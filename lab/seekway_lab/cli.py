@@ -1,4 +1,6 @@
-"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages."""
+"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; and
+the arena.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seekway_lab import pages, program, records
+from seekway_lab.arena import arguments
 from seekway_lab.records import LabError, Record
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", "run studies; print their rows")
     check = command("check", "run studies; do their rows equal the recorded ones, to six digits?")
     page = command("page", "write the pages from claims and recorded rows")
+    about = "every policy through every scene: how far is each from the best of all?"
+    arguments.add_arguments(command("arena", about))
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
     for one in (run, check):
@@ -70,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _page(args.docs, args.check)
         if args.command == "list":
             return _list(args.names)
+        if args.command == "arena":
+            from seekway_lab.arena import command
+
+            print(command.text(args), end="")
+            return 0
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):

@@ -7,16 +7,20 @@ import csv
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seekway_lab.arena import command, drawn, measure, peers, score
+from seekway_lab.arena import arguments, command, drawn, measure, peers, score, tables
 from seekway_lab.arena.measure import MEASURES, Figures, Times
-from seekway_lab.arena.scenes import ArenaError, File, Scene, key, scene_on, shares
+from seekway_lab.arena.play import Player
+from seekway_lab.arena.scenes import File, Scene, key, scene_on, shares
 from seekway_lab.arena.score import SceneResult, scoreboard
+from seekway_lab.records import LabError
+from seekway_lab.runs import Laboratory
 
 RECORDED = Path(__file__).parent / "arena"
 SMALL = "--scenes sata/flood,nvme/weights,sata/target,sata/late-flood --drawn 7:3 --quick"
@@ -26,12 +30,18 @@ SEED = 20_261_127
 
 def args(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="arena")
-    command.add_arguments(parser)
+    arguments.add_arguments(parser)
     return parser.parse_args(words)
 
 
+@pytest.fixture(autouse=True)
+def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What ran is kept in out/lab.
+    monkeypatch.chdir(tmp_path)
+
+
 def arena(line: str) -> str:
-    return command.text(args(*line.split()))
+    return command.text(args("--workers", "0", *line.split()))
 
 
 def equal(found: Any, known: Any, at: str = "") -> None:
@@ -147,8 +157,8 @@ def test_a_peer_runs_as_the_scenes_device_sets_it() -> None:
     assert file.set_policies() == ["iocost, set", "kyber, set", "bfq, set"]
     for scene in file.matching("*/flood"):
         for policy in file.set_policies():
-            assert ":" in scene.under(policy, 1)["policy"], scene.name
-        assert scene.under("kyber", 1)["policy"] == "kyber"
+            assert ":" in scene.spec(policy), scene.name
+        assert scene.spec("kyber") == "kyber"
 
 
 def test_a_groups_share_is_divided_among_its_members() -> None:
@@ -159,7 +169,7 @@ def test_a_groups_share_is_divided_among_its_members() -> None:
 
 def test_a_scene_with_an_unknown_key_is_refused() -> None:
     file = File.read()
-    with pytest.raises(ArenaError, match="no key mesure"):
+    with pytest.raises(LabError, match="no key mesure"):
         scene_on(file.devices[0], {**file.scenes[0], "mesure": "1s"}, 1)
 
 
@@ -237,12 +247,52 @@ def test_markdown_has_a_column_for_each_kind_that_ran() -> None:
     assert "drawn" not in found and len(found["scoreboard"]) == 2
 
 
+def test_the_tables_of_the_pages_are_written_between_their_markers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).parents[2]
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "docs/arena.md"):
+        shutil.copy(root / page, tmp_path / page)
+    monkeypatch.setattr(tables, "FRONTIER", ["flood"])
+    monkeypatch.setattr(tables, "DEVICES", ["sata"])
+    player = Player(Laboratory(tmp_path / "kept", workers=0), [1])
+    asked = f"{SMALL} --policies noop,cscan --drawn-everyday 7:1"
+    found = command.play_all(args(*asked.split()), player)
+    tables.write(found, player, File.read(), tmp_path / "docs")
+    [arena, readme] = [(tmp_path / page).read_text() for page in ("docs/arena.md", "README.md")]
+    for begin in ("scoreboard", "everyday", "drawn", "frontier"):
+        assert f"<!-- {begin}: begin -->" in arena and f"<!-- {begin}: end -->" in arena
+    assert "| policy | 3 scenes | 1 everyday scenes | 3 drawn scenes" in arena
+    assert "| fairway, isolation 0.2 | " in arena and "| kyber, set, 0.25 × its target |" in arena
+    head = "| policy | mean regret | drawn | pareto |"
+    assert head in readme and arena.count(head) == 2
+
+
 def test_csv_has_a_line_for_each_scene_and_policy(capsys: pytest.CaptureFixture[str]) -> None:
     text = arena("--scenes sata/weights,disk/flood --policies noop,cscan --quick --format csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["scene"] for row in rows] == [*["sata/weights"] * 2, *["disk/flood"] * 2]
     assert rows[0]["p99"] == "" and float(rows[2]["regret_p99"]) >= 0.0
     assert "a tenth of each scene's time" in capsys.readouterr().err
+
+
+OWN = """
+import seekway
+
+class Own(seekway.Policy):
+    def decide(self, now_ns, device):
+        return next(iter(self.queued.values()))
+"""
+
+
+def test_a_policy_in_python_takes_part(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    line = f"--scenes sata/flood --policies noop --policy {tmp_path}/own.py:Own --quick"
+    [scene] = json.loads(arena(f"{line} --format json"))["scenes"]
+    [noop, own] = scene["policies"]
+    assert own["policy"].endswith("own.py:Own")
+    equal(own["regret"], noop["regret"])
 
 
 def test_all_has_the_policies_that_the_devices_set_but_for_a_load_of_ones_own() -> None:
@@ -289,16 +339,16 @@ def test_the_list_runs_nothing() -> None:
         ("/nowhere/own.toml", "/nowhere/own.toml"),
     ],
 )
-def test_wrong_usage_is_refused(line: str, part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run(args(*line.split())) == 2
-    assert part in capsys.readouterr().err
+def test_wrong_usage_is_refused(line: str, part: str) -> None:
+    with pytest.raises(LabError, match=part):
+        arena(line)
 
 
 def test_axes_in_a_load_of_ones_own_are_refused(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     text = (RECORDED / "own.toml").read_text()
     own.write_text(text.replace('"intel-x25m-g2"', '["intel-x25m-g2", "intel-320"]'))
-    with pytest.raises(ArenaError, match="2 runs: leave axes and cases out"):
+    with pytest.raises(LabError, match="2 runs: leave axes and cases out"):
         arena(f"{own} --policies noop")
 
 

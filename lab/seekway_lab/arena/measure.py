@@ -7,12 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import seekway
+
 from seekway_lab.arena.scenes import Judging, Promise
 
 # In the order of tables. Of the latencies, the smaller is the better.
 MEASURES = ["throughput", "worst_share", "p99", "p999", "jain", "kept"]
 LATENCIES = {"p99", "p999"}
 MIB = float(1 << 20)
+# Columns of an Outcome's tables that are read.
+COLUMNS = {
+    "runs": ["simulated_ns", "held_idle_ns", "dispatched", "cpu_ns"],
+    "vms": ["vm", "host", "requests", "bytes", "unfinished", "oldest_ns", "ended_ns"],
+    "histograms": ["vm", "up_to_ns", "count"],
+    "series": ["vm", "from_ns", "bin_ns", "bytes"],
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,19 @@ class Figures:
     requests: float
     ended_early: bool
     cpu_ns: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As a row of a table."""
+        rest = {name: value for name, value in vars(self).items() if name != "values"}
+        return {**self.values, **rest}
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> Figures:
+        """From a row of a table, in which what is absent may be no number."""
+        known: dict[str, Any] = {k: None if value != value else value for k, value in row.items()}
+        values = {name: known[name] for name in MEASURES}
+        rest = [known[name] for name in ("withheld", "requests", "ended_early", "cpu_ns")]
+        return cls(values, float(rest[0]), float(rest[1]), bool(rest[2]), rest[3])
 
     @classmethod
     def mean(cls, runs: list[Figures]) -> Figures:
@@ -58,6 +80,11 @@ class Alone:
     mib_s: float
     p99_ms: float
     p999_ms: float
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> Alone:
+        """From a row of `alone`."""
+        return cls(row["mib_s"], row["p99_ms"], row["p999_ms"])
 
 
 class Times:
@@ -121,10 +148,11 @@ class Run:
     bin_ns: int = field(default=1)
 
     @classmethod
-    def of(cls, outcome: Any) -> Run:
+    def of(cls, outcome: seekway.Outcome) -> Run:
         """The only run of an Outcome."""
         tables: dict[str, dict[str, list[Any]]] = {
-            name: table.to_arrow().to_pydict() for name, table in outcome.tables.items()
+            name: table.to_arrow().select(COLUMNS[name]).to_pydict()
+            for name, table in outcome.tables.items()
         }
         run = {name: column[0] for name, column in tables["runs"].items()}
         times = of_vms(tables.get("histograms"), "up_to_ns", "count")
@@ -173,16 +201,22 @@ def of_vms(
     return found
 
 
-def alone(outcome: Any) -> Alone:
-    """Of a run with one VM."""
+def alone(outcome: seekway.Outcome) -> dict[str, list[dict[str, Any]]]:
+    """The row of a run with one VM."""
     run = Run.of(outcome)
     vm = run.vms[0]
-    return Alone(run.mib_s(vm), vm.times.ms(0.99), vm.times.ms(0.999))
+    return {"runs": [vars(Alone(run.mib_s(vm), vm.times.ms(0.99), vm.times.ms(0.999)))]}
 
 
-def figures(judging: Judging, outcome: Any, alone: list[Alone] | None) -> Figures:
+def judged(
+    outcome: seekway.Outcome, judging: Judging, alone: list[Alone] | None
+) -> dict[str, list[dict[str, Any]]]:
+    """The row of a run with its figures."""
+    return {"runs": [figures(judging, Run.of(outcome), alone).row()]}
+
+
+def figures(judging: Judging, run: Run, alone: list[Alone] | None) -> Figures:
     """The figures of a run. `alone`: by VM, what it has alone, where that is known."""
-    run = Run.of(outcome)
     total = sum(vm.requests if judging.unit == "IOPS" else vm.bytes for vm in run.vms)
     p99, p999 = latencies(judging, run, alone) if judging.latency else (None, None)
     progress = Progress(judging, run, alone or [])

@@ -8,7 +8,8 @@ from typing import Any
 
 import seekway
 
-from seekway_lab.arena.scenes import ArenaError, Judging, Promise, Scene, Table, by_vm, time_ns
+from seekway_lab.arena.scenes import Judging, Promise, Scene, Table, by_vm, time_ns
+from seekway_lab.records import LabError
 
 # VMs that run alone at most, for their shares.
 ALONE_MAX = 16
@@ -18,21 +19,21 @@ def scene(path: Path) -> Scene:
     """The scenario of a file. No VM is the quiet one, and the load comes and goes.
 
     Raises:
-        ArenaError: the file cannot be read, or is more than one run.
+        LabError: the file cannot be read, or is more than one run.
     """
     try:
         scenario = tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ArenaError(f"{path}: {error}") from error
-    scenario = {name: value for name, value in scenario.items() if name not in ("policy", "seed")}
+        raise LabError(f"{path}: {error}") from error
+    not_of_load = ("name", "policy", "seed", "outcome")
+    scenario = {name: value for name, value in scenario.items() if name not in not_of_load}
     short = {**scenario, "measure": {"requests": 1}, "outcome": {"tables": ["runs", "vms"]}}
     tables = run_once(path, short)
     disks = tables["vms"]["host"].count(False)
     judging = judging_of(scenario, disks)
     kinds = []
     if 2 <= disks <= ALONE_MAX and each_alone(path, short, disks):
-        base = {**scenario, "policy": "noop", "outcome": {"tables": ["runs", "vms", "histograms"]}}
-        kinds = [{**base, "only": n} for n in range(disks)]
+        kinds = [{**scenario, "only": n} for n in range(disks)]
     return Scene(
         name="own",
         about=f"{disks} VMs of your own",
@@ -40,7 +41,7 @@ def scene(path: Path) -> Scene:
         medium=None,
         group=None,
         judging=judging,
-        scenario={**scenario, "outcome": {"tables": judging.tables}},
+        scenario=scenario,
         operator={},
         kinds=kinds,
         kind_of=list(range(len(kinds))),
@@ -52,9 +53,9 @@ def run_once(path: Path, scenario: Table) -> dict[str, dict[str, list[Any]]]:
     try:
         outcome = seekway.run(scenario, progress=False)
     except seekway.SeekwayError as error:
-        raise ArenaError(f"{path}: {error}") from error
+        raise LabError(f"{path}: {error}") from error
     if len(outcome.runs) != 1:
-        raise ArenaError(f"{path}: {len(outcome.runs)} runs: leave axes and cases out")
+        raise LabError(f"{path}: {len(outcome.runs)} runs: leave axes and cases out")
     return {name: table.to_arrow().to_pydict() for name, table in outcome.tables.items()}
 
 
@@ -62,7 +63,7 @@ def each_alone(path: Path, scenario: Table, disks: int) -> bool:
     """Is each disk a VM of its own? Several volumes of one trace cannot run alone."""
     try:
         return len(run_once(path, {**scenario, "only": disks - 1})["vms"]["vm"]) == 1
-    except ArenaError:
+    except LabError:
         return False
 
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import hashlib
+import inspect
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import seekway
 
+from seekway_lab import runs
 from seekway_lab.arena import measure
 from seekway_lab.arena.measure import Alone, Figures
-from seekway_lab.arena.scenes import ArenaError, Scene, Table, key
+from seekway_lab.arena.scenes import Scene, Table, key
 from seekway_lab.arena.score import SceneResult, Score, mean, scoreboard
-
-Made = TypeVar("Made")
-
-
-def run_all(
-    cells: list[tuple[Table, Callable[[Any], Made]]], jobs: int | None = None
-) -> list[Made]:
-    """What each function makes of its scenario's Outcome."""
-
-    def one(cell: tuple[Table, Callable[[Any], Made]]) -> Made:
-        scenario, reduce = cell
-        return reduce(seekway.run(scenario, jobs=1, progress=False))
-
-    with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-        return list(pool.map(one, cells))
+from seekway_lab.records import LabError
+from seekway_lab.runs import Laboratory, Run, Wanted
+from seekway_lab.scenarios import Scenario
 
 
 @dataclass(frozen=True)
@@ -82,55 +70,81 @@ class Board:
         return mean(scene.mean_regret(score.number) for scene in some) if some else None
 
 
-def play(
-    scenes: list[Scene], policies: list[str], seeds: list[int], jobs: int | None
-) -> list[Played]:
-    """Runs all scenes under all policies with all seeds."""
-    kept = alone_by_kind(scenes, seeds, jobs)
+class Player:
+    """Runs scenes with some seeds in a laboratory, which keeps what has run."""
 
-    def reduce(scene: Scene, seed: int) -> Callable[[Any], Figures]:
-        kinds = [kept[key(kind), scene.alone_seed(seed, seeds)] for kind in scene.kinds]
-        by_vm = [kinds[kind] for kind in scene.kind_of]
-        return partial(measure.figures, scene.judging, alone=by_vm or None)
+    def __init__(self, laboratory: Laboratory, seeds: list[int]) -> None:
+        """Of a laboratory, with these seeds."""
+        self.laboratory, self.seeds = laboratory, seeds
 
-    cells = [
-        (scene.under(policy, seed), reduce(scene, seed))
-        for scene in scenes
-        for policy in policies
-        for seed in seeds
-    ]
-    made = iter(run_all(cells, jobs))
-    return [
-        played(scene, [[next(made) for _ in seeds] for _ in policies], len(seeds))
-        for scene in scenes
-    ]
+    def play(self, scenes: list[Scene], policies: list[str]) -> list[Played]:
+        """Runs all scenes under all policies with all seeds."""
+        alone = self.alone(scenes)
+
+        def run(scene: Scene, policy: str, seed: int) -> Run:
+            kinds = [alone[key(kind), scene.alone_seed(seed, self.seeds)] for kind in scene.kinds]
+            by_vm = [kinds[kind] for kind in scene.kind_of]
+            wanted = Wanted(
+                partial(measure.judged, judging=scene.judging, alone=by_vm or None),
+                tuple(scene.judging.tables),
+            )
+            return run_of(scene.name, scene.scenario, scene.spec(policy), seed, wanted, by_vm)
+
+        cells = [run(s, policy, seed) for s in scenes for policy in policies for seed in self.seeds]
+        figures = iter(Figures.of_row(row) for row in self.rows("arena", cells))
+        return [
+            played(scene, [[next(figures) for _ in self.seeds] for _ in policies])
+            for scene in scenes
+        ]
+
+    def alone(self, scenes: list[Scene]) -> dict[tuple[str, int], Alone]:
+        """What each kind of VM has alone, by kind and seed.
+
+        VMs that are equal on one device for one time share a run.
+        """
+        wanted = Wanted(measure.alone, ("runs", "vms", "histograms"))
+        cells = {
+            (key(kind), seed): run_of("alone", kind, "noop", seed, wanted)
+            for scene in scenes
+            for kind in scene.kinds
+            for seed in dict.fromkeys(scene.alone_seed(seed, self.seeds) for seed in self.seeds)
+        }
+        rows = self.rows("each VM alone", list(cells.values()))
+        return {cell: Alone.of_row(row) for cell, row in zip(cells, rows, strict=True)}
+
+    def rows(self, name: str, cells: list[Run]) -> list[dict[str, Any]]:
+        """The only row of each run."""
+        if not cells:
+            return []
+        self.laboratory.make(cells, runs.progress(name))
+        rows: list[dict[str, Any]] = self.laboratory.read(cells).table("runs").to_dict("records")
+        return rows
 
 
-def alone_by_kind(
-    scenes: list[Scene], seeds: list[int], jobs: int | None
-) -> dict[tuple[str, int], Alone]:
-    """What each kind of VM has alone, by kind and seed.
+def run_of(
+    name: str,
+    table: Table,
+    policy: str,
+    seed: int,
+    wanted: Wanted,
+    alone: list[Alone] | None = None,
+) -> Run:
+    """A run whose key has the judge's source, and what it judges by, as well."""
+    scenario = Scenario(name, table, (policy,), (seed,))
+    [run] = runs.runs(scenario, Wanted(measure.alone, wanted.tables), [seed])
+    judging = getattr(wanted.reduce, "keywords", {}).get("judging")
+    by = [run.key, inspect.getsource(measure), repr(judging), repr(alone)]
+    return replace(run, key=hashlib.sha256("\n".join(by).encode()).hexdigest(), wanted=wanted)
 
-    VMs that are equal on one device for one time share a run.
-    """
-    cells = {
-        (key(kind), seed): {**kind, "seed": seed}
-        for scene in scenes
-        for kind in scene.kinds
-        for seed in dict.fromkeys(scene.alone_seed(seed, seeds) for seed in seeds)
-    }
-    made = run_all([(scenario, measure.alone) for scenario in cells.values()], jobs)
-    return dict(zip(cells, made, strict=True))
 
-
-def played(scene: Scene, runs: list[list[Figures]], seeds: int) -> Played:
-    """A scene's results; `runs` are by policy and seed."""
+def played(scene: Scene, by_policy: list[list[Figures]]) -> Played:
+    """A scene's results; the figures are by policy and seed."""
 
     def result(figures: list[Figures]) -> SceneResult:
         return SceneResult(scene.name, scene.device, figures)
 
-    by_seed = [result([of_policy[seed] for of_policy in runs]) for seed in range(seeds)]
-    return Played(scene, result([Figures.mean(of_policy) for of_policy in runs]), by_seed)
+    by_seed = [result(list(of_seed)) for of_seed in zip(*by_policy, strict=True)]
+    return Played(scene, result([Figures.mean(of_policy) for of_policy in by_policy]), by_seed)
 
 
 def ended_early(board: Board) -> list[str]:
@@ -148,10 +162,13 @@ def check(policies: list[str]) -> None:
     """Refuses a policy that cannot be built, before anything long runs.
 
     Raises:
-        ArenaError: names the policy, and what there is.
+        LabError: names the policy, and what there is.
     """
     load = {"app": "uniform", "size": "4KiB", "requests": 1}
+    # Policies in Python are read where they run.
+    specs = [policy for policy in policies if ".py:" not in policy]
     try:
-        seekway.run(policy=policies, vm=[{"load": [load]}], progress=False)
+        if specs:
+            seekway.run(policy=specs, vm=[{"load": [load]}], progress=False)
     except seekway.SeekwayError as error:
-        raise ArenaError(f"--policies: {error}") from error
+        raise LabError(f"--policies: {error}") from error

@@ -15,6 +15,7 @@ from seekway_lab.arena.measure import MEASURES
 from seekway_lab.arena.play import Board, Played
 from seekway_lab.arena.scenes import MEDIA, Scene, policy_of, time_ns
 from seekway_lab.arena.score import DOMINATES_BY, Score
+from seekway_lab.pages import table
 
 NAMES = {"worst_share": "worst share", "p999": "p99.9", "jain": "Jain"}
 ABSENT = "–"
@@ -178,10 +179,13 @@ class Sheet:
 
     def markdown(self) -> str:
         """For a document."""
-        rules = [":--" if name in self.words else "--:" for name in self.columns]
-        lines = [f"| {' | '.join(row)} |" for row in [self.columns, rules, *self.rows]]
-        title = [f"**{self.title}**"] if self.title else []
-        return "\n\n".join([*title, "\n".join(lines), *self.notes]) + "\n"
+        title = [f"**{self.title}**\n"] if self.title else []
+        return "\n".join([*title, self.rows_only(), *(f"{note}\n" for note in self.notes)])
+
+    def rows_only(self) -> str:
+        """The table of Markdown without title and notes."""
+        heads = [name if name in self.words else f"{name}:" for name in self.columns]
+        return table(heads, self.rows)
 
     def text(self) -> str:
         """Aligned, for a terminal."""

@@ -12,7 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-SCENES = Path(__file__).parents[2] / "arena" / "scenes.toml"
+from seekway_lab.records import LabError
+
+SCENES = Path(__file__).resolve().parents[2] / "arena" / "scenes.toml"
 CACHE = {"size": "1GiB", "prefetch": "vio:interval=continuous"}
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 UNITS_BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -24,15 +26,11 @@ SET = ", set"
 Table = dict[str, Any]
 
 
-class ArenaError(Exception):
-    """What was asked for cannot run; the text says what, and what to do."""
-
-
 def time_ns(text: str) -> int:
     """A time with its unit, in nanoseconds."""
     found = re.fullmatch(r"(\d+)(ns|us|ms|s)", text)
     if not found:
-        raise ArenaError(f"{text}: a time with its unit, such as 500ms")
+        raise LabError(f"{text}: a time with its unit, such as 500ms")
     return int(found[1]) * UNITS_NS[found[2]]
 
 
@@ -40,7 +38,7 @@ def size_bytes(value: str | int) -> int:
     """A size in bytes."""
     found = re.fullmatch(r"(\d+)\s*(\w*)", str(value))
     if not found or found[2] not in UNITS_BYTES:
-        raise ArenaError(f"{value}: a size with its unit, such as 20MiB")
+        raise LabError(f"{value}: a size with its unit, such as 20MiB")
     return int(found[1]) * UNITS_BYTES[found[2]]
 
 
@@ -112,7 +110,7 @@ class Scene:
         group: of an everyday scene, such as ``late``.
         scenario: all but policy and seed.
         operator: the policies that the device sets, by their names.
-        kinds: for each kind of VM, the scenario in which it is alone.
+        kinds: for each kind of VM, the scenario in which it is alone, under noop.
         kind_of: by VM, its kind.
     """
 
@@ -127,10 +125,9 @@ class Scene:
     kinds: list[Table]
     kind_of: list[int]
 
-    def under(self, policy: str, seed: int) -> Table:
-        """The scenario under a policy, or under one that the scene's device sets."""
-        spec = self.operator.get(policy.removesuffix(SET), policy) if SET in policy else policy
-        return {**self.scenario, "policy": spec, "seed": seed}
+    def spec(self, policy: str) -> str:
+        """What runs for a policy, which may be one that the scene's device sets."""
+        return self.operator.get(policy.removesuffix(SET), policy) if SET in policy else policy
 
     def alone_seed(self, seed: int, seeds: list[int]) -> int:
         """The seed of the runs alone: of a load of the user's own, the first."""
@@ -158,7 +155,7 @@ class File:
         """All scenes by device; times are divided by `shrink`."""
         pairs = [(d, s) for d in self.devices for s in self.scenes if d["name"] in s["on"]]
         if len(pairs) != sum(len(scene["on"]) for scene in self.scenes):
-            raise ArenaError("a scene is on a device that is not in the file")
+            raise LabError("a scene is on a device that is not in the file")
         return [scene_on(device, scene, shrink) for device, scene in pairs]
 
     def matching(self, pattern: str, shrink: int = 1) -> list[Scene]:
@@ -168,7 +165,7 @@ class File:
         found = [s for s in known if any(p == "all" or fnmatchcase(s.name, p) for p in parts)]
         if not found:
             names = ", ".join(scene.name for scene in known)
-            raise ArenaError(f"--scenes {pattern}: no such scene; there are {names}")
+            raise LabError(f"--scenes {pattern}: no such scene; there are {names}")
         return found
 
 
@@ -182,7 +179,7 @@ def scene_on(device: Table, scene: Table, shrink: int) -> Scene:
     """A scene of the file on a device; times are divided by `shrink`."""
     name = f"{device['name']}/{scene['name']}"
     if strange := set(scene) - KEYS:
-        raise ArenaError(f"{name}: no key {strange.pop()}")
+        raise LabError(f"{name}: no key {strange.pop()}")
     times = {**device, **scene}
     settle_ns, measure_ns = (time_ns(times[key]) // shrink for key in ("settle", "measure"))
     vms = [dict(vm) for vm in scene["vms"]]
@@ -218,7 +215,7 @@ def scene_on(device: Table, scene: Table, shrink: int) -> Scene:
         medium=device["medium"],
         group=scene.get("group"),
         judging=judging,
-        scenario={**base, "name": name, "vm": vms, "outcome": {"tables": judging.tables}},
+        scenario={**base, "vm": vms},
         operator={policy_of(spec): spec for spec in device["set"]},
         kinds=distinct,
         kind_of=by_vm(vms, [distinct.index(kind) for kind in kinds]),
@@ -228,9 +225,7 @@ def scene_on(device: Table, scene: Table, shrink: int) -> Scene:
 def alone(base: Table, vm: Table) -> Table:
     """The scenario in which a VM of this kind is the only one."""
     kept = {key: value for key, value in vm.items() if key not in ("count", "weight")}
-    tables = ["runs", "vms", "histograms"]
-    scenario = {**base, "name": "alone", "policy": "noop", "vm": [{**kept, "name": "alone"}]}
-    return {**scenario, "outcome": {"tables": tables}}
+    return {**base, "vm": [{**kept, "name": "alone"}]}
 
 
 def key(scenario: Table) -> str:
