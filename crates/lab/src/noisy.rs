@@ -41,7 +41,7 @@ const MEMORY: &str = "/dev/shm";
 const EMULATED_BYTES: u64 = 256 << 20;
 const DISK_BYTES: u64 = 64 << 20;
 
-/// Floods by their name among the arena's scenes (`lab/arena/scenes.toml`), with the same load.
+/// Floods by their name among the arena's scenes, with the same load.
 const FLOODS: [(&str, Load); 3] = [
     ("flood", Load { block_bytes: 64 << 10, depth: 64, sequential: false, write: false }),
     ("writes", Load { block_bytes: 4 << 10, depth: 128, sequential: false, write: true }),

@@ -14,7 +14,7 @@ from typing import Any
 
 from seekway_lab.records import LabError
 
-SCENES = Path(__file__).resolve().parents[2] / "arena" / "scenes.toml"
+SCENES = Path(__file__).with_name("scenes.toml")
 CACHE = {"size": "1GiB", "prefetch": "vio:interval=continuous"}
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 UNITS_BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
