@@ -146,6 +146,13 @@ def test_a_late_vm_is_measured_from_when_it_comes_however_short_the_run() -> Non
         assert start == scene.scenario["measure"]["settle"] == f"{2_000_000_000 // shrink}ns"
 
 
+def test_a_pause_that_outlasts_a_quick_run_is_measured_from_the_beginning() -> None:
+    for shrink, settles in ((1, True), (10, False)):
+        [scene] = File.read().matching("sata/pauses-2s", shrink)
+        assert [("settle" in kind["measure"]) for kind in scene.kinds] == [settles, True]
+    assert json.loads(arena("--scenes sata/pauses-2s --policies noop --quick --format json"))
+
+
 def test_scenes_of_prefetches_have_a_cache_alone_too() -> None:
     [cached], [without] = (File.read().matching(f"sata-320/{n}") for n in ("prefetch-*", "flood"))
     assert all("cache" in scenario for scenario in [cached.scenario, *cached.kinds])

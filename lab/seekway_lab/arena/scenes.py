@@ -226,10 +226,16 @@ def alone(base: Table, vm: Table) -> Table:
     """The scenario in which a VM of this kind is the only one."""
     kept = {key: value for key, value in vm.items() if key not in ("count", "weight")}
     measure = dict(base["measure"])
-    # With --quick a pause may last longer than the run: nothing happens after settling.
-    if any(time_ns(load.get("think", "0ns")) > time_ns(measure["until"]) for load in vm["load"]):
+    if any(is_over_before(load, measure) for load in vm["load"]):
         del measure["settle"]
     return {**base, "measure": measure, "vm": [{**kept, "name": "alone"}]}
+
+
+def is_over_before(load: Table, measure: Table) -> bool:
+    """Does nothing happen after settling? With --quick a pause may last longer than the run."""
+    start, think = (time_ns(load.get(key, "0ns")) for key in ("start", "think"))
+    settle, until = (time_ns(measure[key]) for key in ("settle", "until"))
+    return start < settle and start + think >= until
 
 
 def key(scenario: Table) -> str:
