@@ -14,7 +14,7 @@ PROGRAM = os.environ.get("SEEKWAY", str(ROOT / "target" / "release" / "seekway")
 
 def operator_settings(key: str, value: str) -> list[str]:
     """Policies as an operator sets them for the arena's device with this name or profile."""
-    scenes = tomllib.loads((ROOT / "crates/sim/src/experiments/arena/scenes.toml").read_text())
+    scenes = tomllib.loads((ROOT / "lab/seekway_lab/arena/scenes.toml").read_text())
     return next(entry["set"] for entry in scenes["device"] if entry[key] == value)
 
 

@@ -1,4 +1,6 @@
-"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages."""
+"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; and
+the arena.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seekway_lab import pages, program, records
+from seekway_lab.arena import arguments
 from seekway_lab.records import LabError, Record
 from seekway_lab.together import page as together_page
 
@@ -43,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", "run studies; do their rows equal the recorded ones, to six digits?")
     together = command("together", "run all parts on one host, in every way; print what is asked")
     page = command("page", "write the pages from claims and recorded rows")
+    about = "every policy through every scene: how far is each from the best of all?"
+    arguments.add_arguments(command("arena", about))
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
     for one in (run, check, together):
@@ -74,9 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "list":
             return _list(args.names)
         if args.command == "together":
-            from seekway_lab.together import command
+            from seekway_lab.together import command as together
 
-            return command.run(args)
+            return together.run(args)
+        if args.command == "arena":
+            from seekway_lab.arena import command
+
+            print(command.text(args), end="")
+            return 0
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):

@@ -33,7 +33,7 @@ from conftest import ROOT
 # A line that takes longer is stopped, in seconds; those of the second kind take minutes.
 LIMIT_S = 4
 LIMIT_LONG_S = 1.5
-LONG = re.compile(r"seekway (arena|experiment run|predict --live)\b")
+LONG = re.compile(r"seekway (experiment run|predict --live)\b")
 # Programs that act on nothing but the files of the page's folder.
 RUN = {"seekway", "awk", "echo", "cp", "truncate", "jq", "grep", "socat", "duckdb", "curl"}
 RUN |= {"openssl", "nbdinfo", "nbdcopy", "fio", "qemu-img"}

@@ -51,9 +51,9 @@ def test_a_journal_that_differs(seekway: str, tmp_path: Path) -> None:
 
 def test_a_closed_pipe_is_no_error_and_a_full_disk_is(seekway: str) -> None:
     # So much that it does not fit a pipe: the reader has gone before all is written.
-    script = (
-        f'{seekway} arena --list --format json | head -c 1 >/dev/null; echo "${{PIPESTATUS[0]}}"'
-    )
+    vms = "--vm image=8MiB,app=uniform:requests=1 " * 400
+    command = f"{seekway} compare {vms} --policies noop --alone never --format json"
+    script = f'{command} | head -c 1 >/dev/null; echo "${{PIPESTATUS[0]}}"'
     piped = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert piped.stdout == "0\n"
     assert piped.stderr == ""

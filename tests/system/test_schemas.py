@@ -49,11 +49,6 @@ SAMPLES: dict[str, list[list[str]]] = {
         ["experiment", "run", "pregather-sync", "--quick", "--seeds", "1"],
         ["experiment", "run", "pregather-sync", "inactivity", "--quick", "--seeds", "1"],
     ],
-    "arena-list": [["arena", "--list"]],
-    "arena": [
-        ["arena", "--quick", "--scenes", "nvme/flood", "--policies", "noop,fairway"],
-        ["arena", "--quick", "--drawn", "7:1", "--policies", "noop,fairway"],
-    ],
     "calibrate": [["calibrate", "FOLDER/drive.trace"]],
     "predict": [
         ["predict", *LOAD, "--until", "2s", "--on", "linear-15k4", "--policies", "noop,cfq"],

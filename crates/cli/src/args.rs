@@ -1,6 +1,5 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
-mod arena;
 mod compare;
 #[cfg(feature = "parquet")]
 mod convert;
@@ -14,7 +13,6 @@ mod sharing;
 mod trace;
 mod workload_run;
 
-pub use arena::{ArenaArgs, Drawn};
 pub use compare::{CompareArgs, CompareFormat, LimitsArg};
 #[cfg(feature = "parquet")]
 pub use convert::ConvertArgs;
@@ -90,7 +88,6 @@ pub enum Command {
     Convert(ConvertArgs),
     #[command(subcommand)]
     Experiment(ExperimentCommand),
-    Arena(Box<ArenaArgs>),
     #[command(subcommand)]
     Device(DeviceCommand),
     /// List and describe scheduling policies

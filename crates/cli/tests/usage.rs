@@ -119,6 +119,11 @@ fn wrong_usage_is_status_2_with_a_message() {
         ("experiment run all --vcpu vanilla:wake=1", "--vcpu: "),
         ("experiment run pregather-b --vcpu vanilla", "they are in "),
         ("experiment run all --vcpu vanilla --live", "not with --live"),
+        ("experiment run pregather-b --scenes nvme/*", "--scenes: for noisy and together only"),
+        (
+            "experiment run together --scenes tape",
+            "no scene of together has such a name; it has 7200 rpm; SATA SSD",
+        ),
         ("workload show bonnie", "sysbench"),
         ("workload show blktrce", "blktrace, vscsi"),
         ("compare --trace x --event done", "queue, issue, complete"),

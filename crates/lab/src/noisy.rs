@@ -1,5 +1,5 @@
 //! noisy: a quiet VM beside floods, through real servers, beside the simulator with
-//! the arena's scenes of the same loads.
+//! the same loads.
 
 mod judge;
 mod shown;
@@ -18,7 +18,7 @@ use seekway_live::experiment::{
 use seekway_policy::params::parse_duration;
 use seekway_policy::units::Nanos;
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{Scenario, arena, glob};
+use seekway_sim::experiments::{Scenario, glob};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -33,15 +33,15 @@ const PEERS: [&str; 2] = ["qemu-storage-daemon", "throttled"];
 /// asked of the flood beside fairway.
 const THROTTLE_PERCENT: u32 = 80;
 
-/// Emulated devices: profile, and its name among the arena's scenes.
-const EMULATED: [(&str, &str); 2] = [("intel-x25m-g2", "sata"), ("samsung-970-pro", "nvme")];
+/// Profiles of the emulated devices.
+const EMULATED: [&str; 2] = ["intel-x25m-g2", "samsung-970-pro"];
 /// The machine's own disk.
 const DISK: &str = "disk";
 const MEMORY: &str = "/dev/shm";
 const EMULATED_BYTES: u64 = 256 << 20;
 const DISK_BYTES: u64 = 64 << 20;
 
-/// Floods by their scene's name in the arena, with the same load.
+/// Floods by their name among the arena's scenes, with the same load.
 const FLOODS: [(&str, Load); 3] = [
     ("flood", Load { block_bytes: 64 << 10, depth: 64, sequential: false, write: false }),
     ("writes", Load { block_bytes: 4 << 10, depth: 128, sequential: false, write: true }),
@@ -128,7 +128,7 @@ fn disks(args: &LabArgs) -> Result<Vec<NoisyDisk>> {
     let peers = PEERS.into_iter().filter(|p| wanted(p)).map(peer);
     let mut disks: Vec<NoisyDisk> = EMULATED
         .iter()
-        .map(|(profile, _)| NoisyDisk {
+        .map(|profile| NoisyDisk {
             name: profile.to_string(),
             // Times are absolute: a real completion that comes late is counted.
             emulate: Some(format!("{profile}:k=1")),
@@ -152,7 +152,7 @@ fn disks(args: &LabArgs) -> Result<Vec<NoisyDisk>> {
 /// simulator knows the device, and not what the path around it takes.
 fn simulated(figures: &NoisyFigures, span: Span, seed: u64) -> Result<BTreeMap<String, Simulated>> {
     let scene = &figures.scene;
-    let Some(mut scenario) = scenario(scene)? else { return Ok(BTreeMap::new()) };
+    let Some(mut scenario) = scenario(scene) else { return Ok(BTreeMap::new()) };
     let run = |scenario: &Scenario, policy: &str| {
         simulate(scenario.clone(), (span.warm_up, span.counted), policy, None, seed)
     };
@@ -210,18 +210,19 @@ fn slower(vm: &str, more_ns: f64) -> Nanos {
     Nanos::new((think.get() as f64 + more_ns).max(0.0) as u64)
 }
 
-/// The arena's scene with the same device and load, on images as large as the real ones. Its
-/// writes are asynchronous, as to the daemon: nobody tells it that somebody waits for them.
-fn scenario(scene: &NoisyScene) -> Result<Option<Scenario>> {
-    let Some((_, device)) = EMULATED.iter().find(|(profile, _)| *profile == scene.disk.name) else {
-        return Ok(None);
+/// The scene for the simulator: the same device and loads, on images as large as the real ones.
+/// Writes are asynchronous, as to the daemon: nobody tells it that somebody waits for them.
+fn scenario(scene: &NoisyScene) -> Option<Scenario> {
+    let device = EMULATED.into_iter().find(|profile| *profile == scene.disk.name)?;
+    let mib = scene.disk.image_bytes >> 20;
+    let vm = |name: &str, load: &str| {
+        format!("name={name},image={mib}MiB,app=uniform:{load},think=60us,sync=false")
     };
-    let name = format!("{device}/{}", scene.flood_name);
-    let found = arena::scenes(&name, 1).pop().ok_or_else(|| anyhow!("the arena has no {name}"))?;
-    let image = format!("{}MiB", scene.disk.image_bytes >> 20);
-    let here = |vm: &String| format!("{},sync=false", with(vm, "image", &image));
-    let vms = found.scenario.vms.iter().map(here).collect();
-    Ok(Some(Scenario { vms, ..(*found.scenario).clone() }))
+    let Load { block_bytes, depth, sequential, write } = scene.flood;
+    let (kib, read) = (block_bytes >> 10, if write { 0 } else { 100 });
+    let flood = format!("size={kib}KiB,outstanding={depth},read={read},sequential={sequential}");
+    let vms = vec![vm("quiet", "size=4KiB,outstanding=1"), vm("flood", &flood)];
+    Some(Scenario::new(&scene.flood_name, vms, device))
 }
 
 #[cfg(test)]
@@ -236,24 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn every_emulated_scene_is_one_of_the_arena_with_the_same_load() {
+    fn every_emulated_scene_is_simulated_with_the_same_load() {
         assert!(POLICIES.iter().all(|policy| schedulers::build(policy).is_ok()));
         let scenes = scenes(&parse(&[])).expect("all");
         assert_eq!(scenes.len(), 9);
         for scene in scenes.iter().filter(|scene| scene.disk.emulate.is_some()) {
-            let scenario = scenario(scene).expect("it is there").expect("it is emulated");
+            let scenario = scenario(scene).expect("it is emulated");
             assert_eq!(scenario.device, scene.disk.name);
             let [quiet, flood] = &scenario.vms[..] else { panic!("two VMs") };
             assert!(quiet.contains("image=256MiB,app=uniform:size=4KiB,outstanding=1,"));
-            assert!(parse_vm(flood).is_ok());
-            let Load { block_bytes, depth, sequential, write } = scene.flood;
-            let block = match block_bytes >> 10 {
-                1024 => "1MiB".to_string(),
-                kib => format!("{kib}KiB"),
-            };
-            assert!(flood.contains(&format!("size={block},outstanding={depth},")), "{flood}");
-            let has = (flood.contains("sequential=true"), flood.contains("read=0"));
-            assert_eq!(has, (sequential, write), "{flood}");
+            assert!(parse_vm(flood).is_ok(), "{flood}");
         }
     }
 

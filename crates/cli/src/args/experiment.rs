@@ -22,14 +22,13 @@ pub enum ExperimentCommand {
   seekway experiment run all --policy cfq:low_latency=false
   seekway experiment run pregather-read --prefetch vio --cache 512MiB
   seekway experiment run migrate-scale --vcpu vmigrater:literal=true
-  seekway experiment run arena --scenes 'nvme/*'
   seekway experiment run noisy --live --scenes 'intel-x25m-g2/*'
   seekway experiment run together --scenes 'SATA*' --seeds 1")]
 pub struct ExperimentArgs {
     /// A name, a pattern with `*`, or `all`
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Number of seeds [default: 5; 1 for arena]
+    /// Number of seeds [default: 5]
     #[arg(long, value_name = "N")]
     pub seeds: Option<u64>,
     /// First seed
@@ -44,9 +43,8 @@ pub struct ExperimentArgs {
     pub vcpu: Option<String>,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
-    /// arena: the scenes by name, with `*` and commas (`seekway arena --list`);
-    /// noisy: DEVICE/FLOOD, such as `intel-x25m-g2/*` or `disk/writes`; together: the disks,
-    /// such as `SATA*`, or one scene, such as `7200 rpm, flood`
+    /// noisy: DEVICE/FLOOD with `*` and commas, such as `intel-x25m-g2/*` or `disk/writes`;
+    /// together: the disks, such as `SATA*`, or one scene, such as `7200 rpm, flood`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
     /// Run a tenth of the work: to see whether it runs, not what it gives

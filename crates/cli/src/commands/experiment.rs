@@ -3,7 +3,6 @@
 mod machines;
 mod page;
 
-use super::arena;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs, PrefetchArgs};
 use crate::caching;
@@ -30,15 +29,6 @@ const QUICK: u64 = 10;
 /// Seeds of an experiment unless they are given.
 const SEEDS: u64 = 5;
 
-/// The arena as `experiment list` shows it: it judges policies by each other, not papers.
-const ARENA: ListEntry = ListEntry {
-    name: arena::NAME,
-    summary: "every policy in every scene: how far is each from the best of all?",
-    source: "our own; its scenes: seekway arena --list",
-    assumes: "clients of 60 µs between completion and next request, devices as modelled",
-    loads: None,
-};
-
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     match command {
         ExperimentCommand::List(ListArgs { format }) => list(*format),
@@ -55,7 +45,7 @@ fn list(format: Format) -> Result<Verdict> {
         loads: Some(format!("{:016x}", e.loads())),
     });
     let listed: Vec<ListEntry> =
-        simulated.chain([ARENA, live::CATS, live::VPT, live::MIGRATE, live::NOISY]).collect();
+        simulated.chain([live::CATS, live::VPT, live::MIGRATE, live::NOISY]).collect();
     let table = Table::of("", &listed)
         .text("experiment", |l| l.name)
         .text("what it does", |l| l.summary)
@@ -118,8 +108,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
         let found = experiments::matching(name);
         if found.is_empty() {
             let known = REGISTRY.iter().map(|e| e.name);
-            let known: Vec<&str> =
-                known.chain([arena::NAME]).chain(live::ONLY.iter().map(|e| e.name)).collect();
+            let known: Vec<&str> = known.chain(live::ONLY.iter().map(|e| e.name)).collect();
             bail!("no experiment '{name}'; there are {}", known.join(", "));
         }
         for e in found {
@@ -135,9 +124,6 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
 const TOGETHER: &str = "together";
 
 fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
-    if args.names == [arena::NAME] {
-        return arena::run_as_experiment(args);
-    }
     let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
     fit_together(args)?;
     if let Some(only) = only_live
@@ -171,17 +157,10 @@ fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
 
 /// Names and options that do not go together are refused.
 fn fit_together(args: &ExperimentArgs) -> Result<()> {
-    if args.names.iter().any(|name| name == arena::NAME) {
-        bail!("{}: runs by itself, not with other experiments", arena::NAME);
-    }
     let is_noisy = args.names == [live::NOISY.name];
     let has_scenes = is_noisy || args.names == [TOGETHER];
     if args.scenes.is_some() && !has_scenes {
-        bail!(
-            "--scenes: for {}, {} and {TOGETHER} only, each by itself",
-            arena::NAME,
-            live::NOISY.name
-        );
+        bail!("--scenes: for {} and {TOGETHER} only, each by itself", live::NOISY.name);
     }
     if args.noisy != NoisyArgs::default() && !is_noisy {
         bail!("--servers, --seconds, --rounds, --work-dir: for {} only", live::NOISY.name);

@@ -1,7 +1,6 @@
 //! One file for each command.
 
 mod advise;
-mod arena;
 pub mod compare;
 #[cfg(feature = "parquet")]
 mod convert;
@@ -30,7 +29,6 @@ pub fn run(command: Command) -> Result<Verdict> {
         #[cfg(feature = "parquet")]
         Command::Convert(args) => convert::run(&args),
         Command::Experiment(command) => experiment::run(&command),
-        Command::Arena(args) => arena::run(&args),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => {
             listing::registry(&schedulers::REGISTRY, |entry| entry.source, &command)
@@ -83,8 +81,6 @@ mod tests {
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<workload_run::Ran>("workload-run", "seekway workload run --format json");
-        schema::<Vec<arena::Listed<'_>>>("arena-list", "seekway arena --list --format json");
-        schema::<arena::Json<'_>>("arena", "seekway arena --format json");
         schema::<Vec<live::ListEntry>>("experiment-list", "seekway experiment list --format json");
         let run = "seekway experiment run --format json";
         schema::<OneOrMany<experiment::Ran>>("experiment-run", run);

@@ -6,7 +6,6 @@
 //! Nothing here draws, prints or knows of a terminal: figures are described by
 //! [`Figure`] and drawn elsewhere.
 
-pub mod arena;
 mod extras;
 mod figure;
 mod judge;

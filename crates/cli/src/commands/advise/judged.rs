@@ -4,7 +4,6 @@ use crate::args::Goal;
 use crate::json::CacheChoice;
 use crate::runs::Outcome;
 use seekway_sim::VmResult;
-use seekway_sim::experiments::arena::{Figures, Measure, SceneResult};
 use seekway_sim::metrics::ms;
 use serde::Serialize;
 
@@ -85,9 +84,9 @@ pub fn judge(outcomes: &[Outcome], alone: Option<&[Vec<Outcome>]>, goal: Goal) -
         })
         .collect();
     let mut judged: Vec<Judged> = outcomes.iter().map(|o| one(o, &references)).collect();
-    let scene = scene(&judged);
-    for (n, judged) in judged.iter_mut().enumerate() {
-        judged.regret = scene.mean_regret(n);
+    let regrets = regrets(&judged);
+    for (judged, regret) in judged.iter_mut().zip(regrets) {
+        judged.regret = regret;
         judged.value = judged.figure(goal);
     }
     judged
@@ -124,20 +123,24 @@ fn over(time: f64, reference: f64) -> f64 {
     if time > 0.0 && reference > 0.0 { time / reference } else { 1.0 }
 }
 
-/// The policies as the arena takes them, for its regret.
-fn scene(judged: &[Judged]) -> SceneResult {
-    let figures = |judged: &Judged| {
-        let mut values = [None; Measure::ALL.len()];
-        values[Measure::Throughput as usize] = Some(judged.mib_s);
-        values[Measure::WorstShare as usize] = Some(judged.worst_vm_speed);
-        values[Measure::P99 as usize] = Some(judged.worst_vm_p99_over_alone);
-        Figures { values, withheld: 0.0, requests: 0.0, ended_early: false }
+/// The mean over throughput, the worst VM's speed and p99 of the distance from the best, 0 to 1,
+/// as the arena has it (docs/arena.md).
+fn regrets(judged: &[Judged]) -> Vec<f64> {
+    type Of = fn(&Judged) -> f64;
+    // The more, the better.
+    let measures: [Of; 3] =
+        [|j| j.mib_s, |j| j.worst_vm_speed, |j| 1.0 / j.worst_vm_p99_over_alone];
+    let best = measures.map(|of| judged.iter().map(of).reduce(f64::max).unwrap_or(0.0));
+    let regret = |own: f64, best: f64| {
+        let part = own / best;
+        // Where nobody got anything, nobody did worse.
+        if part.is_finite() { (1.0 - part).clamp(0.0, 1.0) } else { 0.0 }
     };
-    SceneResult {
-        scene: String::new(),
-        device: String::new(),
-        figures: judged.iter().map(figures).collect(),
-    }
+    let mean = |j: &Judged| {
+        let all = measures.iter().zip(best).map(|(of, best)| regret(of(j), best));
+        all.sum::<f64>() / measures.len() as f64
+    };
+    judged.iter().map(mean).collect()
 }
 
 /// By `value`, the best first. Policies within [`EQUAL_WITHIN`] of the best that is left
@@ -239,10 +242,10 @@ pub(super) mod tests {
     #[test]
     fn regret_is_the_mean_over_three_measures() {
         let all = [judged("fairway", 1.0), judged("noop", 4.0)];
-        let scene = scene(&all);
-        assert_eq!(scene.mean_regret(0), 0.0);
+        let regrets = regrets(&all);
+        assert_eq!(regrets[0], 0.0);
         // Three quarters of the p99, nothing of the other two.
-        assert!((scene.mean_regret(1) - 0.25).abs() < 1e-12);
+        assert!((regrets[1] - 0.25).abs() < 1e-12);
     }
 
     #[test]

@@ -1,0 +1,91 @@
+"""Writes the arena's tables into docs/arena.md and README.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from seekway_lab.arena.play import Board, Player
+from seekway_lab.arena.report import Found, by_device, by_group, scoreboard
+from seekway_lab.arena.scenes import File, policy_of
+from seekway_lab.pages import between, table
+
+# The seed of the drawn scenes was chosen before any of them had run.
+DRAWN, EVERYDAY = (20_261_127, 60), (20_261_127, 20)
+COMMAND = "seekway-lab arena --scenes all --drawn {}:{} --drawn-everyday {}:{} --seeds {}"
+# A VM with one request outstanding beside others, of every kind.
+FRONTIER = ["flood", "floods", "stream", "writes", "small-reads", "mix"]
+DEVICES = ["nvme", "sata", "array"]
+# fairway's settings, and by how much the others' targets are multiplied.
+ISOLATION = [0, 0.2, 0.4, 0.6, 0.8, 1]
+TARGETS = [0.25, 0.5, 1, 2, 4]
+TIMES = re.compile("(rlat|wlat|read_target|write_target)=([0-9.]+)us")
+
+
+def write(found: Found, player: Player, file: File, docs: Path) -> None:
+    """Writes the scoreboards that were found, and what protection costs."""
+    command = COMMAND.format(*DRAWN, *EVERYDAY, len(found.seeds))
+    said = f"`{command} --format markdown`:\n\n"
+    groups = by_group(found)
+    boards = [found.written, found.everyday, found.drawn]
+    scores, everyday, drawn = (scoreboard(found, board).rows_only() for board in boards if board)
+    devices, _, drawn_devices = (by_device(board) for board in boards if board)
+    if groups is None or devices is None or drawn_devices is None:
+        raise AssertionError("all boards have run")
+    texts = {
+        "scoreboard": f"{said}{scores}\n{devices.rows_only()}",
+        "everyday": f"{groups.rows_only()}\n{everyday}",
+        "drawn": f"{drawn}\n{drawn_devices.rows_only()}",
+        "frontier": f"{frontier(player, file)}\n",
+    }
+    replace(docs / "arena.md", texts)
+    replace(docs.parent / "README.md", {"scoreboard": f"{said}{scores}"})
+
+
+def replace(path: Path, texts: dict[str, str]) -> None:
+    """Writes the page with these texts between their markers."""
+    page = path.read_text()
+    for name, text in texts.items():
+        page = between(page, name, text, path)
+    path.write_text(page)
+
+
+def settings(operator: list[str]) -> dict[str, str]:
+    """Policies by the names of the table.
+
+    noop, fairway from no isolation to all, and others as an operator sets them for a device, kyber
+    and iocost with tighter and wider targets.
+    """
+    named = {"noop": "noop"}
+    named |= {f"fairway, isolation {part}": f"fairway:isolation={part}" for part in ISOLATION}
+    for spec in operator:
+        name = f"{policy_of(spec)}, set"
+        if not TIMES.search(spec):
+            named[name] = spec
+            continue
+        for by in TARGETS:
+            named[f"{name}, {by:g} × its target"] = scaled(spec, by)
+    return named
+
+
+def scaled(spec: str, by: float) -> str:
+    """The policy with other targets."""
+    return TIMES.sub(lambda time: f"{time[1]}={float(time[2]) * by:g}us", spec)
+
+
+def frontier(player: Player, file: File) -> str:
+    """Of the best of all, what each setting has in throughput and p99: columns by device."""
+    cells: dict[str, list[str]] = {}
+    for device in file.devices:
+        if device["name"] not in DEVICES:
+            continue
+        named = settings(device["set"])
+        scenes = file.matching(",".join(f"{device['name']}/{scene}" for scene in FRONTIER))
+        policies = list(named.values())
+        board = Board.of("scenes", policies, player.play(scenes, policies))
+        scores = {score.policy: score.by_measure for score in board.scores}
+        for label, spec in named.items():
+            reached = [f"{1 - scores[spec][name]:.2f}" for name in ("throughput", "p99")]
+            cells.setdefault(label, []).extend(reached)
+    titles = [f"{device}: {measure}:" for device in DEVICES for measure in ("throughput", "p99")]
+    return table(["setting", *titles], [[label, *values] for label, values in cells.items()])
