@@ -76,7 +76,7 @@ class Loads(Runs):
         """Speed-ups by load and seed."""
         return np.array([self.speedup(load, way) for load in loads])
 
-    def across(self, way: str, figure: Figure) -> np.ndarray:
+    def over_loads(self, way: str, figure: Figure) -> np.ndarray:
         """A figure's mean over all loads, seed by seed."""
         return mean_of(self.each(load, way, figure) for load in self.scenarios)
 
