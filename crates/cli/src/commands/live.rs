@@ -26,7 +26,16 @@ pub struct ListEntry {
 }
 
 /// The experiments that the simulator does not run.
-pub static ONLY: [ListEntry; 2] = [MIGRATE, NOISY];
+pub static ONLY: [ListEntry; 3] = [SIZES, MIGRATE, NOISY];
+
+pub const SIZES: ListEntry = ListEntry {
+    name: "vmcd-fair-sizes",
+    summary: "sequential readers of 512 B, 64 KiB and 512 KiB in three guests (--live only)",
+    source: "VMCD, section 4.2.2, figure 7",
+    assumes: "the bare disk of the paper's size; demands in φ are what each VM has alone; \
+              simulated it is a study of the laboratory (lab/README.md)",
+    loads: None,
+};
 
 /// Its agents take `--vcpu`.
 pub const MIGRATE: ListEntry = ListEntry {

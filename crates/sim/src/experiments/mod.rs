@@ -18,7 +18,6 @@ mod results;
 mod run;
 mod together;
 mod vio;
-mod vmcd;
 
 pub use extras::{Extras, cells, judge};
 pub use figure::{BarSeries, Figure};
@@ -161,9 +160,6 @@ pub struct Options {
     pub shrink: u64,
     /// Drives with measured service times, where the caller has any.
     pub drives: Vec<MeasuredDrive>,
-    /// CPU time of the calling thread, where the caller has a clock: this crate
-    /// has none, and what a policy costs is measured only with one.
-    pub cpu_clock: Option<fn() -> Nanos>,
     /// Of an experiment that has scenes, those whose names match (`*` stands for anything);
     /// all of them if none is given.
     pub scenes: Option<String>,
@@ -229,7 +225,7 @@ impl Experiment {
     /// A hash (64-bit FNV-1a) of everything that the whole experiment runs: another one means
     /// that results of before are of other loads.
     pub fn loads(&self) -> u64 {
-        let options = Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None };
+        let options = Options { shrink: 1, drives: Vec::new(), scenes: None };
         let text = format!("{} {:?}", self.name, (self.cells)(&options));
         // What an experiment had before images could be files is still the same load.
         let text = text.replace(" files: false,", "");
@@ -243,7 +239,6 @@ pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
     [
         pregather::EXPERIMENTS,
         cats::EXPERIMENTS,
-        vmcd::EXPERIMENTS,
         vio::EXPERIMENTS,
         migrate::EXPERIMENTS,
         together::EXPERIMENTS,
@@ -275,7 +270,7 @@ mod testing {
     use crate::metrics::RunResult;
 
     pub(super) fn options(shrink: u64) -> Options {
-        Options { shrink, drives: Vec::new(), cpu_clock: None, scenes: None }
+        Options { shrink, drives: Vec::new(), scenes: None }
     }
 
     pub(super) fn named(name: &str) -> &'static Experiment {
