@@ -128,19 +128,19 @@ def _list(names: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    missed = False
-    for paper, patterns in _chosen(args.names).items():
+    missed, chosen = False, _chosen(args.names)
+    if getattr(args, "write", False) and (parts := [p for p, of in chosen.items() if of]):
+        raise LabError(f"--write: the rows of a paper are one file: run all of {parts[0]}")
+    for paper, patterns in chosen.items():
         found = _rows(args, paper, patterns)
         if args.command == "check":
             missed |= _compare(args, paper, found, patterns)
             continue
         missed |= any(row["asked"] == "missed" for row in found)
-        if args.write and patterns is None:
+        if args.write:
             with _recorded(args.docs, paper).open("w", newline="") as file:
                 records.write(file, found)
             _write_loads(args.docs, paper)
-        elif args.write:
-            raise LabError(f"--write: {paper}'s rows are one file: run all of {paper}")
         else:
             _show(found, args.format)
     if getattr(args, "write", False):
