@@ -30,8 +30,10 @@ const QUICK: Duration = Duration::from_secs(5);
 /// A scenario that runs live too.
 pub struct LiveScene {
     pub experiment: &'static str,
-    /// Which of its scenarios.
-    pub scenario: &'static str,
+    /// In a line.
+    summary: &'static str,
+    /// Its VMs on their disk.
+    scenario: fn() -> Result<Arc<Scenario>>,
     /// Specifications of the policies; the user's own (`--policy`) is added.
     policies: &'static [&'static str],
     /// Each VM also alone: what it demands, for φ.
@@ -41,13 +43,15 @@ pub struct LiveScene {
 pub static SCENES: &[LiveScene] = &[
     LiveScene {
         experiment: "cats-direct",
-        scenario: "as in the paper",
+        summary: "50 processes read files page by page with O_DIRECT",
+        scenario: || scenario("cats-direct", "as in the paper"),
         policies: &["cfq:generation=2.6.30", "deadline", "cats:busdriver=7ms", "cats"],
         alone: false,
     },
     LiveScene {
         experiment: "vmcd-fair-sizes",
-        scenario: "sizes",
+        summary: "sequential readers of 512 B, 64 KiB and 512 KiB",
+        scenario: sizes,
         policies: &["cfq", "deadline", "anticipatory", "vmcd", "vmcd-time"],
         alone: true,
     },
@@ -62,7 +66,7 @@ struct Pair<'a> {
 
 /// Runs a scene in guests and in the simulator; judges nothing.
 pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
-    let scenario = scenario(live.experiment, live.scenario)?;
+    let scenario = (live.scenario)()?;
     let scene = scene(args, live, &scenario)?;
     let window = if args.quick { QUICK } else { WINDOW };
     let options = SceneOptions {
@@ -88,9 +92,18 @@ pub fn scenario(experiment: &str, name: &str) -> Result<Arc<Scenario>> {
     }
     let found = REGISTRY.iter().find(|e| e.name == experiment);
     let found = found.ok_or_else(|| anyhow!("no experiment {experiment}"))?;
-    let cells = (found.cells)(&Options { shrink: 1, cpu_clock: None, scenes: None });
+    let cells = (found.cells)(&Options { shrink: 1, scenes: None });
     let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == name);
     found.ok_or_else(|| anyhow!("{experiment} has no scenario {name}"))
+}
+
+/// "sizes" of lab/seekway_lab/papers/vmcd/vmcd-fair-sizes.toml.
+fn sizes() -> Result<Arc<Scenario>> {
+    let vm = |(name, block)| {
+        format!("name={name},app=fio:rw=read,bs={block},direct=true,size=4GiB,io_size=1TiB")
+    };
+    let vms = [("vm1", "512B"), ("vm2", "64KiB"), ("vm3", "512KiB")].map(vm).into();
+    Ok(Arc::new(Scenario::new("sizes", vms, "seagate-1tb-7200")))
 }
 
 /// Its VMs on its disk, k times slower.
@@ -287,10 +300,9 @@ fn each_vm(pairs: &[Pair<'_>]) -> Table {
 }
 
 fn page(live: &LiveScene, pairs: &[Pair<'_>], [totals, vms]: &[Table; 2]) -> Page {
-    let experiment = REGISTRY.iter().find(|e| e.name == live.experiment);
     let section = Section {
         heading: "Real guests and the simulator".into(),
-        intro: experiment.map(|e| e.text().summary.to_string()).unwrap_or_default(),
+        intro: live.summary.into(),
         blocks: vec![Block::Table(totals.clone()), each_bar(pairs), Block::Table(vms.clone())],
     };
     Page::new(format!("Seekway: {} on real guests", live.experiment), vec![section])
@@ -326,9 +338,9 @@ mod tests {
     use seekway_policy::schedulers;
 
     #[test]
-    fn every_scene_is_a_scenario_of_its_experiment() {
+    fn every_scene_has_guests_and_policies() {
         for live in SCENES {
-            let found = scenario(live.experiment, live.scenario).unwrap_or_else(|e| panic!("{e}"));
+            let found = (live.scenario)().unwrap_or_else(|e| panic!("{e}"));
             assert!(found.vms.iter().all(|vm| parse_vm(vm).is_ok()), "{}", live.experiment);
             assert!(live.policies.iter().all(|p| schedulers::build(p).is_ok()));
         }

@@ -6,14 +6,12 @@ mod page;
 use super::live::{self, ListEntry};
 use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs, PrefetchArgs};
 use crate::caching;
-use crate::cpu_time;
 use crate::json::Machine;
 use crate::runs;
 use crate::{Verdict, output, progress};
 use anyhow::{Context, Result, bail};
 use page::{page, section, table};
 use seekway_policy::schedulers;
-use seekway_policy::units::Nanos;
 use seekway_policy::vcpu;
 use seekway_report::html::Block;
 use seekway_report::table::Table;
@@ -44,8 +42,8 @@ fn list(format: Format) -> Result<Verdict> {
         assumes: &e.text().assumes,
         loads: Some(format!("{:016x}", e.loads())),
     });
-    let listed: Vec<ListEntry> =
-        simulated.chain([live::CATS, live::VPT, live::MIGRATE, live::NOISY]).collect();
+    let others = [live::CATS, live::VPT, live::SIZES, live::MIGRATE, live::NOISY];
+    let listed: Vec<ListEntry> = simulated.chain(others).collect();
     let table = Table::of("", &listed)
         .text("experiment", |l| l.name)
         .text("what it does", |l| l.summary)
@@ -171,8 +169,7 @@ fn fit_together(args: &ExperimentArgs) -> Result<()> {
 /// How the chosen experiments run in the simulator.
 fn options(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Options> {
     let shrink = if args.quick { QUICK } else { 1 };
-    let cpu_clock = cpu_time::of_this_thread().map(|_| clock as fn() -> Nanos);
-    let options = Options { shrink, cpu_clock, scenes: args.scenes.clone() };
+    let options = Options { shrink, scenes: args.scenes.clone() };
     if let Some(scenes) = &args.scenes
         && chosen.iter().all(|e| (e.cells)(&options).is_empty())
     {
@@ -236,11 +233,6 @@ fn simulate(
 /// Do the VMs of an experiment have vCPUs, and policies for them?
 fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
     (experiment.cells)(options).iter().any(|cell| cell.vcpu.is_some())
-}
-
-/// CPU time of this thread for experiments, which are given it only where the system tells it.
-fn clock() -> Nanos {
-    cpu_time::of_this_thread().unwrap_or(Nanos::ZERO)
 }
 
 /// The host cache under all cells that have none of their own.

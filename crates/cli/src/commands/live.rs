@@ -26,7 +26,7 @@ pub struct ListEntry {
 }
 
 /// The experiments that the simulator does not run.
-pub static ONLY: [ListEntry; 4] = [CATS, VPT, MIGRATE, NOISY];
+pub static ONLY: [ListEntry; 5] = [CATS, VPT, SIZES, MIGRATE, NOISY];
 
 pub const CATS: ListEntry = ListEntry {
     name: "cats-direct",
@@ -44,6 +44,15 @@ pub const VPT: ListEntry = ListEntry {
     assumes: "the load of cats-direct on the detailed disk, on the line fitted to it at k = 1 and \
               k = 8, and on the image itself; simulated it is a study of the laboratory \
               (lab/README.md)",
+    loads: None,
+};
+
+pub const SIZES: ListEntry = ListEntry {
+    name: "vmcd-fair-sizes",
+    summary: "sequential readers of 512 B, 64 KiB and 512 KiB in three guests (--live only)",
+    source: "VMCD, section 4.2.2, figure 7",
+    assumes: "the bare disk of the paper's size; demands in φ are what each VM has alone; \
+              simulated it is a study of the laboratory (lab/README.md)",
     loads: None,
 };
 

@@ -28,11 +28,6 @@ pub(super) fn service_ms(r: &RunResult) -> f64 {
     r.service.mean() / 1e6
 }
 
-/// Mean response time (ms).
-pub(super) fn response_ms(r: &RunResult) -> f64 {
-    r.response.mean() / 1e6
-}
-
 /// The longest response time (s).
 pub(super) fn worst_response_s(r: &RunResult) -> f64 {
     r.response.max() as f64 / 1e9

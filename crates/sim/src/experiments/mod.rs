@@ -16,7 +16,6 @@ mod results;
 mod run;
 mod together;
 mod vio;
-mod vmcd;
 
 pub use extras::{Extras, cells, judge};
 pub use figure::{BarSeries, Figure};
@@ -157,9 +156,6 @@ fn under(scenario: impl Into<Arc<Scenario>>, policies: &[impl AsRef<str>]) -> Ve
 pub struct Options {
     /// Divides the work of every application: 1 for the real thing.
     pub shrink: u64,
-    /// CPU time of the calling thread, where the caller has a clock: this crate
-    /// has none, and what a policy costs is measured only with one.
-    pub cpu_clock: Option<fn() -> Nanos>,
     /// Of an experiment that has scenes, those whose names match (`*` stands for anything);
     /// all of them if none is given.
     pub scenes: Option<String>,
@@ -216,7 +212,7 @@ impl Experiment {
     /// A hash (64-bit FNV-1a) of everything that the whole experiment runs: another one means
     /// that results of before are of other loads.
     pub fn loads(&self) -> u64 {
-        let options = Options { shrink: 1, cpu_clock: None, scenes: None };
+        let options = Options { shrink: 1, scenes: None };
         let text = format!("{} {:?}", self.name, (self.cells)(&options));
         // What an experiment had before images could be files is still the same load.
         let text = text.replace(" files: false,", "");
@@ -227,16 +223,10 @@ impl Experiment {
 
 /// All experiments, in the order of `experiment list`.
 pub static REGISTRY: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
-    [
-        pregather::EXPERIMENTS,
-        vmcd::EXPERIMENTS,
-        vio::EXPERIMENTS,
-        migrate::EXPERIMENTS,
-        together::EXPERIMENTS,
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [pregather::EXPERIMENTS, vio::EXPERIMENTS, migrate::EXPERIMENTS, together::EXPERIMENTS]
+        .into_iter()
+        .flatten()
+        .collect()
 });
 
 /// The experiments whose names match `pattern` (`*` stands for anything, `all`
@@ -261,7 +251,7 @@ mod testing {
     use crate::metrics::RunResult;
 
     pub(super) fn options(shrink: u64) -> Options {
-        Options { shrink, cpu_clock: None, scenes: None }
+        Options { shrink, scenes: None }
     }
 
     pub(super) fn named(name: &str) -> &'static Experiment {

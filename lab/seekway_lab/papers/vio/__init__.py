@@ -248,7 +248,7 @@ def interval(found: Loads) -> list[Row]:
         row = measured(f"{load}: time at 0.5 s over the best other's", values, "×")
         row.paper = 1
         rows.append(row.ordered(count(values <= 1)))
-    values = found.over_loads(INTERVALS["2 s"], "accuracy") / found.across(PAPER, "accuracy")
+    values = found.over_loads(INTERVALS["2 s"], "accuracy") / found.over_loads(PAPER, "accuracy")
     row = measured("accuracy at 2 s over that at 0.5 s", values, "×")
     return [*rows, *asks(found), row.ordered(count(values < 1))]
 
