@@ -82,12 +82,11 @@ demo: install-deps ## machines on one disk, simulated under every policy and rea
 	@echo
 	@echo "Everything at once: eight VMs on four processors and a 7200 rpm disk, simulated with all"
 	@echo "parts on and off, beside a private disk for each (status 1: not all that is asked is met):"
-	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run together --scenes '7200 rpm*' --seeds 1 --report $(OUT)/demo-together.html || [ $$? = 1 ]
+	@scripts/lab together --scenes '7200 rpm*' --seeds 1 || [ $$? = 1 ]
 	@echo
 	@echo "With figures, to open in a browser:"
 	@echo "$(abspath $(OUT))/demo.html"
 	@echo "$(abspath $(OUT))/demo-live.html"
-	@echo "$(abspath $(OUT))/demo-together.html"
 	@ls $(abspath $(OUT))/demo-together-live.html 2>/dev/null || true
 
 test: ## all tests of all crates, of the Python package and of the whole system, real guests and clients included; says at the end what was skipped and why

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seekway_lab import pages, program, records
+from seekway_lab import pages, records
 from seekway_lab.arena import arguments
 from seekway_lab.records import LabError, Record
 from seekway_lab.together import page as together_page
@@ -121,11 +121,11 @@ def _chosen(names: Sequence[str]) -> dict[str, list[str] | None]:
     return chosen
 
 
-def _matching(names: Sequence[str], patterns: list[str] | None) -> list[str]:
+def _matching(studies: list[Study], patterns: list[str] | None) -> list[Study]:
     found = [
-        name
-        for name in names
-        if patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+        study
+        for study in studies
+        if patterns is None or any(fnmatchcase(study.name, pattern) for pattern in patterns)
     ]
     if not found:
         raise LabError(f"no study {', '.join(patterns or [])}; seekway-lab list")
@@ -139,8 +139,6 @@ def _list(names: Sequence[str]) -> int:
         print(f"{paper}: {pages.PAPERS[paper][0]}")
         for study in papers.studies(paper):
             print(f"  {study.name}  {study.summary}")
-        if not papers.studies(paper):
-            print(f"  experiments of the program: seekway experiment list ({paper})")
     return 0
 
 
@@ -167,21 +165,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> list[Record]:
-    """Rows of a paper's studies: of the laboratory, or still of the program."""
-    from seekway_lab import papers
+    """Rows of a paper's studies."""
+    from seekway_lab import papers, runs
 
-    studies = papers.studies(paper)
-    if studies:
-        names = _matching([study.name for study in studies], patterns)
-        return _of_studies(args, paper, [study for study in studies if study.name in names])
-    ours = program.default()
-    names = _matching(list(program.loads(ours, pages.PAPERS[paper][1])), patterns)
-    return program.rows(ours, names, args.seeds, args.policy, args.kept / "program")
-
-
-def _of_studies(args: argparse.Namespace, paper: str, studies: list[Study]) -> list[Record]:
-    from seekway_lab import runs
-
+    studies = _matching(papers.studies(paper), patterns)
     laboratory = runs.Laboratory(args.kept, workers=args.workers, scheduler=args.scheduler)
     seeds = range(1, args.seeds + 1)
     wanted = {
@@ -232,7 +219,7 @@ def _compare(
     reasons = {study.name: study.is_unequal for study in papers.studies(paper)}
 
     def why(row: Record) -> str | None:
-        return reasons[row["experiment"]](row["row"]) if reasons else None
+        return reasons[row["experiment"]](row["row"])
 
     cannot = [row for row in known if row["experiment"] in made and why(row)]
     found = [row for row in found if not why(row)]
@@ -256,7 +243,6 @@ def _write_loads(docs: Path, paper: str) -> None:
     patterns = pages.PAPERS[paper][1]
     others = {n: h for n, h in known.items() if not any(fnmatchcase(n, p) for p in patterns)}
     ours = {study.name: study.loads() for study in papers.studies(paper)}
-    ours = ours or program.loads(program.default(), patterns)
     path.write_text(json.dumps(dict(sorted((others | ours).items())), indent=1) + "\n")
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TextIO
 
-#: The columns, also of `seekway experiment run --format csv`.
+#: The columns.
 COLUMNS = ["experiment", "row", "paper", "ours", "least", "largest", "unit", "verdict", "asked"]
 COLUMNS += ["why"]
 #: Columns that decide whether two rows are equal: the texts in `why` do not.

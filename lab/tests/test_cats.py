@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,6 @@ def test_rows_are_those_that_are_recorded(
     made = [row for row in rows(tmp_path, name, scenarios) if not row["row"].startswith("members")]
     found = records.differences(made, records.read(RESULTS / "cats.csv"))
     assert (found["differ"], found["new"], len(found["equal"])) == ([], [], count)
-
-
-def test_each_study_is_of_the_loads_that_its_rows_are_of() -> None:
-    recorded = json.loads((RESULTS / "loads.json").read_text())
-    assert {study.name: study.loads() for study in STUDIES} == {
-        name: recorded[name] for name in NAMED
-    }
 
 
 def test_a_further_policy_runs_where_cfq_runs() -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from seekway_lab import pages, papers, records
 from seekway_lab.cli import ROOT, main
 
 EXAMPLE = "table-example"
@@ -62,3 +64,11 @@ def test_papers_and_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["list", "cats"]) == 0
     listed = capsys.readouterr().out
     assert "cats: CATS and the throttle" in listed and f"  {EXAMPLE}  The table's order" in listed
+
+
+def test_rows_are_of_the_loads_that_studies_run() -> None:
+    results = ROOT / "docs" / "experiments" / "results"
+    known = json.loads((results / "loads.json").read_text())
+    assert known == {s.name: s.loads() for paper in pages.PAPERS for s in papers.studies(paper)}
+    rows = [row for paper in pages.PAPERS for row in records.read(results / f"{paper}.csv")]
+    assert known.keys() == {row["experiment"] for row in rows}

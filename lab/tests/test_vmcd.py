@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -120,10 +119,3 @@ def test_swings_are_of_whole_seconds() -> None:
     every = [sum(seconds) for seconds in zip(*by_vm, strict=False)]
     assert run["swing"] == pytest.approx(swing(every))
     assert run["vm_swing"] == pytest.approx((swing(by_vm[0][:3]) + swing(by_vm[1][:2])) / 2)
-
-
-def test_each_study_is_of_the_loads_that_its_rows_are_of() -> None:
-    known = json.loads((RESULTS.parent / "loads.json").read_text())
-    assert {study.name: study.loads() for study in STUDIES} == {
-        name: loads for name, loads in known.items() if name.startswith("vmcd-")
-    }

@@ -3,13 +3,11 @@ verdicts, which the laboratory's `seekway-lab page` makes of them."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
 import subprocess
 import sys
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -17,21 +15,6 @@ from conftest import ROOT
 
 LAB = ROOT / "lab"
 FOLDER = ROOT / "docs" / "experiments"
-RESULTS = sorted((FOLDER / "results").glob("*.csv"))
-# One that ends soon.
-QUICK = "inactivity"
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def listed(seekway: str) -> list[dict[str, str]]:
-    """What `experiment list` says."""
-    command = [seekway, "experiment", "list", "--format", "json"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def page(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -41,31 +24,12 @@ def page(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
 
 
-def in_the_laboratory(experiment: str) -> bool:
-    """Is it a study there? Its loads are compared by the laboratory's own tests."""
-    sys.path.insert(0, str(LAB))
-    from seekway_lab.pages import PAPERS
-
-    moved = [paper for paper in PAPERS if (LAB / "seekway_lab" / "papers" / paper).is_dir()]
-    return any(fnmatchcase(experiment, pattern) for p in moved for pattern in PAPERS[p][1])
-
-
 def test_the_pages_are_what_claims_and_rows_give() -> None:
     checked = page("--check")
     assert checked.returncode == 0, checked.stderr
     counts = json.loads((FOLDER / "claims.json").read_text())["counts"]
     assert sum(counts.values()) > 60
     assert not list(FOLDER.glob("*-results.md")), "pages of every row, as CSV has them"
-
-
-def test_the_rows_are_of_the_loads_that_the_program_runs(seekway: str) -> None:
-    """A load that has changed since `make experiments` ran makes its rows old."""
-    ran = json.loads((FOLDER / "results" / "loads.json").read_text())
-    now = {entry["name"]: entry["loads"] for entry in listed(seekway)}
-    ours = {name: loads for name, loads in ran.items() if not in_the_laboratory(name)}
-    old = [name for name, loads in ours.items() if now.get(name) != loads]
-    assert not old, "make experiments"
-    assert {row["experiment"] for path in RESULTS for row in rows_of(path)} == ran.keys()
 
 
 @pytest.fixture
@@ -114,16 +78,3 @@ def test_a_page_older_than_its_rows_is_found(docs: Path) -> None:
     assert ran.returncode in (1, 2)
     assert "older than its inputs" in ran.stderr or "no 'because' says why" in ran.stderr
     assert page("--check", "--docs", ROOT / "docs").returncode == 0
-
-
-def test_the_files_have_what_the_program_prints(seekway: str, tmp_path: Path) -> None:
-    quick = [seekway, "experiment", "run", QUICK, "--quick", "--seeds", "1", "--format", "csv"]
-    ran = subprocess.run(quick, capture_output=True, text=True)
-    assert ran.returncode in (0, 1), ran.stderr  # 1: something asked is missed in a short run
-    (tmp_path / "printed.csv").write_text(ran.stdout)
-    printed = rows_of(tmp_path / "printed.csv")
-    assert printed
-    for path in RESULTS:
-        assert list(rows_of(path)[0]) == list(printed[0]), path
-    written = [row["row"] for row in rows_of(FOLDER / "results" / "migrate.csv")]
-    assert [row["row"] for row in printed] == written[: len(printed)]

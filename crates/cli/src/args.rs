@@ -96,7 +96,7 @@ pub enum Command {
     /// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
     #[command(subcommand, mut_subcommands(shows(&prefetchers::REGISTRY, "prefetcher", AS_PAGE)))]
     Prefetcher(RegistryCommand),
-    /// List and describe policies for virtual CPUs (`compare --vcpu`, `experiment run --vcpu`)
+    /// List and describe policies for virtual CPUs (`compare --vcpu`)
     #[command(subcommand, mut_subcommands(shows(&vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
     Vcpu(RegistryCommand),
     #[command(subcommand, mut_subcommands(shows_loads))]

@@ -2,13 +2,11 @@
 //! are. Times in milliseconds, rates per second, shares from 0 to 1.
 
 mod host;
-mod machine;
 mod private;
 mod stack;
 mod vcpus;
 
 pub use host::{Host, Process, Usage, VmCache};
-pub use machine::{Machine, MachineVm};
 pub use private::{PrivateRun, PrivateVm};
 pub use stack::{CacheChoice, Stack};
 pub use vcpus::Vcpus;

@@ -7,7 +7,6 @@ use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use seekway_policy::units::Instant;
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{self, Cell};
 use seekway_sim::scenario::{self, Ready, Scenario, Wanted, With};
 use seekway_workload::Recorded;
 use std::num::NonZeroUsize;
@@ -91,19 +90,6 @@ pub fn parallel<T: Sync, R: Send>(
         (0..jobs.min(items.len())).for_each(|_| drop(scope.spawn(worker)));
     });
     results.into_iter().filter_map(|r| r.into_inner().expect("as above")).collect()
-}
-
-/// Runs a cell of an experiment, which `bar` counts: its result, or what could not be built or run.
-///
-/// # Errors
-/// Whoever called asks to stop.
-pub fn run_cell(cell: &Cell, seed: u64, bar: &ProgressBar) -> Result<Result<RunResult, String>> {
-    let made = experiments::run_cell(cell, seed, &mut |_, _| !NOBODY.stops());
-    bar.inc(1);
-    if NOBODY.stops() {
-        bail!("stopped");
-    }
-    Ok(made)
 }
 
 impl<'a> Stage<'a> {

@@ -92,16 +92,23 @@ fn what_cannot_run_live_is_refused_before() {
     let folder = Folder::new();
     fake_lab(&folder.path("seekway-lab"));
     for (args, part) in [
-        (&["experiment", "run", "vio-*", "--live"][..], "one experiment at a time"),
-        (&["experiment", "run", "migrate-live"], "add --live"),
-        (&["experiment", "run", "cats-direct"], "scripts/lab run cats"),
-        (&["experiment", "run", "noisy"], "seekway-lab arena --scenes"),
-        (&["experiment", "run", "noisy", "--live", "--vcpu", "vmigrater"], "not with --live"),
-        (&["experiment", "run", "pregather-read", "--live", "--rounds", "2"], "for noisy only"),
-        (&["experiment", "run", "migrate-live", "--live", "--prefetch", "vio"], "not with --live"),
-        (&["experiment", "run", "migrate-live", "--live", "--vcpu", "vsmt"], "no vCPU policy"),
+        (&["vio-*", "--live"][..], "no experiment 'vio-*' runs live; there are pregather-read, "),
+        (&["inactivity"], "scripts/lab list"),
+        (&["migrate-live"], "runs on real guests only: add --live"),
+        (
+            &["cats-direct"],
+            "simulated it is a study of the laboratory: scripts/lab run cats-direct",
+        ),
+        (&["together"], "scripts/lab together"),
+        (&["noisy"], "scripts/lab arena --scenes"),
+        (&["noisy", "--live", "--vcpu", "vmigrater"], "for migrate-live only"),
+        (&["pregather-read", "--live", "--rounds", "2"], "for noisy only"),
+        (&["pregather-read", "--live", "--scenes", "nvme/*"], "for noisy and together only"),
+        (&["migrate-live", "--live", "--vcpu", "vsmt"], "no vCPU policy 'vsmt'"),
+        (&["migrate-live", "--live", "--vcpu", "vanilla:wake=1"], "--vcpu: "),
     ] {
-        Ran::new(alone(&folder).args(args).output().expect("it starts")).refused(&[part]);
+        let run = [&["experiment", "run"], args].concat();
+        Ran::new(alone(&folder).args(run).output().expect("it starts")).refused(&[part]);
     }
 }
 

@@ -1,8 +1,8 @@
-//! `--prefetch` and `--cache` of `compare` and `experiment run`.
+//! `--prefetch` and `--cache` of `compare`.
 
 mod common;
 
-use common::{Folder, json, line, listed, seekway, timeless_runs};
+use common::{Folder, line, listed, seekway, timeless_runs};
 use serde_json::Value;
 
 /// Two guests that read in order, one beside random reads, on a drive with room.
@@ -141,26 +141,4 @@ fn wrong_flags_are_refused() {
     ] {
         run(more).refused(&[part]);
     }
-    let experiment = ["experiment", "run", "pregather-b", "--quick"];
-    let refused = |more: &[&str], part| seekway(&[&experiment, more].concat()).refused(&[part]);
-    refused(&["--prefetch", "none,vio"], "one for all cells");
-    refused(&["--cache", "none,1MiB"], "one for all cells");
-    refused(&["--prefetch", "none", "--live"], "not with --live");
-    refused(&["--prefetch", "amp"], "no prefetcher 'amp'");
-}
-
-#[test]
-fn an_experiment_runs_over_a_cache() {
-    let rows = |more: &[&str]| {
-        let args = ["experiment", "run", "pregather-b", "--quick", "--seeds", "1"];
-        let ran = seekway(&[&args, more, &["--format", "json"]].concat());
-        json(&ran.out)["rows"].take()
-    };
-    let (bare, cached) = (rows(&[]), rows(&["--prefetch", "none", "--cache", "64MiB"]));
-    let names = |rows: &Value| {
-        let rows = rows.as_array().expect("a list").iter();
-        rows.map(|r| r["name"].to_string()).collect::<Vec<_>>()
-    };
-    assert_eq!(names(&bare), names(&cached), "judged as the same cells");
-    assert_ne!(bare, cached, "the cache costs time and keeps data");
 }

@@ -68,9 +68,28 @@ impl LabArgs {
         if self.kvm { Accelerator::Kvm } else { Accelerator::Tcg }
     }
 
+    /// The scenes that are to be run.
+    pub fn pattern(&self) -> &str {
+        self.scenes.as_deref().unwrap_or("*")
+    }
+
+    /// Is the scene of this name to be run?
+    pub fn wants(&self, scene: &str) -> bool {
+        self.pattern().split(',').any(|pattern| glob(pattern.trim().as_bytes(), scene.as_bytes()))
+    }
+
     /// `policies`, and the user's own where it is not one of them.
     pub fn policies(&self, policies: &[&str]) -> Vec<String> {
         let own = self.policy.as_deref().filter(|own| !policies.contains(own));
         policies.iter().copied().chain(own).map(String::from).collect()
+    }
+}
+
+/// Does `name` match `pattern`, in which `*` stands for anything?
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some((b'*', rest)) => (0..=name.len()).any(|n| glob(rest, &name[n..])),
+        Some((c, rest)) => name.first() == Some(c) && glob(rest, &name[1..]),
     }
 }

@@ -1,9 +1,8 @@
-//! Scenarios of cats-direct and vpt-rank, which are studies of the laboratory (`lab/`) in the
-//! simulator.
+//! Loads of cats-direct and vpt-rank, as in lab/seekway_lab/papers/cats.
 
+use crate::simulate::Loads;
 use anyhow::Result;
 use seekway_device::fit::{Form, of_model};
-use seekway_sim::experiments::Scenario;
 
 /// The detailed disk, which stands for the paper's real drive.
 const DISK: &str = "cheetah-15k4:read_ahead_min=64";
@@ -11,26 +10,29 @@ const DISK: &str = "cheetah-15k4:read_ahead_min=64";
 const READS: usize = 100_000;
 const SEED: u64 = 1;
 
-/// The scenario of this name, if the experiment is one of these.
+/// cats-direct, "as in the paper".
+pub fn direct() -> Loads {
+    surge(50_000, DISK.into())
+}
+
+/// vpt-rank on the disk, direct: itself.
+pub fn disk() -> Loads {
+    surge(20_000, DISK.into())
+}
+
+/// vpt-rank on the line fitted to the disk, with the shadow's cache.
 ///
 /// # Errors
 /// No line fits the disk.
-pub fn scenario(experiment: &str, name: &str) -> Result<Option<Scenario>> {
-    let line = || -> Result<String> {
-        Ok(of_model(DISK, Form::Points, READS, SEED)?.profile_toml("fitted", DISK))
-    };
-    let (requests, device) = match (experiment, name) {
-        ("cats-direct", "as in the paper") => (50_000, DISK.to_string()),
-        ("vpt-rank", "disk, direct: itself") => (20_000, DISK.to_string()),
-        ("vpt-rank", "disk, direct: fitted line, shadow's cache") => (20_000, line()?),
-        ("vpt-rank", "disk, direct: fitted line, shadow's cache, k = 8") => {
-            (20_000, format!("slow = 8\n{}", line()?))
-        }
-        _ => return Ok(None),
-    };
+pub fn line() -> Result<Loads> {
+    let line = of_model(DISK, Form::Points, READS, SEED)?;
+    Ok(surge(20_000, line.profile_toml("fitted", DISK)))
+}
+
+fn surge(requests: u32, device: String) -> Loads {
     let vm = format!(
         "name=guest,tags=true,image=134GiB,atime=false,app=surge:processes=50,\
          requests={requests},direct=true,fill=34"
     );
-    Ok(Some(Scenario::new(name, vec![vm], device)))
+    Loads { vms: vec![vm], device }
 }

@@ -6,7 +6,7 @@ mod shown;
 
 use crate::args::LabArgs;
 use crate::show::{finish, with_steps};
-use crate::simulate::simulate;
+use crate::simulate::{Loads, simulate};
 use anyhow::{Context, Result, anyhow, bail};
 use judge::{Ran, Simulated};
 use seekway_cli::Verdict;
@@ -18,7 +18,6 @@ use seekway_live::experiment::{
 use seekway_policy::params::parse_duration;
 use seekway_policy::units::Nanos;
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{Scenario, glob};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -86,15 +85,12 @@ fn span(args: &LabArgs) -> Result<Span> {
 
 /// What is to be measured, the emulated devices first: the disk below may be spent later.
 fn scenes(args: &LabArgs) -> Result<Vec<NoisyScene>> {
-    let pattern = args.scenes.as_deref().unwrap_or("*");
-    let wanted =
-        |name: &str| pattern.split(',').any(|p| glob(p.trim().as_bytes(), name.as_bytes()));
     let mut scenes = Vec::new();
     let mut known = Vec::new();
     for disk in disks(args)? {
         for (flood_name, flood) in FLOODS {
             let name = format!("{}/{flood_name}", disk.name);
-            if wanted(&name) {
+            if args.wants(&name) {
                 scenes.push(NoisyScene {
                     disk: disk.clone(),
                     flood_name: flood_name.into(),
@@ -105,7 +101,7 @@ fn scenes(args: &LabArgs) -> Result<Vec<NoisyScene>> {
         }
     }
     if scenes.is_empty() {
-        bail!("--scenes {pattern}: none; there are {}", known.join(", "));
+        bail!("--scenes {}: none; there are {}", args.pattern(), known.join(", "));
     }
     Ok(scenes)
 }
@@ -152,26 +148,22 @@ fn disks(args: &LabArgs) -> Result<Vec<NoisyDisk>> {
 /// simulator knows the device, and not what the path around it takes.
 fn simulated(figures: &NoisyFigures, span: Span, seed: u64) -> Result<BTreeMap<String, Simulated>> {
     let scene = &figures.scene;
-    let Some(mut scenario) = scenario(scene) else { return Ok(BTreeMap::new()) };
-    let run = |scenario: &Scenario, policy: &str| {
-        simulate(scenario.clone(), (span.warm_up, span.counted), policy, None, seed)
+    let Some(mut loads) = loads(scene) else { return Ok(BTreeMap::new()) };
+    let run = |loads: &Loads, policy: &str| {
+        simulate(loads.scenario()?, (span.warm_up, span.counted), policy, seed)
     };
-    let quiet = |scenario: &Scenario| Scenario {
-        vms: scenario.vms[..1].to_vec(),
-        weights: Vec::new(),
-        ..scenario.clone()
-    };
-    let mut alone = run(&quiet(&scenario), BASE)?;
+    let quiet = |loads: &Loads| Loads { vms: loads.vms[..1].to_vec(), ..loads.clone() };
+    let mut alone = run(&quiet(&loads), BASE)?;
     if let Some(here) = judge::quiet_alone_iops(figures).filter(|iops| *iops > 0.0) {
-        let think = slower(&scenario.vms[0], 1e9 / here - 1e9 / alone.vms[0].iops());
-        scenario.vms[0] = with(&scenario.vms[0], "think", &format!("{}ns", think.get()));
-        alone = run(&quiet(&scenario), BASE)?;
+        let think = slower(&loads.vms[0], 1e9 / here - 1e9 / alone.vms[0].iops());
+        loads.vms[0] = with(&loads.vms[0], "think", &format!("{}ns", think.get()));
+        alone = run(&quiet(&loads), BASE)?;
     }
-    let base = run(&scenario, BASE)?;
+    let base = run(&loads, BASE)?;
     let mut simulated = BTreeMap::new();
     for server in &scene.disk.servers {
         if let NoisyServer::Policy(policy) = server {
-            let beside = run(&scenario, policy)?;
+            let beside = run(&loads, policy)?;
             simulated.insert(policy.clone(), compare(&alone, &base, &beside));
         }
     }
@@ -212,7 +204,7 @@ fn slower(vm: &str, more_ns: f64) -> Nanos {
 
 /// The scene for the simulator: the same device and loads, on images as large as the real ones.
 /// Writes are asynchronous, as to the daemon: nobody tells it that somebody waits for them.
-fn scenario(scene: &NoisyScene) -> Option<Scenario> {
+fn loads(scene: &NoisyScene) -> Option<Loads> {
     let device = EMULATED.into_iter().find(|profile| *profile == scene.disk.name)?;
     let mib = scene.disk.image_bytes >> 20;
     let vm = |name: &str, load: &str| {
@@ -222,7 +214,7 @@ fn scenario(scene: &NoisyScene) -> Option<Scenario> {
     let (kib, read) = (block_bytes >> 10, if write { 0 } else { 100 });
     let flood = format!("size={kib}KiB,outstanding={depth},read={read},sequential={sequential}");
     let vms = vec![vm("quiet", "size=4KiB,outstanding=1"), vm("flood", &flood)];
-    Some(Scenario::new(&scene.flood_name, vms, device))
+    Some(Loads { vms, device: device.into() })
 }
 
 #[cfg(test)]
@@ -242,9 +234,9 @@ mod tests {
         let scenes = scenes(&parse(&[])).expect("all");
         assert_eq!(scenes.len(), 9);
         for scene in scenes.iter().filter(|scene| scene.disk.emulate.is_some()) {
-            let scenario = scenario(scene).expect("it is emulated");
-            assert_eq!(scenario.device, scene.disk.name);
-            let [quiet, flood] = &scenario.vms[..] else { panic!("two VMs") };
+            let loads = loads(scene).expect("it is emulated");
+            assert_eq!(loads.device, scene.disk.name);
+            let [quiet, flood] = &loads.vms[..] else { panic!("two VMs") };
             assert!(quiet.contains("image=256MiB,app=uniform:size=4KiB,outstanding=1,"));
             assert!(parse_vm(flood).is_ok(), "{flood}");
         }

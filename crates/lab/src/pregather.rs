@@ -2,7 +2,7 @@
 
 use crate::args::LabArgs;
 use crate::show::{Page, bars, finish, host_full, series, with_steps};
-use crate::simulate::simulate;
+use crate::simulate::{Loads, simulate};
 use anyhow::{Context, Result};
 use seekway_cli::Verdict;
 use seekway_live::experiment::{self, LiveResults, Options, PolicyFigures};
@@ -11,7 +11,8 @@ use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
 use seekway_report::table::Table;
 use seekway_sim::RunResult;
-use seekway_sim::experiments::Scenario;
+use seekway_sim::layout::Placement;
+use seekway_sim::scenario::{Images, Scenario};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -45,11 +46,12 @@ struct Pair<'a> {
 
 /// Each policy with the same load in the simulator, over a run as long as the window.
 fn simulated<'a>(results: &'a LiveResults, seed: u64) -> Result<Vec<Pair<'a>>> {
-    let scenario = Scenario::new(NAME, results.vms.clone(), results.device);
-    let scenario = Scenario { place: Lba::new(results.place), ..scenario };
+    let loads = Loads { vms: results.vms.clone(), device: results.device.into() };
+    let images = Images(Placement::Packed(Lba::new(results.place)));
+    let scenario = Scenario { images, ..loads.scenario()? };
     let spans = (Duration::ZERO, results.window);
     let pair = |live: &'a PolicyFigures| {
-        let sim = simulate(scenario.clone(), spans, &live.policy, None, seed)?;
+        let sim = simulate(scenario.clone(), spans, &live.policy, seed)?;
         Ok(Pair { live, sim })
     };
     results.runs.iter().map(pair).collect()

@@ -5,7 +5,7 @@ use crate::args::LabArgs;
 use crate::show::{
     HOST_FULL, LATE_MAX, Page, bars, finish, host_full, series, too_late, with_steps,
 };
-use crate::simulate::simulate;
+use crate::simulate::{Loads, simulate};
 use anyhow::{Context, Result};
 use seekway_cli::{Verdict, programs};
 use seekway_live::experiment::{
@@ -15,7 +15,7 @@ use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
 use seekway_report::table::Table;
 use seekway_sim::RunResult;
-use seekway_sim::experiments::{HostSetup, Scenario};
+use seekway_sim::scenario::{Cache, Scenario};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,9 +91,9 @@ fn simulated(run: &ProcsRun, window: Duration, seed: u64) -> Result<RunResult> {
          read_ahead_kb={read_ahead_kb},\
          app=fio:rw=read,bs=64KiB,size=4GiB,io_size=1TiB,numjobs={processes}"
     );
-    let host = HostSetup { cache_bytes: CACHE_BYTES, ..HostSetup::default() };
-    let scenario = Scenario { host, ..Scenario::new(NAME, vec![vm], DEVICE) };
-    simulate(scenario, (SETTLE, window), "noop", Some(prefetch), seed)
+    let loads = Loads { vms: vec![vm], device: DEVICE.into() };
+    let cache = Some(Cache::new(CACHE_BYTES, prefetch.clone()));
+    simulate(Scenario { cache, ..loads.scenario()? }, (SETTLE, window), "noop", seed)
 }
 
 /// As JSON. The keys stay.

@@ -4,8 +4,8 @@
 use crate::args::LabArgs;
 use crate::cats;
 use crate::show::{Page, bars, finish, series, with_steps};
-use crate::simulate::simulate;
-use anyhow::{Context, Result, anyhow};
+use crate::simulate::{Loads, simulate};
+use anyhow::{Context, Result};
 use seekway_cli::Verdict;
 use seekway_live::experiment::{
     LoadFigures, Scene, SceneFigures, SceneOptions, SceneRun, SceneVm, run_scene,
@@ -15,12 +15,10 @@ use seekway_policy::units::Sectors;
 use seekway_report::html::{Block, Section};
 use seekway_report::plot::Axis;
 use seekway_report::table::Table;
-use seekway_sim::experiments::{Options, REGISTRY, Scenario};
 use seekway_sim::rank::{Better, ranks, same_order};
 use seekway_sim::{RunResult, VmResult};
 use seekway_workload::generators::parse_vm;
 use serde::Serialize;
-use std::sync::Arc;
 use std::time::Duration;
 
 const SETTLE: Duration = Duration::from_secs(3);
@@ -33,7 +31,7 @@ pub struct LiveScene {
     /// In a line.
     summary: &'static str,
     /// Its VMs on their disk.
-    scenario: fn() -> Result<Arc<Scenario>>,
+    loads: fn() -> Loads,
     /// Specifications of the policies; the user's own (`--policy`) is added.
     policies: &'static [&'static str],
     /// Each VM also alone: what it demands, for φ.
@@ -44,14 +42,14 @@ pub static SCENES: &[LiveScene] = &[
     LiveScene {
         experiment: "cats-direct",
         summary: "50 processes read files page by page with O_DIRECT",
-        scenario: || scenario("cats-direct", "as in the paper"),
+        loads: cats::direct,
         policies: &["cfq:generation=2.6.30", "deadline", "cats:busdriver=7ms", "cats"],
         alone: false,
     },
     LiveScene {
         experiment: "vmcd-fair-sizes",
         summary: "sequential readers of 512 B, 64 KiB and 512 KiB",
-        scenario: sizes,
+        loads: sizes,
         policies: &["cfq", "deadline", "anticipatory", "vmcd", "vmcd-time"],
         alone: true,
     },
@@ -66,8 +64,8 @@ struct Pair<'a> {
 
 /// Runs a scene in guests and in the simulator; judges nothing.
 pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
-    let scenario = (live.scenario)()?;
-    let scene = scene(args, live, &scenario)?;
+    let loads = (live.loads)();
+    let scene = scene(args, live, &loads)?;
     let window = if args.quick { QUICK } else { WINDOW };
     let options = SceneOptions {
         program: args.daemon()?,
@@ -77,68 +75,56 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
     };
     let made = with_steps(live.experiment, |step| run_scene(&scene, &options, step));
     let made = made.context("--live")?;
-    let pairs = with_steps("the simulator", |_| simulated(&scenario, &made, window, args.seed))?;
+    let pairs = with_steps("the simulator", |_| simulated(&loads, &made, window, args.seed))?;
     let demands: Vec<f64> =
         made.iter().filter(|f| f.run.only.is_some()).map(|f| f.loads[0].mib_s).collect();
     let json: Vec<Ran> = pairs.iter().map(|p| Ran::new(p, &demands)).collect();
-    let tables = [totals(live, &json, &scenario, window), each_vm(&pairs)];
+    let tables = [totals(live, &json, &loads, window), each_vm(&pairs)];
     finish(args, page(live, &pairs, &tables), &tables, &json, [])
 }
 
-/// The scenario of this name as the experiment has it.
-pub fn scenario(experiment: &str, name: &str) -> Result<Arc<Scenario>> {
-    if let Some(found) = cats::scenario(experiment, name)? {
-        return Ok(found.into());
-    }
-    let found = REGISTRY.iter().find(|e| e.name == experiment);
-    let found = found.ok_or_else(|| anyhow!("no experiment {experiment}"))?;
-    let cells = (found.cells)(&Options { shrink: 1, scenes: None });
-    let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == name);
-    found.ok_or_else(|| anyhow!("{experiment} has no scenario {name}"))
-}
-
 /// "sizes" of lab/seekway_lab/papers/vmcd/vmcd-fair-sizes.toml.
-fn sizes() -> Result<Arc<Scenario>> {
+fn sizes() -> Loads {
     let vm = |(name, block)| {
         format!("name={name},app=fio:rw=read,bs={block},direct=true,size=4GiB,io_size=1TiB")
     };
     let vms = [("vm1", "512B"), ("vm2", "64KiB"), ("vm3", "512KiB")].map(vm).into();
-    Ok(Arc::new(Scenario::new("sizes", vms, "seagate-1tb-7200")))
+    Loads { vms, device: "seagate-1tb-7200".into() }
 }
 
 /// Its VMs on its disk, k times slower.
-pub fn guests(scenario: &Scenario, k: u32, runs: Vec<SceneRun>) -> Result<Scene> {
+pub fn guests(loads: &Loads, k: u32, runs: Vec<SceneRun>) -> Result<Scene> {
     let mut vms = Vec::new();
-    for text in &scenario.vms {
+    for text in &loads.vms {
         let plan = parse_vm(text)?;
         let image_bytes = Sectors::new(plan.guest.image_sectors).bytes();
         vms.push(SceneVm { name: plan.name, image_bytes, load: text.clone() });
     }
-    let device = Some(scenario.device.clone());
-    Ok(Scene { vms, device, k, place: scenario.place.get(), runs })
+    Ok(Scene { vms, device: Some(loads.device.clone()), k, place: 0, runs })
 }
 
-fn scene(args: &LabArgs, live: &LiveScene, scenario: &Scenario) -> Result<Scene> {
+fn scene(args: &LabArgs, live: &LiveScene, loads: &Loads) -> Result<Scene> {
     let run = |policy, only| SceneRun { policy, only, seed: args.seed };
     let together = args.policies(live.policies).into_iter().map(|policy| run(policy, None));
     let mut runs: Vec<SceneRun> = together.collect();
     if live.alone {
-        runs.extend((0..scenario.vms.len()).map(|n| run("noop".into(), Some(n))));
+        runs.extend((0..loads.vms.len()).map(|n| run("noop".into(), Some(n))));
     }
-    guests(scenario, 1, runs)
+    guests(loads, 1, runs)
 }
 
 /// Each policy with the same loads in the simulator, over a run as long as the window.
 fn simulated<'a>(
-    scenario: &Scenario,
+    loads: &Loads,
     made: &'a [SceneFigures],
     window: Duration,
     seed: u64,
 ) -> Result<Vec<Pair<'a>>> {
     let together = made.iter().filter(|f| f.run.only.is_none());
+    let scenario = loads.scenario()?;
     let pair = |live: &'a SceneFigures| {
         let policy = &live.run.policy;
-        let sim = simulate(scenario.clone(), (Duration::ZERO, window), policy, None, seed)?;
+        let sim = simulate(scenario.clone(), (Duration::ZERO, window), policy, seed)?;
         Ok(Pair { policy, live, sim })
     };
     together.map(pair).collect()
@@ -225,7 +211,7 @@ impl Ran {
     }
 }
 
-fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) -> Table {
+fn totals(live: &LiveScene, ran: &[Ran], loads: &Loads, window: Duration) -> Table {
     type Figure = fn(&Figures) -> Option<f64>;
     const FIGURES: [(&str, &str, Figure); 6] = [
         ("bandwidth", "MiB/s", |f| Some(f.mib_s)),
@@ -235,7 +221,7 @@ fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) 
         ("φ", "", |f| f.phi),
         ("Jain", "", |f| f.jain),
     ];
-    let guests = if scenario.vms.len() == 1 { "a real guest" } else { "real guests" };
+    let guests = if loads.vms.len() == 1 { "a real guest" } else { "real guests" };
     let untagged = live.experiment == "cats-direct" && !ran.iter().all(|r| r.tagged);
     Table::of(format!("{} on {guests}", live.experiment), ran)
         .text("policy", |r| &r.policy)
@@ -252,7 +238,7 @@ fn totals(live: &LiveScene, ran: &[Ran], scenario: &Scenario, window: Duration) 
             "Each guest ran its load by `seekway workload run` on a disk of `seekway serve \
              --emulate {}`, all over the same {} s; the simulator the same loads on the same disk. \
              late: commands whose real completion came after the emulated disk's.",
-            scenario.device,
+            loads.device,
             window.as_secs()
         ))
         .note(order(ran))
@@ -336,13 +322,25 @@ fn each_bar(pairs: &[Pair<'_>]) -> Block {
 mod tests {
     use super::*;
     use seekway_policy::schedulers;
+    use seekway_sim::scenario::read::study_of_file;
+    use std::path::Path;
 
+    /// Each scene has the load and the disk of the study in the simulator.
     #[test]
-    fn every_scene_has_guests_and_policies() {
-        for live in SCENES {
-            let found = (live.scenario)().unwrap_or_else(|e| panic!("{e}"));
-            assert!(found.vms.iter().all(|vm| parse_vm(vm).is_ok()), "{}", live.experiment);
-            assert!(live.policies.iter().all(|p| schedulers::build(p).is_ok()));
+    fn every_scene_is_one_of_the_laboratory() {
+        let papers =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/seekway_lab/papers"));
+        for (live, (paper, case)) in
+            SCENES.iter().zip([("cats", "as in the paper"), ("vmcd", "sizes")])
+        {
+            let path = papers.join(paper).join(format!("{}.toml", live.experiment));
+            let cases = study_of_file(&path).expect("a study of the laboratory");
+            let theirs = cases.into_iter().map(|study| study.scenario);
+            let theirs = { theirs }.find(|theirs| theirs.name.starts_with(case)).expect(case);
+            let ours = (live.loads)().scenario().expect("it can be read");
+            assert_eq!((&ours.vm, &ours.device), (&theirs.vm, &theirs.device));
+            assert!(live.policies.iter().all(|policy| schedulers::build(policy).is_ok()));
+            assert!(guests(&(live.loads)(), 1, Vec::new()).is_ok());
         }
     }
 }

@@ -12,7 +12,6 @@ use judge::{Ran, SceneRan};
 use seekway_cli::signals::{self, SIGINT, SIGTERM};
 use seekway_cli::{Format, Verdict, output};
 use seekway_live::experiment::{TogetherLoad, TogetherOptions, TogetherSide, run_together};
-use seekway_sim::experiments::glob;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -78,14 +77,10 @@ pub fn run(args: &LabArgs) -> Result<Verdict> {
 
 /// Those that were asked for, of which there is at least one.
 fn scenes(args: &LabArgs) -> Result<Vec<Scene>> {
-    let pattern = args.scenes.as_deref().unwrap_or("*");
-    let wanted = |scene: &Scene| {
-        pattern.split(',').any(|p| glob(p.trim().as_bytes(), scene.name.as_bytes()))
-    };
-    let scenes: Vec<Scene> = SCENES.into_iter().filter(wanted).collect();
+    let scenes: Vec<Scene> = SCENES.into_iter().filter(|scene| args.wants(scene.name)).collect();
     if scenes.is_empty() {
         let known: Vec<&str> = SCENES.iter().map(|scene| scene.name).collect();
-        bail!("--scenes {pattern}: none; with --live {NAME} has {}", known.join(", "));
+        bail!("--scenes {}: none; with --live {NAME} has {}", args.pattern(), known.join(", "));
     }
     Ok(scenes)
 }

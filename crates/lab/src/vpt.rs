@@ -7,9 +7,10 @@ mod judge;
 mod shown;
 
 use crate::args::LabArgs;
-use crate::scene::{guests, scenario};
+use crate::cats;
+use crate::scene::guests;
 use crate::show::{finish, with_steps};
-use crate::simulate::simulate;
+use crate::simulate::{Loads, simulate};
 use anyhow::{Context, Result, bail};
 use judge::{Ran, Window};
 use seekway_cli::Verdict;
@@ -27,29 +28,20 @@ const POLICIES: [&str; 3] = ["cats:busdriver=7ms", "deadline", "cfq:generation=2
 #[derive(Clone, Copy, Debug)]
 struct Target {
     name: &'static str,
-    /// Scenario of the simulator's vpt-rank whose device and load this has, at k = 1.
-    scenario: &'static str,
-    /// The scenario whose device is k times slower.
-    slowed: &'static str,
+    /// Its load and device, at k = 1.
+    loads: fn() -> Result<Loads>,
+    /// How many times slower the device is.
     k: u32,
     /// The image without a throttle, in one window a policy.
     bare: bool,
 }
 
-const REAL: &str = "disk, direct: itself";
-const LINE: &str = "disk, direct: fitted line, shadow's cache";
 /// The first is the disk that the others predict.
 const TARGETS: [Target; 4] = [
-    Target { name: "detailed disk", scenario: REAL, slowed: REAL, k: 1, bare: false },
-    Target { name: "line, k = 1", scenario: LINE, slowed: LINE, k: 1, bare: false },
-    Target {
-        name: LITERAL,
-        scenario: LINE,
-        slowed: "disk, direct: fitted line, shadow's cache, k = 8",
-        k: 8,
-        bare: false,
-    },
-    Target { name: "image in memory", scenario: REAL, slowed: REAL, k: 1, bare: true },
+    Target { name: "detailed disk", loads: || Ok(cats::disk()), k: 1, bare: false },
+    Target { name: "line, k = 1", loads: cats::line, k: 1, bare: false },
+    Target { name: LITERAL, loads: cats::line, k: 8, bare: false },
+    Target { name: "image in memory", loads: || Ok(cats::disk()), k: 1, bare: true },
 ];
 /// The slowed line of the paper: the name of a target.
 const LITERAL: &str = "line, k = 8";
@@ -109,9 +101,9 @@ fn measure(args: &LabArgs, target: &Target) -> Result<Vec<SceneFigures>> {
             .map(|policy| runs.iter().filter(|run| run.policy == policy).cloned().collect())
             .into(),
     };
-    let scenario = scenario(NAME, target.scenario)?;
+    let loads = (target.loads)()?;
     let scene = |runs| -> Result<Scene> {
-        let scene = guests(&scenario, target.k, runs)?;
+        let scene = guests(&loads, target.k, runs)?;
         Ok(Scene { device: scene.device.filter(|_| !target.bare), ..scene })
     };
     let scenes: Vec<Scene> = groups.into_iter().map(scene).collect::<Result<_>>()?;
@@ -133,10 +125,11 @@ fn measure(args: &LabArgs, target: &Target) -> Result<Vec<SceneFigures>> {
 
 /// The same load on the model alone, seed by seed.
 fn simulated(args: &LabArgs, target: &Target, policy: &str) -> Result<Vec<Window>> {
-    let scenario = scenario(NAME, target.slowed)?;
+    let mut scenario = (target.loads)()?.scenario()?;
+    scenario.device.slow = target.k;
     let spans = (SETTLE * target.k, window(args) * target.k);
     let one = |seed| {
-        let sim = simulate((*scenario).clone(), spans, policy, None, seed)?;
+        let sim = simulate(scenario.clone(), spans, policy, seed)?;
         Ok(Window::simulated(&sim, target.k))
     };
     seeds(args).map(one).collect()
@@ -145,18 +138,15 @@ fn simulated(args: &LabArgs, target: &Target, policy: &str) -> Result<Vec<Window
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_device::profile;
     use seekway_policy::schedulers;
 
     #[test]
-    fn every_target_is_a_scenario_with_the_load_of_the_first() {
-        let load = scenario(NAME, TARGETS[0].scenario).expect("the disk").vms.clone();
+    fn every_target_has_the_load_of_the_first() {
         for target in &TARGETS {
-            for name in [target.scenario, target.slowed] {
-                let found = scenario(NAME, name).expect(name);
-                assert_eq!(found.vms, load, "{name}");
-                assert!(profile::load(&found.device).is_ok(), "{name}");
-            }
+            let found = (target.loads)().expect(target.name);
+            assert_eq!(found.vms, cats::disk().vms, "{}", target.name);
+            let scenario = found.scenario().expect(target.name);
+            assert!(scenario.device.load().is_ok(), "{}", target.name);
         }
         assert!(POLICIES.iter().all(|policy| schedulers::build(policy).is_ok()));
     }

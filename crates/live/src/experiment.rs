@@ -1,7 +1,6 @@
-//! pregather-read on real guests: the scenario of
-//! `seekway_sim::experiments` (figure 5 of the Pregather paper) with the same
-//! places on the same emulated disk, the same files, and the paper's own
-//! program, sysbench, through the page cache of a real Linux.
+//! pregather-read on real guests: the laboratory's scenario of this name (figure 5 of the
+//! Pregather paper) with the same places on the same emulated disk, the same files, and the
+//! paper's own program, sysbench, through the page cache of a real Linux.
 //!
 //! Guests boot once. For each policy: caches are dropped, all applications
 //! start, and the daemon's counters are read at the beginning and at the end of

@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
-pub mod experiments;
 mod host_fs;
 pub mod layout;
 pub mod metrics;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -81,9 +80,6 @@ def base_policy(scenarios: list[Scenario]) -> str:
 
 
 def studies(paper: str) -> list[Study]:
-    """The studies of a paper; none if its experiments are part of the program."""
-    name = f"seekway_lab.papers.{paper}"
-    if importlib.util.find_spec(name) is None:
-        return []
-    found: list[Study] = importlib.import_module(name).STUDIES
+    """The studies of a paper."""
+    found: list[Study] = importlib.import_module(f"seekway_lab.papers.{paper}").STUDIES
     return found

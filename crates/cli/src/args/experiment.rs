@@ -1,12 +1,12 @@
-//! `experiment`: the papers' experiments.
+//! `experiment`: experiments on real guests.
 
-use super::{ListArgs, OutArgs, PrefetchArgs};
+use super::{Format, ListArgs};
 use crate::complete;
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Reproduce the papers' experiments
+/// Run experiments on real guests
 #[derive(Subcommand, Debug)]
 pub enum ExperimentCommand {
     /// List the experiments
@@ -14,54 +14,51 @@ pub enum ExperimentCommand {
     Run(Box<ExperimentArgs>),
 }
 
-/// Run experiments and judge every row against the paper
+/// Run an experiment on real QEMU guests, beside the simulator with the same loads
+///
+/// Starts `seekway-lab`, beside this program or in PATH. In the simulator alone the papers'
+/// experiments are studies of the laboratory: `scripts/lab list`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway experiment run pregather-read --report read.html
-  seekway experiment run 'pregather-*' --seeds 2 --format json
-  seekway experiment run all --policy cfq:low_latency=false
-  seekway experiment run pregather-read --prefetch vio --cache 512MiB
-  seekway experiment run migrate-scale --vcpu vmigrater:literal=true
+  seekway experiment run pregather-read --live --report read.html
+  seekway experiment run migrate-live --live --vcpu vmigrater:literal=true
   seekway experiment run noisy --live --scenes 'intel-x25m-g2/*'
-  seekway experiment run together --scenes 'SATA*' --seeds 1")]
+  seekway experiment run together --live --scenes 'SATA*'")]
 pub struct ExperimentArgs {
-    /// A name, a pattern with `*`, or `all`
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-    /// Number of seeds [default: 5]
-    #[arg(long, value_name = "N")]
-    pub seeds: Option<u64>,
-    /// First seed
+    /// Name of the experiment (`seekway experiment list`)
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Run it for real
+    #[arg(long)]
+    pub live: bool,
+    /// Seed of the loads and of where files lie
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Also run this policy
     #[arg(long, value_name = "SPEC", add = complete::policy())]
     pub policy: Option<String>,
-    /// Also run this policy for vCPUs (`seekway vcpu list`) in the experiments whose
-    /// VMs have vCPUs (`migrate-*`); parameters as `NAME:key=value,…`
+    /// migrate-live: the policy for vCPUs (`seekway vcpu list`) that the guests' agents run;
+    /// parameters as `NAME:key=value,…`
     #[arg(long, value_name = "SPEC", add = complete::vcpu_policy())]
     pub vcpu: Option<String>,
-    #[command(flatten)]
-    pub prefetch: PrefetchArgs,
     /// noisy: DEVICE/FLOOD with `*` and commas, such as `intel-x25m-g2/*` or `disk/writes`;
-    /// together: the disks, such as `SATA*`, or one scene, such as `7200 rpm, flood`
+    /// together: the disks, `SATA SSD` or `7200 rpm`
     #[arg(long, value_name = "GLOB")]
     pub scenes: Option<String>,
-    /// Run a tenth of the work: to see whether it runs, not what it gives
+    /// Measure for a short time: shows whether it runs, gives no result
     #[arg(long)]
     pub quick: bool,
-    /// Run on real QEMU guests beside the simulator: pregather-read, vmcd-fair-sizes,
-    /// vio-procs, cats-direct, vpt-rank or together; migrate-live runs in guests only, noisy
-    /// with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
-    #[arg(long, conflicts_with = "seeds")]
-    pub live: bool,
-    /// With --live: run the guests by KVM instead of emulating them
-    #[arg(long, requires = "live")]
+    /// Run the guests by KVM instead of emulating them
+    #[arg(long)]
     pub kvm: bool,
     #[command(flatten)]
     pub noisy: NoisyArgs,
-    #[command(flatten)]
-    pub out: OutArgs,
+    /// Output format
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
+    pub format: Format,
+    /// Also write an HTML report: one file that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// What `noisy --live` measures, and for how long.

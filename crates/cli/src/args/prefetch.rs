@@ -1,4 +1,4 @@
-//! Arguments for the host cache of `compare`, `predict`, `advise` and `experiment run`.
+//! Arguments for the host cache of `compare`, `predict` and `advise`.
 
 use crate::complete;
 use clap::Args;
@@ -9,11 +9,10 @@ use clap::Args;
 pub struct PrefetchArgs {
     /// Prefetch into a host cache (`seekway prefetcher list`), with parameters as
     /// `NAME:key=value,…`; a list or `all`, each runs with every size of --cache
-    /// (`experiment run` takes one)
     #[arg(long, value_name = "LIST", add = complete::prefetcher())]
     pub prefetch: Vec<String>,
     /// Sizes of the host cache, `none,512MiB,2GiB`; every policy runs with each
-    /// (`experiment run` takes one) [default: 1GiB with --prefetch, else none]
+    /// [default: 1GiB with --prefetch, else none]
     #[arg(long, value_name = "LIST")]
     pub cache: Option<String>,
 }

@@ -1,338 +1,181 @@
-//! `seekway experiment`: run the papers' experiments and judge them.
+//! `seekway experiment`: the experiments that run on real guests, by `seekway-lab`. This program
+//! boots none: it also serves disks as root, and what boots guests (downloads, ptrace, tracefs)
+//! stays out of it.
 
-mod machines;
-mod page;
-
-use super::live::{self, ListEntry};
-use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs, PrefetchArgs};
-use crate::caching;
-use crate::json::Machine;
-use crate::runs;
-use crate::{Verdict, output, progress};
+use crate::args::{ExperimentArgs, ExperimentCommand, Format, ListArgs, NoisyArgs};
+use crate::{Verdict, output, programs};
 use anyhow::{Context, Result, bail};
-use page::{page, section, table};
-use seekway_policy::schedulers;
-use seekway_policy::vcpu;
-use seekway_report::html::Block;
+use clap::ValueEnum;
+use seekway_policy::{schedulers, vcpu};
 use seekway_report::table::Table;
-use seekway_sim::experiments::{
-    self, Cell, Experiment, Extras, Options, REGISTRY, Results, Row, scene_names,
-};
-use seekway_sim::scenario::Cache;
 use serde::Serialize;
-use std::sync::Arc;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-/// By how much `--quick` divides the work.
-const QUICK: u64 = 10;
-/// Seeds of an experiment unless they are given.
-const SEEDS: u64 = 5;
+/// The program, and the package that it is built from.
+const LAB: &str = "seekway-lab";
+/// Its agents take `--vcpu`.
+const MIGRATE: &str = "migrate-live";
+/// The two that have scenes.
+const NOISY: &str = "noisy";
+const TOGETHER: &str = "together";
+
+/// An experiment as `experiment list` shows it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ListEntry {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub source: &'static str,
+    pub assumes: &'static str,
+    /// Command that runs the same loads in the simulator; null if none does.
+    pub simulated: Option<&'static str>,
+}
+
+/// All experiments, in the order of `experiment list`.
+static EXPERIMENTS: [ListEntry; 8] = [
+    ListEntry {
+        name: "pregather-read",
+        summary: "sequential and random readers in three guests",
+        source: "Pregather, section VI-B, figure 5",
+        assumes: "three guests of two applications each read files through their page caches, on \
+                  a 7200 rpm disk",
+        simulated: Some("scripts/lab run pregather-read"),
+    },
+    ListEntry {
+        name: "cats-direct",
+        summary: "50 processes read files page by page with O_DIRECT",
+        source: "CATS, section 6, table 2",
+        assumes: "one guest on the detailed disk, files spread over the whole disk",
+        simulated: Some("scripts/lab run cats-direct"),
+    },
+    ListEntry {
+        name: "vpt-rank",
+        summary: "does the throttle's linear model rank three schedulers as the disk does?",
+        source: "CATS, section 6, table 2",
+        assumes: "the load of cats-direct on the detailed disk, on the line fitted to it at k = 1 \
+                  and k = 8, and on the image itself",
+        simulated: Some("scripts/lab run vpt-rank"),
+    },
+    ListEntry {
+        name: "vmcd-fair-sizes",
+        summary: "sequential readers of 512 B, 64 KiB and 512 KiB in three guests",
+        source: "VMCD, section 4.2.2, figure 7",
+        assumes: "the bare disk of the paper's size; demands in φ are what each VM has alone",
+        simulated: Some("scripts/lab run vmcd-fair-sizes"),
+    },
+    ListEntry {
+        name: "vio-procs",
+        summary: "sequential processes in one guest under the host's prefetchers",
+        source: "VIO-prefetching, section 5.2",
+        assumes: "one to six processes in a guest of two vCPUs, on one of the paper's drives",
+        simulated: Some("scripts/lab run vio-procs"),
+    },
+    ListEntry {
+        name: MIGRATE,
+        summary: "the agent in 1, 2 and 4 real guests that share the host's processors",
+        source: "vMigrater",
+        assumes: "guests of 4 vCPUs pinned evenly, slices of 11 ± 0.3 ms held by the experiment \
+                  and those of the kernel, a compute task on each vCPU, one reader at depth 1 on \
+                  an emulated solid-state drive; the bound is from the recorded schedule of the \
+                  host",
+        simulated: None,
+    },
+    ListEntry {
+        name: NOISY,
+        summary: "a quiet VM beside floods, through real servers, ours and QEMU's",
+        source: "our own",
+        assumes: "vhost-user clients in a closed loop instead of guests, images of 256 MiB in \
+                  memory on emulated drives, of 64 MiB on the disk below",
+        simulated: Some("scripts/lab arena --scenes '*/flood,*/stream,*/writes' --details"),
+    },
+    ListEntry {
+        name: TOGETHER,
+        summary: "four guests with all parts off and on, and each on a private disk",
+        source: "our own: the five papers' parts in one system",
+        assumes: "a private disk is the disk four times slower, with a fourth of the host's cache",
+        simulated: Some("scripts/lab together"),
+    },
+];
 
 pub fn run(command: &ExperimentCommand) -> Result<Verdict> {
     match command {
         ExperimentCommand::List(ListArgs { format }) => list(*format),
-        ExperimentCommand::Run(args) => run_all(args),
+        ExperimentCommand::Run(args) => {
+            check(args)?;
+            start(args)
+        }
     }
 }
 
 fn list(format: Format) -> Result<Verdict> {
-    let simulated = REGISTRY.iter().map(|e| ListEntry {
-        name: e.name,
-        summary: &e.text().summary,
-        source: &e.text().source,
-        assumes: &e.text().assumes,
-        loads: Some(format!("{:016x}", e.loads())),
-    });
-    let others = [live::CATS, live::VPT, live::SIZES, live::MIGRATE, live::NOISY];
-    let listed: Vec<ListEntry> = simulated.chain(others).collect();
-    let table = Table::of("", &listed)
+    let table = Table::of("", &EXPERIMENTS)
         .text("experiment", |l| l.name)
         .text("what it does", |l| l.summary)
         .text("where it comes from", |l| l.source)
+        .text("simulated", |l| l.simulated.unwrap_or(""))
         .done();
-    output::print_as(format, &[table], &listed)?;
+    output::print_as(format, &[table], &EXPERIMENTS)?;
     Ok(Verdict::Done)
 }
 
-/// `experiment run --format json`: one document, or a list of several.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Ran {
-    experiment: &'static str,
-    seeds: Vec<u64>,
-    /// Nothing that is asked of Seekway itself is missed. What became of the papers' claims is in
-    /// the rows' verdicts.
-    holds: bool,
-    rows: Vec<RowJson>,
-    notes: Vec<String>,
-    assumes: &'static str,
-    /// The runs whose VMs have vCPUs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    machines: Vec<Machine>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct RowJson {
-    name: String,
-    paper: Option<f64>,
-    ours: Option<f64>,
-    range: (f64, f64),
-    unit: &'static str,
-    /// holds, exceeds, in part, refuted: of what the paper claims; measured: it claims nothing.
-    verdict: &'static str,
-    /// What is asked of Seekway itself, whatever the paper says: is it met? Null if nothing is.
-    asked: Option<bool>,
-    why: String,
-}
-
-impl RowJson {
-    fn new(row: &Row) -> RowJson {
-        RowJson {
-            name: row.name.clone(),
-            paper: row.paper,
-            ours: row.ours.is_finite().then_some(row.ours),
-            range: row.range,
-            unit: row.unit,
-            verdict: row.verdict.name(),
-            asked: row.asked,
-            why: row.why.clone(),
-        }
+/// Names and options that do not go together are refused.
+fn check(args: &ExperimentArgs) -> Result<()> {
+    let name = &*args.name;
+    let Some(experiment) = EXPERIMENTS.iter().find(|e| e.name == name) else {
+        let known: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        bail!(
+            "no experiment '{name}' runs live; there are {}. Simulated ones are studies of the \
+             laboratory: scripts/lab list",
+            known.join(", ")
+        );
+    };
+    if args.scenes.is_some() && ![NOISY, TOGETHER].contains(&name) {
+        bail!("--scenes: for {NOISY} and {TOGETHER} only");
     }
-}
-
-fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
-    let mut chosen: Vec<&'static Experiment> = Vec::new();
-    for name in names {
-        let found = experiments::matching(name);
-        if found.is_empty() {
-            let known = REGISTRY.iter().map(|e| e.name);
-            let known: Vec<&str> = known.chain(live::ONLY.iter().map(|e| e.name)).collect();
-            bail!("no experiment '{name}'; there are {}", known.join(", "));
-        }
-        for e in found {
-            if !chosen.iter().any(|c| c.name == e.name) {
-                chosen.push(e);
-            }
-        }
+    if args.noisy != NoisyArgs::default() && name != NOISY {
+        bail!("--servers, --seconds, --rounds, --work-dir: for {NOISY} only");
     }
-    Ok(chosen)
-}
-
-/// Its scenes are disks with a mix of VMs.
-const TOGETHER: &str = "together";
-
-fn run_all(args: &ExperimentArgs) -> Result<Verdict> {
-    let only_live = live::ONLY.iter().find(|e| args.names == [e.name]);
-    fit_together(args)?;
-    if let Some(only) = only_live
-        && !args.live
-    {
-        bail!("{}", live::needs_live(only));
-    }
-    let chosen = if only_live.is_some() { Vec::new() } else { chosen(&args.names)? };
-    let seeds = crate::load::seeds(args.seed, args.seeds.unwrap_or(SEEDS))?;
     if let Some(policy) = &args.policy {
         schedulers::build(policy).context("--policy")?;
     }
-    if let Some(vcpu) = &args.vcpu {
-        vcpu::build(vcpu).context("--vcpu")?;
-    }
-    let under = host_cache(&args.prefetch)?;
-    if args.live {
-        if under.is_some() {
-            bail!("--prefetch, --cache: for the simulator only, not with --live");
-        }
-        if args.vcpu.is_some() && args.names != [live::MIGRATE.name] {
-            bail!("--vcpu: not with --live, except for {}", live::MIGRATE.name);
-        }
-        let simulated = chosen.iter().map(|e| e.name);
-        let names: Vec<&str> = simulated.chain(only_live.map(|only| only.name)).collect();
-        return live::start(args, &names);
-    }
-    let options = options(args, &chosen)?;
-    simulate(args, &chosen, &options, &seeds, under.as_ref())
-}
-
-/// Names and options that do not go together are refused.
-fn fit_together(args: &ExperimentArgs) -> Result<()> {
-    let is_noisy = args.names == [live::NOISY.name];
-    let has_scenes = is_noisy || args.names == [TOGETHER];
-    if args.scenes.is_some() && !has_scenes {
-        bail!("--scenes: for {} and {TOGETHER} only, each by itself", live::NOISY.name);
-    }
-    if args.noisy != NoisyArgs::default() && !is_noisy {
-        bail!("--servers, --seconds, --rounds, --work-dir: for {} only", live::NOISY.name);
-    }
-    Ok(())
-}
-
-/// How the chosen experiments run in the simulator.
-fn options(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Options> {
-    let shrink = if args.quick { QUICK } else { 1 };
-    let options = Options { shrink, scenes: args.scenes.clone() };
-    if let Some(scenes) = &args.scenes
-        && chosen.iter().all(|e| (e.cells)(&options).is_empty())
-    {
-        let known: Vec<String> = scene_names().collect();
-        bail!(
-            "--scenes {scenes}: no scene of {TOGETHER} has such a name; it has {}",
-            known.join("; ")
-        );
-    }
-    if args.vcpu.is_some() && !chosen.iter().any(|e| has_vcpus(e, &options)) {
-        let known: Vec<&str> =
-            REGISTRY.iter().filter(|e| has_vcpus(e, &options)).map(|e| e.name).collect();
-        bail!("--vcpu: no vCPUs in what is to be run; they are in {}", known.join(", "));
-    }
-    Ok(options)
-}
-
-/// Run one experiment after the other, print each as it comes, and then the page.
-fn simulate(
-    args: &ExperimentArgs,
-    chosen: &[&'static Experiment],
-    options: &Options,
-    seeds: &[u64],
-    under: Option<&Cache>,
-) -> Result<Verdict> {
-    let extras = Extras { policy: args.policy.as_deref(), vcpu: args.vcpu.as_deref() };
-    let mut sections = Vec::new();
-    let mut ran = Vec::new();
-    for &experiment in chosen {
-        let cells = experiments::cells(experiment, options, extras);
-        let jobs = runs::jobs(args.out.jobs);
-        let results = run_cells(experiment, &cells, seeds, under, jobs)?;
-        let findings = experiments::judge(experiment, options, extras, &results);
-        if !matches!(args.out.format, Format::Json | Format::Csv) {
-            // As they come: a long series is read while it runs.
-            output::print_as(args.out.format, &[table(experiment, &findings)], "")?;
-            output::print("\n")?;
-        }
-        let machines = machines(&cells, seeds, &results);
-        if args.out.report.is_some() {
-            let mut section = section(experiment, &findings, &results);
-            section.blocks.extend(machines::table(&machines).map(Block::Table));
-            sections.push(section);
-        }
-        ran.push(Ran {
-            experiment: experiment.name,
-            seeds: seeds.to_vec(),
-            holds: findings.rows.iter().all(|r| r.asked != Some(false)),
-            rows: findings.rows.iter().map(RowJson::new).collect(),
-            notes: findings.notes,
-            assumes: &experiment.text().assumes,
-            machines,
-        });
-    }
-    output::write_report(args.out.report.as_deref(), || page(sections, &ran, args.quick))?;
-    print(&ran, args.out.format)?;
-    let met = ran.iter().all(|r| r.holds);
-    Ok(if met { Verdict::Done } else { Verdict::NotAccepted })
-}
-
-/// Do the VMs of an experiment have vCPUs, and policies for them?
-fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
-    (experiment.cells)(options).iter().any(|cell| cell.vcpu.is_some())
-}
-
-/// The host cache under all cells that have none of their own.
-fn host_cache(args: &PrefetchArgs) -> Result<Option<Cache>> {
-    let mut caches = caching::caches(args)?;
-    if caches.len() > 1 {
-        bail!("--prefetch, --cache: one for all cells; run the experiment again for another");
-    }
-    Ok(caches.pop().flatten())
-}
-
-/// Run every cell with every seed; under those without a prefetcher of their own
-/// lies `under`. They are findings as the cells that they are listed as.
-fn run_cells(
-    experiment: &Experiment,
-    cells: &[Cell],
-    seeds: &[u64],
-    under: Option<&Cache>,
-    jobs: usize,
-) -> Result<Results> {
-    let mut items = Vec::new();
-    for cell in cells {
-        let put = |cache: &Cache| cell.or_prefetch(&cache.prefetch, cache.size);
-        let cell = under.map_or_else(|| cell.clone(), put);
-        items.extend(seeds.iter().map(|&seed| (cell.clone(), seed)));
-    }
-    let bar = progress::runs(items.len() as u64, experiment.name);
-    let made = runs::parallel(&items, jobs, |(cell, seed)| {
-        let result = runs::run_cell(cell, *seed, &bar)?;
-        result.map(Arc::new).map_err(|e| anyhow::anyhow!("{}, seed {seed}: {e}", experiment.name))
-    })?;
-    bar.finish_and_clear();
-    let mut results = Results::default();
-    for (cell, runs) in cells.iter().zip(made.chunks(seeds.len())) {
-        results.insert(cell, runs.to_vec());
-    }
-    Ok(results)
-}
-
-/// The runs of those cells that are machines.
-fn machines(cells: &[Cell], seeds: &[u64], results: &Results) -> Vec<Machine> {
-    let of = |cell: &Cell| {
-        let runs = seeds.iter().zip(results.of_cell(cell));
-        runs.filter_map(|(&seed, run)| Machine::new(cell, seed, run)).collect::<Vec<_>>()
-    };
-    cells.iter().flat_map(of).collect()
-}
-
-fn print(ran: &[Ran], format: Format) -> Result<()> {
-    match format {
-        Format::Json | Format::Csv => match ran {
-            [one] => output::print_as(format, &[flat(ran)], one),
-            all => output::print_as(format, &[flat(ran)], all),
-        },
-        // Tables were printed as they came; the end is a summary.
-        Format::Table | Format::Markdown => {
-            let rows = || ran.iter().flat_map(|r| &r.rows);
-            let of = |verdict| rows().filter(|r| r.verdict == verdict).count();
-            let asked = |met| rows().filter(|r| r.asked == Some(met)).count();
-            let [holds, exceeds, in_part, refuted] =
-                ["holds", "exceeds", "in part", "refuted"].map(of);
-            output::print(&format!(
-                "rows beside a paper's figure: {holds} hold, {exceeds} exceed it, {in_part} in \
-                 part, {refuted} refuted; asked of Seekway: {} met, {} missed\n",
-                asked(true),
-                asked(false),
-            ))
+    if let Some(spec) = &args.vcpu {
+        vcpu::build(spec).context("--vcpu")?;
+        if name != MIGRATE {
+            bail!("--vcpu: for {MIGRATE} only");
         }
     }
-}
-
-fn flat(ran: &[Ran]) -> Table {
-    let rows: Vec<(&Ran, &RowJson)> =
-        ran.iter().flat_map(|r| r.rows.iter().map(move |row| (r, row))).collect();
-    Table::of("", &rows)
-        .text("experiment", |(r, _)| r.experiment)
-        .text("row", |(_, row)| &row.name)
-        .number("paper", "", |(_, row)| row.paper)
-        .number("ours", "", |(_, row)| row.ours)
-        .number("least", "", |(_, row)| row.range.0)
-        .number("largest", "", |(_, row)| row.range.1)
-        .text("unit", |(_, row)| row.unit)
-        .text("verdict", |(_, row)| row.verdict)
-        .text("asked", |(_, row)| row.asked.map_or("", |met| if met { "met" } else { "missed" }))
-        .text("why", |(_, row)| &row.why)
-        .done()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_matched_once_and_unknown_ones_refused() {
-        let names = |list: &[&str]| {
-            let list: Vec<String> = list.iter().map(|s| s.to_string()).collect();
-            chosen(&list).map(|c| c.len())
-        };
-        assert_eq!(names(&["all", "pregather-b"]).unwrap(), REGISTRY.len());
-        let error = names(&["pregather-x"]).unwrap_err().to_string();
-        assert!(error.contains("there are pregather-b"), "{error}");
+    match experiment.simulated {
+        _ if args.live => Ok(()),
+        None => bail!("{name}: runs on real guests only: add --live"),
+        Some(command) => bail!(
+            "{name}: add --live to run it for real; simulated it is a study of the laboratory: \
+             {command}"
+        ),
     }
+}
+
+/// Becomes `seekway-lab`, which then has this process's signals, output and exit
+/// status. Returns only when it cannot be started.
+fn start(args: &ExperimentArgs) -> Result<Verdict> {
+    let lab = programs::find(LAB, LAB).context("--live")?;
+    let mut command = Command::new(&lab);
+    command.arg(&args.name).arg("--daemon").arg(programs::this()?);
+    command.env(output::COMMAND, output::command_line());
+    command.arg(format!("--seed={}", args.seed));
+    let format = args.format.to_possible_value().expect("no format is hidden");
+    command.arg(format!("--format={}", format.get_name()));
+    for (flag, value) in [("--policy", &args.policy), ("--vcpu", &args.vcpu)] {
+        command.args(value.iter().map(|value| format!("{flag}={value}")));
+    }
+    for (flag, given) in [("--quick", args.quick), ("--kvm", args.kvm)] {
+        command.args(given.then_some(flag));
+    }
+    command.args(args.scenes.iter().map(|scenes| format!("--scenes={scenes}")));
+    command.args(args.noisy.to_args());
+    if let Some(report) = &args.report {
+        command.arg("--report").arg(report);
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot start {}", lab.display()))
 }

@@ -12,7 +12,6 @@ mod experiment;
 mod in_python;
 mod inspect;
 mod listing;
-mod live;
 mod replay;
 mod workload_run;
 
@@ -81,9 +80,10 @@ mod tests {
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<workload_run::Ran>("workload-run", "seekway workload run --format json");
-        schema::<Vec<live::ListEntry>>("experiment-list", "seekway experiment list --format json");
-        let run = "seekway experiment run --format json";
-        schema::<OneOrMany<experiment::Ran>>("experiment-run", run);
+        schema::<Vec<experiment::ListEntry>>(
+            "experiment-list",
+            "seekway experiment list --format json",
+        );
         schema::<Vec<device::DeviceEntry>>("device-list", "seekway device list --format json");
         schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
         for name in ["policy", "prefetcher", "vcpu", "workload"] {

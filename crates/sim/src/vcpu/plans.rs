@@ -90,34 +90,11 @@ impl Processors {
 }
 
 impl Machine {
-    /// The VMs of `plans` on these processors, each with an agent of this policy; `number` is
-    /// each one's position among all VMs of the run (see
-    /// [`VmPlan::source`](seekway_workload::generators::VmPlan::source)). What happens before
+    /// These VMs on these processors, those with an agent under this policy. What happens before
     /// `measured_from` is not part of its result.
     ///
     /// # Errors
     /// What cannot be: the policy is none, or a VM's files exceed its image.
-    pub fn of_plans(
-        processors: &Processors,
-        plans: &[(u16, &VmPlan)],
-        policy: &str,
-        seed: u64,
-        measured_from: Instant,
-    ) -> Result<Machine, String> {
-        let guest = |&(stream, plan): &(u16, _)| PlannedVm::Guest {
-            plan,
-            stream,
-            cpu_weight: NonZeroU32::MIN,
-            agent: true,
-        };
-        let vms: Vec<PlannedVm<'_>> = plans.iter().map(guest).collect();
-        Machine::of_vms(processors, &vms, policy, seed, measured_from)
-    }
-
-    /// These VMs on these processors, as [`Machine::of_plans`].
-    ///
-    /// # Errors
-    /// As [`Machine::of_plans`].
     pub fn of_vms(
         processors: &Processors,
         planned: &[PlannedVm<'_>],

@@ -5,6 +5,7 @@ use crate::metrics::RunResult;
 use crate::vcpu::*;
 use seekway_policy::units::{Instant, Nanos};
 use seekway_workload::generators::{VmPlan, parse_vm};
+use std::num::NonZeroU32;
 
 fn plans(texts: &[&str]) -> Vec<VmPlan> {
     texts.iter().map(|text| parse_vm(text).unwrap()).collect()
@@ -29,8 +30,12 @@ fn shared_on(
     until: Option<Nanos>,
 ) -> RunResult {
     let plans = plans(texts);
-    let numbered: Vec<(u16, &VmPlan)> = (0..).zip(&plans).collect();
-    let machine = Machine::of_plans(processors, &numbered, policy, 1, Instant::ZERO);
+    let guest = |(stream, plan)| {
+        let cpu_weight = NonZeroU32::MIN;
+        PlannedVm::Guest { plan, stream, cpu_weight, agent: true }
+    };
+    let vms: Vec<PlannedVm<'_>> = (0..).zip(&plans).map(guest).collect();
+    let machine = Machine::of_vms(processors, &vms, policy, 1, Instant::ZERO);
     let mut machine = machine.unwrap();
     let mut result = run_source(Box::new(&mut machine), until);
     result.machine = Some(machine.result(at(result.simulated)));
