@@ -14,7 +14,6 @@ def test_lists_are_the_command_lines(command_line: str) -> None:
     for listed, what in (
         (seekway.devices(), "device"),
         (seekway.policies(), "policy"),
-        (seekway.experiments(), "experiment"),
     ):
         line = [command_line, what, "list", "--format=json"]
         assert listed == json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
@@ -46,13 +45,6 @@ def test_prediction_and_advice(traces: Path) -> None:
     server = traces / "host" / "linux-mysql.load.gz"
     advice = seekway.advise(server, for_="latency", max_requests=300)
     assert advice["recommend"] in [entry["name"] for entry in seekway.policies()]
-
-
-def test_an_experiment_is_judged() -> None:
-    ran = seekway.experiment("pregather-read", quick=True, seeds=1)
-    assert ran["experiment"] == "pregather-read" and ran["rows"]
-    with pytest.raises(seekway.SeekwayError, match="no experiment 'nope'"):
-        seekway.experiment("nope")
 
 
 def test_a_model_is_measured_as_a_drive_is() -> None:

@@ -132,23 +132,3 @@ def advise(traces: Paths, *, device: str = "seagate-1tb-7200", **more: Any) -> d
     flags = options({"for": goal, **more})
     found: dict[str, Any] = _json("advise", f"--device={device}", *flags, names=texts(traces))
     return found
-
-
-def experiments() -> list[dict[str, Any]]:
-    """The papers' experiments and our own."""
-    listed: list[dict[str, Any]] = _json("experiment", "list")
-    return listed
-
-
-def experiment(name: str, **more: Any) -> Any:
-    """Run an experiment and judge it against the paper; with ``*`` in the name, several.
-
-    Args:
-        name: as `experiments` lists them.
-        more: ``seeds=5``, ``quick=True``, ``policy="cfq:low_latency=false"``, …
-
-    Returns:
-        A dictionary with ``holds`` (nothing asked of Seekway is missed) and ``rows``, or a list
-        of several.
-    """
-    return _json("experiment", "run", *options(more), names=[name])
