@@ -154,7 +154,7 @@ def _run(args: argparse.Namespace) -> int:
         else:
             _show(found, args.format)
     if getattr(args, "write", False):
-        # What is missed is on the pages.
+        # The pages list the rows that miss what is asked.
         return _page(args.docs, check=False)
     return int(missed)
 

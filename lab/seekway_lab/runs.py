@@ -65,7 +65,7 @@ def one_row(outcome: seekway.Outcome) -> dict[str, Rows]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is kept of each run of a study.
+    """The part of each run that a study keeps.
 
     A key has the source of the reduction, but not of functions that it calls.
     """

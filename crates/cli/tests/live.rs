@@ -94,7 +94,8 @@ fn what_cannot_run_live_is_refused_before() {
     for (args, part) in [
         (&["experiment", "run", "vio-*", "--live"][..], "one experiment at a time"),
         (&["experiment", "run", "migrate-live"], "add --live"),
-        (&["experiment", "run", "noisy"], "seekway-lab arena --scenes"),
+        (&["experiment", "run", "cats-direct"], "scripts/lab run cats"),
+        (&["experiment", "run", "noisy"], "scripts/lab arena --scenes"),
         (&["experiment", "run", "noisy", "--live", "--vcpu", "vmigrater"], "not with --live"),
         (&["experiment", "run", "pregather-read", "--live", "--rounds", "2"], "for noisy only"),
         (&["experiment", "run", "migrate-live", "--live", "--prefetch", "vio"], "not with --live"),

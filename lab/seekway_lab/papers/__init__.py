@@ -33,7 +33,7 @@ class Study:
 
     @property
     def summary(self) -> str:
-        """What it is about, in a line."""
+        """Its subject in a line."""
         return (self.judge.__doc__ or "").partition("\n")[0]
 
     def loads(self) -> str:
@@ -67,7 +67,7 @@ class Study:
         return next(found, None)
 
 
-#: What a further policy is compared by, where a study keeps the columns.
+#: Figures by which a further policy is compared, where a study keeps the columns.
 BESIDE: dict[str, Figure] = {
     "mean response": "response_mean_ns",
     "bandwidth": lambda runs: runs["bytes"] / runs["simulated_ns"],

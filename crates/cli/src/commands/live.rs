@@ -61,7 +61,7 @@ pub const MIGRATE: ListEntry = ListEntry {
 pub const NOISY: ListEntry = ListEntry {
     name: "noisy",
     summary: "a quiet VM beside floods, through real servers, ours and QEMU's (--live only)",
-    source: "our own; the simulator has the same loads: seekway-lab arena --scenes '*/flood'",
+    source: "our own; the simulator has the same loads: scripts/lab arena --scenes '*/flood'",
     assumes: "vhost-user clients in a closed loop instead of guests, images of 256 MiB in memory \
               on emulated drives, of 64 MiB on the disk below",
     loads: None,
@@ -73,7 +73,7 @@ pub fn needs_live(only: &ListEntry) -> String {
     if name == NOISY.name {
         return format!(
             "{name}: measures real servers: add --live. The simulator has the same loads as \
-             scenes: seekway-lab arena --scenes '*/flood,*/stream,*/writes' --details"
+             scenes: scripts/lab arena --scenes '*/flood,*/stream,*/writes' --details"
         );
     }
     let others = if name == MIGRATE.name { "" } else { "; simulated: scripts/lab run cats" };

@@ -1,4 +1,4 @@
-"""What the paper measures of a run."""
+"""Figures that the paper measures of a run."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def of_model(profile: str, seed: int, averaged: bool = False) -> dict[str, Any]:
 
 @cache
 def ahead(profile: str) -> dict[str, Any]:
-    """What a drive reads ahead."""
+    """Sectors that a drive reads ahead, and when."""
     found: dict[str, Any] = seekway.read_ahead(profile)
     return found
 
