@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from seekway_lab.arena import arguments, command, drawn, measure, peers, score, tables
-from seekway_lab.arena.measure import MEASURES, Figures, Times
+from seekway_lab.arena.measure import MEASURES, Alone, Figures, Progress, Run, Times, Vm
 from seekway_lab.arena.play import Player
-from seekway_lab.arena.scenes import File, Scene, key, scene_on, shares
+from seekway_lab.arena.scenes import File, Judging, Scene, key, scene_on, shares
 from seekway_lab.arena.score import SceneResult, scoreboard
 from seekway_lab.records import LabError
 from seekway_lab.runs import Laboratory
@@ -86,6 +86,15 @@ def test_a_request_that_waits_counts_with_its_age() -> None:
     assert Times({1023: 99, 2047: 1}, 10**9).ms(0.999) == measure.bin_end(10**9) / 1e6
     assert times.within(1_000) == pytest.approx(0.99)
     assert (Times({}, None).ms(0.99), Times({}, None).within(5)) == (0.0, 1.0)
+
+
+def test_a_window_counts_each_vms_own_bins() -> None:
+    # The bins of a VM that was starved at the end are shorter: they did not double.
+    bins = [({20: 6, 40: 2}, 20), ({20: 1, 30: 2, 40: 4}, 10), ({}, 1)]
+    vms = [Vm(1, 1, 0, False, Times({}, None), of, bin_ns) for of, bin_ns in bins]
+    run = Run(simulated_ns=60, held_idle_ns=0, dispatched=1, cpu_ns=None, vms=vms)
+    alone = [Alone(1.0, 1.0, 1.0)] * 3
+    assert Progress(Judging(), run, alone).window(20, 20) == [6.0, 3.0, 0.0]
 
 
 def test_a_max_min_division_fills_small_demands_first() -> None:

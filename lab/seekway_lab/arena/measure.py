@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import seekway
@@ -133,7 +133,9 @@ class Vm:
     unfinished: int
     ended: bool
     times: Times
+    # Bytes by the beginning of their bin. A bin's length doubles with the VM's last completion.
     bins: dict[int, int]
+    bin_ns: int
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,6 @@ class Run:
     dispatched: int
     cpu_ns: int | None
     vms: list[Vm]
-    bin_ns: int = field(default=1)
 
     @classmethod
     def of(cls, outcome: seekway.Outcome) -> Run:
@@ -156,7 +157,9 @@ class Run:
         }
         run = {name: column[0] for name, column in tables["runs"].items()}
         times = of_vms(tables.get("histograms"), "up_to_ns", "count")
-        series = of_vms(tables.get("series"), "from_ns", "bytes")
+        series = tables.get("series", {"vm": [], "bin_ns": []})
+        bins = of_vms(tables.get("series"), "from_ns", "bytes")
+        bin_ns = dict(zip(series["vm"], series["bin_ns"], strict=True))
         disks = tables["vms"]
 
         def vm(n: int) -> Vm:
@@ -168,7 +171,8 @@ class Run:
                 unfinished=unfinished,
                 ended=disks["ended_ns"][n] is not None,
                 times=Times(times.get(name, {}), waiting),
-                bins=series.get(name, {}),
+                bins=bins.get(name, {}),
+                bin_ns=bin_ns.get(name, 1),
             )
 
         return cls(
@@ -177,7 +181,6 @@ class Run:
             dispatched=run["dispatched"],
             cpu_ns=run["cpu_ns"],
             vms=[vm(n) for n, is_host in enumerate(disks["host"]) if not is_host],
-            bin_ns=next(iter(tables.get("series", {}).get("bin_ns", [])), 1),
         )
 
     def per_s(self, amount: float) -> float:
@@ -307,10 +310,12 @@ class Progress:
 
     def window(self, from_ns: int, window_ns: int) -> list[float]:
         """What each VM got in a window."""
-        bin_ns = self.run.bin_ns
-        first, last = from_ns // bin_ns, -(-(from_ns + window_ns) // bin_ns)
-        bins = [n * bin_ns for n in range(first, last)]
-        return [sum(vm.bins.get(at, 0) for at in bins) / own for vm, own, _ in self.vms]
+
+        def got(vm: Vm) -> int:
+            first, last = from_ns // vm.bin_ns, -(-(from_ns + window_ns) // vm.bin_ns)
+            return sum(vm.bins.get(n * vm.bin_ns, 0) for n in range(first, last)) if vm.bins else 0
+
+        return [got(vm) / own for vm, own, _ in self.vms]
 
     def jain_of(self, got: list[float]) -> float | None:
         """Jain's index of what each VM got, over its share.
