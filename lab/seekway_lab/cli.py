@@ -60,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SPEC",
-        help="run this policy too, wherever cfq runs (else the first); FILE.py:CLASS for Python",
+        help="run this policy too, wherever cfq runs (else the first); FILE.py:CLASS for Python; "
+        "in migrate a policy for vCPUs, wherever vanilla runs",
     )
     run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
     run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
