@@ -164,7 +164,7 @@ site: install-deps ## the documentation as a site: out/site/index.html
 	@scripts/site
 
 experiments: build ## run the papers' experiments; rewrite their rows, and the verdicts in docs/experiments
-	@scripts/experiments
+	@scripts/lab run all --write
 
 arena: build ## run the arena with five seeds and drawn scenes; rewrite its tables in docs/arena.md and README.md
 	@scripts/arena

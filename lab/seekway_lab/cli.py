@@ -128,23 +128,24 @@ def _list(names: Sequence[str]) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    missed = False
-    for paper, patterns in _chosen(args.names).items():
+    missed, chosen = False, _chosen(args.names)
+    if getattr(args, "write", False) and (parts := [p for p, of in chosen.items() if of]):
+        raise LabError(f"--write: the rows of a paper are one file: run all of {parts[0]}")
+    for paper, patterns in chosen.items():
         found = _rows(args, paper, patterns)
         if args.command == "check":
             missed |= _compare(args, paper, found, patterns)
             continue
         missed |= any(row["asked"] == "missed" for row in found)
-        if args.write and patterns is None:
+        if args.write:
             with _recorded(args.docs, paper).open("w", newline="") as file:
                 records.write(file, found)
             _write_loads(args.docs, paper)
-        elif args.write:
-            raise LabError(f"--write: {paper}'s rows are one file: run all of {paper}")
         else:
             _show(found, args.format)
     if getattr(args, "write", False):
-        _page(args.docs, check=False)
+        # The pages list the rows that miss what is asked.
+        return _page(args.docs, check=False)
     return int(missed)
 
 
@@ -158,7 +159,7 @@ def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> l
         return _of_studies(args, paper, [study for study in studies if study.name in names])
     ours = program.default()
     names = _matching(list(program.loads(ours, pages.PAPERS[paper][1])), patterns)
-    return program.rows(ours, names, args.seeds, args.kept / "program")
+    return program.rows(ours, names, args.seeds, args.policy, args.kept / "program")
 
 
 def _of_studies(args: argparse.Namespace, paper: str, studies: list[Study]) -> list[Record]:

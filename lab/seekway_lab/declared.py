@@ -28,6 +28,8 @@ from seekway_lab.records import LabError
 SINGLE, PAIR = "{scenario}: {figure} under {ours}", "{scenario}: {figure}, {ours} over {base}"
 KEYS = {"figures", "in", "not_in", "policies", "pairs", "over", "judge", "paper", "tie", "within"}
 KEYS |= {"ask", "name"}
+#: Judges that need no figure of the paper's.
+UNPAPERED = {"measured", "above 1"}
 ASKED: dict[str, Callable[[np.ndarray, float], bool]] = {
     "mean_below": lambda values, bound: judge.mean(values) < bound,
     "each_at_most": lambda values, bound: bool((values <= bound).all()),
@@ -75,10 +77,19 @@ def _of(
             label = spec.get("name", PAIR if base else SINGLE)
             label = label.format(scenario=scenario, figure=name, ours=ours, base=base)
             unit = "×" if base or other else figure.get("unit", "")
-            paper = spec.get("paper")
-            if paper is None and (told := data.get("paper", {}).get(name)):
-                paper = told[ours] / told[base] if base else told[ours]
+            paper = _paper(data, spec, name, ours, base)
             yield _asked(_judged(spec, label, values, unit, paper), values, spec.get("ask"))
+
+
+def _paper(
+    data: Mapping[str, Any], spec: Mapping[str, Any], figure: str, ours: str, base: str | None
+) -> float | None:
+    """The paper's figure or ratio, where the row is judged by one."""
+    told = data.get("paper", {}).get(figure)
+    if "paper" in spec or told is None or spec.get("judge", "measured") in UNPAPERED:
+        found: float | None = spec.get("paper")
+        return found
+    return float(told[ours] / told[base] if base else told[ours])
 
 
 def _judged(

@@ -24,7 +24,7 @@ Figure = str | Callable[[pd.DataFrame], Any]
 
 
 class Verdict(StrEnum):
-    """What becomes of a paper's claim with the loads and devices of the row."""
+    """Outcome for a paper's claim, with the loads and devices of the row."""
 
     HOLDS = "holds"
     EXCEEDS = "exceeds"

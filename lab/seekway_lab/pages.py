@@ -159,7 +159,7 @@ def claims_table(found: dict[str, Any], paper: str) -> str:
 
 
 def asked_table(found: dict[str, Any], paper: str) -> str:
-    """What is asked of Seekway in a paper's experiments, and missed."""
+    """The rows of a paper's experiments that miss what is asked of Seekway."""
     rows = found["asked"][paper]
     missed = [row for row in rows if row["asked"] == "missed"]
     text = f"\nAsked of Seekway itself, whatever the paper says: {len(rows)} rows, "

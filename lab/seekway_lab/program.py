@@ -30,34 +30,34 @@ def loads(program: Path, patterns: list[str]) -> dict[str, str]:
     return {n: h for n, h in named.items() if any(fnmatchcase(n, p) for p in patterns)}
 
 
-def rows(program: Path, names: list[str], seeds: int, out: Path) -> list[Record]:
+def rows(
+    program: Path, names: list[str], seeds: int, policies: list[str], out: Path
+) -> list[Record]:
     """The rows of these experiments; one that this very program has run is not run again."""
+    if len(policies) > 1 or any(".py:" in policy for policy in policies):
+        raise LabError("--policy: the program's experiments take one, and none in Python")
     out.mkdir(parents=True, exist_ok=True)
     found = []
     for number, name in enumerate(names):
         print(f"{name}, {number + 1} of {len(names)}", file=sys.stderr, flush=True)
-        ran = _ran(program, name, seeds, out)
+        ran = _ran(program, name, seeds, policies, out)
         found += [_record(ran["experiment"], row) for row in ran["rows"]]
     return found
 
 
-def _ran(program: Path, name: str, seeds: int, out: Path) -> dict[str, Any]:
+def _ran(program: Path, name: str, seeds: int, policies: list[str], out: Path) -> dict[str, Any]:
     kept = out / f"{name}.json"
-    key = {"program": hashlib.sha256(program.read_bytes()).hexdigest(), "seeds": seeds}
+    key = {
+        "program": hashlib.sha256(program.read_bytes()).hexdigest(),
+        "seeds": seeds,
+        "policies": policies,
+    }
     if kept.exists() and (before := json.loads(kept.read_text()))["key"] == key:
         known: dict[str, Any] = before["ran"]
         return known
-    command: list[str | Path] = [
-        program,
-        "experiment",
-        "run",
-        name,
-        "--seeds",
-        str(seeds),
-        "--format",
-        "json",
-    ]
-    command += ["--report", out / f"{name}.html"]
+    command: list[str | Path] = [program, "experiment", "run", name, "--format", "json"]
+    command += ["--seeds", str(seeds), "--report", out / f"{name}.html"]
+    command += [f"--policy={policy}" for policy in policies]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode not in (0, 1):  # 1: something that is asked is missed; the page says what
         raise LabError(f"{name}: exit status {done.returncode}")

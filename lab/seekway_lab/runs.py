@@ -65,7 +65,7 @@ def one_row(outcome: seekway.Outcome) -> dict[str, Rows]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is kept of each run of a study.
+    """The part of each run that a study keeps.
 
     A key has the source of the reduction, but not of functions that it calls.
     """
@@ -237,12 +237,17 @@ class Laboratory:
         if self.workers == 0 or not todo:
             yield from ((task, make_all(task)) for task in todo)
             return
-        from distributed import as_completed
+        from distributed import KilledWorker, as_completed
 
         with self._cluster() as client:
             sent = {client.submit(make_all, task, pure=False): task for task in todo}
             for future in as_completed(list(sent)):
-                yield sent.pop(future), future.result()
+                task = sent.pop(future)
+                try:
+                    yield task, future.result()
+                except KilledWorker as error:
+                    about = f"{task[0].scenario.name}, seed {task[0].seed}"
+                    raise LabError(f"{about}: its workers die: is memory short?") from error
                 future.release()
 
     @contextmanager

@@ -99,6 +99,7 @@ def test_rows_are_data(runs: Runs) -> None:
     spec = [
         {"figures": ["time"], "policies": ["a"], "in": ["o*"], "judge": "value", "within": 0.1},
         {"figures": ["time"], "pairs": "both", "judge": "factor", "not_in": ["two"]},
+        # Of a policy that the paper does not know.
         {"figures": ["time"], "policies": ["b"], "over": "one", "in": ["two"], "name": "{ours}!"},
     ]
     spec[1]["ask"] = {"each_at_most": 0.4, "what": "0.4"}

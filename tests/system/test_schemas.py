@@ -46,8 +46,8 @@ SAMPLES: dict[str, list[list[str]]] = {
     "inspect": [["inspect", TRACE], ["inspect", TRACE, "--at", "1s", "--at", "2s"]],
     "experiment-list": [["experiment", "list"]],
     "experiment-run": [
-        ["experiment", "run", "table-example", "--quick", "--seeds", "1"],
-        ["experiment", "run", "table-example", "inactivity", "--quick", "--seeds", "1"],
+        ["experiment", "run", "pregather-sync", "--quick", "--seeds", "1"],
+        ["experiment", "run", "pregather-sync", "inactivity", "--quick", "--seeds", "1"],
     ],
     "arena-list": [["arena", "--list"]],
     "arena": [

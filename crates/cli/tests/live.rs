@@ -94,6 +94,7 @@ fn what_cannot_run_live_is_refused_before() {
     for (args, part) in [
         (&["experiment", "run", "vio-*", "--live"][..], "one experiment at a time"),
         (&["experiment", "run", "migrate-live"], "add --live"),
+        (&["experiment", "run", "cats-direct"], "scripts/lab run cats"),
         (&["experiment", "run", "noisy"], "seekway arena --scenes"),
         (&["experiment", "run", "noisy", "--live", "--vcpu", "vmigrater"], "not with --live"),
         (&["experiment", "run", "pregather-read", "--live", "--rounds", "2"], "for noisy only"),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod cats;
 mod migrate;
 mod noisy;
 mod pregather;

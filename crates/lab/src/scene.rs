@@ -2,6 +2,7 @@
 //! each of which runs its load with `seekway workload run`.
 
 use crate::args::LabArgs;
+use crate::cats;
 use crate::show::{Page, bars, finish, series, with_steps};
 use crate::simulate::simulate;
 use anyhow::{Context, Result, anyhow};
@@ -82,10 +83,12 @@ pub fn run(args: &LabArgs, live: &LiveScene) -> Result<Verdict> {
 
 /// The scenario of this name as the experiment has it.
 pub fn scenario(experiment: &str, name: &str) -> Result<Arc<Scenario>> {
+    if let Some(found) = cats::scenario(experiment, name)? {
+        return Ok(found.into());
+    }
     let found = REGISTRY.iter().find(|e| e.name == experiment);
     let found = found.ok_or_else(|| anyhow!("no experiment {experiment}"))?;
-    let cells =
-        (found.cells)(&Options { shrink: 1, drives: Vec::new(), cpu_clock: None, scenes: None });
+    let cells = (found.cells)(&Options { shrink: 1, cpu_clock: None, scenes: None });
     let found = cells.into_iter().map(|c| c.scenario).find(|s| s.name == name);
     found.ok_or_else(|| anyhow!("{experiment} has no scenario {name}"))
 }

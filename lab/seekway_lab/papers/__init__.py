@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from seekway_lab import runs
-from seekway_lab.judge import Row, Runs, measured
+from seekway_lab.judge import Figure, Row, Runs, measured
 from seekway_lab.scenarios import Scenario
 
 
@@ -33,7 +33,7 @@ class Study:
 
     @property
     def summary(self) -> str:
-        """What it is about, in a line."""
+        """Its subject in a line."""
         return (self.judge.__doc__ or "").partition("\n")[0]
 
     def loads(self) -> str:
@@ -53,8 +53,9 @@ class Study:
         every = self.scenarios()
         base = base_policy(every)
         made = list(self.judge(found))
+        compared = policies if "response_mean_ns" in found.tables.get("runs", ()) else ()
         for s in every:
-            for policy in policies if base in s.policies else ():
+            for policy in compared if base in s.policies else ():
                 for figure, column in BESIDE.items():
                     name = f"{s.name}: {figure}, {policy} over {base}"
                     made.append(measured(name, found.ratio(s.name, policy, base, column), "×"))
@@ -66,8 +67,11 @@ class Study:
         return next(found, None)
 
 
-#: What a further policy is compared by: columns that the runs of each study have.
-BESIDE = {"mean response": "response_mean_ns", "simulated time": "simulated_ns", "bytes": "bytes"}
+#: Figures by which a further policy is compared, where a study keeps the columns.
+BESIDE: dict[str, Figure] = {
+    "mean response": "response_mean_ns",
+    "bandwidth": lambda runs: runs["bytes"] / runs["simulated_ns"],
+}
 
 
 def base_policy(scenarios: list[Scenario]) -> str:

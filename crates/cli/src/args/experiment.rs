@@ -52,15 +52,11 @@ pub struct ExperimentArgs {
     /// Run a tenth of the work: to see whether it runs, not what it gives
     #[arg(long)]
     pub quick: bool,
-    /// Run on real QEMU guests beside the simulator: pregather-read, cats-direct, vpt-rank,
-    /// vmcd-fair-sizes, vio-procs or together; migrate-live runs in guests only, noisy
+    /// Run on real QEMU guests beside the simulator: pregather-read, vmcd-fair-sizes,
+    /// vio-procs, cats-direct, vpt-rank or together; migrate-live runs in guests only, noisy
     /// with clients instead of guests. Starts `seekway-lab`, beside this program or in PATH
     #[arg(long, conflicts_with = "seeds")]
     pub live: bool,
-    /// Real drives with measured service times, each a folder with a `.trace`
-    /// (`DiskSim`'s validation format): vpt-fit and vpt-rank use them
-    #[arg(long, value_name = "DIR")]
-    pub drives: Option<PathBuf>,
     /// With --live: run the guests by KVM instead of emulating them
     #[arg(long, requires = "live")]
     pub kvm: bool,

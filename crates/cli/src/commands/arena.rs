@@ -166,8 +166,8 @@ pub fn run(args: &ArenaArgs) -> Result<Verdict> {
 
 /// `experiment run arena`, with what that command can ask of it.
 pub fn run_as_experiment(args: &ExperimentArgs) -> Result<Verdict> {
-    if args.live || args.vcpu.is_some() || args.drives.is_some() {
-        bail!("{NAME}: not with --live, --vcpu or --drives");
+    if args.live || args.vcpu.is_some() {
+        bail!("{NAME}: not with --live or --vcpu");
     }
     if !args.prefetch.prefetch.is_empty() || args.prefetch.cache.is_some() {
         bail!(

@@ -19,11 +19,10 @@ use seekway_policy::vcpu;
 use seekway_report::html::Block;
 use seekway_report::table::Table;
 use seekway_sim::experiments::{
-    self, Cell, Experiment, Extras, MeasuredDrive, Options, REGISTRY, Results, Row, scene_names,
+    self, Cell, Experiment, Extras, Options, REGISTRY, Results, Row, scene_names,
 };
 use seekway_sim::scenario::Cache;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// By how much `--quick` divides the work.
@@ -55,7 +54,8 @@ fn list(format: Format) -> Result<Verdict> {
         assumes: &e.text().assumes,
         loads: Some(format!("{:016x}", e.loads())),
     });
-    let listed: Vec<ListEntry> = simulated.chain([ARENA, live::MIGRATE, live::NOISY]).collect();
+    let listed: Vec<ListEntry> =
+        simulated.chain([ARENA, live::CATS, live::VPT, live::MIGRATE, live::NOISY]).collect();
     let table = Table::of("", &listed)
         .text("experiment", |l| l.name)
         .text("what it does", |l| l.summary)
@@ -191,10 +191,9 @@ fn fit_together(args: &ExperimentArgs) -> Result<()> {
 
 /// How the chosen experiments run in the simulator.
 fn options(args: &ExperimentArgs, chosen: &[&Experiment]) -> Result<Options> {
-    let drives = args.drives.as_deref().map(measured_drives).transpose()?.unwrap_or_default();
     let shrink = if args.quick { QUICK } else { 1 };
     let cpu_clock = cpu_time::of_this_thread().map(|_| clock as fn() -> Nanos);
-    let options = Options { shrink, drives, cpu_clock, scenes: args.scenes.clone() };
+    let options = Options { shrink, cpu_clock, scenes: args.scenes.clone() };
     if let Some(scenes) = &args.scenes
         && chosen.iter().all(|e| (e.cells)(&options).is_empty())
     {
@@ -263,32 +262,6 @@ fn has_vcpus(experiment: &Experiment, options: &Options) -> bool {
 /// CPU time of this thread for experiments, which are given it only where the system tells it.
 fn clock() -> Nanos {
     cpu_time::of_this_thread().unwrap_or(Nanos::ZERO)
-}
-
-/// The measured drives of a folder: in each of its folders the first `.trace`.
-fn measured_drives(dir: &Path) -> Result<Vec<MeasuredDrive>> {
-    let list = |dir: &Path| -> Result<Vec<PathBuf>> {
-        let entries =
-            std::fs::read_dir(dir).with_context(|| format!("--drives {}", dir.display()))?;
-        let mut paths = entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>>>()?;
-        paths.sort();
-        Ok(paths)
-    };
-    let mut drives = Vec::new();
-    for folder in list(dir)?.into_iter().filter(|p| p.is_dir()) {
-        let traces =
-            list(&folder)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "trace"));
-        for trace in traces.take(1) {
-            let text =
-                std::fs::read_to_string(&trace).with_context(|| trace.display().to_string())?;
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            drives.push(MeasuredDrive { name, text: text.into() });
-        }
-    }
-    if drives.is_empty() {
-        bail!("--drives {}: no folder with a .trace in it", dir.display());
-    }
-    Ok(drives)
 }
 
 /// The host cache under all cells that have none of their own.

@@ -26,7 +26,26 @@ pub struct ListEntry {
 }
 
 /// The experiments that the simulator does not run.
-pub static ONLY: [ListEntry; 2] = [MIGRATE, NOISY];
+pub static ONLY: [ListEntry; 4] = [CATS, VPT, MIGRATE, NOISY];
+
+pub const CATS: ListEntry = ListEntry {
+    name: "cats-direct",
+    summary: "50 processes read files page by page with O_DIRECT (--live only)",
+    source: "CATS, section 6, table 2",
+    assumes: "one guest on the detailed disk, files spread over the whole disk; simulated it is a \
+              study of the laboratory (lab/README.md)",
+    loads: None,
+};
+
+pub const VPT: ListEntry = ListEntry {
+    name: "vpt-rank",
+    summary: "does the throttle's linear model rank three schedulers as the disk does? (--live only)",
+    source: "CATS, section 6, table 2",
+    assumes: "the load of cats-direct on the detailed disk, on the line fitted to it at k = 1 and \
+              k = 8, and on the image itself; simulated it is a study of the laboratory \
+              (lab/README.md)",
+    loads: None,
+};
 
 /// Its agents take `--vcpu`.
 pub const MIGRATE: ListEntry = ListEntry {
@@ -57,7 +76,8 @@ pub fn needs_live(only: &ListEntry) -> String {
              scenes: seekway arena --scenes '*/flood,*/stream,*/writes' --details"
         );
     }
-    format!("{name}: runs on real guests only: add --live")
+    let others = if name == MIGRATE.name { "" } else { "; simulated: scripts/lab run cats" };
+    format!("{name}: runs on real guests only: add --live{others}")
 }
 
 /// Becomes `seekway-lab`, which then has this process's signals, output and exit

@@ -1,6 +1,6 @@
 //! The figures of a run that several experiments judge.
 
-use crate::metrics::{RunResult, Times};
+use crate::metrics::RunResult;
 
 /// Sum of the VMs' mean bandwidths, each over the VM's own time (MiB/s): what
 /// the Pregather paper calls total bandwidth.
@@ -23,20 +23,9 @@ pub(super) fn policy_metric(r: &RunResult, name: &str) -> f64 {
     metric(&r.policy_metrics, name)
 }
 
-/// A figure of the device's own; NaN where it has none.
-fn device_metric(r: &RunResult, name: &str) -> f64 {
-    metric(&r.device_metrics, name)
-}
-
 /// Mean service time, from the later of dispatch and the completion before (ms).
 pub(super) fn service_ms(r: &RunResult) -> f64 {
     r.service.mean() / 1e6
-}
-
-/// Mean service time from dispatch (ms): with two commands outstanding it
-/// counts the wait for the one before.
-pub(super) fn service_from_dispatch_ms(r: &RunResult) -> f64 {
-    r.service_from_dispatch.mean() / 1e6
 }
 
 /// Mean response time (ms).
@@ -47,26 +36,6 @@ pub(super) fn response_ms(r: &RunResult) -> f64 {
 /// The longest response time (s).
 pub(super) fn worst_response_s(r: &RunResult) -> f64 {
     r.response.max() as f64 / 1e9
-}
-
-/// A percentile of the response times (ms).
-pub(super) fn percentile_ms(r: &RunResult, percent: f64) -> f64 {
-    r.response.value_at_percentile(percent) as f64 / 1e6
-}
-
-fn variance_ms2(times: &Times) -> f64 {
-    let stdev_ms = times.stdev() / 1e6;
-    stdev_ms * stdev_ms
-}
-
-/// Variance of the response times (ms²).
-pub(super) fn response_variance(r: &RunResult) -> f64 {
-    variance_ms2(&r.response)
-}
-
-/// Variance of the service times (ms²).
-pub(super) fn service_variance(r: &RunResult) -> f64 {
-    variance_ms2(&r.service)
 }
 
 /// What a command carries (KiB).
@@ -82,17 +51,4 @@ pub(super) fn zero_seeks_percent(r: &RunResult) -> f64 {
 /// Waits for a request that the policy began.
 pub(super) fn waits(r: &RunResult) -> f64 {
     r.holds.tried as f64
-}
-
-/// Sectors moved in a ms of the whole run.
-pub(super) fn throughput(r: &RunResult) -> f64 {
-    r.bytes() as f64 / 512.0 / r.simulated.as_millis_f64()
-}
-
-/// Share of the commands that read which the drive's cache served, in percent;
-/// of a stream that it was reading as they came too.
-pub(super) fn hits_percent(r: &RunResult) -> f64 {
-    let stream = device_metric(r, "stream_hits");
-    let hits = device_metric(r, "cache_hits") + if stream.is_nan() { 0.0 } else { stream };
-    100.0 * hits / device_metric(r, "reads")
 }

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seekway_lab.cli import ROOT, main
+
+EXAMPLE = "table-example"
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A copy of what is recorded."""
+    shutil.copytree(ROOT / "docs" / "experiments", tmp_path / "docs" / "experiments")
+    return tmp_path / "docs"
+
+
+def run(command: str, tmp_path: Path, *more: object) -> int:
+    """The exit status of a command on the studies of `EXAMPLE`."""
+    shared = ["--workers", 0, "--kept", tmp_path / "kept", *more]
+    return main([command, EXAMPLE, *map(str, shared)])
+
+
+def test_equal_rows_are_accepted_and_others_named(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("check", tmp_path, "--docs", docs) == 0
+    assert "4 recorded rows: 4 equal, 0 differ" in capsys.readouterr().out
+    path = docs / "experiments" / "results" / "cats.csv"
+    path.write_text(path.read_text().replace("124.5,124.5,", "124.5,125,", 1))
+    assert run("check", tmp_path, "--docs", docs) == 1
+    said = capsys.readouterr().out
+    assert "optimal: mean response: ours was 125, is 124.5" in said, said
+
+
+def test_rows_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", tmp_path, "--format", "csv", "--policy", "noop") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["ours"] for row in rows] == ["75", "124.5", "79", "131.5"]
+    assert run("run", tmp_path) == 0
+    assert "| greedy: mean response | 131.5 | 131.5 |" in capsys.readouterr().out
+
+
+def test_what_cannot_be_is_refused(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "nothing"]) == 2
+    assert "no paper or study 'nothing'" in capsys.readouterr().err
+    assert main(["run", "cats-nothing"]) == 2
+    assert "no study cats-nothing" in capsys.readouterr().err
+    assert run("run", tmp_path, "--write", "--docs", docs) == 2
+    assert "run all of cats" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("run", tmp_path, "--write", "--seeds", 1)
+
+
+def test_papers_and_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "cats"]) == 0
+    listed = capsys.readouterr().out
+    assert "cats: CATS and the throttle" in listed and f"  {EXAMPLE}  The table's order" in listed
