@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,13 @@ def test_each_judge_makes_the_recorded_rows(name: str) -> None:
     names = [row.name for row in study.judge(made(study.scenarios()))]
     recorded = {row["row"] for row in RECORDED if row["experiment"] == name}
     assert len(names) == len(set(names)) and set(names) == recorded - MAY
+
+
+def test_each_study_is_of_the_loads_that_its_rows_are_of() -> None:
+    recorded = json.loads((RESULTS / "loads.json").read_text())
+    assert {name: study.loads() for name, study in STUDIES.items()} == {
+        name: recorded[name] for name in STUDIES
+    }
 
 
 def test_parts_and_changes_reach_each_vm() -> None:
