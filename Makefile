@@ -29,7 +29,7 @@ help: ## this list
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
 
-lab: build ## what `experiment run --live` starts, target/release/seekway-lab
+lab: build ## what `experiment run --live` starts, target/release/seekway-live
 	$(CARGO) build --release --package seekway-lab
 
 # The agent sees more through BPF; with it the build needs clang and libelf's archive.

@@ -1,5 +1,5 @@
 //! The command line around simulator, daemon and reports: all of the program
-//! `seekway`, and what `seekway-lab` shares with it (formats, output, progress).
+//! `seekway`, and what `seekway-live` shares with it (formats, output, progress).
 //!
 //! Results go to standard output, everything else to standard error. Exit
 //! status 0 when it did what was asked, 1 when an experiment's row or a

@@ -1,5 +1,5 @@
 //! The `seekway` program. Its code is the library `seekway_cli`, which
-//! `seekway-lab` shares.
+//! `seekway-live` shares.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -39,7 +39,7 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
 }
 
-/// This variable of the environment tells `seekway-lab` which command the user typed.
+/// This variable of the environment tells `seekway-live` which command the user typed.
 pub const COMMAND: &str = "SEEKWAY_COMMAND";
 
 /// The command as somebody would type it again.

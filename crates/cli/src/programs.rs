@@ -1,4 +1,4 @@
-//! Finds the programs that belong together: `seekway`, `seekway-lab` and
+//! Finds the programs that belong together: `seekway`, `seekway-live` and
 //! `seekway-guest`.
 
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! `seekway experiment run NAME --live` starts `seekway-lab`: found beside the
+//! `seekway experiment run NAME --live` starts `seekway-live`: found beside the
 //! program or in PATH, with its arguments, output and exit status.
 
 mod common;
@@ -19,7 +19,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The program in a folder of its own, where no `seekway-lab` is.
+/// The program in a folder of its own, where no `seekway-live` is.
 fn alone(folder: &Folder) -> Command {
     let place = folder.path("seekway");
     std::fs::copy(env!("CARGO_BIN_EXE_seekway"), &place).expect("a copy");
@@ -28,7 +28,7 @@ fn alone(folder: &Folder) -> Command {
     command
 }
 
-/// A `seekway-lab` that prints its arguments.
+/// A `seekway-live` that prints its arguments.
 fn fake_lab(at: &Path) {
     std::fs::create_dir_all(at.parent().expect("a folder")).expect("made");
     let script =
@@ -41,7 +41,7 @@ fn fake_lab(at: &Path) {
 fn the_lab_gets_the_arguments_and_gives_output_and_status() {
     let _turn = turn();
     let folder = Folder::new();
-    for place in ["nowhere/seekway-lab", "seekway-lab"] {
+    for place in ["nowhere/seekway-live", "seekway-live"] {
         let mut command = alone(&folder);
         fake_lab(&folder.path(place));
         command.args(RUN).args(["--quick", "--kvm", "--policy", "cfk", "--seed", "3"]);
@@ -67,7 +67,7 @@ fn the_lab_gets_the_arguments_and_gives_output_and_status() {
 fn noisys_own_arguments_reach_the_lab() {
     let _turn = turn();
     let folder = Folder::new();
-    fake_lab(&folder.path("seekway-lab"));
+    fake_lab(&folder.path("seekway-live"));
     let mut command = alone(&folder);
     command.args(["experiment", "run", "noisy", "--live", "--scenes", "disk/*", "--rounds=2"]);
     command.args(["--servers=noop,throttled", "--seconds", "0.5", "--work-dir", "a b"]);
@@ -83,14 +83,14 @@ fn without_the_lab_the_error_says_how_to_build_it() {
     let _turn = turn();
     let folder = Folder::new();
     let ran = Ran::new(alone(&folder).args(RUN).output().expect("it starts"));
-    ran.refused(&["no seekway-lab beside", "cargo build --release --package seekway-lab"]);
+    ran.refused(&["no seekway-live beside", "cargo build --release --package seekway-lab"]);
 }
 
 #[test]
 fn what_cannot_run_live_is_refused_before() {
     let _turn = turn();
     let folder = Folder::new();
-    fake_lab(&folder.path("seekway-lab"));
+    fake_lab(&folder.path("seekway-live"));
     for (args, part) in [
         (&["vio-*", "--live"][..], "no experiment 'vio-*' runs live; there are pregather-read, "),
         (&["inactivity"], "scripts/lab list"),

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 /// `seekway experiment run NAME --live` starts this program.
 #[derive(Parser, Debug)]
 #[command(
-    name = "seekway-lab",
+    name = "seekway-live",
     version,
     max_term_width = 100,
     arg_required_else_help = true,
     after_help = "Example:
-  seekway-lab pregather-read --report live.html
+  seekway-live pregather-read --report live.html
 
 Exit status 1 when a row is not accepted, 2 for wrong usage, input or output."
 )]

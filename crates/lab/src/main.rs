@@ -1,4 +1,4 @@
-//! The `seekway-lab` program: runs experiments on real QEMU guests, beside the
+//! The `seekway-live` program: runs experiments on real QEMU guests, beside the
 //! simulator with the same guests and loads. `seekway experiment run NAME --live`
 //! starts it.
 //!
@@ -26,7 +26,7 @@ use seekway_policy::{schedulers, vcpu};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    seekway_cli::exit("seekway-lab", run(&LabArgs::parse()))
+    seekway_cli::exit("seekway-live", run(&LabArgs::parse()))
 }
 
 fn run(args: &LabArgs) -> Result<Verdict> {

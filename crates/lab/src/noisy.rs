@@ -225,7 +225,7 @@ mod tests {
     use seekway_workload::generators::parse_vm;
 
     fn parse(args: &[&str]) -> LabArgs {
-        LabArgs::parse_from([&["seekway-lab", NAME], args].concat())
+        LabArgs::parse_from([&["seekway-live", NAME], args].concat())
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn scenes_are_chosen_by_name() {
         let chosen = |scenes: &[&str]| {
-            let args = [&["seekway-lab", NAME][..], scenes].concat();
+            let args = [&["seekway-live", NAME][..], scenes].concat();
             scenes_of(&LabArgs::parse_from(args))
         };
         assert_eq!(chosen(&[]).expect("all"), ["SATA SSD", "7200 rpm"]);

@@ -1,4 +1,4 @@
-//! `seekway-lab noisy` with real daemons and clients: it prints its rows, ends, and
+//! `seekway-live noisy` with real daemons and clients: it prints its rows, ends, and
 //! leaves nothing. What it measures is not looked at.
 
 use serde_json::Value;
@@ -20,9 +20,9 @@ struct Lab {
 impl Lab {
     /// `None` where it cannot run.
     fn start(args: &[&str], change: impl FnOnce(&mut Command)) -> Option<Lab> {
-        let lab = Path::new(env!("CARGO_BIN_EXE_seekway-lab"));
+        let lab = Path::new(env!("CARGO_BIN_EXE_seekway-live"));
         if !lab.with_file_name("seekway").is_file() {
-            seekway_testing::skip("the program seekway beside seekway-lab: cargo build");
+            seekway_testing::skip("the program seekway beside seekway-live: cargo build");
             return None;
         }
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");

@@ -16,7 +16,7 @@ pub enum ExperimentCommand {
 
 /// Run an experiment on real QEMU guests, beside the simulator with the same loads
 ///
-/// Starts `seekway-lab`, beside this program or in PATH. In the simulator alone the papers'
+/// Starts `seekway-live`, beside this program or in PATH. In the simulator alone the papers'
 /// experiments are studies of the laboratory: `scripts/lab list`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -84,7 +84,7 @@ pub struct NoisyArgs {
 }
 
 impl NoisyArgs {
-    /// The same as arguments for `seekway-lab`.
+    /// The same as arguments for `seekway-live`.
     pub fn to_args(&self) -> Vec<OsString> {
         let given: [(&str, Option<OsString>); 4] = [
             ("--servers", (!self.servers.is_empty()).then(|| self.servers.join(",").into())),

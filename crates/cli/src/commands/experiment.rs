@@ -1,4 +1,4 @@
-//! `seekway experiment`: the experiments that run on real guests, by `seekway-lab`. This program
+//! `seekway experiment`: the experiments that run on real guests, by `seekway-live`. This program
 //! boots none: it also serves disks as root, and what boots guests (downloads, ptrace, tracefs)
 //! stays out of it.
 
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// The program, and the package that it is built from.
-const LAB: &str = "seekway-lab";
+const LAB: &str = "seekway-live";
 /// Its agents take `--vcpu`.
 const MIGRATE: &str = "migrate-live";
 /// The two that have scenes.
@@ -155,7 +155,7 @@ fn check(args: &ExperimentArgs) -> Result<()> {
     }
 }
 
-/// Becomes `seekway-lab`, which then has this process's signals, output and exit
+/// Becomes `seekway-live`, which then has this process's signals, output and exit
 /// status. Returns only when it cannot be started.
 fn start(args: &ExperimentArgs) -> Result<Verdict> {
     let lab = programs::find(LAB, LAB).context("--live")?;
