@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from seekway_lab.judge import Runs
 from seekway_lab.papers.migrate import STUDIES, figures, scenes
 from seekway_lab.scenarios import Scenario
 
-RECORDED = records.read(Path(__file__).parents[2] / "docs/experiments/results/migrate.csv")
+RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results"
+RECORDED = records.read(RESULTS / "migrate.csv")
 NAMED = {study.name: study for study in STUDIES}
 
 
@@ -70,6 +72,11 @@ def test_every_row_is_made_whatever_the_runs_gave(name: str, one: dict[str, obje
     assert len({row.name for row in rows}) == len(rows)
     papers = {row.name: records.digits(row.paper) for row in rows if ":again" not in row.name}
     assert papers == {row["row"]: row["paper"] for row in RECORDED if row["experiment"] == name}
+
+
+def test_each_study_is_of_the_loads_that_its_rows_are_of() -> None:
+    recorded = json.loads((RESULTS / "loads.json").read_text())
+    assert {n: s.loads() for n, s in NAMED.items()} == {name: recorded[name] for name in NAMED}
 
 
 def test_no_processor_has_tasks_of_two_vms_when_nothing_is_shared() -> None:
