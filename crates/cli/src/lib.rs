@@ -13,6 +13,7 @@ mod commands;
 mod complete;
 #[cfg(feature = "daemon")]
 mod control;
+#[cfg(feature = "parquet")]
 mod cpu_time;
 mod figures;
 mod host;

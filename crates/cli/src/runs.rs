@@ -107,6 +107,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Makes all runs, with a bar.
+    #[cfg(feature = "daemon")]
     pub fn run_shown(&self, runs: &[Scenario], what: &str) -> Result<Vec<Outcome>> {
         let bar = self.bar(runs.len(), what);
         let outcomes = self.run_all(runs, &bar)?;

@@ -180,6 +180,8 @@ impl Params {
             params.values[at] = parse_value(&specs[at], value)?;
             params.given.push(specs[at].key);
         }
+        // The order in which they were given is no difference.
+        params.given.sort_unstable();
         Ok(params)
     }
 
@@ -345,6 +347,7 @@ mod tests {
         let given = check("cfq:wait=7ms").unwrap();
         assert_eq!(given.duration_or_word("wait"), Some(Nanos::from_millis(7)));
         assert!(!given.is_default("wait"));
+        assert_eq!(check("cfq:n=9,rate=4KiB").unwrap(), check("cfq:rate=4KiB,n=9").unwrap());
     }
 
     #[test]

@@ -33,5 +33,5 @@ fn the_commands_of_the_page_know_the_policy() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("own"), "{command}:\n{output:?}");
     }
-    assert_eq!(commands.len(), 3);
+    assert_eq!(commands.len(), 2);
 }
