@@ -12,8 +12,8 @@ use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The program, and the package that it is built from.
-const LAB: &str = "seekway-live";
+/// The program of live experiments.
+const LIVE: &str = "seekway-live";
 /// Its agents take `--vcpu`.
 const MIGRATE: &str = "migrate-live";
 /// The two that have scenes.
@@ -158,7 +158,7 @@ fn check(args: &ExperimentArgs) -> Result<()> {
 /// Becomes `seekway-live`, which then has this process's signals, output and exit
 /// status. Returns only when it cannot be started.
 fn start(args: &ExperimentArgs) -> Result<Verdict> {
-    let lab = programs::find(LAB, LAB).context("--live")?;
+    let lab = programs::find(LIVE, "seekway-lab").context("--live")?;
     let mut command = Command::new(&lab);
     command.arg(&args.name).arg("--daemon").arg(programs::this()?);
     command.env(output::COMMAND, output::command_line());
