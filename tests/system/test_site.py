@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, need
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "lab" / "README.md", *DOCS.rglob("*.md")])
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
