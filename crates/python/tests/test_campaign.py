@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import seekway
+from distributed import LocalCluster
 from seekway.campaign import Campaign, Results, Study
-from seekway.campaign.run import _Run
+from seekway.campaign.run import _Run, cluster
 
 VMS = ["name=a,app=sysbench:mode=RR", "name=b,app=sysbench:mode=SR"]
 SMALL = {
@@ -220,6 +222,18 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(seekway.SeekwayError, match=r"x\.parquet: .*delete it"):
         Results(tmp_path)
+
+
+def test_workers_that_end_late_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = LocalCluster.close
+
+    def late(self: LocalCluster, timeout: float | None = None) -> None:
+        closed(self)
+        raise asyncio.TimeoutError(f"timed out after {timeout} s.")
+
+    monkeypatch.setattr(LocalCluster, "close", late)
+    with cluster(workers=1) as client:
+        assert client.submit(abs, -3).result() == 3
 
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:

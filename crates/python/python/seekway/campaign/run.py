@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,10 @@ def cluster(
                 print(f"Dask's dashboard: {client.dashboard_link}", file=sys.stderr)
             yield client
     finally:
-        local.close(timeout=10)
+        # All that was asked for is done, and its processes end with this one: a host that is too
+        # busy to end them in time is no error.
+        with suppress(asyncio.TimeoutError):
+            local.close(timeout=10)
 
 
 def run_cells(folder: Path, cells: Sequence[Cell], client: Client) -> list[Mapping[str, Any]]:
