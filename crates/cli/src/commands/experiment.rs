@@ -37,7 +37,7 @@ static EXPERIMENTS: [ListEntry; 8] = [
     ListEntry {
         name: "pregather-read",
         summary: "sequential and random readers in three guests",
-        source: "Pregather, section VI-B, figure 5",
+        source: "Pregather, section VI-B1, figure 5",
         assumes: "three guests of two applications each read files through their page caches, on \
                   a 7200 rpm disk",
         simulated: Some("scripts/lab run pregather-read"),
@@ -67,7 +67,7 @@ static EXPERIMENTS: [ListEntry; 8] = [
     ListEntry {
         name: "vio-procs",
         summary: "sequential processes in one guest under the host's prefetchers",
-        source: "VIO-prefetching, section 5.2",
+        source: "VIO-prefetching, section 4.3, figure 5(b)",
         assumes: "one to six processes in a guest of two vCPUs, on one of the paper's drives",
         simulated: Some("scripts/lab run vio-procs"),
     },
