@@ -12,7 +12,7 @@ from seekway_lab.pages import between, table
 
 # The seed of the drawn scenes was chosen before any of them had run.
 DRAWN, EVERYDAY = (20_261_127, 60), (20_261_127, 20)
-COMMAND = "seekway-lab arena --scenes all --drawn {}:{} --drawn-everyday {}:{} --seeds {}"
+COMMAND = "scripts/lab arena --scenes all --drawn {}:{} --drawn-everyday {}:{} --seeds {}"
 # A VM with one request outstanding beside others, of every kind.
 FRONTIER = ["flood", "floods", "stream", "writes", "small-reads", "mix"]
 DEVICES = ["nvme", "sata", "array"]
