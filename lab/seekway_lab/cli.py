@@ -147,6 +147,7 @@ def _run(args: argparse.Namespace) -> int:
     missed, chosen = False, _chosen(args.names)
     if getattr(args, "write", False) and (parts := [p for p, of in chosen.items() if of]):
         raise LabError(f"--write: the rows of a paper are one file: run all of {parts[0]}")
+    _check_policies(args.policy, chosen)
     for paper, patterns in chosen.items():
         found = _rows(args, paper, patterns)
         if args.command == "check":
@@ -165,6 +166,19 @@ def _run(args: argparse.Namespace) -> int:
     return int(missed)
 
 
+def _check_policies(policies: Sequence[str], chosen: dict[str, list[str] | None]) -> None:
+    """Refuses a policy that none of the chosen studies can run."""
+    from seekway_lab import papers
+
+    studies = [s for paper, of in chosen.items() for s in _matching(papers.studies(paper), of)]
+    for policy in policies:
+        if not any(study.taken([policy]) for study in studies):
+            runs, kind = ("vCPUs", "vcpu") if papers.is_for_disks(policy) else ("disks", "policy")
+            raise LabError(
+                f"--policy {policy}: these studies run policies for {runs} (seekway {kind} list)"
+            )
+
+
 def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> list[Record]:
     """Rows of a paper's studies."""
     from seekway_lab import papers, runs
@@ -175,7 +189,7 @@ def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> l
     wanted = {
         study.name: [
             run
-            for scenario in study.with_policies(*args.policy)
+            for scenario in study.with_policies(*study.taken(args.policy))
             for run in runs.runs(scenario, study.wanted, seeds)
         ]
         for study in studies
@@ -185,7 +199,7 @@ def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> l
     return [
         row.record(study.name)
         for study in studies
-        for row in study.rows(laboratory.read(wanted[study.name]), *args.policy)
+        for row in study.rows(laboratory.read(wanted[study.name]), *study.taken(args.policy))
     ]
 
 

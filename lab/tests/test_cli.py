@@ -54,6 +54,10 @@ def test_what_cannot_be_is_refused(
     assert "no paper or study 'nothing'" in capsys.readouterr().err
     assert main(["run", "cats-nothing"]) == 2
     assert "no study cats-nothing" in capsys.readouterr().err
+    assert run("run", tmp_path, "--policy", "vmigrater") == 2
+    assert "--policy vmigrater: these studies run policies for disks" in capsys.readouterr().err
+    assert main(["run", "inactivity", "--policy", "noop"]) == 2
+    assert "--policy noop: these studies run policies for vCPUs" in capsys.readouterr().err
     assert run("run", tmp_path, "--write", "--docs", docs) == 2
     assert "run all of cats" in capsys.readouterr().err
     with pytest.raises(SystemExit):

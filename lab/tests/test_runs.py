@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,10 @@ def test_a_policy_in_python_is_a_file_and_a_class(tmp_path: Path) -> None:
 
 def with_only(scenario: Scenario, policy: str) -> Scenario:
     return Scenario(scenario.name, scenario.table, (policy,))
+
+
+def test_keys_that_are_lists_are_those_of_the_program() -> None:
+    source = Path(__file__).parents[2] / "crates/sim/src/scenario/read.rs"
+    _, _, rest = source.read_text().partition("const LISTS: &[&str] = &[")
+    theirs = set(re.findall(r'"([^"]+)"', rest.partition("];")[0]))
+    assert theirs - {"case"} == scenarios.LISTS

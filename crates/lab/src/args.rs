@@ -68,12 +68,12 @@ impl LabArgs {
         if self.kvm { Accelerator::Kvm } else { Accelerator::Tcg }
     }
 
-    /// The scenes that are to be run.
+    /// Scenes that match `--scenes`.
     pub fn pattern(&self) -> &str {
         self.scenes.as_deref().unwrap_or("*")
     }
 
-    /// Is the scene of this name to be run?
+    /// Returns whether `--scenes` asks for this scene.
     pub fn wants(&self, scene: &str) -> bool {
         self.pattern().split(',').any(|pattern| glob(pattern.trim().as_bytes(), scene.as_bytes()))
     }

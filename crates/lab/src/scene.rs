@@ -28,7 +28,7 @@ const QUICK: Duration = Duration::from_secs(5);
 /// A scenario that runs live too.
 pub struct LiveScene {
     pub experiment: &'static str,
-    /// In a line.
+    /// Title of tables and pages.
     summary: &'static str,
     /// Its VMs on their disk.
     loads: fn() -> Loads,

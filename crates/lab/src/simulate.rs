@@ -18,7 +18,7 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// The same for the simulator, with images one after the other from the first sector.
+    /// These loads as a scenario; images lie one behind the other from sector 0.
     ///
     /// # Errors
     /// The text of a VM or of the disk cannot be read.

@@ -126,7 +126,7 @@ impl Scenario {
         self.cpu.as_ref().is_some_and(|cpu| cpu.processors.part > 1)
     }
 
-    /// The same scenario under another policy.
+    /// A copy under another policy.
     pub fn under(&self, policy: &str) -> Scenario {
         Scenario { policy: policy.into(), ..self.clone() }
     }

@@ -309,7 +309,7 @@ class Progress:
         return sum(indices) / len(indices) if indices else None
 
     def window(self, from_ns: int, window_ns: int) -> list[float]:
-        """What each VM got in a window."""
+        """Progress of each VM in a window."""
 
         def got(vm: Vm) -> int:
             first, last = from_ns // vm.bin_ns, -(-(from_ns + window_ns) // vm.bin_ns)
@@ -333,7 +333,7 @@ class Progress:
 
 
 def max_min_shares(capacity: float, demands: list[float], shares: list[float]) -> list[float]:
-    """What each VM gets under weighted max-min fairness (progressive filling).
+    """Bandwidths under weighted max-min fairness (progressive filling).
 
     No VM gets more than it demands; the others divide by their shares what one leaves.
     """

@@ -98,7 +98,7 @@ class Player:
         ]
 
     def alone(self, scenes: list[Scene]) -> dict[tuple[str, int], Alone]:
-        """What each kind of VM has alone, by kind and seed.
+        """Figures of each kind of VM alone, by kind and seed.
 
         VMs that are equal on one device for one time share a run.
         """

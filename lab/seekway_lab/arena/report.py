@@ -1,4 +1,4 @@
-"""What the arena found, as JSON, CSV, tables and a page."""
+"""Results of the arena, as JSON, CSV, tables and a page."""
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ def sentence(board: Board) -> str:
 
 
 def figures(board: Board) -> str:
-    """What each policy reaches of the best: bars for three measures, and points for two."""
+    """Each policy beside the best: bars for three measures, and points for two."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -126,7 +126,7 @@ class Scene:
     kind_of: list[int]
 
     def spec(self, policy: str) -> str:
-        """What runs for a policy, which may be one that the scene's device sets."""
+        """Specification that runs for a policy; the scene's device may set it."""
         return self.operator.get(policy.removesuffix(SET), policy) if SET in policy else policy
 
     def alone_seed(self, seed: int, seeds: list[int]) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+
+import seekway
 
 from seekway_lab import runs
 from seekway_lab.judge import Figure, Row, Runs, measured
@@ -41,6 +43,10 @@ class Study:
         every = [(s.name, runs.canonical(s.table), s.policies) for s in own]
         return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16]
 
+    def taken(self, policies: Iterable[str]) -> list[str]:
+        """The policies that it can run: those for disks."""
+        return [policy for policy in policies if is_for_disks(policy)]
+
     def with_policies(self, *policies: str) -> list[Scenario]:
         """Its scenarios, those of the base policy with further policies."""
         every = self.scenarios()
@@ -64,6 +70,14 @@ class Study:
         """Why a row cannot be repeated."""
         found = (why for pattern, why in self.unequal.items() if fnmatchcase(row, pattern))
         return next(found, None)
+
+
+def is_for_disks(policy: str) -> bool:
+    """Whether a specification is of a scheduler. Others are left to studies of vCPUs, which refuse
+    what is none of theirs either.
+    """
+    known = {entry["name"] for entry in seekway.policies()}
+    return ".py:" in policy or policy.partition(":")[0] in known
 
 
 #: Figures by which a further policy is compared, where a study keeps the columns.

@@ -23,7 +23,7 @@ STEPS = 40
 
 @dataclass(frozen=True)
 class Use:
-    """What a VM makes of the disk's time."""
+    """Rate of a VM by its part of the disk's time."""
 
     #: The part of the disk's time that it uses alone.
     most: float

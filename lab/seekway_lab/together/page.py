@@ -100,7 +100,7 @@ def figure(value: str) -> str:
 
 
 def _scenes(scenes: Mapping[str, Rows]) -> str:
-    """What is asked in each scene."""
+    """Criteria of each scene."""
 
     def asked(row: Record | None, more: str = "") -> str:
         if row is None:

@@ -138,7 +138,7 @@ class Judged:
         return row if half is None else {**row, "half": short(half)}
 
     def asked(self) -> list[Record]:
-        """What is asked of all parts together."""
+        """Criteria of all parts together."""
         asked = self.scene.disk["asked"]
 
         def at_least(bound: float, name: str, values: Values, **more: str) -> Record:
@@ -219,7 +219,7 @@ class Judged:
 
 
 def worth(rows: Iterable[Record]) -> list[Record]:
-    """What each part adds to all others at best: enough in some scene, and harm in none."""
+    """Worth of each part: enough in some scene, and harm in none."""
     made = []
     for part in EACH:
         of = [row for row in rows if row["row"] == f"{part}: what it adds"]

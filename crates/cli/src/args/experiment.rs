@@ -84,7 +84,7 @@ pub struct NoisyArgs {
 }
 
 impl NoisyArgs {
-    /// The same as arguments for `seekway-live`.
+    /// These options as arguments of `seekway-live`.
     pub fn to_args(&self) -> Vec<OsString> {
         let given: [(&str, Option<OsString>); 4] = [
             ("--servers", (!self.servers.is_empty()).then(|| self.servers.join(",").into())),

@@ -14,9 +14,9 @@ use std::process::Command;
 
 /// The program of live experiments.
 const LIVE: &str = "seekway-live";
-/// Its agents take `--vcpu`.
+/// The only experiment that takes `--vcpu`.
 const MIGRATE: &str = "migrate-live";
-/// The two that have scenes.
+/// The experiments that take `--scenes`.
 const NOISY: &str = "noisy";
 const TOGETHER: &str = "together";
 

@@ -1,5 +1,5 @@
 //! Measures a model as a host measures a drive: the line by random reads, the time of a cache hit,
-//! and what it reads ahead.
+//! and the read-ahead.
 
 use super::{Fit, FitError, Form, Options, fit, probe};
 use crate::DeviceModel;
@@ -9,9 +9,9 @@ use seekway_policy::request::{Extent, Op};
 use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use thiserror::Error;
 
-/// A page.
+/// Sectors of a page, which each read reads.
 const READ_SECTORS: u64 = 8;
-/// Where the search for the end of a drive's read-ahead stops: 1 MiB.
+/// Longest read-ahead that is looked for: 1 MiB.
 const AHEAD_PAGES_MAX: u64 = 256;
 /// Idle for a drive: several turns and seeks.
 const IDLE: Nanos = Nanos::from_millis(50);
@@ -52,19 +52,18 @@ fn build(profile: &str) -> Result<Box<dyn DeviceModel>, ProfileError> {
     profile::load(profile).map(|p| p.build())
 }
 
-/// What a drive reads ahead, as a host that only sees service times finds it.
+/// Read-ahead of a drive, measured by service times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadAhead {
-    /// Sectors after a read that were there when another read had come at once.
+    /// Sectors behind a read that are in the cache although another read follows at once.
     pub sectors: u64,
-    /// Does a hit make it read further when another read comes at once?
+    /// Reads further after a hit although another read follows at once.
     pub after_hits: bool,
-    /// Does it when nothing comes for a while?
+    /// Reads further after a hit while the drive is idle.
     pub when_idle: bool,
 }
 
-/// Finds out what `profile` reads ahead: a page is read, then one far away, then a page further on
-/// behind the first.
+/// Measures the read-ahead of `profile`: reads a page, then one far away, then one behind the first.
 ///
 /// # Errors
 /// There is no such profile, or its device is too small.

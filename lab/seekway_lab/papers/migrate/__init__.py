@@ -7,6 +7,7 @@ share of the time in which a VM has any vCPU running. See docs/experiments/migra
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from seekway_lab import declared
 from seekway_lab.judge import Row, Runs, count, factor, limit, mean, measured, ordering, value
-from seekway_lab.papers import Study
+from seekway_lab.papers import Study, is_for_disks
 from seekway_lab.papers.migrate import scenes
 from seekway_lab.papers.migrate.figures import WANTED, Series, across, by_agent
 from seekway_lab.papers.migrate.scenes import (
@@ -48,6 +49,10 @@ THREE = [VANILLA, PAPER, OURS]
 
 class OfAgents(Study):
     """A study of policies for vCPUs: a further one runs wherever vanilla does."""
+
+    def taken(self, policies: Iterable[str]) -> list[str]:
+        """The policies that it can run: those for vCPUs."""
+        return [policy for policy in policies if not is_for_disks(policy)]
 
     def with_policies(self, *policies: str) -> list[Scenario]:
         """Its scenarios, and those of further policies for vCPUs."""
@@ -308,7 +313,7 @@ def vary(found: Runs) -> list[Row]:
 
 
 def _recovery(found: Runs, scene: str, n: int) -> list[Row]:
-    """What becomes of the throughput when the n-th clients come."""
+    """Throughput before and after the n-th clients come."""
     before, now = ((PHASES[k], PHASES[k + 1]) for k in (n - 1, n))
     series = {p: [Series(run) for _, run in found.cell(scene, p).iterrows()] for p in (PAPER, OURS)}
     back = {p: [s.recovery(*now) for s in of] for p, of in series.items()}
@@ -382,7 +387,7 @@ def ablation_scenarios() -> list[Scenario]:
 
 
 def ablation(found: Runs) -> list[Row]:
-    """What decides: stopper, completions, prediction, costs, detector, slices, parts of ours."""
+    """One thing changed: stopper, completions, prediction, costs, detector, slices, our parts."""
     return _declared("ablation", by_agent(found))
 
 

@@ -90,7 +90,7 @@ class Series:
         return found
 
     def level(self, first: float, end: float) -> float:
-        """What a phase comes to: the mean of its last second."""
+        """Result of a phase: the mean of its last second."""
         last = self.within(max(end - 1, first), end)
         return float(last.mean()) if len(last) else np.nan
 

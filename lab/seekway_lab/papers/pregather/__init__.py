@@ -151,7 +151,7 @@ def read(found: Runs) -> list[Row]:
 
 
 def sensitivity(found: Runs) -> list[Row]:
-    """What decides the result of pregather-read: load, disk and the policy's parameters."""
+    """pregather-read with one thing changed: load, disk or a parameter of the policy."""
     made = []
     for s in found.scenarios:
         ratios = found.ratio(s, OURS, CFQ, "bandwidth")

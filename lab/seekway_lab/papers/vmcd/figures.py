@@ -80,7 +80,7 @@ def _spec(vm: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_demand(scenario: Scenario, number: int) -> float | None:
-    """What VMs of an entry demand, in MiB/s, if that does not have to be measured."""
+    """Demands of an entry's VMs in MiB/s, where its loads state them."""
     load = scenario.table["vm"][number]["load"][0]
     if "rate_iops" in load:
         return float(load["rate_iops"] * int(load["bs"].removesuffix("KiB")) / 1024)

@@ -72,7 +72,7 @@ def _papers(spec: Mapping[str, Any]) -> dict[str, float]:
 
 
 def ours(runs: Runs, scenario: str, equal: bool) -> list[Row]:
-    """What is asked of vmcd-time on the bare disk: CFQ's bandwidth, vmcd's fairness."""
+    """Criteria for vmcd-time on the bare disk: CFQ's bandwidth, vmcd's fairness."""
     vms = int(runs.each(scenario, "cfq", "vms")[0])
     bandwidth = runs.ratio(scenario, "vmcd-time", "cfq", "mib_s")
     literal = mean(runs.ratio(scenario, "vmcd", "cfq", "mib_s"))
