@@ -248,3 +248,17 @@ fn a_profile_without_an_end_is_refused() {
     let args = ["device", "validate", "cheetah-9lp", "--trace", "/dev/zero"];
     seekway(&args).refused(&["longer than 268435456"]);
 }
+
+#[test]
+fn a_single_run_is_not_called_the_best_of_one() {
+    let folder = Folder::new();
+    let keys = "policy = \"noop\"\nmeasure.until = \"50ms\"\noutcome.fair_to = \"private\"\n";
+    let text = format!("{keys}[[case]]\nname = \"first\"\n{TWO}");
+    let (file, page) = (folder.file("one.toml", &text), folder.arg("one.html"));
+    for (policies, expected) in [("noop", "first, noop on "), ("noop,cfq", "answers fastest")] {
+        seekway(&["compare", &file, "--policies", policies, "--report", &page]).ok();
+        let made = std::fs::read_to_string(&page).unwrap();
+        assert!(made.contains(expected), "{policies}");
+        assert_eq!(made.contains("answers fastest"), policies != "noop");
+    }
+}

@@ -450,8 +450,25 @@ fn best(compared: &CompareReport, figure: impl Fn(&Run) -> f64) -> Option<(&Run,
     finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The result in a sentence.
+/// The result in a sentence. A single run has nothing to be better than.
 fn sentence(compared: &CompareReport) -> String {
+    if let [run] = compared.runs.as_slice() {
+        let name = compared.scenario.iter().map(|name| format!("{name}, "));
+        let private =
+            run.private.as_ref().and_then(|p| Some((p.least_progress?, p.mean_progress?)));
+        let progress = private.map(|(least, mean)| {
+            format!("; least progress beside a private disk {least:.2}, mean {mean:.2}")
+        });
+        return format!(
+            "{}{} on {}: {:.2} MiB/s, mean response {:.2} ms{}.",
+            name.collect::<String>(),
+            run.label,
+            compared.device,
+            run.mib_s,
+            run.response_ms.mean,
+            progress.unwrap_or_default()
+        );
+    }
     let mut parts = Vec::new();
     if let Some((run, ms)) = best(compared, |r| r.response_ms.mean) {
         let (policy, worst) = (&run.label, run.response_ms.max / 1e3);
