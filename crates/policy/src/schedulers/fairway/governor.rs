@@ -33,8 +33,10 @@ const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
 const SETTLES: Nanos = Nanos::from_millis(5);
 /// What may be in the device before its rate is known: some milliseconds' worth of a slow one.
 const FIRST: f64 = (4 << 20) as f64;
-/// From one probe to the next.
-const PROBE_EVERY: Nanos = Nanos::from_millis(250);
+/// From one probe to the next, at least, and how much longer at most. It varies, or a VM that reads at
+/// regular times would meet the same probe, with the doubled bound, every time.
+const PROBE_EVERY: Nanos = Nanos::from_millis(200);
+const PROBE_VARIES_MS: u64 = 100;
 /// Commands that go one at a time in a probe of the delay: at least and at most. It ends between
 /// them when each [kind](kind) that matters has been seen.
 const DELAY_COMMANDS: u32 = 8;
@@ -53,7 +55,7 @@ pub const PART_LONGEST: Sectors = Sectors::new(256);
 const DOUBLINGS_MAX: u32 = 4;
 /// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
 const GAIN: f64 = 1.0;
-const GAIN_MORE: f64 = 1.0;
+const GAIN_MORE: f64 = 0.75;
 /// At an isolation of 1 light VMs may cost the others this part of the device's best rate.
 const RATE_GIVEN: f64 = 0.3;
 /// Within so much of what is aimed at the bound stays.
@@ -449,6 +451,12 @@ impl Governor {
         self.is_missing = self.rate() > 0.0 && (0..KINDS).any(is_missing);
     }
 
+    /// From this probe to the next: spread evenly, by the golden ratio.
+    fn probe_after(&self) -> Nanos {
+        let varied = u64::from(self.probes) * 618 * PROBE_VARIES_MS / 1000 % PROBE_VARIES_MS;
+        PROBE_EVERY + Nanos::from_millis(varied)
+    }
+
     /// Begin a probe when it is time. `splits`: long requests go in parts now.
     pub fn probe(&mut self, now: Instant, splits: bool) {
         if std::mem::replace(&mut self.splits, splits) != splits {
@@ -458,7 +466,7 @@ impl Governor {
         if self.phase != Phase::Steady || now < self.settled {
             return;
         }
-        let is_due = now.since(self.probed) >= PROBE_EVERY || self.bound().is_none();
+        let is_due = now.since(self.probed) >= self.probe_after() || self.bound().is_none();
         let is_missing = self.is_missing;
         if !is_due && !is_missing {
             return;

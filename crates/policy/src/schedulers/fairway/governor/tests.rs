@@ -24,7 +24,7 @@ fn the_bound_follows_what_light_vms_feel() {
             governor.answered(false, 1 << 20, Nanos::from_secs(1)); // Long reads say nothing.
             governor.steer(rate);
         }
-        governor.bound().unwrap() / 150_000.0
+        governor.bound().unwrap() / (1e5 * governor.gain())
     };
     assert_eq!(after(1.5, 0.9), 2.0, "as far as it may go");
     assert_eq!(after(2.0, 0.9), 2.0);
@@ -87,7 +87,7 @@ fn the_bound_follows_writes_of_light_vms_too() {
             }
             governor.steer(0.95);
         }
-        (governor.bound().unwrap() / 150_000.0 * 100.0).round()
+        (governor.bound().unwrap() / (1e5 * governor.gain()) * 100.0).round()
     };
     assert_eq!(after(&mut governor, false), 100.0);
     assert_eq!(after(&mut governor, true), 100.0, "nobody knows what 600 us are");
@@ -136,4 +136,28 @@ fn a_probe_of_the_delay_ends_though_what_matters_does_not_come() {
         governor.completed(now, false, 8192, dispatched);
     }
     assert!((1..=1_000).contains(&one_by_one), "{one_by_one} of 20,000");
+}
+
+/// A VM that reads once a second does not meet the doubled bound of a probe again and again, whenever
+/// it began.
+#[test]
+fn probes_do_not_fall_into_step_with_a_vm() {
+    const STEP_US: u64 = 200;
+    let mut governor = Governor::new(0.6);
+    let mut doubled = Vec::new();
+    for n in 1..60 * 1_000_000 / STEP_US {
+        let now = Instant::ZERO + Nanos::from_micros(STEP_US * n);
+        governor.probe(now, true);
+        governor.completed(
+            now,
+            false,
+            1 << 16,
+            Instant::ZERO + Nanos::from_micros(STEP_US * (n - 1)),
+        );
+        doubled.push(governor.phase == Phase::Rate);
+    }
+    let second = (1_000_000 / STEP_US) as usize;
+    let met = |from: usize| doubled.iter().skip(from).step_by(second).filter(|is| **is).count();
+    let most = (0..second).map(met).max();
+    assert!(most < Some(12), "{most:?} of 60 reads");
 }
