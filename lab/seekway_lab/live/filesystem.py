@@ -61,7 +61,7 @@ def lay_out(image_bytes: int, sets: Sequence[FileSet], seed: int) -> list[list[i
     """First page on the image of each file of each set, as `guest/layout.rs` of the simulator
     places contiguous files behind superblock, inode area and journal, with random gaps.
     """
-    draw = _Random(seed)
+    draw = Random(seed)
     pages = image_bytes // PAGE_BYTES
     data = MIB_PAGES + min(max(pages // 64, 8), 64 * MIB_PAGES)
     data += min(max(pages // 32, 16), 128 * MIB_PAGES)
@@ -110,10 +110,11 @@ def _entries(sets: Sequence[FileSet], placed: Sequence[Sequence[int]]) -> Iterat
             yield f"setb {block} {pages}"
 
 
-class _Random:
+class Random:
     """xoshiro256++, seeded by SplitMix64: the simulator's stream of a seed."""
 
     def __init__(self, seed: int) -> None:
+        """The stream of a seed."""
         self.state = []
         for n in range(1, 5):
             word = (seed + n * 0x9E3779B97F4A7C15) & MASK

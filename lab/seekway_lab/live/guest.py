@@ -37,7 +37,11 @@ STARTS_MAX = 3
 INSTALL_S = 180.0
 
 
-class GuestGone(LiveError):
+class GuestLost(LiveError):
+    """A guest that answers no more, or not what it should: a new one may do."""
+
+
+class GuestGone(GuestLost):
     """QEMU ended, or the guest did, when neither should have."""
 
     def __init__(self, what: str, console: str) -> None:
@@ -46,7 +50,7 @@ class GuestGone(LiveError):
         self.console = console
 
 
-class GuestTimeout(LiveError):
+class GuestTimeout(GuestLost):
     """Nothing came in time."""
 
 
@@ -188,7 +192,7 @@ class Guest:
         answer = self._machine.line(command, patience + GRACE_S)
         done = parse_done(answer, number)
         if done is None:
-            raise LiveError(f"guest {self.name}: answered '{answer}' to `{command}`")
+            raise GuestLost(f"guest {self.name}: answered '{answer}' to `{command}`")
         status, length = done
         text = self._machine.bytes(length, command, GRACE_S)
         return Ran(status, text.decode(errors="replace"))
@@ -416,7 +420,7 @@ class _Machine:
                 time.sleep(0.01)
             if self.process.ended() is not None:
                 raise self._gone() from error
-            raise LiveError(f"guest {self.name}: {what}: {error}") from error
+            raise GuestLost(f"guest {self.name}: {what}: {error}") from error
 
     def _gone(self) -> GuestGone:
         text = f"guest {self.name} is gone ({self.process.ended()})\nqemu: {self.process.said()}"

@@ -89,8 +89,9 @@ def run(options: Options) -> Report:
     """Measures all scenes; a row for each server misses what is asked of it or not."""
     if options.kvm:
         raise LabError("--kvm: noisy runs no guests")
-    seconds = options.seconds or (0.3 if options.quick else 1.0)
-    rounds = options.rounds or (1 if options.quick else 3)
+    quick_s, quick_rounds = (0.3, 1) if options.quick else (1.0, 3)
+    seconds = quick_s if options.seconds is None else options.seconds
+    rounds = quick_rounds if options.rounds is None else options.rounds
     if not (0.1 <= seconds <= 60 and 1 <= rounds <= 100):
         raise LabError("--seconds: from 0.1 to 60; --rounds: from 1 to 100")
     rows: list[Row] = []

@@ -30,10 +30,14 @@ def wait_for(what: str, is_so: Callable[[], Any], patience_s: float, pause_s: fl
     return found
 
 
+def find(program: str) -> str | None:
+    """Path of a program of the host, also of those for root."""
+    return shutil.which(program) or shutil.which(program, path="/sbin:/usr/sbin")
+
+
 def need(program: str, package: str) -> str:
     """Path of a program of the host, which `package` has."""
-    found = shutil.which(program) or shutil.which(program, path="/sbin:/usr/sbin")
-    if found is None:
+    if (found := find(program)) is None:
         raise LiveError(f"{program} is not installed: install Debian's package {package}")
     return found
 
