@@ -146,7 +146,8 @@ def test_what_readers_say_is_read():
         '{"jobs": [{"read": {"bw_bytes": 1048576}}]}'
     )
     assert procs.parsed(said) == (1, 0.6)
-    for bad in ['cpu  1 0 1 1\ncpu  1 0 1 1\n{"jobs": []}', "cpu  1 0 1 1\n"]:
+    nothing = said.replace("1048576", "0")
+    for bad in [nothing, 'cpu  1 0 1 1\ncpu  1 0 1 1\n{"jobs": []}', "cpu  1 0 1 1\n"]:
         with pytest.raises((ValueError, LookupError)):
             procs.parsed(bad)
 

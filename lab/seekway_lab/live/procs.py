@@ -177,8 +177,10 @@ def _read(row: Table, area: int, window_s: int) -> str:
 def parsed(said: str) -> tuple[float, float]:
     """MiB a second, and the share of its processors' time that the guest used."""
     first, last = (Cpu.of(line) for line in said.splitlines() if line.startswith("cpu "))
-    found = json.loads(said[said.index("{") :])
-    return found["jobs"][0]["read"]["bw_bytes"] / twin.MIB, first.busy_until(last)
+    bytes_s = json.loads(said[said.index("{") :])["jobs"][0]["read"]["bw_bytes"]
+    if not bytes_s:
+        raise ValueError("nothing was read")
+    return bytes_s / twin.MIB, first.busy_until(last)
 
 
 # --- verdicts

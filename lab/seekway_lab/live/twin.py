@@ -95,12 +95,13 @@ def both(figures: Mapping[str, str], unit: float = 1) -> Columns:
 
 
 def table(title: str, rows: Sequence[Table], columns: Columns, *notes: str) -> Shown:
-    """A table of the terminal: text as it is, all else as a number."""
+    """A table of the terminal: text as it is, all else as a number; without columns of nothing."""
 
     def text(value: Any) -> str:
         return value if isinstance(value, str) else number(value)
 
-    lines = [[of(row) for of in columns.values()] for row in rows]
-    numbers = [not any(isinstance(line[n], str) for line in lines) for n in range(len(columns))]
-    heads = [head + ":" * one for head, one in zip(columns, numbers, strict=True)]
-    return Shown(title, heads, [list(map(text, line)) for line in lines], notes)
+    found = {head: [of(row) for row in rows] for head, of in columns.items()}
+    found = {head: cells for head, cells in found.items() if any(c is not None for c in cells)}
+    heads = [h if any(isinstance(c, str) for c in cells) else f"{h}:" for h, cells in found.items()]
+    lines = zip(*(map(text, cells) for cells in found.values()), strict=True)
+    return Shown(title, heads, list(map(list, lines)), notes)
