@@ -73,6 +73,9 @@ def run(options: runs.Options) -> runs.Report:
     with ExitStack() as stack:
         stage = Stage(stack, options, max(guests for guests, _ in ROWS), processors)
         rows = [stage.row(guests, host, pairs) for guests, host in ROWS]
+        for guest in stage.guests:
+            guest.guest.kill()
+        stage.daemon.stop()
     tables = [results(rows, pairs, stage.window_s), hosts(rows)]
     return runs.Report(tables, rows, missed=any(row["verdict"] == "missed" for row in rows))
 

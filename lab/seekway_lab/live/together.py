@@ -197,6 +197,7 @@ def measure(plan: Plan) -> tuple[list[Figures], list[str]]:
             try:
                 while len(rounds) < plan.rounds:
                     rounds.append(stage.round(len(rounds)))
+                stage.stop()
                 return rounds, lost
             except (GuestLost, CommandFailed) as error:
                 # When an agent loads its BPF programs, the kernel changes its own code, and with
@@ -219,10 +220,11 @@ class Stage:
         prefix = f"seekway-live-{os.getpid()}-"
         folder = tempfile.TemporaryDirectory(prefix=prefix, dir=MEMORY)
         root = Path(stack.enter_context(folder))
-        self.daemons = [
-            stack.enter_context(self._daemon(root / str(n), side))
-            for n, side in enumerate(plan.sides)
-        ]
+        self.daemons: list[Daemon] = []
+        for n, side in enumerate(plan.sides):
+            serve = [*side.serve, *self._images(root / str(n))]
+            self.daemons.append(stack.enter_context(Daemon(plan.program, root / str(n), serve)))
+            self.daemons[n].prefer()
         guests = [stack.enter_context(self._guest(load)) for load in plan.loads]
         boot_all(guests)
         #: Of each guest's vCPUs.
@@ -231,21 +233,22 @@ class Stage:
             Inside(Computing(guest), load) for guest, load in zip(guests, plan.loads, strict=True)
         ]
 
-    def _daemon(self, folder: Path, side: Side) -> Daemon:
-        """The daemon of a side, with its own images."""
+    def stop(self) -> None:
+        """Ends guests, and daemons in good order."""
+        for guest in self.guests:
+            guest.computing.guest.kill()
+        for daemon in self.daemons:
+            daemon.stop()
+
+    def _images(self, folder: Path) -> list[str]:
+        """Makes the images of a side; the arguments of its daemon for them."""
         folder.mkdir()
-        arguments = side.serve
+        arguments = []
         for n, load in enumerate(self.plan.loads):
             image = folder / f"{load.name}.img"
             make_image(load, image, self.plan.rounds, self.plan.seed)
             arguments += ["--disk", f"{load.name}={image},lba={n * IMAGE_BYTES // 512}"]
-        daemon = Daemon(self.plan.program, folder, arguments)
-        try:
-            daemon.prefer()
-        except BaseException:
-            daemon.kill()
-            raise
-        return daemon
+        return arguments
 
     def _guest(self, load: Load) -> Guest:
         return Guest(
@@ -531,7 +534,9 @@ class HostLook:
         of its other threads (timers, interrupts and completions of an emulated guest), of the
         daemons, and of all that is busy.
         """
-        all_ = (later.at_s - self.at_s) * inside.TICKS * (processors or os.cpu_count() or 1)
+        all_ = (
+            (later.at_s - self.at_s) * inside.TICKS * (processors or len(os.sched_getaffinity(0)))
+        )
 
         def shares(then: Sequence[int], now: Sequence[int]) -> list[float]:
             return [(b - a) / all_ for a, b in zip(then, now, strict=True)]

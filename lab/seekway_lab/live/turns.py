@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import random
@@ -59,11 +60,11 @@ class Turns:
             holder = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
             self._holders.append(holder)
             assert holder.stdout is not None
-            if (said := holder.stdout.readline()) != "held\n":
+            said = holder.stdout.readline().split()
+            if said != ["held"]:
                 self.end()
-                raise OSError(
-                    f"hold the turns of {said.strip() or 'a queue: the holder has ended'}"
-                )
+                number = int(said[0]) if said else errno.ECHILD
+                raise OSError(number, f"hold turns: {os.strerror(number)}", *said[1:])
 
     def end(self) -> None:
         """Lets all threads run again. Returns when they may."""
@@ -137,4 +138,4 @@ if __name__ == "__main__":
     try:
         _hold(*json.loads(sys.argv[1]))
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}")
+        print(error.errno, error.filename)
