@@ -72,7 +72,8 @@ class FrontEnd:
     DESC, AVAIL, USED, HEADERS, STATUS, DATA = 0, 0x2000, 0x3000, 0x5000, 0x8000, 0x10000
     #: Addresses of the front end itself, which the rings are told by.
     USER = 0x7F0000000000
-    VERSION_1 = 1 << 32
+    #: Features. A disk whose driver knows no flush has to make each write last: it is synchronous.
+    VERSION_1, FLUSH = 1 << 32, 1 << 9
     #: Of descriptors, and of a request.
     NEXT, DEVICE_WRITES, OUT = 1, 2, 1
 
@@ -112,9 +113,9 @@ class FrontEnd:
     def _connect(self, size: int) -> None:
         """Messages by their numbers in QEMU's docs/interop/vhost-user.rst."""
         self._send(3)
-        self._ask(1)
+        offered = self._ask(1)
         # No protocol feature: then rings are enabled from the beginning.
-        self._send(2, struct.pack("<Q", self.VERSION_1))
+        self._send(2, struct.pack("<Q", (self.VERSION_1 | self.FLUSH) & offered))
         region = struct.pack("<IIQQQQ", 1, 0, 0, size, self.USER, 0)
         self._send(5, region, (self.fd,))
         self._send(8, struct.pack("<II", 0, self.QUEUE))

@@ -385,7 +385,7 @@ def void(one: Round, server: str) -> str | None:
     before, after = (window["quiet"]["iops"] for window in one["alone"])
     if abs(before - after) > DRIFT_MAX * max(before, after):
         return f"the quiet VM alone went from {before:.0f} to {after:.0f} IOPS in the round"
-    for name, whose in {BASE: "under noop, ", server: ""}.items():
+    for name, whose in {server: "", **({} if server == BASE else {BASE: "under noop, "})}.items():
         window = one["beside"][name]
         if isinstance(window, str):
             return f"{whose}{window.splitlines()[0]}"
