@@ -121,13 +121,13 @@ def status(reads: int, **device: Any) -> Table:
 
 
 def test_a_window_is_the_difference_of_two_statuses():
-    made = pregather.figures(status(10), status(50, held_ms={"idle": 3, "batch": 4}), 2.0)
+    made = pregather.moved(status(10), status(50, held_ms={"idle": 3, "batch": 4}), 2.0)
     assert (made["mib_s"], made["vms"][0]["iops"], made["kib_per_command"]) == (20, 20, 512)
     assert made["held_ms"] == 7
     failed = status(50)
     failed["devices"][0]["disks"][0]["ops"]["read"]["errors"] = 2
     with pytest.raises(LabError, match="vm1: 2 reads failed"):
-        pregather.figures(status(10), failed, 2.0)
+        pregather.moved(status(10), failed, 2.0)
 
 
 def test_the_twin_has_the_guests_images_and_applications():

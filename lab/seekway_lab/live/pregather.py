@@ -48,19 +48,20 @@ POLICIES = ["cfq", "pregather", "fairway"]
 def run(options: runs.Options) -> runs.Report:
     """Runs pregather-read in guests and in the simulator; judges nothing."""
     window_s = QUICK_S if options.quick else WINDOW_S
-    rows = measure(options, options.policies(POLICIES), window_s)
-    for row in rows:
-        policy = row["policy"]
+    policies, simulated = options.policies(POLICIES), []
+    for policy in policies:
         options.tell(f"{policy} in the simulator")
-        made = twin.simulate(scenario(), policy, options.seed, 0, window_s)
-        found = twin.figures(made)
+        simulated.append(twin.simulate(scenario(), policy, options.seed, 0, window_s))
+    rows = measure(options, policies, window_s)
+    for row, outcome in zip(rows, simulated, strict=True):
+        found = twin.figures(outcome)
         row |= {
             "simulated_mib_s": found["mib_s"],
-            "simulated_zero_seeks": twin.zero_seeks(made),
+            "simulated_zero_seeks": twin.zero_seeks(outcome),
             "simulated_kib_per_command": found["kib_per_command"],
         }
-        for vm, simulated in zip(row["vms"], found["vms"], strict=True):
-            vm["simulated_mib_s"], vm["simulated_iops"] = simulated["mib_s"], simulated["iops"]
+        for vm, figures in zip(row["vms"], found["vms"], strict=True):
+            vm["simulated_mib_s"], vm["simulated_iops"] = figures["mib_s"], figures["iops"]
     return runs.Report(tables(rows, window_s), rows)
 
 
@@ -137,7 +138,7 @@ def _window(
     cpu, before, began = Cpu.now(), daemon.status(), time.monotonic()
     time.sleep(window_s)
     after, seconds = daemon.status(), time.monotonic() - began
-    row = {"policy": policy, **figures(before, after, seconds), "host_busy": cpu.busy_since()}
+    row = {"policy": policy, **moved(before, after, seconds), "host_busy": cpu.busy_since()}
     for guest, vm in zip(guests, row["vms"], strict=True):
         vm["apps_mib_s"] = _stop(guest, window_s)
     return row
@@ -172,7 +173,7 @@ def sysbench_rates(said: str) -> list[float]:
     return [float(rate) for rate in re.findall(r"\] reads: (\S+)", said)]
 
 
-def figures(before: Status, after: Status, seconds: float) -> Table:
+def moved(before: Status, after: Status, seconds: float) -> Table:
     """What the disks and the policy did between two statuses. The keys in JSON stay."""
     was, now = counters.device(before), counters.device(after)
     vms = []

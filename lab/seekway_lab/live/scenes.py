@@ -207,13 +207,15 @@ def run(options: runs.Options) -> runs.Report:
     if experiment.alone:
         windows += [Window("noop", options.seed, n) for n in range(len(scene.vms))]
     window_s = QUICK_S if options.quick else WINDOW_S
+    simulated = []
+    for policy in policies:
+        options.tell(f"{policy} in the simulator")
+        outcome = twin.simulate(scene.scenario, policy, options.seed, 0, window_s)
+        simulated.append(twin.figures(outcome))
     made = measure(scene, windows, options, SETTLE_S, window_s)
     demands = [one["loads"][0]["mib_s"] for one in made[len(policies) :]]
-    rows = []
-    for policy, live in zip(policies, made, strict=False):
-        options.tell(f"{policy} in the simulator")
-        simulated = twin.simulate(scene.scenario, policy, options.seed, 0, window_s)
-        rows.append(row(policy, live, twin.figures(simulated), demands))
+    pairs = zip(policies, made, simulated, strict=False)
+    rows = [row(policy, live, twins, demands) for policy, live, twins in pairs]
     return runs.Report(tables(options.name, scene, rows, window_s), rows)
 
 
