@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seekway_lab.records import LabError
+from seekway_lab.live.process import LiveError, wait_for
 
 if TYPE_CHECKING:
     from seekway_lab.live.daemon import Daemon
@@ -63,7 +62,7 @@ def spread(values: Iterable[float]) -> dict[str, float] | None:
 def device(status: Status) -> Status:
     """The device of a daemon that has exactly one."""
     if len(status["devices"]) != 1:
-        raise LabError(f"status: {len(status['devices'])} devices, expected one")
+        raise LiveError(f"status: {len(status['devices'])} devices, expected one")
     found: Status = status["devices"][0]
     return found
 
@@ -74,7 +73,7 @@ def disk(status: Status, name: str) -> Status:
         if one["name"] == name:
             found: Status = one
             return found
-    raise LabError(f"status: no disk {name}")
+    raise LiveError(f"status: no disk {name}")
 
 
 def until_at_work(daemon: Daemon, names: Iterable[str], idle: Status, requests_more: int) -> None:
@@ -83,16 +82,13 @@ def until_at_work(daemon: Daemon, names: Iterable[str], idle: Status, requests_m
     def requests(status: Status, name: str) -> int:
         return sum(op["requests"] for op in disk(status, name)["ops"].values())
 
-    deadline = time.monotonic() + PATIENCE_S
     wanted = {name: requests(idle, name) + requests_more for name in names}
-    while True:
+
+    def are_at_work() -> bool:
         now = daemon.status()
-        waiting = [name for name, count in wanted.items() if requests(now, name) < count]
-        if not waiting:
-            return
-        if time.monotonic() > deadline:
-            raise LabError(f"{', '.join(waiting)}: no I/O within {PATIENCE_S} s")
-        time.sleep(0.02)
+        return all(requests(now, name) >= count for name, count in wanted.items())
+
+    wait_for(f"I/O of {', '.join(wanted)}", are_at_work, PATIENCE_S)
 
 
 def emulated_between(before: Status, after: Status) -> Status | None:
@@ -139,7 +135,7 @@ def _usage(status: Status) -> Status:
         if cache := one.get("cache"):
             found: Status = cache
             return found
-    raise LabError("status: no disk has a cache")
+    raise LiveError("status: no disk has a cache")
 
 
 def tags_between(before: Status, after: Status) -> int:
