@@ -9,7 +9,6 @@ throttle.
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -197,40 +196,39 @@ def predictions(rows: Sequence[Table]) -> list[Table]:
     """
     n = len(THREE)
     disk, *others = [rows[at : at + n] for at in range(0, len(rows), n)]
-    found = []
-    for target in others:
-        for measure, (name, key) in enumerate(KEYS.items()):
-            medians = [[row["live"][measure] for row in side] for side in (target, disk)]
-            if None in medians[0] or None in medians[1]:
-                continue
-            predicted, actual = ([one["median"] for one in side] for side in medians)
-            orders = [
-                [[_finite(one["windows"][w][key]) for one in side] for side in (target, disk)]
-                for w in range(min(len(one["windows"]) for one in [*target, *disk]))
-            ]
-            right = sum(same_order(*sides) for sides in orders)
-            found.append(
-                {
-                    "target": target[0]["target"],
-                    "measure": name,
-                    "right": right,
-                    "windows": len(orders),
-                    "predicted": predicted,
-                    "actual": actual,
-                    "errors": [p / a - 1 for p, a in zip(predicted, actual, strict=True)],
-                }
-            )
-            verdict = "measured"
-            if target[0]["target"] == LITERAL.name:
-                verdict = "in part" if same_order(predicted, actual) else "refuted"
-                verdict = "holds" if right == len(orders) else verdict
-            void = any(one["verdict"] == "void" for one in [*target, *disk])
-            found[-1]["verdict"] = "void" if void else verdict
-    return found
+    every = [_prediction(target, disk, measure) for target in others for measure in MEASURES]
+    return [found for found in every if found]
 
 
-def _finite(value: float | None) -> float:
-    return math.nan if value is None else value
+def _prediction(target: Sequence[Table], disk: Sequence[Table], measure: str) -> Table | None:
+    """None where a side has not been measured by it."""
+    index = list(MEASURES).index(measure)
+    spreads = [[one["live"][index] for one in side] for side in (target, disk)]
+    if any(one is None for side in spreads for one in side):
+        return None
+    predicted, actual = ([one["median"] for one in side] for side in spreads)
+    windows = min(len(one["windows"]) for one in [*target, *disk])
+
+    def is_right(n: int) -> bool:
+        sides = [[one["windows"][n][KEYS[measure]] for one in side] for side in (target, disk)]
+        return None not in sides[0] + sides[1] and same_order(*sides)
+
+    right = sum(map(is_right, range(windows)))
+    verdict = "measured"
+    if target[0]["target"] == LITERAL.name:
+        verdict = "in part" if same_order(predicted, actual) else "refuted"
+        verdict = "holds" if right == windows else verdict
+    void = any(one["verdict"] == "void" for one in [*target, *disk])
+    return {
+        "target": target[0]["target"],
+        "measure": measure,
+        "right": right,
+        "windows": windows,
+        "predicted": predicted,
+        "actual": actual,
+        "errors": [p / a - 1 for p, a in zip(predicted, actual, strict=True)],
+        "verdict": "void" if void else verdict,
+    }
 
 
 # --- tables
