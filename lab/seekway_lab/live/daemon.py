@@ -54,6 +54,13 @@ class Daemon:
         self.process = Process(
             self.command, self.log, environment=own, stdout=subprocess.PIPE, package="seekway"
         )
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_ready(self) -> None:
         pipe = self.process.child.stdout
         assert pipe is not None
         # At its end the daemon closes this; a line "ready" says that it serves.

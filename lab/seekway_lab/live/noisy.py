@@ -10,6 +10,7 @@ alike.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,7 +132,7 @@ def scenes(options: Options) -> list[Scene]:
 
 
 class Stage:
-    """The images of a disk, and its scenes while they run."""
+    """The images of a disk and a folder for servers, and the disk's scenes while they run."""
 
     def __init__(self, options: Options, scenes: list[Scene], seconds: float) -> None:
         """Of scenes on one disk; each measurement counts for some seconds after half of them."""
@@ -143,14 +144,17 @@ class Stage:
         """Writes the images."""
         disk = self.scenes[0]
         self.options.tell(f"{disk.device}: two images of {disk.image_bytes // MIB} MiB")
-        self._stack = ExitStack()
-        made = tempfile.TemporaryDirectory(prefix="seekway-live-", dir=disk.folder)
-        with self._stack:
-            folder = Path(self._stack.enter_context(made))
-            self.images = {vm: folder / f"{vm}.img" for vm in ("quiet", "flood")}
+        # Whoever finds a folder later knows whether its owner still runs.
+        prefix = f"seekway-live-{os.getpid()}-"
+        with ExitStack() as stack:
+            images, self.folder = (
+                Path(stack.enter_context(tempfile.TemporaryDirectory("", prefix, where)))
+                for where in (disk.folder, None)
+            )
+            self.images = {vm: images / f"{vm}.img" for vm in ("quiet", "flood")}
             for path in self.images.values():
                 frontend.write_image(path, disk.image_bytes)
-            self._stack = self._stack.pop_all()
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -199,7 +203,7 @@ class Stage:
         self, scene: Scene, server: str
     ) -> Iterator[tuple[dict[str, Path], Callable[[], dict[str, Any]]]]:
         """A server that listens: its sockets, and how the device and the policy did."""
-        with tempfile.TemporaryDirectory(prefix="seekway-live-") as name:
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
             folder = Path(name)
             if server in PEERS.values():
                 sockets = {vm: folder / f"{vm}.qemu" for vm in self.images}

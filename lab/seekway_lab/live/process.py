@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +86,22 @@ class Process:
         self.log = log
         program, *rest = map(str, command)
         owned = [need("setpriv", "util-linux"), "--pdeathsig", "KILL", need(program, package)]
-        with log.open("ab") as file:
-            self.child = subprocess.Popen(
-                [*owned, *rest],
-                env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=file if stdout is None else stdout,
-                stderr=file,
-            )
+        child: subprocess.Popen[bytes] | None = None
+        try:
+            with log.open("ab") as file, _uninterrupted():
+                child = subprocess.Popen(
+                    [*owned, *rest],
+                    env={**os.environ, **(environment or {})},
+                    stdin=subprocess.DEVNULL,
+                    stdout=file if stdout is None else stdout,
+                    stderr=file,
+                )
+        except BaseException:
+            if child is not None:
+                child.kill()
+                child.wait()
+            raise
+        self.child = child
 
     @property
     def pid(self) -> int:
@@ -117,6 +128,24 @@ class Process:
     def said(self) -> str:
         """The end of what it has printed."""
         return tail(self.log)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Lets signals that interrupt come after the block, when a process that it starts is known."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    every = (signal.SIGINT, signal.SIGTERM)
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in every}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def tail(path: Path) -> str:
