@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seekway_lab.live import migrate
+from seekway_lab.live import migrate, runs
 from seekway_lab.live.inside import Seen
 from seekway_lab.records import LabError
 
@@ -104,3 +105,9 @@ def test_tables_have_a_column_for_each_row() -> None:
     hosts = str(migrate.hosts([row]))
     assert "|  | 2 guests, without | 2 guests, with |" in hosts
     assert "| slice median, ms | 10 | 10 |" in hosts
+
+
+def test_a_policy_for_disks_is_refused() -> None:
+    options = runs.Options(migrate.NAME, Path("seekway"), Path("seekway-guest"), policy=["cfq"])
+    with pytest.raises(LabError, match="it is about vCPUs"):
+        migrate.run(options)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seekway_lab.live import together
+from seekway_lab.live import runs, together
 from seekway_lab.live.counters import Cpu
 from seekway_lab.live.process import need
 from seekway_lab.live.together import BUILD, DATABASE, FILE_SERVER, LOADS, VIDEO, HostLook, Plan
@@ -205,3 +205,15 @@ def test_the_guests_are_those_of_an_ordinary_host() -> None:
     assert [load.name for load in LOADS] == ["database", "files", "video", "build"]
     assert together.process_max(DATABASE) == pytest.approx(2 / 18)
     assert together.process_max(VIDEO) == together.process_max(FILE_SERVER) == 0.5
+
+
+def test_scenes_are_chosen_by_name() -> None:
+    def options(**more: Any) -> runs.Options:
+        return runs.Options(together.NAME, Path("seekway"), Path("seekway-guest"), **more)
+
+    assert together.chosen(options()) == ["SATA SSD", "7200 rpm"]
+    assert together.chosen(options(scenes="7200*")) == ["7200 rpm"]
+    with pytest.raises(LabError, match="--scenes tape: none; live together has SATA SSD"):
+        together.chosen(options(scenes="tape"))
+    with pytest.raises(LabError, match="it has noop off and fairway on"):
+        together.run(options(policy=["cfq"]))

@@ -146,9 +146,7 @@ def run(options: runs.Options) -> runs.Report:
     """Runs all scenes that are asked for."""
     if options.policy:
         raise LabError(f"{NAME}: no --policy: it has {OFF_POLICY} off and {ON_POLICY} on")
-    scenes = [scene for scene in SCENES if options.wants(scene)]
-    if not scenes:
-        raise LabError(f"--scenes {options.scenes}: none; live {NAME} has {', '.join(SCENES)}")
+    scenes = chosen(options)
     plans = [_plan(options, scene) for scene in scenes]
     judged = [judge(scene, plan, *measure(plan)) for scene, plan in zip(scenes, plans, strict=True)]
     said = sentence(judged)
@@ -158,6 +156,14 @@ def run(options: runs.Options) -> runs.Report:
     tables[-1] = replace(tables[-1], notes=[*tables[-1].notes, said])
     found = {"sentence": said, "scenes": judged}
     return runs.Report(tables, found, missed=any(scene["verdict"] == "missed" for scene in judged))
+
+
+def chosen(options: runs.Options) -> list[str]:
+    """The scenes that are asked for, of which there is at least one."""
+    scenes = [scene for scene in SCENES if options.wants(scene)]
+    if not scenes:
+        raise LabError(f"--scenes {options.scenes}: none; live {NAME} has {', '.join(SCENES)}")
+    return scenes
 
 
 def _plan(options: runs.Options, scene: str) -> Plan:
