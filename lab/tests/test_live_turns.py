@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,6 +75,23 @@ def test_one_at_a_time_runs_and_all_go_on_afterwards() -> None:
             before = [ran_ns(pid) for pid in pids]
             until("the others have no turns any more", lambda: ran(20_000_000, slice(1, 3)))
         until("one is still stopped", lambda: all(state(pid) == "R" for pid in pids[1:]))
+
+
+def test_all_go_on_when_the_owner_of_the_turns_is_killed() -> None:
+    holds = (
+        "import sys; from seekway_lab.live.turns import *; "
+        "turns = Turns([[int(pid) for pid in sys.argv[1:]]]); print('held', flush=True); input()"
+    )
+    pipe = subprocess.PIPE
+    with busy(2) as pids:
+        held([pids]).end()
+        command = [sys.executable, "-c", holds, *map(str, pids)]
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=path) as owner:
+            assert owner.stdout is not None and owner.stdout.readline() == "held\n"
+            until("none is stopped", lambda: any(state(pid) == "t" for pid in pids))
+            owner.kill()
+        until("one is still stopped", lambda: all(state(pid) == "R" for pid in pids))
 
 
 def test_a_thread_that_has_ended_takes_no_turns() -> None:
