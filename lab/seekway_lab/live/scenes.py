@@ -34,7 +34,7 @@ MEMORY = "/dev/shm"
 #: The tools, the program (once in memory, once unpacked), the load's own state.
 MEMORY_MIB = 768
 #: For what is not measured: to start loads and to end them.
-PATIENCE_S = 180
+PATIENCE_S = 600
 SETTLE_S, WINDOW_S, QUICK_S = 3, 20, 5
 SIDES = ("live", "simulated")
 
