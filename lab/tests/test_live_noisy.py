@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -156,24 +158,28 @@ def command(tmp_path: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "seekway_lab", "live", "noisy", *daemon, *rest]
 
 
-def start(tmp_path: Path, arguments: list[str]) -> subprocess.Popen[str]:
-    folder = tmp_path / "tmp"
-    folder.mkdir()
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For temporary files; a socket's path is short."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def start(folder: Path, arguments: list[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(LAB), "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
     return subprocess.Popen(arguments, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def left(tmp_path: Path, ran: subprocess.Popen[str]) -> list[Path]:
+def left(folder: Path, ran: subprocess.Popen[str]) -> list[Path]:
     """Folders that it has left."""
-    images = noisy.MEMORY.glob(f"seekway-live-{ran.pid}-*")
-    return [*(tmp_path / "tmp").iterdir(), *images]
+    return [*folder.iterdir(), *noisy.MEMORY.glob(f"seekway-live-{ran.pid}-*")]
 
 
-def test_a_round_gives_rows_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_round_gives_rows_and_leaves_nothing(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("seekway")
     arguments = command(tmp_path, "--scenes=intel-x25m-g2/flood", "--servers=fairway")
-    ran = start(tmp_path, arguments)
+    ran = start(folder, arguments)
     _, said = ran.communicate()
     # 1 where the machine is slower than the drive, and says so in time.
     assert ran.returncode in (0, 1), said
@@ -184,7 +190,7 @@ def test_a_round_gives_rows_and_leaves_nothing(tmp_path: Path) -> None:
         # A busy host may do nothing in a tenth of a second.
         assert row["quiet_iops"] >= 0 and row["flood_mib_s"] >= 0, row
         assert row["simulated"]["quiet_iops"] > 0
-    assert left(tmp_path, ran) == []
+    assert left(folder, ran) == []
 
 
 def test_a_missing_peer_is_a_void_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +209,9 @@ def test_a_missing_peer_is_a_void_row(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_an_interrupted_run_ends_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_and_leaves_nothing(tmp_path: Path, folder: Path) -> None:
     arguments = command(tmp_path, "--scenes=intel-x25m-g2/flood", "--rounds=100")
-    ran = start(tmp_path, arguments)
+    ran = start(folder, arguments)
     assert ran.stderr is not None
     # Images have been written when the first round begins.
     while "round 1 of 100" not in (line := ran.stderr.readline()):
@@ -213,4 +219,4 @@ def test_an_interrupted_run_ends_and_leaves_nothing(tmp_path: Path) -> None:
     ran.send_signal(signal.SIGINT)
     assert ran.wait() == 130
     assert "stopped" in ran.stderr.read()
-    assert left(tmp_path, ran) == []
+    assert left(folder, ran) == []

@@ -125,6 +125,9 @@ class Guest:
         self.name, self.disks, self.vcpus = name, list(disks), vcpus
         self.memory_mib, self.kvm, self.one_thread = memory_mib, kvm, one_thread
         self.reboots, self.programs, self.extra = reboots, dict(programs or {}), list(extra)
+        for path in self.programs.values():
+            if not path.exists():
+                raise LiveError(f"{path}: not there: a guest runs it; build it, or name another")
         self.image = image.prepare(kernel)
         self._next_id, self._starts = 0, 1
         self._machine = self._start()
