@@ -127,6 +127,19 @@ def program() -> Path:
     return found
 
 
+def test_policies_are_checked_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    from seekway_lab.cli import main
+
+    for name, option, spec, part in [
+        ("noisy", "--policy", "cfq:quantum=x", "quantum=x"),
+        ("pregather-read", "--policy", "bfqq", "no policy 'bfqq'"),
+        ("migrate-live", "--vcpu", "vanilla:wake=1", "--vcpu: "),
+        ("migrate-live", "--vcpu", "vsmt", "no vCPU policy 'vsmt'"),
+    ]:
+        assert main(["live", name, "--daemon", str(program()), option, spec]) == 2
+        assert part in capsys.readouterr().err
+
+
 def test_front_ends_read_and_write_what_the_image_has(tmp_path: Path) -> None:
     from seekway_lab.live.daemon import Daemon
 

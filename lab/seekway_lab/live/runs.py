@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from seekway_lab.live.process import output
 from seekway_lab.pages import table
 from seekway_lab.records import LabError
 
@@ -163,6 +164,7 @@ def command(args: argparse.Namespace) -> int:
             raise LabError(f"--{flag}: for {' and '.join(names)} only")
     if not args.daemon.exists():
         raise LabError(f"{args.daemon}: not there: make build, or --daemon FILE")
+    _check_policies(str(args.daemon.absolute()), args.policy, args.vcpu)
     options = Options(
         name=args.name,
         program=args.daemon.absolute(),
@@ -187,6 +189,16 @@ def command(args: argparse.Namespace) -> int:
     if args.quick:
         print("\nA quick run: not a result.")
     return int(report.missed)
+
+
+def _check_policies(program: str, policies: Sequence[str], vcpu: str | None) -> None:
+    """Refuses what the program does not know, before anything runs."""
+    checks = [["serve", "--check-config", "--listen", ".", "--policy", one] for one in policies]
+    if vcpu:
+        load = ["--vm", "app=uniform", "--until", "1ms", "--host", "cpus=1", "--vcpu", vcpu]
+        checks.append(["compare", *load, "--policies", "noop", "--print-scenario"])
+    for check in checks:
+        output(program, *check, package="seekway")
 
 
 def _built(program: str) -> Path:
