@@ -117,40 +117,49 @@ def fit(truth: Truth, seen: Sequence[Absence], least: int, most: int) -> Clock:
     """The clock with which returns fit best, of those whose offset is in between. How close they
     are counts, too: absences are as good as periodic, and at an offset of a whole turn most returns
     are near others."""
-    since = seen[0].until if seen else 0
-    some = seen[:: len(seen) // 200 + 1]
-    of_vcpu = [
-        np.array([it.until for it in some if it.vcpu == vcpu], np.int64)
-        for vcpu in range(len(truth.absences))
-    ]
-
-    def fits(offsets: Times, ppm: int) -> Times:
-        """How well each offset fits."""
-        sums = np.zeros(len(offsets), np.int64)
-        for vcpu, times in enumerate(of_vcpu):
-            if len(times) and len(truth.returns[vcpu]):
-                at = (times + (times - since) * ppm // 1_000_000)[None, :] + offsets[:, None]
-                apart = np.abs(at - truth.returns[vcpu][truth.nearest(vcpu, at)])
-                sums += np.where(apart <= SAME_NS, SAME_NS - apart, 0).sum(axis=1)
-        return sums
-
-    def near(clock: Clock, ns: tuple[int, int], ppm: tuple[int, int]) -> Clock:
-        """The best of those up to the first number away, in steps of the second."""
-        offsets = np.arange(clock.offset - ns[0], clock.offset + ns[0] + 1, ns[1], dtype=np.int64)
-        best, clock_of = -1, clock
-        for slower in range(clock.slower_ppm - ppm[0], clock.slower_ppm + ppm[0] + 1, ppm[1]):
-            sums = fits(offsets, slower)
-            at = int(sums.argmax())
-            if sums[at] > best:
-                best, clock_of = int(sums[at]), Clock(since, int(offsets[at]), slower)
-        return clock_of
-
-    middle = Clock(since, (least + most) // 2, 0)
-    best = near(middle, ((most - least) // 2 + 1, MS // 2), (SLOWER_PPM, 100))
-    best = near(best, (MS, 50_000), (100, 10))
+    middle = (least + most) // 2
+    if not seen:
+        return Clock(0, middle, 0)
+    best = Clock(seen[0].until, middle, 0)
+    best = _near(truth, seen, best, ((most - least) // 2 + 1, MS // 2), (SLOWER_PPM, 100))
+    best = _near(truth, seen, best, (MS, 50_000), (100, 10))
     # The fastest of twenty is told when it was.
     apart = sorted(ns for it in seen if (ns := best.apart(truth, it)) is not None)
     return replace(best, offset=best.offset - (apart[len(apart) // 20] if apart else 0))
+
+
+def _near(
+    truth: Truth, seen: Sequence[Absence], clock: Clock, ns: tuple[int, int], ppm: tuple[int, int]
+) -> Clock:
+    """The best of the clocks around this one: offsets and frequencies up to the first number away,
+    in steps of the second."""
+    some = seen[:: len(seen) // 200 + 1]
+    slowers = range(clock.slower_ppm - ppm[0], clock.slower_ppm + ppm[0] + 1, ppm[1])
+    places = 2 * ns[0] // ns[1] + 1
+    # The earliest time by the clock that is furthest back, and the latest by the other end's.
+    ends = [
+        Clock(clock.since, clock.offset + shift, slower).on_host(it.until)
+        for it in some
+        for slower in (slowers[0], slowers[-1])
+        for shift in (-ns[0], ns[0])
+    ]
+    first = min(ends)
+    # How good a return at each time is, in steps: offsets of one return are neighbours there.
+    grid = np.arange(first, max(ends) + 2 * ns[1], ns[1], dtype=np.int64)
+    good = []
+    for vcpu, returns in enumerate(truth.returns):
+        apart = grid - returns[truth.nearest(vcpu, grid)] if len(returns) else SAME_NS
+        good.append(np.broadcast_to(np.maximum(SAME_NS - np.abs(apart), 0), grid.shape))
+    most, best = -1, clock
+    for slower in slowers:
+        at = Clock(clock.since, clock.offset - ns[0], slower)
+        sums = np.zeros(places, np.int64)
+        for it in some:
+            place = (at.on_host(it.until) - first) // ns[1]
+            sums += good[it.vcpu][place : place + places]
+        if sums.max() > most:
+            most, best = int(sums.max()), replace(at, offset=at.offset + int(sums.argmax()) * ns[1])
+    return best
 
 
 def on_host(seen: Iterable[Absence], clock: Clock) -> list[Absence]:
