@@ -1,5 +1,5 @@
-"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; and
-the arena.
+"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; the
+arena; and experiments on real guests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from seekway_lab import pages, records
 from seekway_lab.arena import arguments
+from seekway_lab.live import runs as live
 from seekway_lab.records import LabError, Record
 from seekway_lab.together import page as together_page
 
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     page = command("page", "write the pages from claims and recorded rows")
     about = "every policy through every scene: how far is each from the best of all?"
     arguments.add_arguments(command("arena", about))
+    live.add_options(command("live", "run an experiment on real guests, beside the simulator"))
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
     for one in (run, check, together):
@@ -88,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(command.text(args), end="")
             return 0
+        if args.command == "live":
+            return live.command(args)
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):
