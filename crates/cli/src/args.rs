@@ -7,7 +7,6 @@ mod convert;
 mod daemon;
 mod device;
 mod exit_status;
-mod experiment;
 mod prefetch;
 mod sharing;
 mod trace;
@@ -19,7 +18,6 @@ pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]
 pub use daemon::*;
 pub use device::{DeviceCommand, ProfileFormat, ValidateArgs};
-pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use prefetch::PrefetchArgs;
 pub use sharing::SharingArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
@@ -86,8 +84,6 @@ pub enum Command {
     Inspect(InspectArgs),
     #[cfg(feature = "parquet")]
     Convert(ConvertArgs),
-    #[command(subcommand)]
-    Experiment(ExperimentCommand),
     #[command(subcommand)]
     Device(DeviceCommand),
     /// List and describe scheduling policies

@@ -8,7 +8,6 @@ mod convert;
 mod daemon;
 mod device;
 mod docs;
-mod experiment;
 mod in_python;
 mod inspect;
 mod listing;
@@ -27,7 +26,6 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Inspect(args) => inspect::run(&args),
         #[cfg(feature = "parquet")]
         Command::Convert(args) => convert::run(&args),
-        Command::Experiment(command) => experiment::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => {
             listing::registry(&schedulers::REGISTRY, |entry| entry.source, &command)
@@ -80,10 +78,6 @@ mod tests {
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<workload_run::Ran>("workload-run", "seekway workload run --format json");
-        schema::<Vec<experiment::ListEntry>>(
-            "experiment-list",
-            "seekway experiment list --format json",
-        );
         schema::<Vec<device::DeviceEntry>>("device-list", "seekway device list --format json");
         schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
         for name in ["policy", "prefetcher", "vcpu", "workload"] {
