@@ -6,7 +6,7 @@
 use super::disk::DiskDraft;
 use super::keys::{KEYS, Value, unknown};
 use super::{ConfigError, GroupConfig, Origin, Setting, Settings};
-use seekway_policy::stack::limit::{GroupName, KEYS_SHOWN, LimitsDraft};
+use seekway_policy::stack::limit::{LimitsDraft, new_group};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -137,14 +137,13 @@ impl Reader<'_> {
             return self.error(at, needs.into());
         };
         let mut limits = LimitsDraft::default();
-        self.options(table, &["name"], |key, value| match limits.set(key, value) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!("a group has no limit '{key}'; there are {KEYS_SHOWN}")),
-            Err(e) => Err(e.to_string()),
+        self.options(table, &["name"], |key, value| {
+            limits.set_known(key, value).map_err(|e| e.to_string())
         });
-        let group = GroupName::new(name).and_then(|name| GroupConfig::new(name, limits));
-        match group {
-            Ok(group) => self.found.groups.push((group, self.origin(at))),
+        match new_group(name, limits) {
+            Ok((name, limits)) => {
+                self.found.groups.push((GroupConfig { name, limits }, self.origin(at)));
+            }
             Err(e) => self.error(at, e.to_string()),
         }
     }

@@ -315,7 +315,7 @@ fn limits_and_groups() {
 name = "tenant1"
 bandwidth = "300MiB"
 bandwidth_burst = "1GiB"
-burst_length = 10
+burst_length = "10s"
 
 [[disk]]
 name = "db"
@@ -326,7 +326,7 @@ group = "tenant1"
 [[disk]]
 name = "log"
 path = "log.img"
-write_bytes_sec = 1048576
+write_bandwidth = 1048576
 "#;
     let mut settings = file::parse(Path::new("serve.toml"), text);
     let mut flags = Settings::default();
@@ -383,8 +383,8 @@ group = "c"
 iops = [1]
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:2: group a has no limit and no weight: write bandwidth, iops or weight
-            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:2: group a has no limit and no weight: give it bandwidth, iops or weight, as in a:bandwidth=300MiB
+            /etc/seekway/serve.toml:4: no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
             /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
@@ -404,15 +404,17 @@ iops = [1]
     let mut flags = Settings::default();
     flags.disk_flag("a=x,iops=1,read_iops=1");
     flags.disk_flag("b=x,iops");
+    flags.disk_flag("b=x,total_bytes_sec=5");
     flags.disk_flag("c=x,group=nobody");
     flags.group_flag("a:iops_burst=5");
     flags.group_flag("b");
     expect![[r#"
         --disk a=x,iops=1,read_iops=1: disk a: iops and read_iops contradict: limit reads and writes together, or each apart
         --disk b=x,iops: iops=: expected a whole number, in which k is 1000 and M is 1000000
+        --disk b=x,total_bytes_sec=5: no limit 'total_bytes_sec' (libvirt's name): write bandwidth
         --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
-        --group a:iops_burst=5: iops_burst needs iops
-        --group b: group b has no limit and no weight: write b:bandwidth=300MiB or b:weight=4
+        --group a:iops_burst=5: group a: iops_burst needs iops
+        --group b: group b has no limit and no weight: give it bandwidth, iops or weight, as in b:bandwidth=300MiB
     "#]].assert_eq(&shown(flags));
 }
 

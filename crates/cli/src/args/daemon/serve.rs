@@ -43,8 +43,8 @@ pub struct ServeArgs {
     /// higher rate after a quiet time) for `burst_length=TIME` [default: 1s];
     /// `iops_size=SIZE` (a larger request counts as several I/Os); `group=NAME`
     /// (see --group). Promises: `reserve_iops=N` and `reserve_bandwidth=SIZE` (at
-    /// least so much per second), `latency=TIME` (for 99 of 100 requests). The names of libvirt's <iotune> and of QEMU's throttle
-    /// groups work too: docs/serve.md
+    /// least so much per second), `latency=TIME` (for 99 of 100 requests). docs/serve.md has all,
+    /// and what libvirt and QEMU call them
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
     /// Limit a group of disks together, `tenant1:bandwidth=300MiB,iops=5000`
