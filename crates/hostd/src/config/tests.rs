@@ -146,13 +146,13 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected bytes with a unit (KiB, MiB, GiB, TiB), such as 20GiB, or a bare number of bytes
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
-            /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
+            /etc/seekway/serve.toml:13: tls.required: maybe: expected on or off, or true or false
         "#]],
     );
     check(
@@ -180,7 +180,7 @@ path = "other.img"
             /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
-            /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may
+            /etc/seekway/serve.toml:15: allow=: expected names in clients' certificates; without the option all clients may
             /etc/seekway/serve.toml:16: a disk needs name = "…" and path = "…"
         "#]],
     );
@@ -291,7 +291,7 @@ fn disks_by_flag() {
         ("=x.img", "cannot be a disk's name"),
         ("a/b=x.img", "cannot be a disk's name"),
         (".a=x.img", "cannot be a disk's name"),
-        ("a=x,weight", "weight=4"),
+        ("a=x,weight", "weight takes a value: weight=N"),
         ("a=x,weight=-1", "from 1"),
         ("a=x,weight=4294967296", "from 1"),
         ("a=x,lba=1.5", "lba=1.5: expected the number of a sector"),
@@ -426,4 +426,19 @@ fn flags_are_named_like_keys() {
     settings.flag("depth", "5000");
     let wrong = settings.resolve().unwrap_err().to_string();
     assert_eq!(wrong, "--depth: 5000: expected a number of commands from 1 to 4096");
+}
+
+/// docs/serve.md has every setting, as a key of the file, and every option of a disk.
+#[test]
+fn every_setting_is_in_the_manual() {
+    let docs = include_str!("../../../../docs/serve.md");
+    for key in SETTINGS.iter().flat_map(|(_, keys)| *keys) {
+        let name = key.name.trim_start_matches("tls.");
+        let ways = [format!("{name} = "), format!("`{}", flag(key.name))];
+        assert!(ways.iter().any(|way| docs.contains(way)), "docs/serve.md: no {}", key.name);
+    }
+    for option in OPTIONS {
+        let name = option.name;
+        assert!(docs.contains(&format!("`{name}")), "docs/serve.md: no option {name}");
+    }
 }
