@@ -35,7 +35,7 @@ pub(super) enum Value<C: 'static> {
 }
 
 impl<C> Key<C> {
-    /// It may have several values: a list in the file, a flag that is repeated.
+    /// Takes several values: a list in the file, a flag that is repeated.
     pub fn is_list(&self) -> bool {
         ["allow", "allow_host", "images"].contains(&self.name)
     }

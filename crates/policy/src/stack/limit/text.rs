@@ -29,7 +29,7 @@ enum Part {
     Length,
 }
 
-/// What a key sets, in the order of output.
+/// A key without its spelling, in the order of output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Key {
     Of(Unit, Scope, Part),
@@ -57,7 +57,7 @@ const RATES: [(Unit, Scope, Names); 6] = [
     (Bytes, Write, ["write_bandwidth", "write_bytes_sec", "bps-write"]),
 ];
 
-/// What follows a rate's name.
+/// Suffixes of a rate's name.
 const PARTS: [(Part, Names); 3] = [
     (Rate, ["", "", ""]),
     (Burst, ["_burst", "_max", "-max"]),
@@ -374,7 +374,7 @@ pub fn parse_group(text: &str) -> Result<(GroupName, Limits), ParamError> {
 /// A group of this name, which has to have a limit or a weight.
 ///
 /// # Errors
-/// What is wrong with its name or its limits.
+/// Says what is wrong with the name or the limits.
 pub fn new_group(name: &str, draft: LimitsDraft) -> Result<(GroupName, Limits), ParamError> {
     let name = GroupName::new(name)?;
     let limits = draft.finish().and_then(DiskLimits::of_group);
