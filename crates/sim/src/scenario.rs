@@ -29,7 +29,7 @@ use seekway_policy::cache::BLOCK_BYTES;
 use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetchers;
 use seekway_policy::stack::PIECE_MAX;
-use seekway_policy::stack::limit::{GroupName, Limits, LimitsDraft};
+use seekway_policy::stack::limit::{GroupName, Limits, LimitsDraft, new_group};
 use seekway_policy::units::{Lba, Nanos};
 use seekway_workload::generators::{AppText, DiskText, Pairs, VmText};
 use seekway_workload::traces::BlktraceEvent;
@@ -519,23 +519,9 @@ impl TryFrom<GroupTable> for Group {
     type Error = String;
 
     fn try_from(table: GroupTable) -> Result<Group, String> {
-        let name = GroupName::new(&table.name).map_err(|e| e.to_string())?;
-        let mut draft = LimitsDraft::default();
-        for (key, Scalar(value)) in &table.limits {
-            if !draft.set(key, value).map_err(|e| e.to_string())? {
-                return Err(format!(
-                    "no limit '{key}'; there are {}",
-                    seekway_policy::stack::limit::KEYS_SHOWN
-                ));
-            }
-        }
-        let limits = draft.finish_group().map_err(|e| e.to_string())?;
-        if table.limits.is_empty() {
-            return Err(format!(
-                "group {name} has no limit and no weight: write {name}:bandwidth=300MiB or \
-                 {name}:weight=4; in a file, limits = {{ weight = 4 }}"
-            ));
-        }
+        let pairs = table.limits.iter().map(|(key, Scalar(value))| (key.as_str(), value.as_str()));
+        let group = LimitsDraft::read(pairs).and_then(|draft| new_group(&table.name, draft));
+        let (name, limits) = group.map_err(|e| e.to_string())?;
         Ok(Group { table, name, limits })
     }
 }

@@ -1,7 +1,6 @@
 //! Rate limits of disks and of groups of disks: I/O operations and bytes per
-//! second, for reads, writes or both, with bursts. Names and meaning are those
-//! of QEMU's throttle groups (`util/throttle.c`, `block/throttle-groups.c`) and
-//! of libvirt's `<iotune>`.
+//! second, for reads, writes or both, with bursts. Their meaning is that of
+//! QEMU's throttle groups (`util/throttle.c`, `block/throttle-groups.c`).
 //!
 //! A request passes when neither its disk's limits nor its group's are used
 //! up. One that may not pass waits here, and no policy sees it.
@@ -45,7 +44,7 @@ pub use spec::{
     BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, Burst, Direction, DiskLimits,
     GROUP_NAME_BYTES_MAX, GroupName, Limits, RATE_MAX, Rate, Scope, Unit,
 };
-pub use text::{KEYS_SHOWN, LimitsDraft, key_names, parse_group};
+pub use text::{KEYS_SHOWN, LimitsDraft, is_limit, new_group, parse_group};
 
 use crate::dispatcher::VMS_MAX;
 use crate::request::VmId;
