@@ -23,7 +23,6 @@ from seekway_lab.live.allowed import Threads
 from seekway_lab.live.daemon import Daemon
 from seekway_lab.live.guest import Disk, Guest, boot_all
 from seekway_lab.live.inside import Computing, Seen
-from seekway_lab.live.process import output
 from seekway_lab.live.schedule import Recorder
 from seekway_lab.live.shown import Cell, columns
 from seekway_lab.live.turns import Slices, Turns
@@ -67,9 +66,6 @@ def run(options: runs.Options) -> runs.Report:
     """Runs all rows."""
     if options.policy:
         raise LabError(f"{NAME}: no --policy: it is about vCPUs (--vcpu SPEC)")
-    if options.vcpu:
-        name = options.vcpu.partition(":")[0]
-        output(options.program, "vcpu", "show", name, package="seekway")
     processors = vcpus.processors(2, NAME)
     # Root and tracefs, before anything is begun.
     Recorder().end()

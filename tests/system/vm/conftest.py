@@ -71,9 +71,3 @@ def may_record() -> None:
         schedule.Recorder().end()
     except LabError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture
-def seed() -> int:
-    """SEEKWAY_SEED, which a test prints."""
-    return int(os.environ.get("SEEKWAY_SEED", "1"))

@@ -48,8 +48,9 @@ def wait_progress(daemon: Daemon, shapes: list[Shape], count: int, kill: int) ->
     wait_for(f"no guest hangs after kill {kill}: {count} writes of each", done, HANG_S, PAUSE_S)
 
 
-def test_guests_find_what_they_wrote(programs: Programs, folder: Path, seed: int) -> None:
+def test_guests_find_what_they_wrote(programs: Programs, folder: Path) -> None:
     kills = int(os.environ.get("SEEKWAY_KILLS", "6")) // 2
+    seed = int(os.environ.get("SEEKWAY_SEED", "1"))
     # The long run has both kinds of guests, the short one less to boot.
     shapes = [Shape("two", 2, event_index=True)]
     if kills > 10:
