@@ -35,24 +35,24 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
         return Err(LiveError::Measured(format!("three processes were to start, not {pids:?}")));
     };
     let said = guest.check("seekway-guest migrate --probe=1s --format json", PATIENCE)?;
-    let ways: Vec<Value> = said.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-    let way = |name: &str| ways.iter().find(|way| way["way"] == name).unwrap_or(&Value::Null);
-    sees_who_waits(way("bpf"), &[psync, libaio], busy)?;
+    let probed: Value = serde_json::from_str(&said).unwrap_or_default();
+    expect(probed["loads"] == "bpf", || said.clone())?;
+    sees_who_waits(&probed, &[psync, libaio], busy)?;
     // Under TCG there is no KVM that could tell of vCPUs.
-    let missing = way("steal-bpf")["missing"].as_str().unwrap_or_default();
-    expect(missing.contains("the host does not tell"), || said.clone())
+    let missing = probed["passed_over"][0].as_str().unwrap_or_default();
+    expect(missing.starts_with("steal-bpf: the host does not tell"), || said.clone())
 }
 
-fn sees_who_waits(way: &Value, readers: &[i64], busy: i64) -> Result<()> {
-    let waiting: &[Value] = way["waiting"].as_array().map_or(&[], Vec::as_slice);
-    eprintln!("          BPF sees {}", way["waiting"]);
+fn sees_who_waits(probed: &Value, readers: &[i64], busy: i64) -> Result<()> {
+    let waiting: &[Value] = probed["waiting"].as_array().map_or(&[], Vec::as_slice);
+    eprintln!("          BPF sees {}", probed["waiting"]);
     let of = |pid: i64| waiting.iter().find(move |it| it["pid"] == pid && it["tid"] != pid);
-    expect(way["missing"].is_null() && of(busy).is_none(), || format!("{way}"))?;
+    expect(of(busy).is_none(), || format!("{probed}"))?;
     for &pid in readers {
-        let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {way}")))?;
+        let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {probed}")))?;
         // Of a second. On a busy host emulated readers compute for most of it.
         let waits = reader["waited_us"].as_u64() > Some(1000);
-        expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {way}"))?;
+        expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {probed}"))?;
     }
     Ok(())
 }

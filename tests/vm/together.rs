@@ -28,7 +28,7 @@ pub fn one_round(agent: PathBuf) {
         cache: Some((64 << 20, "vio:interval=continuous".into())),
         tags: Some("--match fio".into()),
         // Without BPF: see migrate.rs.
-        agent: Some("--preemption heartbeat --loads proc".into()),
+        agent: Some("--no-bpf".into()),
         ..off.clone()
     };
     let private = TogetherSide {

@@ -10,8 +10,6 @@ use seekway_policy::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 use std::io;
 
-/// As `status` names it.
-pub const NAME: &str = "proc";
 /// The most threads that are read in a window. Each costs some 2 us and [`Thread::FILES`]
 /// descriptors, of the 1024 that a process may have open.
 const CANDIDATES_MAX: usize = 256 / Thread::FILES;
@@ -116,10 +114,6 @@ impl Proc {
 }
 
 impl Loads for Proc {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         loads.clear();
         self.look(now, clock::now() + TIME_MAX, loads);
