@@ -6,7 +6,6 @@ mod estimate;
 pub mod proc;
 mod search;
 mod thread;
-mod walk;
 
 use seekway_policy::units::{Instant, Nanos};
 use seekway_policy::vcpu::{LastIo, VcpuId};

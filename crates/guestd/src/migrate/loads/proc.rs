@@ -54,7 +54,7 @@ impl Proc {
         if seen.turns == 0 {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }
-        let (search, candidates) = (Search::new(except), BTreeMap::new());
+        let (search, candidates) = (Search::start(except)?, BTreeMap::new());
         Ok(Proc { search, candidates, next: 0 })
     }
 
@@ -117,9 +117,7 @@ impl Loads for Proc {
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         loads.clear();
         self.look(now, clock::now() + TIME_MAX, loads);
-        let mut found = Vec::new();
-        self.search.go_on(now, &mut |pid, tid| found.push((pid, tid)))?;
-        for (pid, tid) in found {
+        for (pid, tid) in self.search.found(now)? {
             self.admit(now, pid, tid);
         }
         Ok(())
