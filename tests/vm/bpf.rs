@@ -19,8 +19,8 @@ read_by psync
 read_by libaio
 (while :; do :; done) & echo $! >/tmp/busy
 for job in psync libaio; do
-	n=0; until [ $(ls /proc/$(cat /tmp/$job)/task | wc -l) -gt 1 ]; do
-		n=$((n+1)); [ $n -lt 200 ] || { cat /tmp/$job.said; exit 1; }; sleep 0.1; done
+	n=0; until grep -h ^read_bytes /proc/$(cat /tmp/$job)/task/*/io | grep -qv ' 0$'; do
+		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/$job.said; exit 1; }; sleep 0.1; done
 done
 cat /tmp/psync /tmp/libaio /tmp/busy";
 
@@ -34,7 +34,7 @@ pub fn in_guest(kernel: Kernel, agent: &Path) -> Result<()> {
     let [psync, libaio, busy] = pids[..] else {
         return Err(LiveError::Measured(format!("three processes were to start, not {pids:?}")));
     };
-    let said = guest.check("seekway-guest migrate --probe=1s --format json", PATIENCE)?;
+    let said = guest.check("seekway-guest migrate --probe=3s --format json", PATIENCE)?;
     let probed: Value = serde_json::from_str(&said).unwrap_or_default();
     expect(probed["loads"] == "bpf", || said.clone())?;
     sees_who_waits(&probed, &[psync, libaio], busy)?;
@@ -50,7 +50,7 @@ fn sees_who_waits(probed: &Value, readers: &[i64], busy: i64) -> Result<()> {
     expect(of(busy).is_none(), || format!("{probed}"))?;
     for &pid in readers {
         let reader = of(pid).ok_or_else(|| LiveError::Measured(format!("no {pid}: {probed}")))?;
-        // Of a second. On a busy host emulated readers compute for most of it.
+        // Of three seconds. On a busy host emulated readers compute for most of it.
         let waits = reader["waited_us"].as_u64() > Some(1000);
         expect(waits && reader["ios"].as_u64() > Some(0), || format!("{pid}: {probed}"))?;
     }

@@ -13,8 +13,8 @@ use std::{fs, io};
 
 /// From the start of one round to that of the next,
 const ROUND: Nanos = Nanos::from_millis(100);
-/// or so many times what a round took: rounds take 1 % of a vCPU.
-const PAUSE: u32 = 100;
+/// or so many times the CPU time of a round: rounds take 2 % of a vCPU.
+const PAUSE: u64 = 50;
 /// Threads of a process that are all looked at when its bytes have moved for the first
 /// time. With more of them, those whose own bytes move by the next round.
 const FEW: usize = 8;
@@ -40,13 +40,13 @@ impl Search {
         Builder::new().name("search".into()).spawn(move || {
             kernel::leave_signals_to_others();
             let mut known = Known { except, ..Known::default() };
+            let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
             for () in asked {
-                let begun = clock::now();
+                let before = cpu_time();
                 if tell.send(known.round()).is_err() {
                     return;
                 }
-                let took = Duration::from_nanos(clock::now().since(begun).get());
-                thread::sleep(took.saturating_mul(PAUSE));
+                thread::sleep(Duration::from_nanos((cpu_time() - before) * PAUSE));
             }
         })?;
         Ok(Search { rounds, found, next: Instant::ZERO })
