@@ -15,6 +15,8 @@ use std::{fs, io};
 const ROUND: Nanos = Nanos::from_millis(100);
 /// or so many times the CPU time of a round: rounds take 2 % of a vCPU.
 const PAUSE: u64 = 50;
+/// An emulated guest on a busy host takes absences for CPU time: a pause is no longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Threads of a process that are all looked at when its bytes have moved for the first
 /// time. With more of them, those whose own bytes move by the next round.
 const FEW: usize = 8;
@@ -46,7 +48,8 @@ impl Search {
                 if tell.send(known.round()).is_err() {
                     return;
                 }
-                thread::sleep(Duration::from_nanos((cpu_time() - before) * PAUSE));
+                let pause = Duration::from_nanos((cpu_time() - before) * PAUSE);
+                thread::sleep(pause.min(PAUSE_MAX));
             }
         })?;
         Ok(Search { rounds, found, next: Instant::ZERO })
