@@ -136,14 +136,6 @@ impl StateFile {
         }
     }
 
-    /// Another file of the same agent, locked too. It lies beside this one.
-    ///
-    /// # Errors
-    /// [`StateError::Locked`] when another agent is at work.
-    pub fn beside(&self, suffix: &str) -> Result<StateFile> {
-        StateFile::lock(&with_suffix(&self.path, suffix))
-    }
-
     /// What an earlier agent has left; `None` when it ended in order.
     ///
     /// # Errors

@@ -53,11 +53,6 @@ impl MaskHistory {
         self.during(from, to).any(|stand| stand.mask == *mask)
     }
 
-    /// May any mask have stood there at some time from `from` to `to`?
-    pub fn stood_any(&self, from: BootTime, to: BootTime) -> bool {
-        self.during(from, to).next().is_some()
-    }
-
     /// What a child may have had that was started from `from` to `to` and has ended: it may
     /// have handed it on.
     pub fn handed_on(&self, from: BootTime, to: BootTime) -> MaskHistory {

@@ -49,9 +49,6 @@ impl VcpuPolicy for Policy {
 struct Nobody;
 
 impl Loads for Nobody {
-    fn name(&self) -> &'static str {
-        "nobody"
-    }
     fn window(&mut self, _now: Instant, _loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         Ok(())
     }

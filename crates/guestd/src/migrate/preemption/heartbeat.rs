@@ -11,18 +11,11 @@ use seekway_policy::units::Instant;
 use seekway_policy::vcpu::{Sign, VcpuId};
 use std::io;
 
-/// As `status` names it.
-pub const NAME: &str = "heartbeat";
-
 /// Beats on each vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat;
 
 impl Preemption for Heartbeat {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
         Ok(Box::new(Heart { vcpu, woken: Waker::new()?, rested: true }))
     }

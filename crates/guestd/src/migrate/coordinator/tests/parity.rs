@@ -175,9 +175,6 @@ fn simulated(policy: &str, detector: Detector, seed: u64) -> Vec<Call> {
 struct Scripted(Arc<Mutex<Vec<ThreadLoad>>>);
 
 impl Loads for Scripted {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
     fn window(&mut self, _now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         *loads = std::mem::take(&mut self.0.lock().unwrap());
         Ok(())

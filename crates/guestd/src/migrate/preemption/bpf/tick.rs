@@ -14,9 +14,6 @@ const MISSED: u64 = 2;
 /// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 
-/// As `status` names it.
-pub const NAME: &str = "tick-bpf";
-
 /// Load the programs.
 ///
 /// # Errors
@@ -30,7 +27,7 @@ fn with(tick: Nanos, vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     // A vCPU that runs looks once a tick at least.
     let (look, blur) = (tick.scaled(1, 4), tick);
     let given = EdgeParams { least, look, vcpus, steal_from_rq: 0, blur };
-    let mut edges = load((NAME, "tick"), OBJECT, given)?;
+    let mut edges = load("tick", OBJECT, given)?;
     edges.programs.attach()?;
     Ok(Arc::new(edges))
 }
