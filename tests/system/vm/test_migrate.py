@@ -53,7 +53,7 @@ thread() {
 # its own.
 migrate() {
 	rm -f /tmp/agent.log
-	(exec seekway-guest migrate --match fio --preemption heartbeat --loads proc \
+	(exec seekway-guest migrate --match fio --no-bpf \
 		--policy vmigrater:budget=1 "$@" >/tmp/agent.log 2>&1) & echo $! >/tmp/agent
 	n=0; until seekway-guest status >/dev/null 2>&1; do
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/agent.log; return 1; }; sleep 0.1; done

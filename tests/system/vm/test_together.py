@@ -22,7 +22,7 @@ EVERYTHING_ON = replace(
     cache=(64 << 10, "vio:interval=continuous"),
     tags="--match fio",
     # Without BPF: see test_migrate.py.
-    agent="--preemption heartbeat --loads proc",
+    agent="--no-bpf",
 )
 ALONE = Side("intel-x25m-g2:k=3,read_us=2000", cache=(16 << 10, "none"))
 
