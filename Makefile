@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments arena mqsim install-deps build guest deb rpm release reproducible
+.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs schemas site experiments arena mqsim install-deps build guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -155,6 +155,9 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 
 docs: install-deps ## rewrite what is generated in docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
+
+schemas: install-deps ## JSON schemas of what all commands print, made of the types: out/schema
+	@scripts/schemas $(OUT)/schema
 
 site: install-deps ## the documentation as a site: out/site/index.html
 	@scripts/site

@@ -68,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
     run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
     page.add_argument("--check", action="store_true", help="write nothing; 1 if a page is old")
+    about = "write nothing; print the claims with figures and verdicts"
+    page.add_argument("--json", action="store_true", help=about)
     together_page.options(together)
     return parser
 
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.command == "page":
-            return _page(args.docs, args.check)
+            return _page(args.docs, args.check, args.json)
         if args.command == "list":
             return _list(args.names)
         if args.command == "together":
@@ -265,8 +267,12 @@ def _write_loads(docs: Path, paper: str) -> None:
     path.write_text(json.dumps(dict(sorted((others | ours).items())), indent=1) + "\n")
 
 
-def _page(docs: Path, check: bool) -> int:
-    texts = pages.pages(pages.claims_of(docs), docs) | together_page.pages(docs)
+def _page(docs: Path, check: bool, as_json: bool = False) -> int:
+    found = pages.claims_of(docs)
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0
+    texts = pages.pages(found, docs) | together_page.pages(docs)
     old = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in old:
         if check:

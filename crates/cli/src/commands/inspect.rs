@@ -306,8 +306,8 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
                 vec![
                     Block::figure(
                         map,
-                        "Density of the zones over time; marks are hot zones, with the predicted \
-                         interval as tooltip.",
+                        "Density of the zones over time; marks are hot zones, whose \
+                         predicted interval is read under the pointer.",
                     ),
                     Block::figure(
                         threshold,

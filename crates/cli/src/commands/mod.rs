@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_in_share_are_of_what_is_printed() {
+    fn schemas_are_made_of_what_is_printed() {
         schema::<OneOrMany<CompareReport>>("compare", "seekway compare --format json");
         schema::<advise::Advice>("advise", "seekway advise --format json");
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
