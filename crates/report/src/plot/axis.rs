@@ -92,11 +92,6 @@ impl Axis {
         values.iter().map(|&v| if v.is_finite() { short(v) } else { v }).collect()
     }
 
-    /// The range that was given.
-    pub(super) fn ends(&self) -> Option<(f64, f64)> {
-        self.range
-    }
-
     /// Title with its unit.
     pub(super) fn title(&self) -> String {
         if self.unit.is_empty() {
