@@ -22,7 +22,7 @@ mod lists;
 mod load;
 #[cfg(feature = "parquet")]
 mod outcome;
-mod output;
+pub mod output;
 mod progress;
 mod promises;
 mod runs;
