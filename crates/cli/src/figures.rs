@@ -15,8 +15,8 @@ const TIME_POINTS: usize = 60;
 /// Where each VM's requests went over time, as in figure 1 of the Pregather paper.
 pub fn places(result: &RunResult) -> Figure {
     let points = |vm: &VmResult| {
-        let point = |&(at, lba, _): &(seekway_policy::units::Instant, _, bool)| {
-            let lba: seekway_policy::units::Lba = lba;
+        let point = |&(at, lba, _): &(seekway_core::units::Instant, _, bool)| {
+            let lba: seekway_core::units::Lba = lba;
             (at.as_secs_f64(), lba.get() as f64)
         };
         vm.scatter.points.iter().map(point).collect()

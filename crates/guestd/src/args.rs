@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use seekway_policy::params::parse_duration;
+use seekway_core::params::parse_duration;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. `seekway_policy::vcpu`
+//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. `seekway_vcpu`
 //! decides; here are the detectors, the threads, and the changes of masks.
 //!
 //! ```text

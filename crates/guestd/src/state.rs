@@ -5,7 +5,7 @@
 //! is written before the change that it tells of.
 
 use crate::kernel;
-use seekway_policy::ioprio::{self, CLASS_NONE};
+use seekway_core::ioprio::{self, CLASS_NONE};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};

@@ -28,8 +28,8 @@ pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
 use crate::reactor::{Poll, Submitter};
-use seekway_policy::stack::limit::GroupName;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_core::units::{Nanos, Sectors};
+use seekway_stack::stack::limit::GroupName;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;

@@ -10,9 +10,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use seekway_policy::dispatcher::{Cause, Withheld};
+use seekway_core::units::Nanos;
 use seekway_policy::schedulers;
-use seekway_policy::units::Nanos;
+use seekway_stack::dispatcher::{Cause, Withheld};
 use std::fmt;
 use std::sync::Arc;
 

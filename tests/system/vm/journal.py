@@ -1,4 +1,4 @@
-"""Entries of the daemon's journal, as `crates/policy/src/journal.rs` says what its lines hold."""
+"""Entries of the daemon's journal, as `crates/stack/src/journal.rs` says what its lines hold."""
 
 from __future__ import annotations
 

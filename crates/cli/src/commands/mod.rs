@@ -17,7 +17,8 @@ mod workload_run;
 use crate::Verdict;
 use crate::args::Command;
 use anyhow::Result;
-use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_policy::{prefetchers, schedulers};
+use seekway_vcpu as vcpu;
 
 pub fn run(command: Command) -> Result<Verdict> {
     match command {

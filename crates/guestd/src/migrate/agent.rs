@@ -20,7 +20,7 @@ use crate::state::{StateFile, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::Selection as Chosen;
 use crate::{kernel, procfs};
-use seekway_policy::vcpu::{self, VcpuId, VcpuSet};
+use seekway_vcpu::{self as vcpu, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use super::BootTime;
 use super::mask_history::{LEAST_ASKED_NS, MaskHistory};
 use super::records::Record;
 use crate::system::System;
-use seekway_policy::vcpu::{Affinity, VcpuSet};
+use seekway_vcpu::{Affinity, VcpuSet};
 use std::io;
 
 /// Of start times in `/proc`: USER_HZ is 100 on every Linux.

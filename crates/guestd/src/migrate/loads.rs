@@ -7,8 +7,8 @@ pub mod proc;
 mod search;
 mod thread;
 
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{LastIo, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{LastIo, VcpuId};
 use std::io;
 
 /// What a thread did since the last look.

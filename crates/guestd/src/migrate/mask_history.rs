@@ -3,7 +3,7 @@
 //! somebody chose.
 
 use super::BootTime;
-use seekway_policy::vcpu::VcpuSet;
+use seekway_vcpu::VcpuSet;
 use std::fmt;
 use std::str::FromStr;
 

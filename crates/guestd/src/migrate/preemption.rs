@@ -8,9 +8,9 @@ pub mod thread;
 
 use super::clock;
 use crate::kernel::{self, checked};
-use seekway_policy::units::Instant;
-pub use seekway_policy::vcpu::agent::Seen;
-use seekway_policy::vcpu::{Urgent, VcpuId};
+use seekway_core::units::Instant;
+pub use seekway_vcpu::agent::Seen;
+use seekway_vcpu::{Urgent, VcpuId};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};

@@ -6,7 +6,7 @@
 use super::disk::DiskDraft;
 use super::keys;
 use super::{ConfigError, GroupConfig, Origin, Setting, Settings};
-use seekway_policy::stack::limit::{LimitsDraft, new_group};
+use seekway_stack::stack::limit::{LimitsDraft, new_group};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -6,10 +6,10 @@ use super::{CacheSize, Config, DEPTH_MAX, POLL_MAX};
 use crate::reactor::{Poll, Submitter};
 use crate::throttle::Throttle;
 use Value::{Path, Text};
-use seekway_policy::params::{DURATION_MAX, parse_bytes, parse_duration, parse_size};
-use seekway_policy::stack::PIECE_MAX;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_core::params::{DURATION_MAX, parse_bytes, parse_duration, parse_size};
+use seekway_core::units::{Nanos, Sectors};
 use seekway_policy::{prefetchers, schedulers};
+use seekway_stack::stack::PIECE_MAX;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Rate limits as they are asked for: options of a disk, groups of disks, and
 //! their text in the control protocol. What they mean is in
-//! [`seekway_policy::stack::limit`].
+//! [`seekway_stack::stack::limit`].
 
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// Most groups that one daemon has.

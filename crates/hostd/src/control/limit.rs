@@ -1,7 +1,7 @@
 //! The request for other limits, of a disk or of a group.
 
 use crate::config::limits_text;
-use seekway_policy::stack::limit::{DiskLimits, GroupName};
+use seekway_stack::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 
 /// Whose limits are to change.

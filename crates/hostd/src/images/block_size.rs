@@ -3,7 +3,7 @@
 //!
 //! Guests can be told of two, 512 and 4096 bytes.
 
-use seekway_policy::params::parse_bytes;
+use seekway_core::params::parse_bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

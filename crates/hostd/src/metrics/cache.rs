@@ -4,8 +4,8 @@
 use super::Value::{Count, Gauge, Whole};
 use super::{Metric, Samples, Value, known, metrics, one};
 use crate::reactor::{CacheStatus, DiskCache, DiskStatus, Status};
-use seekway_policy::cache::Usage;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::units::SECTOR_BYTES;
+use seekway_stack::cache::Usage;
 
 /// A value of a label, and the part of a disk's use that it stands for.
 type Part = (&'static str, fn(&Usage) -> u64);

@@ -13,11 +13,11 @@ use client::{READ, request};
 use common::bench::{Bench, take};
 use common::daemon::Running;
 use common::{Ask, dir, image};
+use seekway_core::units::Nanos;
 use seekway_hostd::config::{Config, DiskConfig, GroupConfig};
 use seekway_hostd::control::{LimitRequest, Request};
 use seekway_hostd::reactor::Message;
-use seekway_policy::stack::limit::{GroupName, Limits};
-use seekway_policy::units::Nanos;
+use seekway_stack::stack::limit::{GroupName, Limits};
 use std::time::Instant;
 use tempfile::TempDir;
 

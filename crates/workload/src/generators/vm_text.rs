@@ -12,9 +12,9 @@
 use crate::generators::plan::{APPS_MAX, AppPlan, DiskPlan, VmPlan};
 use crate::generators::{Build, Generator, REGISTRY};
 use crate::guest::{DISKS_MAX, GuestParams, params};
-use seekway_policy::params::{ParamError, Params, parse_size};
-use seekway_policy::stack::limit::{DiskLimits, LimitsDraft, is_limit};
-use seekway_policy::units::Sectors;
+use seekway_core::params::{ParamError, Params, parse_size};
+use seekway_core::units::Sectors;
+use seekway_stack::stack::limit::{DiskLimits, LimitsDraft, is_limit};
 
 /// Longest name of a VM.
 const NAME_BYTES_MAX: usize = 64;

@@ -4,8 +4,8 @@
 
 use super::{Loads, ThreadLoad};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{LastIo, VCPUS_MAX, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{LastIo, VCPUS_MAX, VcpuId};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

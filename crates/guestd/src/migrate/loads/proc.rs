@@ -6,7 +6,7 @@ use super::search::Search;
 use super::thread::Thread;
 use super::{Loads, ThreadLoad};
 use crate::migrate::clock;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 use std::io;
 

@@ -4,7 +4,7 @@
 
 use crate::migrate::clock;
 use crate::{kernel, procfs};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, Builder};

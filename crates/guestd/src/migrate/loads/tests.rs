@@ -3,7 +3,7 @@
 use super::proc::Proc;
 use super::{Loads, ThreadLoad};
 use crate::migrate::clock;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;

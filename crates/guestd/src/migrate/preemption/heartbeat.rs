@@ -7,8 +7,8 @@
 
 use super::{Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::clock;
-use seekway_policy::units::Instant;
-use seekway_policy::vcpu::{Sign, VcpuId};
+use seekway_core::units::Instant;
+use seekway_vcpu::{Sign, VcpuId};
 use std::io;
 
 /// Beats on each vCPU.
@@ -62,7 +62,7 @@ mod tests {
     use super::super::thread::{here, settle};
     use super::*;
     use crate::migrate::loads::tests::Stop;
-    use seekway_policy::units::Nanos;
+    use seekway_core::units::Nanos;
 
     const MS: Nanos = Nanos::from_millis(1);
 

@@ -7,7 +7,7 @@ use crate::migrate::BootTime;
 use crate::migrate::inheritance::{Child, TICK_NS, look_at, restore_inherited};
 use crate::migrate::records::Record;
 use crate::system::System;
-use seekway_policy::vcpu::VcpuSet;
+use seekway_vcpu::VcpuSet;
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 

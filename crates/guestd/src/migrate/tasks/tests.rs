@@ -8,7 +8,7 @@ use crate::migrate::records::tests::in_folder;
 use crate::state::StateFile;
 use crate::system::Linux;
 use crate::system::fake::Fake;
-use seekway_policy::vcpu::{Action, Means, Outcome};
+use seekway_vcpu::{Action, Means, Outcome};
 use std::fs::File;
 use tempfile::TempDir;
 

@@ -2,8 +2,8 @@
 
 use super::MeasuredRequests;
 use crate::output;
+use seekway_core::request::Op;
 use seekway_device::fit::{self, Fit, Form, Options, spike};
-use seekway_policy::request::Op;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Figure, Lines, Panels, PointSample, Scatter, Series};
 use seekway_report::table::Table;

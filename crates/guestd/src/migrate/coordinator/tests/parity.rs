@@ -12,15 +12,15 @@ use crate::migrate::coordinator::*;
 use crate::migrate::records::tests::in_folder;
 use crate::system::fake::Fake;
 use crate::tagger::Selection as Chosen;
+use seekway_core::units::Sectors;
 use seekway_device::profile;
 use seekway_policy::schedulers;
-use seekway_policy::units::Sectors;
-use seekway_policy::vcpu::{self, Sign};
 use seekway_sim::vcpu::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start,
     TaskSpec, VmSpec,
 };
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
+use seekway_vcpu::{self as vcpu, Sign};
 use seekway_workload::Source;
 use std::cell::Cell;
 use std::collections::BTreeMap;

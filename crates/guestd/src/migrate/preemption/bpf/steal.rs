@@ -2,7 +2,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::{self, BpfError};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));

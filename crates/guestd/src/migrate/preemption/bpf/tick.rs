@@ -3,7 +3,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::BpfError;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::fs;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn resolution(clock: libc::clockid_t) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::vcpu::VCPUS_MAX;
+    use seekway_vcpu::VCPUS_MAX;
 
     #[test]
     fn a_tick_is_as_long_as_some_kernel_has_it() {
