@@ -20,7 +20,7 @@ DEMO = compare \
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs site experiments arena mqsim install-deps build lab guest deb rpm release reproducible
+.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs schemas site experiments arena mqsim install-deps build guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -28,9 +28,6 @@ help: ## this list
 
 build: install-deps ## the program, target/release/seekway
 	$(CARGO) build --release --package seekway
-
-lab: build ## what `experiment run --live` starts, target/release/seekway-live
-	$(CARGO) build --release --package seekway-lab
 
 # The agent sees more through BPF; with it the build needs clang and libelf's archive.
 BPF = --features seekway-guestd/bpf
@@ -69,16 +66,14 @@ demo: install-deps ## machines on one disk, simulated under every policy and rea
 	@$(SEEKWAY) --no-default-features -- $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true
 	@echo
-	$(CARGO) build --release --package seekway --package seekway-lab $(DEMO_FEATURES)
+	$(CARGO) build --release --package seekway $(DEMO_FEATURES)
 	@echo "The same on three real QEMU guests (a minute and a half):"
-	@scripts/install-deps guests
-	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run pregather-read --live --report $(OUT)/demo-live.html
+	@scripts/lab live pregather-read
 	@echo
 	@echo "Everything at once in four real QEMU guests, a short round on a 7200 rpm disk (it needs root):"
 	@scripts/install-deps bpf
 	@$(CARGO) build --quiet --release --package seekway-guestd $(BPF)
-	@$(SEEKWAY) $(DEMO_FEATURES) -- experiment run together --live --quick --scenes '7200 rpm' --report $(OUT)/demo-together-live.html \
-		|| [ $$? = 1 ] || echo "Left out, for the reason above."
+	@scripts/lab live together --quick --scenes '7200 rpm' || [ $$? = 1 ] || echo "Left out, for the reason above."
 	@echo
 	@echo "Eight VMs on four processors and a 7200 rpm disk, simulated with all parts off and on."
 	@echo "Progress: a VM's speed over that on a private disk, an eighth as fast (all tables:"
@@ -88,9 +83,7 @@ demo: install-deps ## machines on one disk, simulated under every policy and rea
 	@echo
 	@echo "With figures, to open in a browser:"
 	@echo "$(abspath $(OUT))/demo.html"
-	@echo "$(abspath $(OUT))/demo-live.html"
 	@echo "$(abspath $(OUT))/demo-together.html"
-	@ls $(abspath $(OUT))/demo-together-live.html 2>/dev/null || true
 
 test: ## all tests of all crates, of the Python package and of the whole system, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test
@@ -104,6 +97,7 @@ wheel: install-deps ## the Python package, a wheel for Python 3.10 and later: ou
 kills: ## 1,000 SIGKILLs of the daemon under verified load; KILLS=N, SEED=N
 	@scripts/install-deps test
 	SEEKWAY_KILLS=$(or $(KILLS),1000) SEEKWAY_SEED=$(or $(SEED),1) $(CARGO) test --package seekway --test kills -- --nocapture
+	SEEKWAY_KILLS=$(or $(KILLS),1000) SEEKWAY_SEED=$(or $(SEED),1) "$$(scripts/python-env)/bin/python" -m pytest -q -s -p no:cacheprovider tests/system/vm/test_kills.py
 
 powercuts: install-deps ## 1,000 power failures each of a block device, with kills and failing writes, of NBD with FUA, of ext4 and of xfs below the daemon, and disks that fail, are late, and hang for five minutes; CUTS=N, SEED=N
 	SEEKWAY_CUTS=$(or $(CUTS),1000) SEEKWAY_FS_CUTS=$(or $(CUTS),1000) SEEKWAY_SEED=$(or $(SEED),1) SEEKWAY_HANG_SECONDS=300 $(CARGO) test --package seekway --test powercuts -- --nocapture
@@ -135,7 +129,7 @@ lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and 
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings
-	$(CARGO) clippy --package seekway --package seekway-lab $(DEMO_FEATURES) --locked -- -D warnings
+	$(CARGO) clippy --package seekway $(DEMO_FEATURES) --locked -- -D warnings
 	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
@@ -161,6 +155,9 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 
 docs: install-deps ## rewrite what is generated in docs/
 	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
+
+schemas: install-deps ## JSON schemas of what all commands print, made of the types: out/schema
+	@scripts/schemas $(OUT)/schema
 
 site: install-deps ## the documentation as a site: out/site/index.html
 	@scripts/site

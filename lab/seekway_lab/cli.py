@@ -1,5 +1,5 @@
-"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; and
-the arena.
+"""The command `seekway-lab`: runs the papers' studies, compares their rows, writes the pages; the
+arena; and experiments on real guests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from seekway_lab import pages, records
 from seekway_lab.arena import arguments
+from seekway_lab.live import runs as live
 from seekway_lab.records import LabError, Record
 from seekway_lab.together import page as together_page
 
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     page = command("page", "write the pages from claims and recorded rows")
     about = "every policy through every scene: how far is each from the best of all?"
     arguments.add_arguments(command("arena", about))
+    live.add_options(command("live", "run an experiment on real guests, beside the simulator"))
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
     for one in (run, check, together):
@@ -66,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
     run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
     page.add_argument("--check", action="store_true", help="write nothing; 1 if a page is old")
+    about = "write nothing; print the claims with figures and verdicts"
+    page.add_argument("--json", action="store_true", help=about)
     together_page.options(together)
     return parser
 
@@ -76,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.command == "page":
-            return _page(args.docs, args.check)
+            return _page(args.docs, args.check, args.json)
         if args.command == "list":
             return _list(args.names)
         if args.command == "together":
@@ -88,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(command.text(args), end="")
             return 0
+        if args.command == "live":
+            return live.command(args)
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):
@@ -261,8 +267,12 @@ def _write_loads(docs: Path, paper: str) -> None:
     path.write_text(json.dumps(dict(sorted((others | ours).items())), indent=1) + "\n")
 
 
-def _page(docs: Path, check: bool) -> int:
-    texts = pages.pages(pages.claims_of(docs), docs) | together_page.pages(docs)
+def _page(docs: Path, check: bool, as_json: bool = False) -> int:
+    found = pages.claims_of(docs)
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return 0
+    texts = pages.pages(found, docs) | together_page.pages(docs)
     old = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     for path in old:
         if check:

@@ -1,13 +1,11 @@
 """Pages of the papers' experiments, made of what the papers claim and of the recorded rows.
 
 Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages (between
-their markers), the README and docs/experiments/claims.json. This module needs no wheel.
+their markers) and the README. This module needs no wheel.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import tomllib
 from collections import Counter
@@ -72,15 +70,11 @@ def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[s
 def claims_of(docs: Path) -> dict[str, Any]:
     """All claims, judged by the rows of the last run."""
     folder = docs / "experiments"
-    text = (folder / "claims.toml").read_bytes()
-    data = tomllib.loads(text.decode())
-    inputs = {"claims.toml": hashlib.sha256(text).hexdigest()}
+    data = tomllib.loads((folder / "claims.toml").read_text())
     rows: dict[tuple[str, str], Record] = {}
     asked: dict[str, list[Record]] = {}
     for paper in PAPERS:
-        path = folder / "results" / f"{paper}.csv"
-        inputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        ours = records.read(path)
+        ours = records.read(folder / "results" / f"{paper}.csv")
         rows |= {(row["experiment"], row["row"]): row for row in ours}
         asked[paper] = [row for row in ours if row["asked"]]
     claims = [judged(claim, rows) for claim in data["claim"]]
@@ -91,12 +85,7 @@ def claims_of(docs: Path) -> dict[str, Any]:
             raise LabError(
                 f"claims.toml: {key[0]}, row '{key[1]}': in {used[key]} claims, not in one"
             )
-    return {
-        "inputs": inputs,
-        "claims": claims,
-        "not_repeated": data.get("not_repeated", []),
-        "asked": asked,
-    }
+    return {"claims": claims, "not_repeated": data.get("not_repeated", []), "asked": asked}
 
 
 # --- writing
@@ -222,12 +211,4 @@ def pages(found: dict[str, Any], docs: Path) -> dict[Path, str]:
     path = docs.parent / "README.md"
     said = sentence(found["claims"])
     texts[path] = between(path.read_text(), "claims", f"{said}\n", path)
-    counts = Counter(c["verdict"] for c in found["claims"])
-    data = {
-        "inputs": found["inputs"],
-        "counts": {v: counts[v] for v in VERDICTS},
-        "claims": found["claims"],
-        "not_repeated": found["not_repeated"],
-    }
-    texts[folder / "claims.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return texts

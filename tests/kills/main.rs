@@ -1,14 +1,13 @@
 //! SIGKILLs of the real daemon (`seekway serve`) under load that is verified.
 //!
-//! Half of them hit a client that speaks in Cloud Hypervisor's order and holds each sector
-//! against a flat model; half hit QEMU guests in which fio verifies what it writes. Nothing may
-//! hang, what was acknowledged has to be there, and nothing that was acknowledged is done again
-//! over something newer.
+//! They hit a client that speaks in Cloud Hypervisor's order and holds each sector against a flat
+//! model (those that hit QEMU guests: tests/system/vm/test_kills.py). Nothing may hang, what was
+//! acknowledged has to be there, and nothing that was acknowledged is done again over something newer.
 //!
 //! Daemons of a block device are also told to end, and the next one serves it at once.
 //!
-//! A few kills run in `make test`; `make kills` runs 1,000, and 100 restarts on a block device. `SEEKWAY_KILLS` is their number,
-//! `SEEKWAY_SEED` the first seed. Both are printed.
+//! A few kills run in `make test`; `make kills` runs 1,000, and 100 restarts on a block device.
+//! `SEEKWAY_KILLS` is their number, `SEEKWAY_SEED` the first seed. Both are printed.
 
 mod common {
     use std::time::Duration;
@@ -19,9 +18,8 @@ mod common {
 #[path = "../storage/client.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod client;
-mod guests;
-#[path = "../storage/load.rs"]
-mod load;
+#[path = "../daemon.rs"]
+mod daemon;
 #[path = "../../crates/hostd/tests/it/common/mounted.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod mounted;
@@ -31,8 +29,7 @@ mod raw;
 mod restarts;
 
 use client::Client;
-use guests::Shape;
-use seekway_live::Daemon;
+use daemon::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_testing::setting;
 use seekway_workload::generators::rng::{Rng, split};
@@ -83,7 +80,7 @@ fn round(seed: u64, kills: u64) -> Result<u64, String> {
     eprintln!("seed {seed}: {queues} queues, event index {event_index}, {setup:?}");
     let mut args = setup.arguments();
     args.extend(["--disk".into(), format!("disk={}", image.display())]);
-    let failed = |e: seekway_live::LiveError| e.to_string();
+    let failed = |e: anyhow::Error| format!("{e:#}");
     let mut daemon = Daemon::start(program(), folder.path(), &args).map_err(failed)?;
     let socket = daemon.socket("disk");
     let mut client = Client::new(split(seed, 3), queues, event_index, SECTORS);
@@ -145,27 +142,5 @@ fn a_block_device_is_served_at_once_after_each_restart() {
     eprintln!(
         "block device: {restarts} restarts, seed {seed}, {answers} requests checked, {seconds} s: \
          all served"
-    );
-}
-
-#[test]
-fn guests_find_what_they_wrote() {
-    let (kills, seed) = (setting("SEEKWAY_KILLS", 6) / 2, setting("SEEKWAY_SEED", 1));
-    // The long run has both kinds of guests, the short one less to boot.
-    let all = [
-        Shape { name: "two", cpus: 2, event_index: false },
-        Shape { name: "eight", cpus: 8, event_index: true },
-    ];
-    let few = [Shape { name: "two", cpus: 2, event_index: true }];
-    let shapes = if kills > 10 { &all[..] } else { &few[..] };
-    let started = Instant::now();
-    let folder = tempfile::tempdir().expect("a folder");
-    eprintln!("seed {seed}: {:?}", Setup::of(seed));
-    let rounds = guests::run(folder.path(), shapes, kills as u32, seed)
-        .unwrap_or_else(|e| panic!("SEEKWAY_SEED={seed}: {e}"));
-    let seconds = started.elapsed().as_secs();
-    eprintln!(
-        "QEMU: {kills} kills, seed {seed}, {rounds:?} times written and verified, {seconds} s: \
-         0 hangs, 0 lost, 0 done wrongly twice"
     );
 }

@@ -3,9 +3,9 @@
 //! one before. The client's load is verified all the time.
 
 use crate::client::Client;
+use crate::daemon::Daemon;
 use crate::mounted::Loop;
 use crate::{SECTORS, Setup, program};
-use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::File;

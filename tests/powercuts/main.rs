@@ -18,6 +18,8 @@ mod common {
 #[path = "../storage/client.rs"]
 #[allow(dead_code)] // of which this uses a part
 mod client;
+#[path = "../daemon.rs"]
+mod daemon;
 mod filesystem;
 mod fua;
 mod layer;
@@ -32,9 +34,9 @@ mod raw;
 mod sick;
 
 use client::Client;
+use daemon::Daemon;
 use layer::{Event, Layer, Log};
 use promises::{Mark, Marker, Promises};
-use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_testing::setting;
 use seekway_workload::generators::rng::{Rng, split};
@@ -101,7 +103,7 @@ impl Bench<Mark> {
         buffered: bool,
         rng: &mut Rng,
     ) -> Result<(), String> {
-        let failed = |e: seekway_live::LiveError| e.to_string();
+        let failed = |e: anyhow::Error| format!("{e:#}");
         let disk = self.layer.disk.clone();
         let mut daemon = self.serve_image(&self.image(), cache, buffered)?;
         let socket = daemon.socket("disk");

@@ -1,10 +1,10 @@
 //! Disks that fail flushes, and disks that hang.
 
 use crate::client::{Client, Kind};
+use crate::daemon::Daemon;
 use crate::{Bench, SECTORS, setting};
 use seekway_hostd::config::DiskConfig;
 use seekway_hostd::control::{Client as Control, ClientError, Request};
-use seekway_live::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -3,19 +3,26 @@ users have (libvirt, Prometheus, a browser, a package manager). `scripts/test-sy
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# The laboratory's harness for daemons and guests, as it stands in the tree.
+sys.path.insert(0, str(ROOT / "lab"))
+
+from seekway_lab.live import daemon as live  # noqa: E402
+
 # Nothing here takes that long, unless it fails.
 PATIENCE_S = 600
 
@@ -54,58 +61,13 @@ def seekway() -> str:
     return str(built)
 
 
-class Daemon:
-    """A `seekway serve` of a test, with its sockets in a folder of its own."""
-
-    def __init__(self, program: str, folder: Path, arguments: list[str]) -> None:
-        self.program = program
-        self.folder = folder
-        self.log = folder / "serve.log"
-        self.command = [program, "serve", "--listen", str(folder), *arguments]
-        self.start()
-
-    def start(self) -> None:
-        """Start it, also again after its end."""
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                # Its notes of lost writes are not this computer's.
-                env={**os.environ, "STATE_DIRECTORY": str(self.folder.absolute())},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        # At its end the daemon closes this; a line "ready" says that it serves.
-        for line in self.process.stdout:
-            if line.strip() == "ready":
-                return
-        raise AssertionError(f"serve ended before it was ready:\n{self.log.read_text()}")
-
-    def ctl(self, *arguments: str) -> str:
-        """Run `seekway ctl` and return what it prints."""
-        socket = str(self.folder / "control.sock")
-        command = [self.program, "ctl", "--socket", socket, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    def status(self) -> Any:
-        """The daemon's status."""
-        return json.loads(self.ctl("status", "--format", "json"))
-
-    def disk(self, name: str) -> Any:
-        """The status of one disk."""
-        disks = [disk for device in self.status()["devices"] for disk in device["disks"]]
-        return next(disk for disk in disks if disk["name"] == name)
-
-    def socket(self, name: str) -> Path:
-        """Path of a socket, such as `web.nbd`."""
-        return self.folder / name
+class Daemon(live.Daemon):
+    """A `seekway serve` of a test."""
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it, and return its exit status."""
-        self.process.send_signal(how)
-        return self.process.wait(PATIENCE_S)
+        self.process.child.send_signal(how)
+        return self.process.child.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -114,19 +76,15 @@ def serve(seekway: str, tmp_path: Path) -> Iterator[Any]:
 
     `serve("--disk", "web=/…", …)` returns a `Daemon`. Images: the fixture `image`.
     """
-    daemons: list[Daemon] = []
+    with ExitStack() as daemons:
+        folders = (tmp_path / f"run{n}" for n in count())
 
-    def start(*arguments: str) -> Daemon:
-        folder = tmp_path / f"run{len(daemons)}"
-        folder.mkdir(mode=0o755)
-        daemons.append(Daemon(seekway, folder, list(arguments)))
-        return daemons[-1]
+        def start(*arguments: str) -> Daemon:
+            folder = next(folders)
+            folder.mkdir(mode=0o755)
+            return daemons.enter_context(Daemon(seekway, folder, arguments))
 
-    yield start
-    for daemon in daemons:
-        if daemon.process.poll() is None:
-            daemon.process.kill()
-            daemon.process.wait()
+        yield start
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from conftest import ROOT
 # A line that takes longer is stopped, in seconds; those of the second kind take minutes.
 LIMIT_S = 4
 LIMIT_LONG_S = 1.5
-LONG = re.compile(r"seekway (experiment run|predict --live)\b")
+LONG = re.compile(r"seekway predict --live\b")
 # Programs that act on nothing but the files of the page's folder.
 RUN = {"seekway", "awk", "echo", "cp", "truncate", "jq", "grep", "socat", "duckdb", "curl"}
 RUN |= {"openssl", "nbdinfo", "nbdcopy", "fio", "qemu-img"}
@@ -306,8 +306,6 @@ def why_not(line: Line, venv: Path) -> str | None:
         for other in sorted(started - RUN):
             return f"{other} acts on more than a folder"
         if program == "seekway":
-            if "--live" in command and command[1] == "experiment":
-                return "it boots guests"
             if command[1] in ("campaign", "plan"):
                 program = f"seekway-{command[1]}"
         if program != "seekway" and shutil.which(program, path=path) is None:

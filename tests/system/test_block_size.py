@@ -1,4 +1,4 @@
-"""Block sizes of disks as NBD clients see them (a guest's kernel: `tests/vm`), and loop devices."""
+"""Block sizes as NBD clients see them (a guest's kernel: `vm/test_guests.py`), and loop devices."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, wait_for
-from guest import make_guest
 from libvirt_host import Host, need_hosts
+from seekway_lab.live.image import of_script
 
 EXAMPLE = ROOT / "share/examples/domain.xml"
 DESCRIPTOR = ROOT / "share/qemu/vhost-user/50-seekway.json"
@@ -156,7 +156,7 @@ def test_a_domain_from_start_to_end(hosts: Any, serve: Any, image: Any, tmp_path
     }
     other = hosts("second", binds)
     host = hosts("first", {**binds, other.run: "/run/second"})
-    make_guest(files, GUEST)
+    of_script(files, GUEST)
     guest = Guest(files / "console.log")
 
     starts(host, daemon, guest, files)

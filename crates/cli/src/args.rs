@@ -7,7 +7,6 @@ mod convert;
 mod daemon;
 mod device;
 mod exit_status;
-mod experiment;
 mod prefetch;
 mod sharing;
 mod trace;
@@ -19,7 +18,6 @@ pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]
 pub use daemon::*;
 pub use device::{DeviceCommand, ProfileFormat, ValidateArgs};
-pub use experiment::{ExperimentArgs, ExperimentCommand, NoisyArgs};
 pub use prefetch::PrefetchArgs;
 pub use sharing::SharingArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
@@ -28,8 +26,9 @@ pub use workload_run::WorkloadRunArgs;
 use crate::complete;
 use anyhow::Context;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use seekway_policy::registry::{Registry, RegistryEntry};
-use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_core::registry::{Registry, RegistryEntry};
+use seekway_policy::{prefetchers, schedulers};
+use seekway_vcpu as vcpu;
 use seekway_workload::generators;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -86,8 +85,6 @@ pub enum Command {
     Inspect(InspectArgs),
     #[cfg(feature = "parquet")]
     Convert(ConvertArgs),
-    #[command(subcommand)]
-    Experiment(ExperimentCommand),
     #[command(subcommand)]
     Device(DeviceCommand),
     /// List and describe scheduling policies

@@ -3,7 +3,7 @@
 use crate::args::PrefetchArgs;
 use crate::lists::check_distinct;
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_policy::params::split_specs;
+use seekway_core::params::split_specs;
 use seekway_policy::prefetchers;
 pub use seekway_sim::scenario::NO_PREFETCH;
 use seekway_sim::scenario::{CACHE_BYTES_DEFAULT, Cache, cache_bytes};

@@ -1,7 +1,7 @@
 //! What the caller of runs brings along: policies of its own, and a wish to stop.
 
 use anyhow::{Result, anyhow};
-use seekway_policy::scheduler::Scheduler;
+use seekway_core::scheduler::Scheduler;
 use seekway_policy::schedulers;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -11,9 +11,10 @@ use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Shells};
-use seekway_policy::params::{Kind, ParamSpec};
-use seekway_policy::registry::{Registry, RegistryEntry};
-use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_core::params::{Kind, ParamSpec};
+use seekway_core::registry::{Registry, RegistryEntry};
+use seekway_policy::{prefetchers, schedulers};
+use seekway_vcpu as vcpu;
 use seekway_workload::generators;
 use seekway_workload::traces::Format;
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,6 @@
 //! CPU time of threads, as Linux tells it.
 
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 /// CPU time of this thread; `None` where the system does not tell it. Exact to a
 /// scheduler's tick: what is measured by it lasts long.

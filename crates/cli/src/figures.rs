@@ -1,7 +1,6 @@
 //! From measurements to the report's figures.
 
-use seekway_report::plot::{Axis, Histogram, Lines, Panels, Scatter, SeekBins, Series};
-use seekway_report::svg::Svg;
+use seekway_report::plot::{Axis, Figure, Histogram, Lines, Panels, Scatter, SeekBins, Series};
 use seekway_sim::metrics::{SeekDistances, Times, ms};
 use seekway_sim::{RunResult, VmResult};
 
@@ -14,10 +13,10 @@ const CDF_POINTS: usize = 200;
 const TIME_POINTS: usize = 60;
 
 /// Where each VM's requests went over time, as in figure 1 of the Pregather paper.
-pub fn places(result: &RunResult) -> Svg {
+pub fn places(result: &RunResult) -> Figure {
     let points = |vm: &VmResult| {
-        let point = |&(at, lba, _): &(seekway_policy::units::Instant, _, bool)| {
-            let lba: seekway_policy::units::Lba = lba;
+        let point = |&(at, lba, _): &(seekway_core::units::Instant, _, bool)| {
+            let lba: seekway_core::units::Lba = lba;
             (at.as_secs_f64(), lba.get() as f64)
         };
         vm.scatter.points.iter().map(point).collect()
@@ -32,7 +31,7 @@ pub fn places(result: &RunResult) -> Svg {
 }
 
 /// Seek distances of each run, one panel a run.
-pub fn seeks(runs: &[Shown<'_>]) -> Svg {
+pub fn seeks(runs: &[Shown<'_>]) -> Figure {
     let panel = |(name, run): &Shown<'_>| (name.to_string(), bins(&run.seeks_per_command));
     Histogram {
         label: "seek distance".into(),
@@ -55,18 +54,18 @@ fn bins(seeks: &SeekDistances) -> SeekBins {
 }
 
 /// Response times of each run as cumulative distributions.
-pub fn responses(runs: &[Shown<'_>]) -> Svg {
+pub fn responses(runs: &[Shown<'_>]) -> Figure {
     let series = |(name, run): &Shown<'_>| Series::new(*name, distribution(&run.response));
     cdf(runs.iter().map(series).collect())
 }
 
 /// Response times of one VM in each run.
-pub fn responses_of_vm(runs: &[Shown<'_>], vm: usize) -> Svg {
+pub fn responses_of_vm(runs: &[Shown<'_>], vm: usize) -> Figure {
     let series = |(name, run): &Shown<'_>| Series::new(*name, distribution(&run.vms[vm].response));
     cdf(runs.iter().map(series).collect())
 }
 
-fn cdf(series: Vec<Series>) -> Svg {
+fn cdf(series: Vec<Series>) -> Figure {
     let x = Axis::log("response time", "ms");
     Lines { x, y: Axis::nines("requests within it"), series }.render()
 }
@@ -99,13 +98,13 @@ fn distribution(times: &Times) -> Vec<(f64, f64)> {
 }
 
 /// Bandwidth of each VM over time.
-pub fn bandwidth(result: &RunResult) -> Svg {
+pub fn bandwidth(result: &RunResult) -> Figure {
     let series = |vm: &VmResult| Series::new(&vm.name, rates(&[vm], result));
     lines_over_time(result.vms.iter().map(series).collect())
 }
 
 /// Total bandwidth of each run over time.
-pub fn total_bandwidth(runs: &[Shown<'_>]) -> Svg {
+pub fn total_bandwidth(runs: &[Shown<'_>]) -> Figure {
     let series = |(name, run): &Shown<'_>| {
         let vms: Vec<&VmResult> = run.vms.iter().collect();
         Series::new(*name, rates(&vms, run))
@@ -113,7 +112,7 @@ pub fn total_bandwidth(runs: &[Shown<'_>]) -> Svg {
     lines_over_time(runs.iter().map(series).collect())
 }
 
-fn lines_over_time(series: Vec<Series>) -> Svg {
+fn lines_over_time(series: Vec<Series>) -> Figure {
     let (x, y) = (Axis::time("time", "s"), Axis::linear("bandwidth", "MiB/s").from_zero());
     Lines { x, y, series }.render()
 }

@@ -4,9 +4,9 @@
 use crate::args::SharingArgs;
 use crate::lists::check_distinct;
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_policy::params::split_specs;
-use seekway_policy::vcpu;
+use seekway_core::params::split_specs;
 use seekway_sim::scenario::{Cpu, NO_AGENT};
+use seekway_vcpu as vcpu;
 
 /// Each way in which processors are shared with each policy for vCPUs. Where they are not
 /// shared no agent has anything to do, and there is one run without.

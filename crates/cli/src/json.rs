@@ -12,8 +12,8 @@ pub use stack::{CacheChoice, Stack};
 pub use vcpus::Vcpus;
 
 use crate::stacks::StackNames;
+use seekway_core::units::Instant;
 use seekway_policy::schedulers;
-use seekway_policy::units::Instant;
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, ms};
 use serde::Serialize;
@@ -191,9 +191,9 @@ pub fn fairness(result: &RunResult, demands: &Demands, weights: &[f64]) -> Fairn
     let shares: Vec<f64> =
         entitled.filter(|((_, d), _)| **d > 0.0).map(|((g, d), w)| g / (d * w)).collect();
     Fairness {
-        phi: seekway_policy::fairness::phi(demands, &got, &weights),
-        jain: seekway_policy::fairness::jain(&shares),
-        max_min_share: seekway_policy::fairness::max_min_share(demands, &got, &weights),
+        phi: seekway_core::fairness::phi(demands, &got, &weights),
+        jain: seekway_core::fairness::jain(&shares),
+        max_min_share: seekway_core::fairness::max_min_share(demands, &got, &weights),
     }
 }
 

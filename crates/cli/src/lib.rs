@@ -1,9 +1,8 @@
-//! The command line around simulator, daemon and reports: all of the program
-//! `seekway`, and what `seekway-live` shares with it (formats, output, progress).
+//! The command line around simulator, daemon and reports: all of the program `seekway`.
 //!
 //! Results go to standard output, everything else to standard error. Exit
-//! status 0 when it did what was asked, 1 when an experiment's row or a
-//! validation was not accepted, 2 for wrong usage, input or output.
+//! status 0 when it did what was asked, 1 when what it judged was not
+//! accepted, 2 for wrong usage, input or output.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -24,15 +23,12 @@ mod load;
 #[cfg(feature = "parquet")]
 mod outcome;
 pub mod output;
-pub mod programs;
-pub mod progress;
+mod progress;
 mod promises;
 mod runs;
-pub mod signals;
+mod signals;
 mod stacks;
 mod toml_text;
-
-pub use args::{Format, NoisyArgs};
 
 use seekway_policy::schedulers::{Entry, REGISTRY};
 use std::process::ExitCode;

@@ -2,10 +2,9 @@
 
 use crate::args::{DiskArgs, Event, LoadArgs, ReadingArgs};
 use anyhow::{Context, Result, anyhow, bail};
+use seekway_core::params::{parse_duration, parse_lba, parse_size};
+use seekway_core::units::{Lba, Nanos, Sectors};
 use seekway_device::profile::Profile;
-use seekway_policy::params::{parse_duration, parse_lba, parse_size};
-use seekway_policy::stack::PIECE_MAX;
-use seekway_policy::units::{Lba, Nanos, Sectors};
 use seekway_sim::Placement;
 pub use seekway_sim::scenario::Trace;
 pub use seekway_sim::scenario::load::RUN_DEFAULT;
@@ -13,6 +12,7 @@ use seekway_sim::scenario::{
     self, Device, Dispatch, Group, Images, Load, Measure, Ready, Scenario, Size, Time, TraceText,
     Vm,
 };
+use seekway_stack::stack::PIECE_MAX;
 use seekway_workload::generators::{VmText, parse_vm};
 use seekway_workload::traces::{Scan, TraceOptions};
 use std::path::PathBuf;

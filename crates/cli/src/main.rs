@@ -1,5 +1,4 @@
-//! The `seekway` program. Its code is the library `seekway_cli`, which
-//! `seekway-live` shares.
+//! The `seekway` program. Its code is the library `seekway_cli`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -39,14 +39,8 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |c| c.to_uppercase().chain(letters).collect())
 }
 
-/// This variable of the environment tells `seekway-live` which command the user typed.
-pub const COMMAND: &str = "SEEKWAY_COMMAND";
-
 /// The command as somebody would type it again.
 pub fn command_line() -> String {
-    if let Ok(command) = std::env::var(COMMAND) {
-        return command;
-    }
     let quoted = |arg: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./+@%".contains(c);
         if !arg.is_empty() && arg.chars().all(plain) {

@@ -3,7 +3,7 @@
 
 use crate::lists::distinct;
 use seekway_policy::schedulers::REGISTRY;
-use seekway_policy::stack::limit::Limits;
+use seekway_stack::stack::limit::Limits;
 
 /// The promises among these limits that a policy does not keep, by their keys, each once.
 /// `policy` may have parameters; nothing is said of a policy that is not known.

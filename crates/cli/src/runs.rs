@@ -5,7 +5,7 @@ use crate::progress;
 use crate::stacks::StackNames;
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use seekway_sim::RunResult;
 use seekway_sim::scenario::{self, Ready, Scenario, Wanted, With};
 use seekway_workload::Recorded;

@@ -138,7 +138,10 @@ fn a_simpler_model_against_a_detailed_one() {
     assert_eq!(lines.len(), 5, "{}", csv.out);
     assert!(lines[3].starts_with("against,cheetah-15k4,noop,1,"), "{}", csv.out);
     let page = std::fs::read_to_string(page).expect("written");
-    assert!(page.contains("<svg") && page.contains("Throughput of each policy"), "{page}");
+    assert!(
+        page.contains("class=\"bars\"") && page.contains("Throughput of each policy"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn limits_change_while_it_runs() {
     };
     assert_eq!(limits(), ["none", "none", "bandwidth=300MiB"]);
     served.ctl(&["limit", "web", "iops=2000,iops_burst=8000,group=t1"]).ok();
-    served.ctl(&["limit", "--group", "t1", "total_iops_sec=5"]).ok();
+    served.ctl(&["limit", "--group", "t1", "iops=5"]).ok();
     let burst = "iops=2000,iops_burst=8000,group=t1";
     assert_eq!(limits(), [burst, "none", "iops=5"]);
     let table = served.ctl(&["status"]).ok();

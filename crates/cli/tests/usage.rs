@@ -93,9 +93,10 @@ fn wrong_usage_is_status_2_with_a_message() {
         ),
         (&*caches, "16 policies × 80 caches with prefetchers are 1280 stacks to run, at most 1000"),
         (
-            "compare --vm app=sysbench --group t:iops=5,total_iops_sec=5",
-            "iops and total_iops_sec are the same limit",
+            "compare --vm app=sysbench --group t:total_iops_sec=5",
+            "no limit 'total_iops_sec' (libvirt's name): write iops",
         ),
+        ("compare --vm bps-read=5,app=sysbench", "(QEMU's name): write read_bandwidth"),
         ("compare --vm app=sysbench --group t:iops=5,group=u", "cannot be in a group"),
         ("workload run --vm iops=5,app=sysbench --on absent.img", "is not limited here"),
         ("compare --trace absent.trace", "absent.trace"),

@@ -5,10 +5,10 @@
 use crate::engine::Engine;
 use crate::{Policy, seeded};
 use proptest::prelude::*;
-use seekway_policy::dispatcher::Arrival;
-use seekway_policy::request::{Extent, Op, ProcessTag, Request, VmId};
-use seekway_policy::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op, ProcessTag, Request, VmId};
+use seekway_core::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
+use seekway_core::units::{Lba, Nanos, Sectors};
+use seekway_stack::dispatcher::Arrival;
 use std::num::NonZeroU32;
 
 /// Tests the contract on 256 sequences. `SEEKWAY_SEED=n` in the environment tries others.

@@ -2,10 +2,10 @@
 //! step what the contract promises.
 
 use crate::Policy;
-use seekway_policy::dispatcher::Arrival;
-use seekway_policy::request::{Completion, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use seekway_stack::dispatcher::Arrival;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -2,10 +2,10 @@
 
 use crate::Policy;
 use crate::engine::{Command, Engine, Lcg};
-use seekway_policy::dispatcher::Arrival;
-use seekway_policy::request::{Extent, Op, VmId};
-use seekway_policy::scheduler::{DeviceProfile, VmSpec};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op, VmId};
+use seekway_core::scheduler::{DeviceProfile, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use seekway_stack::dispatcher::Arrival;
 use std::fmt::Write;
 
 /// Each VM has a gigabyte of the disk.

@@ -1,5 +1,5 @@
 //! Tests for every scheduling policy: ours, and those of programs that add their own
-//! ([`Registry::add`](seekway_policy::registry::Registry::add)).
+//! ([`Registry::add`](seekway_core::registry::Registry::add)).
 //!
 //! ```
 //! use seekway_conformance::{Policy, check};
@@ -19,8 +19,8 @@ pub use engine::Lcg;
 pub use golden::decisions;
 pub use starvation::starves_as_said;
 
-use seekway_policy::params::{Params, parse_spec};
-use seekway_policy::scheduler::Scheduler;
+use seekway_core::params::{Params, parse_spec};
+use seekway_core::scheduler::Scheduler;
 use seekway_policy::schedulers::{Entry, REGISTRY};
 use std::fmt;
 

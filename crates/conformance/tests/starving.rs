@@ -1,10 +1,10 @@
 //! A policy that starves fails, one that only says so too.
 
 use seekway_conformance::{Policy, check, keeps_contract, starves_as_said};
-use seekway_policy::request::{Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::Instant;
 use seekway_policy::schedulers::{self, Entry, Starves};
-use seekway_policy::units::Instant;
 
 /// Serves the VM with the lowest number as long as it has requests.
 #[derive(Default)]

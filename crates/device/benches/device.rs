@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_device::profile;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
 
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;

@@ -3,8 +3,8 @@
 //! engines drive models themselves.
 
 use crate::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// How many commands are in flight, and how long the host takes between two.

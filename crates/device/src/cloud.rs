@@ -22,10 +22,10 @@
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
-use seekway_policy::mix::nth;
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Sectors};
+use seekway_core::mix::nth;
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Sectors};
 
 /// A cap on I/Os or on bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

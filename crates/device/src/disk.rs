@@ -29,9 +29,9 @@ use crate::in_flight::assert_inside;
 use cache::{CacheShape, OnHit};
 use drive::Drive;
 use mechanics::Mechanics;
-use seekway_policy::request::{Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_core::request::{Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Nanos, Sectors};
 use serde::Deserialize;
 use std::collections::VecDeque;
 

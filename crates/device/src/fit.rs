@@ -34,7 +34,7 @@ pub(crate) use toml::quoted;
 use crate::profile::{Profile, ProfileError};
 use crate::validate::{self, Pace, Record, TraceError, Validation};
 use line::Point;
-use seekway_policy::request::{Extent, Op};
+use seekway_core::request::{Extent, Op};
 use spike::Spike;
 use thiserror::Error;
 

@@ -1,8 +1,8 @@
 //! Commands on a device: that they lie inside it, and when they are done where that is known
 //! as they come. A command may stay behind work that moves ([`Behind`]), and then moves with it.
 
-use seekway_policy::request::{Request, RequestId};
-use seekway_policy::units::Instant;
+use seekway_core::request::{Request, RequestId};
+use seekway_core::units::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -39,9 +39,9 @@ pub mod ssd;
 mod tests;
 pub mod validate;
 
-use seekway_policy::request::{Extent, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::Instant;
+use seekway_core::request::{Extent, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::Instant;
 
 /// A device that serves commands. A command is a [`Request`] whose extent may
 /// span several guests' requests that the engine coalesced; its id is the

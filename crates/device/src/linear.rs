@@ -8,9 +8,9 @@
 use crate::DeviceModel;
 use crate::disk::cache::{Cache, CacheShape, OnHit};
 use crate::in_flight::{InFlight, assert_inside};
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// Everything that a profile states of a linear device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,9 +7,9 @@ pub use mix::Mix;
 
 use crate::DeviceModel;
 use crate::closed_loop::ClosedLoop;
-use seekway_policy::mix as random;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
+use seekway_core::mix as random;
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 
 /// What the maker says of the drive, and how that was measured.

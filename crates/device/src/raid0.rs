@@ -6,9 +6,9 @@
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
 use crate::ssd::Ssd;
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::{DeviceProfile, Stripe};
-use seekway_policy::units::{Instant, Sectors};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::scheduler::{DeviceProfile, Stripe};
+use seekway_core::units::{Instant, Sectors};
 
 /// Everything that a profile states of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,9 +5,9 @@
 //! the CATS paper makes such a device of a real one).
 
 use crate::DeviceModel;
-use seekway_policy::request::{Extent, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::{Extent, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Nanos};
 use std::num::NonZeroU32;
 
 /// The slowest clock: 1/1024 of the original's.

@@ -54,9 +54,9 @@ use flash::{Flash, Turn, transfer_ns};
 use ftl::{Ftl, Place};
 use lane::Lane;
 use mapping::Mapping;
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, SECTOR_BYTES, Sectors};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 
 /// Everything that a profile states of a solid-state drive.

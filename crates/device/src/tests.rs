@@ -1,8 +1,8 @@
 //! Requests for tests.
 
 use crate::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 
 pub(crate) fn request(id: u32, op: Op, lba: u64, sectors: u64) -> Request {
     Request {

@@ -16,8 +16,8 @@
 
 use crate::DeviceModel;
 use crate::closed_loop::serve;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Sectors};
 use thiserror::Error;
 
 /// Most records that are taken from one trace.

@@ -7,13 +7,13 @@
 //!
 //! One thread drives the load. A pool of threads does the I/O, one blocking
 //! system call each, so that a request carries the I/O priority of its thread,
-//! which is the process tag (`seekway_policy::ioprio`).
+//! which is the process tag (`seekway_core::ioprio`).
 
 mod worker;
 
 use hdrhistogram::Histogram;
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant as LoadTime;
+use seekway_core::request::Op;
+use seekway_core::units::Instant as LoadTime;
 use seekway_workload::{Issue, Source};
 use std::collections::HashMap;
 use std::fs::File;

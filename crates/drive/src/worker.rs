@@ -1,7 +1,7 @@
 //! The threads that do the I/O of a driven load, each one system call at a time.
 
-use seekway_policy::ioprio;
-use seekway_policy::request::{Op, ProcessTag};
+use seekway_core::ioprio;
+use seekway_core::request::{Op, ProcessTag};
 use seekway_workload::Issue;
 use std::fs::File;
 use std::io::{self, ErrorKind};

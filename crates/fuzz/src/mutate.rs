@@ -1,7 +1,7 @@
 //! Mutations of kept inputs, from a seed: the same seed gives the same inputs.
 
 use crate::INPUT_BYTES_MAX;
-use seekway_policy::mix;
+use seekway_core::mix;
 
 /// SplitMix64; the field is its state.
 pub struct Random(pub u64);

@@ -273,8 +273,8 @@ mod tests {
     use super::*;
     use crate::state::Record;
     use crate::system::fake::Fake;
-    use seekway_policy::ioprio;
-    use seekway_policy::request::ProcessTag;
+    use seekway_core::ioprio;
+    use seekway_core::request::ProcessTag;
 
     #[test]
     fn what_cannot_be_put_back_stays_written_down() {

@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use seekway_policy::params::parse_duration;
+use seekway_core::params::parse_duration;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -92,19 +92,16 @@ pub struct TagArgs {
 #[command(after_help = "Examples:
   seekway-guest migrate
   seekway-guest migrate --match mysqld --match fio --verbose
-  seekway-guest migrate --policy vmigrater:literal=true --preemption heartbeat
+  seekway-guest migrate --policy vmigrater:literal=true --no-bpf
   seekway-guest migrate --probe
   seekway-guest migrate --probe=10s")]
 pub struct MigrateArgs {
     /// The policy and its parameters: NAME or NAME:KEY=VALUE,KEY=VALUE
     #[arg(long, value_name = "SPEC", default_value = "vmigrater")]
     pub policy: String,
-    /// Detector of preemption: steal-bpf, tick-bpf, heartbeat, or auto for the best here
-    #[arg(long, value_name = "WAY", default_value = "auto")]
-    preemption: String,
-    /// Detector of waits for I/O: bpf, proc, or auto for the best here
-    #[arg(long, value_name = "WAY", default_value = "auto")]
-    loads: String,
+    /// Use no BPF, also where it works: heartbeats, and states of threads in /proc
+    #[arg(long)]
+    pub no_bpf: bool,
     #[command(flatten)]
     pub chosen: ChosenArgs,
     /// State file: each change is written there before it is made [default:
@@ -113,8 +110,8 @@ pub struct MigrateArgs {
     state: Option<PathBuf>,
     #[command(flatten)]
     pub status: StatusFileArgs,
-    /// List the detectors that this guest has, what each sees in TIME (or until Ctrl-C),
-    /// and why others are missing; then exit
+    /// Print how this guest is seen, what is seen in TIME (or until Ctrl-C), and why better
+    /// detectors do not work; then exit
     #[arg(
         long,
         value_name = "TIME",
@@ -135,20 +132,6 @@ impl MigrateArgs {
     pub fn state_path(&self) -> PathBuf {
         given_or(&self.state, MIGRATE_STATE)
     }
-
-    /// The detector that is asked for.
-    pub fn preemption(&self) -> Option<&str> {
-        named(&self.preemption)
-    }
-
-    /// The detector that is asked for.
-    pub fn loads(&self) -> Option<&str> {
-        named(&self.loads)
-    }
-}
-
-fn named(detector: &str) -> Option<&str> {
-    Some(detector).filter(|detector| *detector != "auto")
 }
 
 /// Show what `seekway-guest migrate` is doing: vCPUs, tasks, its own cost

@@ -49,8 +49,6 @@ pub struct Fork {
     pub pid: i32,
     /// The new thread: the first one of a new process has its number.
     pub tid: i32,
-    /// When, in nanoseconds of CLOCK_MONOTONIC.
-    pub at: u64,
 }
 
 /// What has been heard.
@@ -163,17 +161,11 @@ fn event_in(message: &[u8]) -> Option<ProcessEvent> {
     }
     let number =
         |n: usize| word(message, HEADERS_BYTES + EVENT_HEADER_BYTES + 4 * n).map(u32::cast_signed);
-    let half = |n: usize| word(message, HEADERS_BYTES + 8 + 4 * n).map(u32::to_ne_bytes);
     match word(message, HEADERS_BYTES)? {
         // The parent's thread and process, the child's thread and process.
         PROC_EVENT_FORK => {
-            let at = u64::from_ne_bytes([half(0)?, half(1)?].concat().try_into().ok()?);
-            Some(ProcessEvent::Forked(Fork {
-                parent: number(1)?,
-                tid: number(2)?,
-                pid: number(3)?,
-                at,
-            }))
+            let (parent, tid, pid) = (number(1)?, number(2)?, number(3)?);
+            Some(ProcessEvent::Forked(Fork { parent, pid, tid }))
         }
         PROC_EVENT_EXEC => number(1).map(ProcessEvent::Runs),
         _ => None,
@@ -185,8 +177,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const AT: u64 = 0x1_0203_0405;
-
     fn event(what: u32, numbers: [i32; 4]) -> Vec<u8> {
         let body = 16 + 4 * numbers.len();
         let mut message = vec![0; HEADERS_BYTES];
@@ -195,14 +185,14 @@ mod tests {
         message[20..24].copy_from_slice(&CN_VAL_PROC.to_ne_bytes());
         message.extend(what.to_ne_bytes());
         message.extend([0; 4]);
-        message.extend(AT.to_ne_bytes());
+        message.extend([0; 8]);
         message.extend(numbers.map(i32::to_ne_bytes).concat());
         message
     }
 
     #[test]
     fn forks_and_programs_are_heard() {
-        let fork = |parent, pid, tid| ProcessEvent::Forked(Fork { parent, pid, tid, at: AT });
+        let fork = |parent, pid, tid| ProcessEvent::Forked(Fork { parent, pid, tid });
         assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 20, 20])), [fork(2, 20, 20)]);
         assert_eq!(parse(&event(PROC_EVENT_FORK, [1, 2, 21, 20])), [fork(2, 20, 21)]);
         assert_eq!(parse(&event(PROC_EVENT_EXEC, [31, 30, 0, 0])), [ProcessEvent::Runs(30)]);
@@ -229,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_process_is_new_once_and_a_thread_is_none() {
-        let fork = |pid, tid| ProcessEvent::Forked(Fork { parent: 1, pid, tid, at: AT });
+        let fork = |pid, tid| ProcessEvent::Forked(Fork { parent: 1, pid, tid });
         let told = vec![fork(20, 20), fork(7, 21), ProcessEvent::Runs(20), ProcessEvent::Runs(6)];
         assert_eq!(News { told, lost: false }.processes(), [6, 20]);
     }

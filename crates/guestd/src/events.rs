@@ -1,6 +1,6 @@
 //! What the agent has to say, one line each, as text or JSON.
 
-use seekway_policy::ioprio;
+use seekway_core::ioprio;
 use serde::Serialize;
 use std::fmt;
 

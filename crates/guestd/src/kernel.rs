@@ -1,9 +1,9 @@
 //! The few system calls that the agent makes on other threads, and what the
 //! running kernel takes.
 
-use seekway_policy::ioprio::{self, CLASS_NONE, HINT_MAX};
-use seekway_policy::request::ProcessTag;
-use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
+use seekway_core::ioprio::{self, CLASS_NONE, HINT_MAX};
+use seekway_core::request::ProcessTag;
+use seekway_vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;

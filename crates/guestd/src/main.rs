@@ -60,7 +60,7 @@ fn put_back(of: Agent, state: &Path, voice: Voice) -> Result<bool, AgentError> {
     let file = state::StateFile::lock(state)?;
     match of {
         Agent::Tag => Ok(agent::put_back(&system::Linux, &file, voice)?.is_some()),
-        Agent::Migrate => Ok(migrate::restore(&file, voice)?),
+        Agent::Migrate => Ok(migrate::put_back(&system::Linux, &file, voice)?.is_some()),
     }
 }
 

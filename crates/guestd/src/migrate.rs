@@ -1,4 +1,4 @@
-//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. `seekway_policy::vcpu`
+//! `seekway-guest migrate`: keeps I/O-bound tasks on vCPUs that run. `seekway_vcpu`
 //! decides; here are the detectors, the threads, and the changes of masks.
 //!
 //! ```text
@@ -17,7 +17,7 @@ mod ask;
 pub mod bpf;
 pub mod clock;
 mod coordinator;
-pub mod detectors;
+mod detectors;
 mod inheritance;
 pub mod loads;
 mod mask_history;
@@ -29,7 +29,6 @@ mod restore;
 mod selection;
 mod shared;
 mod status;
-mod steering;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -39,7 +38,7 @@ mod workers;
 pub use agent::migrate;
 pub use ask::status;
 pub use probe::probe;
-pub use restore::restore;
+pub use restore::put_back;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -126,11 +126,6 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The 16 bits there.
-pub fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
-}
-
 /// The 32 bits there.
 pub fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
@@ -146,7 +141,7 @@ mod tests {
         let (one, two) = (message(7, 2, b"abc"), message(8, 2, b""));
         let both = [&one[..], &[0], &two].concat();
         assert_eq!(messages(&both).collect::<Vec<_>>(), [&one[..], &two]);
-        assert_eq!((half(&one, 4), word(&one, 12)), (Some(7), Some(2)));
+        assert_eq!(word(&one, 12), Some(2));
     }
 
     proptest! {

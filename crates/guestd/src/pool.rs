@@ -4,7 +4,7 @@
 //! while before it names another process, so that the host does not take the
 //! new one's requests for the old one's.
 
-use seekway_policy::request::ProcessTag;
+use seekway_core::request::ProcessTag;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 //! read, and their names hold whatever somebody put there: what cannot be read
 //! is `None`, never a panic.
 
-use seekway_policy::vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
+use seekway_vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 

@@ -3,7 +3,7 @@
 use crate::events::Event;
 use crate::state::{Record, State};
 use crate::system::System;
-use seekway_policy::ioprio::CLASS_NONE;
+use seekway_core::ioprio::CLASS_NONE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 

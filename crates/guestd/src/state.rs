@@ -5,7 +5,7 @@
 //! is written before the change that it tells of.
 
 use crate::kernel;
-use seekway_policy::ioprio::{self, CLASS_NONE};
+use seekway_core::ioprio::{self, CLASS_NONE};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
@@ -134,14 +134,6 @@ impl StateFile {
             Err(TryLockError::WouldBlock) => Err(StateError::Locked { path: beside }),
             Err(TryLockError::Error(e)) => Err(io_error("lock", &beside, e)),
         }
-    }
-
-    /// Another file of the same agent, locked too. It lies beside this one.
-    ///
-    /// # Errors
-    /// [`StateError::Locked`] when another agent is at work.
-    pub fn beside(&self, suffix: &str) -> Result<StateFile> {
-        StateFile::lock(&with_suffix(&self.path, suffix))
     }
 
     /// What an earlier agent has left; `None` when it ended in order.

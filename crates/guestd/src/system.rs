@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::procfs::{self, Stat};
-use seekway_policy::vcpu::{VcpuId, VcpuSet};
+use seekway_vcpu::{VcpuId, VcpuSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

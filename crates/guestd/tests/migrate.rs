@@ -203,7 +203,7 @@ impl Scene {
     /// `migrate` for this process only.
     fn command(&self, policy: &str) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["migrate", "--verbose", "--preemption", "heartbeat"]);
+        command.args(["migrate", "--verbose", "--no-bpf"]);
         command.args(["--policy", policy]);
         command.args(["--pid", &std::process::id().to_string()]);
         command.arg("--state").arg(self.path("state")).arg("--status").arg(self.path("status"));

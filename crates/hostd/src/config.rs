@@ -17,9 +17,9 @@ mod tls;
 
 pub(crate) use amounts::bytes as amount_in_bytes;
 pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
-pub use disk::{DiskConfig, NAME_BYTES_MAX, check_name};
+pub use disk::{DiskConfig, NAME_BYTES_MAX, OPTIONS, check_name};
 pub use file::{FILE_BYTES_MAX, read};
-pub use keys::check_host_name;
+pub use keys::{GROUPS as SETTINGS, Key, check_host_name};
 pub(crate) use limits::text as limits_text;
 pub use limits::{GROUPS_MAX, GroupConfig};
 pub use place::{CONTROL_NAME, default_folder, state_folder};
@@ -28,8 +28,8 @@ pub use tls::TlsConfig;
 
 use crate::images::fault::Fault;
 use crate::reactor::{Poll, Submitter};
-use seekway_policy::stack::limit::GroupName;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_core::units::{Nanos, Sectors};
+use seekway_stack::stack::limit::GroupName;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ impl fmt::Display for Origin {
 /// A key with its value as text, and where it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Its name in [`keys`], which has the spelling of the file.
+    /// The name of a [`Key`].
     pub key: &'static str,
     /// The value as text, not judged yet; relative paths of a file are resolved.
     pub text: String,
@@ -134,7 +134,7 @@ impl Settings {
         let of_tls = self.settings.iter().rfind(|s| s.key.starts_with("tls."));
         let tls_origin = of_tls.map(|s| s.origin.clone());
         for Setting { key, text, origin } in self.settings {
-            if let Err(message) = keys::apply(&mut config, key, &text) {
+            if let Err(message) = keys::find(key).and_then(|key| key.apply(&mut config, &text)) {
                 let message = match origin {
                     Origin::Line(..) => format!("{key}: {message}"),
                     Origin::Flag(_) => message, // it is the key already

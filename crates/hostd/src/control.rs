@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schemas_in_share_are_of_these_answers() {
+    fn schemas_are_made_of_these_answers() {
         use seekway_testing::schema;
         schema::<HostReport>("ctl-status", "seekway ctl status --format json");
         schema::<SlowReport>("ctl-slow", "seekway ctl slow --format json");

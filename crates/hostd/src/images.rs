@@ -37,10 +37,10 @@ pub use surface::{Piece, Surface, SurfaceError};
 
 use place::Place;
 use rustix::fs::OFlags;
-use seekway_policy::dispatcher::Tags;
-use seekway_policy::scheduler::Stripe;
-use seekway_policy::stack::Map;
-use seekway_policy::units::Sectors;
+use seekway_core::scheduler::Stripe;
+use seekway_core::units::Sectors;
+use seekway_stack::dispatcher::Tags;
+use seekway_stack::stack::Map;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;

@@ -5,15 +5,14 @@ mod cache;
 
 use crate::daemon::{Device, Host};
 use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
-use crate::throttle::Report;
 use Value::{Count, Gauge, Seconds, Whole};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use seekway_policy::dispatcher::{Cause, Withheld};
+use seekway_core::units::Nanos;
 use seekway_policy::schedulers;
-use seekway_policy::units::Nanos;
+use seekway_stack::dispatcher::{Cause, Withheld};
 use std::fmt;
 use std::sync::Arc;
 
@@ -121,52 +120,41 @@ fn buckets(op: &OpStatus) -> (Vec<(f64, u64)>, f64) {
 }
 
 impl Scrape {
-    /// A metric with one sample for each device.
-    fn by_device<'a>(
+    fn of_devices<'a>(
         &'a self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        samples: impl Fn(&'a Status) -> Samples<'a>,
+        e: &mut DescriptorEncoder<'_>,
+        metrics: &[Metric<Status>],
     ) -> fmt::Result {
-        let of = |(device, status): &'a (String, Arc<Status>)| {
-            labelled(vec![("device", device.clone())], samples(status))
-        };
-        family(encoder, name, help, self.devices.iter().flat_map(of).collect())
+        for Metric { name, help, samples } in metrics {
+            let of = |(device, status): (String, &'a Status)| {
+                labelled(vec![("device", device)], samples(status))
+            };
+            family(e, name, help, self.named().flat_map(of).collect())?;
+        }
+        Ok(())
     }
 
-    /// A metric of each disk.
-    fn by_disk<'a>(
+    fn of_disks<'a>(
         &'a self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        samples: impl Fn(&'a DiskStatus) -> Samples<'a>,
+        e: &mut DescriptorEncoder<'_>,
+        metrics: &[Metric<DiskStatus>],
     ) -> fmt::Result {
-        self.by_device(encoder, name, help, |status| {
-            let policy = status.policy.split(':').next().unwrap_or_default();
-            let of = |disk: &'a DiskStatus| {
-                let own = vec![("disk", disk.name.clone()), ("policy", policy.to_string())];
-                labelled(own, samples(disk))
+        for Metric { name, help, samples } in metrics {
+            let of = |(device, status): (String, &'a Status)| {
+                let policy = status.policy.split(':').next().unwrap_or_default().to_string();
+                let own = move |disk: &DiskStatus| {
+                    let [device, disk] = [device.clone(), disk.name.clone()];
+                    vec![("device", device), ("disk", disk), ("policy", policy.clone())]
+                };
+                status.disks.iter().flat_map(move |disk| labelled(own(disk), samples(disk)))
             };
-            status.disks.iter().flat_map(of).collect()
-        })
+            family(e, name, help, self.named().flat_map(of).collect())?;
+        }
+        Ok(())
     }
 
-    /// A metric of each disk and operation.
-    fn by_op<'a>(
-        &'a self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        value: impl Fn(&'a OpStatus) -> Value<'a>,
-    ) -> fmt::Result {
-        self.by_disk(encoder, name, help, |disk| {
-            let of = |kind: &OpKind| {
-                (vec![("op", kind.name().to_string())], value(&disk.ops[*kind as usize]))
-            };
-            OpKind::ALL.iter().map(of).collect()
-        })
+    fn named(&self) -> impl Iterator<Item = (String, &Status)> {
+        self.devices.iter().map(|(name, status)| (name.clone(), &**status))
     }
 
     fn failed(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -182,92 +170,112 @@ impl Scrape {
         let help = "1 for a device that answers, 0 for one whose other metrics are missing";
         family(e, "seekway_device_answers", help, answer.chain(silent).collect())
     }
+}
 
-    fn disks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.by_op(e, "seekway_requests", "Guests' requests done", |op| Count(op.requests))?;
-        let help = "Bytes of requests that succeeded";
-        self.by_op(e, "seekway_bytes", help, |op| Count(op.bytes))?;
-        let help = "Guests' requests that failed";
-        self.by_op(e, "seekway_errors", help, |op| Count(op.errors))?;
-        let help = "Time from a request's arrival to its completion";
-        self.by_op(e, "seekway_request_duration_seconds", help, Value::Times)?;
-        let help = "Device time withheld while this disk was served last";
-        self.by_disk(e, "seekway_held_seconds", help, |disk| held(&disk.held))?;
-        let help = "Device time of this disk's commands, flushes and discards included";
-        self.by_disk(e, "seekway_service_seconds", help, |d| one(Seconds(d.device_time)))?;
-        let help = "What the policy alone knows of a disk";
-        self.by_disk(e, "seekway_policy_disk", help, |disk| known(&disk.policy_metrics))?;
-        let help = "Time in which requests of this disk waited for its rate limits or its group's";
-        self.by_disk(e, "seekway_disk_limited_seconds", help, |d| one(Seconds(d.limited_time)))?;
-        let help = "Time in which reads or writes of this disk waited for their turn at the device";
-        self.by_disk(e, "seekway_disk_queued_seconds", help, |d| one(Seconds(d.queued_time)))?;
-        let help = "What this disk got of its share of the device in the last whole 10 s";
-        self.by_disk(e, "seekway_share_ratio", help, |d| one(d.share.map(Gauge)))?;
-        let help = "Requests that wait for rate limits";
-        self.by_disk(e, "seekway_disk_limited_requests", help, |d| one(Whole(d.limited as u64)))?;
-        let help = "Requests that have arrived and not completed";
-        let of = |d: &DiskStatus| one(Whole(d.outstanding.into()));
-        self.by_disk(e, "seekway_outstanding_requests", help, of)?;
-        self.by_disk(e, "seekway_capacity_bytes", "Size", |d| one(Whole(d.capacity_bytes)))?;
-        let help = "Share, relative to the others'";
-        self.by_disk(e, "seekway_weight", help, |d| one(Whole(d.weight.into())))?;
-        let help = "Time within which 99 of 100 requests of this disk are to be done";
-        let of = |d: &DiskStatus| one(d.limits.limits.latency.map(|t| Gauge(t.as_secs_f64())));
-        self.by_disk(e, "seekway_latency_target_seconds", help, of)?;
-        let help = "Vrings and connections that are open";
-        self.by_disk(e, "seekway_ports", help, |d| one(Whole(d.ports.into())))
-    }
+/// A metric of each device or disk, without a suffix such as `_total`.
+struct Metric<T: 'static> {
+    name: &'static str,
+    help: &'static str,
+    samples: fn(&T) -> Samples<'_>,
+}
 
-    fn devices(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.by_device(e, "seekway_device", "The policy and what is emulated", |s| {
-            let emulated = s.throttle.as_ref().map(|t| t.profile.clone()).unwrap_or_default();
-            vec![(vec![("policy", s.policy.clone()), ("emulated", emulated)], Value::Info)]
-        })?;
-        let help = "Commands that the device takes at once";
-        self.by_device(e, "seekway_device_depth", help, |s| one(Whole(s.depth.into())))?;
-        let help = "Commands on the device";
-        self.by_device(e, "seekway_device_in_flight", help, |s| one(Whole(s.in_flight.into())))?;
-        let help = "Requests dispatched";
-        self.by_device(e, "seekway_device_requests", help, |s| one(Count(s.stats.requests)))?;
-        let help = "Commands that they were coalesced into";
-        self.by_device(e, "seekway_device_commands", help, |s| one(Count(s.stats.commands)))?;
-        let help = "Requests dispatched against the policy, for the hard limit";
-        self.by_device(e, "seekway_device_forced", help, |s| one(Count(s.stats.forced)))?;
-        let help = "Device time withheld by the policy";
-        self.by_device(e, "seekway_device_held_seconds", help, |s| held(&s.holds.held))?;
-        let help = "Times that the policy withheld work";
-        self.by_device(e, "seekway_device_waits", help, |s| one(Count(s.holds.tried)))?;
-        let help = "Times that this paid";
-        self.by_device(e, "seekway_device_waits_paid", help, |s| one(Count(s.holds.paid)))?;
-        let help = "What the policy alone knows";
-        self.by_device(e, "seekway_policy", help, |s| known(&s.policy_metrics))
-    }
+/// Metrics, each with its help, name and samples.
+macro_rules! metrics {
+    ($($(#[doc = $help:literal])+ $name:literal => $samples:expr;)+) => {
+        &[$(Metric {
+            name: $name,
+            help: concat!($($help),+).trim_ascii_start(),
+            samples: $samples,
+        }),+]
+    };
+}
+use metrics;
 
-    /// Over the last whole interval; an index that is not defined has no sample.
-    fn fairness(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let index = |value: Option<f64>| one(value.filter(|v| v.is_finite()).map(Gauge));
-        let help = "Disks that had a request outstanding for half of the last whole 10 s";
-        let busy = |s: &Status| one(Whole(s.fairness.busy_disks as u64));
-        self.by_device(e, "seekway_fairness_busy_disks", help, busy)?;
-        let help = "Jain's index of what they got of their shares";
-        self.by_device(e, "seekway_fairness_jain", help, |s| index(s.fairness.jain))?;
-        let help = "Device time of the worst disk over its max-min share";
-        self.by_device(e, "seekway_fairness_max_min", help, |s| index(s.fairness.max_min_share))?;
-        let help =
-            "VMCD's phi of the bandwidths in MiB/s of disks that would take more than their shares";
-        self.by_device(e, "seekway_fairness_phi_mib_s", help, |s| index(s.fairness.phi_mib_s))
-    }
+static DISKS: &[Metric<DiskStatus>] = metrics! {
+    /// Guests' requests done
+    "seekway_requests" => |d| by_op(d, |op| Count(op.requests));
+    /// Bytes of requests that succeeded
+    "seekway_bytes" => |d| by_op(d, |op| Count(op.bytes));
+    /// Guests' requests that failed
+    "seekway_errors" => |d| by_op(d, |op| Count(op.errors));
+    /// Time from a request's arrival to its completion
+    "seekway_request_duration_seconds" => |d| by_op(d, Value::Times);
+    /// Device time withheld while this disk was served last
+    "seekway_held_seconds" => |d| held(&d.held);
+    /// Device time of this disk's commands, flushes and discards included
+    "seekway_service_seconds" => |d| one(Seconds(d.device_time));
+    /// What the policy alone knows of a disk
+    "seekway_policy_disk" => |d| known(&d.policy_metrics);
+    /// Time in which requests of this disk waited for its rate limits or its group's
+    "seekway_disk_limited_seconds" => |d| one(Seconds(d.limited_time));
+    /// Time in which reads or writes of this disk waited for their turn at the device
+    "seekway_disk_queued_seconds" => |d| one(Seconds(d.queued_time));
+    /// What this disk got of its share of the device in the last whole 10 s
+    "seekway_share_ratio" => |d| one(d.share.map(Gauge));
+    /// Requests that wait for rate limits
+    "seekway_disk_limited_requests" => |d| one(Whole(d.limited as u64));
+    /// Requests that have arrived and not completed
+    "seekway_outstanding_requests" => |d| one(Whole(d.outstanding.into()));
+    /// Size
+    "seekway_capacity_bytes" => |d| one(Whole(d.capacity_bytes));
+    /// Share, relative to the others'
+    "seekway_weight" => |d| one(Whole(d.weight.into()));
+    /// Time within which 99 of 100 requests of this disk are to be done
+    "seekway_latency_target_seconds" => |d| one(d.limits.limits.latency.map(|t| Gauge(t.as_secs_f64())));
+    /// Vrings and connections that are open
+    "seekway_ports" => |d| one(Whole(d.ports.into()));
+};
 
-    fn throttles(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let of =
-            |s: &Status, value: fn(&Report) -> Value<'static>| one(s.throttle.as_ref().map(value));
-        let help = "Factor on all times of the emulated device";
-        self.by_device(e, "seekway_emulation_k", help, |s| of(s, |t| Gauge(t.k)))?;
-        let help = "Commands done on the emulated device";
-        self.by_device(e, "seekway_emulation_commands", help, |s| of(s, |t| Count(t.commands)))?;
-        let help = "Commands that the real device did too late";
-        self.by_device(e, "seekway_emulation_late", help, |s| of(s, |t| Count(t.late)))
-    }
+static DEVICES: &[Metric<Status>] = metrics! {
+    /// The policy and what is emulated
+    "seekway_device" => |s| {
+        let emulated = s.throttle.as_ref().map(|t| t.profile.clone()).unwrap_or_default();
+        vec![(vec![("policy", s.policy.clone()), ("emulated", emulated)], Value::Info)]
+    };
+    /// Commands that the device takes at once
+    "seekway_device_depth" => |s| one(Whole(s.depth.into()));
+    /// Commands on the device
+    "seekway_device_in_flight" => |s| one(Whole(s.in_flight.into()));
+    /// Requests dispatched
+    "seekway_device_requests" => |s| one(Count(s.stats.requests));
+    /// Commands that they were coalesced into
+    "seekway_device_commands" => |s| one(Count(s.stats.commands));
+    /// Requests dispatched against the policy, for the hard limit
+    "seekway_device_forced" => |s| one(Count(s.stats.forced));
+    /// Device time withheld by the policy
+    "seekway_device_held_seconds" => |s| held(&s.holds.held);
+    /// Times that the policy withheld work
+    "seekway_device_waits" => |s| one(Count(s.holds.tried));
+    /// Times that this paid
+    "seekway_device_waits_paid" => |s| one(Count(s.holds.paid));
+    /// What the policy alone knows
+    "seekway_policy" => |s| known(&s.policy_metrics);
+    /// Disks that had a request outstanding for half of the last whole 10 s
+    "seekway_fairness_busy_disks" => |s| one(Whole(s.fairness.busy_disks as u64));
+    /// Jain's index of what they got of their shares
+    "seekway_fairness_jain" => |s| index(s.fairness.jain);
+    /// Device time of the worst disk over its max-min share
+    "seekway_fairness_max_min" => |s| index(s.fairness.max_min_share);
+    /// VMCD's phi of the bandwidths in MiB/s of disks that would take more than their shares
+    "seekway_fairness_phi_mib_s" => |s| index(s.fairness.phi_mib_s);
+    /// Factor on all times of the emulated device
+    "seekway_emulation_k" => |s| one(s.throttle.as_ref().map(|t| Gauge(t.k)));
+    /// Commands done on the emulated device
+    "seekway_emulation_commands" => |s| one(s.throttle.as_ref().map(|t| Count(t.commands)));
+    /// Commands that the real device did too late
+    "seekway_emulation_late" => |s| one(s.throttle.as_ref().map(|t| Count(t.late)));
+};
+
+/// A sample for each operation.
+fn by_op<'a>(disk: &'a DiskStatus, value: fn(&'a OpStatus) -> Value<'a>) -> Samples<'a> {
+    let of =
+        |kind: OpKind| (vec![("op", kind.name().to_string())], value(&disk.ops[kind as usize]));
+    OpKind::ALL.into_iter().map(of).collect()
+}
+
+/// Fairness in the last whole interval; an index that is not defined has no sample.
+fn index(value: Option<f64>) -> Samples<'static> {
+    one(value.filter(|value| value.is_finite()).map(Gauge))
 }
 
 /// A sample without labels of its own, or none.
@@ -318,11 +326,10 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.failed(&mut encoder)?;
         self.answers(&mut encoder)?;
-        self.disks(&mut encoder)?;
-        self.devices(&mut encoder)?;
-        self.fairness(&mut encoder)?;
-        self.throttles(&mut encoder)?;
-        self.caches(&mut encoder)
+        self.of_disks(&mut encoder, DISKS)?;
+        self.of_devices(&mut encoder, DEVICES)?;
+        self.of_devices(&mut encoder, cache::DEVICES)?;
+        self.of_disks(&mut encoder, cache::DISKS)
     }
 }
 

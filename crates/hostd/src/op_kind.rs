@@ -1,6 +1,6 @@
 //! The kinds of requests that are counted apart.
 
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// Operations as they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

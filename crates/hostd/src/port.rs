@@ -23,8 +23,8 @@
 
 use crate::images::Limits;
 use io_uring::squeue;
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
+use seekway_core::request::Op;
+use seekway_core::units::Instant;
 use std::any::Any;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -60,7 +60,7 @@ pub struct Job {
     /// Bytes; 0 for a flush, else at least one.
     pub len: u64,
     /// The I/O priority in the request's header, which may name a process inside the guest
-    /// ([`seekway_policy::ioprio`]); 0 where the wire has none.
+    /// ([`seekway_core::ioprio`]); 0 where the wire has none.
     pub priority: u32,
     /// Durable before it is done (writes, write-zeroes).
     pub fua: bool,

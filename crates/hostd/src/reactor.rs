@@ -9,7 +9,7 @@
 //! 6. ports with news tell their guests;
 //! 7. submit everything in one call, and sleep until there is news or a hold ends.
 //!
-//! The stack ([`seekway_policy::stack`]) decides what happens to a request between its port and
+//! The stack ([`seekway_stack::stack`]) decides what happens to a request between its port and
 //! the image; the reactor has the request's buffers, and carries out its I/O.
 //!
 //! Each file knows only those above it in this list (and [`crate::port`]):
@@ -71,12 +71,12 @@ use crate::toll::busy;
 use cache::CacheMemory;
 use journal::JournalWriter;
 use ring::{Backend, Cqe, Ring, Source};
-use seekway_policy::dispatcher::{self, Tags};
-use seekway_policy::scheduler::DeviceProfile;
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_policy::stack::limit::{GroupName, Limits};
-use seekway_policy::stack::{Config, Stack};
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_stack::dispatcher::{self, Tags};
+use seekway_stack::stack::limit::{GroupName, Limits};
+use seekway_stack::stack::{Config, Stack};
 use std::fs::File;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{Builder, JoinHandle};

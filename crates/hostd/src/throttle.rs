@@ -43,12 +43,12 @@ mod tests;
 
 use clock::{Clock, Factor};
 use scale::{AutoScale, Sample};
+use seekway_core::params::SPEC_BYTES_MAX;
+use seekway_core::request::{Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Nanos};
 use seekway_device::DeviceModel;
 use seekway_device::profile::{self, PROFILE_BYTES_MAX, Profile};
-use seekway_policy::params::SPEC_BYTES_MAX;
-use seekway_policy::request::{Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Nanos};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;

@@ -10,10 +10,10 @@
 mod common;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 const CAPACITY: u64 = 1 << 31;
 

@@ -11,10 +11,10 @@
 mod common;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use seekway_policy::prefetcher::{Access, Prefetcher};
+use seekway_core::prefetcher::{Access, Prefetcher};
+use seekway_core::request::{Extent, ProcessTag, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::prefetchers;
-use seekway_policy::request::{Extent, ProcessTag, VmId};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::hint::black_box;
 
 const CAPACITY: u64 = 1 << 34;

@@ -12,10 +12,10 @@
 mod common;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::schedulers::{self, REGISTRY};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 const SERVICE: Nanos = Nanos::from_micros(100);
 const CAPACITY: u64 = 1 << 31;

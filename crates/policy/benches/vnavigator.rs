@@ -7,10 +7,10 @@
 #![allow(missing_docs)] // criterion's macros
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::vnavigator::{ModelParams, VNavigator};
 use std::hint::black_box;
 

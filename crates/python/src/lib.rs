@@ -12,8 +12,8 @@ mod traces;
 mod watched;
 
 use pyo3::prelude::*;
-use seekway_policy::params::parse_duration;
-use seekway_policy::units::Nanos;
+use seekway_core::params::parse_duration;
+use seekway_core::units::Nanos;
 
 /// A time with its unit in milliseconds; None if it is none.
 #[pyfunction]

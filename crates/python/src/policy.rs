@@ -5,10 +5,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use seekway_cli::library::OwnPolicy;
-use seekway_policy::dispatcher::HOLD_MAX;
-use seekway_policy::request::{self, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_core::request::{self, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 

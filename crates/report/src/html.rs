@@ -1,4 +1,5 @@
-//! One HTML file that says all: readable without a network, without scripts, and on paper.
+//! One HTML file that says all: readable without a network, and on paper. Without scripts it has
+//! all but the figures that one draws.
 //!
 //! The page is written block by block. Its content policy forbids it to load anything, whatever
 //! slips into it.
@@ -8,12 +9,17 @@ use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::svg::{Svg, style};
+use crate::plot::Figure;
 use crate::table::{Align, Table, Tone};
 
 const PAGE_STYLE: &str = include_str!("html/page.css");
 /// Sorts a table by a column when its heading is clicked; the page is complete without it.
 const SORT_SCRIPT: &str = include_str!("html/sort.js");
+/// Draws figures; needs uPlot, which the daemon's web page has too.
+const FIGURES_SCRIPT: &str = include_str!("html/figures.js");
+const UPLOT_SCRIPT: &str = include_str!("../../../share/web/vendor/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../../../share/web/vendor/uPlot.min.css");
+const UPLOT_LICENSE: &str = include_str!("../../../share/web/vendor/LICENSE");
 const CONTENT_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
@@ -47,7 +53,7 @@ pub enum Block {
     /// A figure, numbered through the report.
     Figure {
         /// From one of [`crate::plot`]'s figures.
-        svg: Svg,
+        figure: Figure,
         /// Text below the figure, after its number.
         caption: String,
     },
@@ -66,8 +72,8 @@ impl Section {
 
 impl Block {
     /// A figure with its caption.
-    pub fn figure(svg: Svg, caption: impl Into<String>) -> Block {
-        Block::Figure { svg, caption: caption.into() }
+    pub fn figure(figure: Figure, caption: impl Into<String>) -> Block {
+        Block::Figure { figure, caption: caption.into() }
     }
 }
 
@@ -94,9 +100,8 @@ impl Report {
             }
             writer.write_all(b"</section>\n")?;
         }
-        let closing = html! { script { (PreEscaped(SORT_SCRIPT)) } };
         writer.write_all(b"</main>\n")?;
-        writer.write_all(closing.0.as_bytes())?;
+        writer.write_all(self.scripts().0.as_bytes())?;
         writer.write_all(b"\n</body>\n</html>\n")?;
         writer.flush()
     }
@@ -112,10 +117,26 @@ impl Report {
                 meta name="generator" content=(concat!("seekway-report ", env!("CARGO_PKG_VERSION")));
                 meta name="color-scheme" content="light dark";
                 title { (self.title) }
-                style { (PreEscaped(PAGE_STYLE)) (PreEscaped(style())) }
+                style { @if self.is_drawn() { (PreEscaped(UPLOT_STYLE)) } (PreEscaped(PAGE_STYLE)) }
             }
             (PreEscaped("\n<body>\n<main>\n"))
         }
+    }
+
+    fn scripts(&self) -> Markup {
+        html! {
+            script { (PreEscaped(SORT_SCRIPT)) }
+            @if self.is_drawn() {
+                script { "/*" (PreEscaped(UPLOT_LICENSE)) "*/\n" (PreEscaped(UPLOT_SCRIPT)) }
+                script { (PreEscaped(FIGURES_SCRIPT)) }
+            }
+        }
+    }
+
+    /// Does a figure need the script?
+    fn is_drawn(&self) -> bool {
+        let blocks = self.sections.iter().flat_map(|section| &section.blocks);
+        blocks.into_iter().any(|b| matches!(b, Block::Figure { figure, .. } if figure.drawn))
     }
 
     fn opening(&self, anchors: &[String]) -> Markup {
@@ -128,6 +149,10 @@ impl Report {
                         @for (name, value) in &self.meta { div { dt { (name) } dd { (value) } } }
                     }
                 }
+            }
+            @if self.is_drawn() {
+                noscript { p.warning { "A script draws the figures; it is part of this file." } }
+                p.hint { "In a figure, click a name to hide its line, drag to zoom in, and double-click to see all again." }
             }
             @if self.sections.len() > 1 {
                 nav aria-label="Contents" {
@@ -149,11 +174,11 @@ fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Marku
             *tables += 1;
             render_table(table, *tables)
         }
-        Block::Figure { svg, caption } => {
+        Block::Figure { figure, caption } => {
             *figures += 1;
             html! {
                 figure id={ "figure-" (figures) } {
-                    div.scroll { (PreEscaped(svg.to_inline())) }
+                    (PreEscaped(&figure.html))
                     figcaption { b { "Figure " (figures) "." } " " (caption) }
                 }
             }

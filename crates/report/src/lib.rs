@@ -3,10 +3,10 @@
 //! This crate knows nothing of policies, devices or simulators. It takes plain data and renders:
 //!
 //! - [`Table`]: aligned text for a terminal, CSV, Markdown, and HTML inside a report;
-//! - [`plot`]: figures as small SVGs that need no script, no font and no network;
-//! - [`Report`]: one HTML file that can be mailed, printed and read with scripts off.
+//! - [`plot`]: figures, as data for uPlot and as HTML;
+//! - [`Report`]: one HTML file that can be mailed and printed, and needs no network.
 //!
-//! All text is untrusted (VM names come from users): it is escaped in HTML and SVG, and control
+//! All text is untrusted (VM names come from users): it is escaped in HTML, and control
 //! characters never reach a terminal. Nothing here panics on data: values that are not finite
 //! are left out and counted in a note, and a figure without data says so.
 //!
@@ -38,11 +38,9 @@
 pub mod html;
 pub mod number;
 pub mod plot;
-pub mod svg;
 pub mod table;
 
 pub use html::{Block, Report, Section};
-pub use plot::{Axis, Bar, BarSeries, Bars, HeatMap, Histogram, Lines, Outline, Panels};
+pub use plot::{Axis, Bar, BarSeries, Bars, Figure, HeatMap, Histogram, Lines, Outline, Panels};
 pub use plot::{PointSample, Scatter, SeekBins, Series};
-pub use svg::Svg;
 pub use table::{Align, Cell, Column, Table, TextOptions, Tone};

@@ -1,41 +1,49 @@
-//! Figures as small SVGs.
+//! Figures: data as JSON, which the page's script draws with uPlot, or plain HTML.
 //!
-//! Each figure is a struct of plain data with a `render(&self) -> Svg` that cannot fail: values
+//! Each figure is a struct of plain data with a `render(&self) -> Figure` that cannot fail: values
 //! that are not finite, or not positive on a logarithmic axis, are left out and counted in a note
-//! below the figure; without data the figure says so. Sizes are bounded whatever the input: points
-//! are binned into cells, lines are thinned to what the pixels can show, both deterministically.
+//! below the figure; without data the figure says so. Sizes are bounded whatever the input.
 //!
-//! The SVG is written here rather than by a plotting crate: plotters' backend inlines every
-//! colour (no dark mode), writes an element for each point, has no tooltips and places its legend
-//! over the data.
+//! The script has lines, points, seek distances and maps: it zooms, hides what is clicked in the
+//! legend, and shows values under the pointer. Bars are HTML, because their names are of any
+//! length and each bar says its value.
 
+mod axis;
 mod bars;
 mod heat;
 mod histogram;
 mod lines;
 mod sample;
-mod scale;
-mod scatter;
-mod sheet;
-mod stripes;
 
+pub use axis::Axis;
 pub use bars::{Bar, BarSeries, Bars};
 pub use heat::{HeatMap, Outline};
 pub use histogram::{Histogram, SeekBins};
-pub use lines::Lines;
+pub use lines::{Lines, Panels, Scatter};
 pub use sample::PointSample;
-pub use scale::Axis;
-pub use scatter::{Panels, Scatter};
-pub use stripes::{Row, Stripes};
 
-use crate::svg::COLOURS;
+use maud::{Markup, PreEscaped, html};
+use serde::Serialize;
+
+use crate::number;
+
+/// How many series have a colour of their own.
+const COLOURS: usize = 8;
+
+/// A figure of a report. It can only be made by this crate, so its text is already escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    pub(crate) html: String,
+    /// Needs the page's script.
+    pub(crate) drawn: bool,
+}
 
 /// Points under one name, in the order in which they are joined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     /// As in the legend.
     pub name: String,
-    /// (x, y); in a line, a y of NaN makes a gap.
+    /// (x, y), joined from left to right; in a line, a y of NaN makes a gap.
     pub points: Vec<(f64, f64)>,
     /// Drawn in grey and dotted: what others measured, a bound, a baseline.
     pub reference: bool,
@@ -51,47 +59,52 @@ impl Series {
     pub fn as_reference(self) -> Series {
         Series { reference: true, ..self }
     }
+}
 
-    /// A tooltip of one of its points.
-    fn tip(&self, x: &Axis, y: &Axis, point: (f64, f64)) -> String {
-        format!("{}: {}, {}", self.name, x.shown(point.0), y.shown(point.1))
+impl Figure {
+    /// Data for the script `html/figures.js`, of the kind that they name.
+    fn drawn(data: &impl Serialize, notes: &[String]) -> Figure {
+        let json = serde_json::to_string(data).expect("numbers and text");
+        // Nothing in it may end the element that it is in.
+        let json = PreEscaped(json.replace('<', "\\u003c"));
+        let drawn = html! { div.plot { script type="application/json" { (json) } } };
+        Figure { drawn: true, ..Figure::plain(&drawn, notes) }
+    }
+
+    fn plain(drawn: &Markup, notes: &[String]) -> Figure {
+        let html = html! { (drawn) @for note in notes { p.note { (note) } } };
+        Figure { html: html.0, drawn: false }
+    }
+
+    fn empty(notes: &[String]) -> Figure {
+        Figure::plain(&html! { p.empty { "No data" } }, notes)
     }
 }
 
-/// The looks of a series: one of the palette's colours, with a dash from the fifth on so that
-/// many lines can be told apart in print, or the grey of a reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look(Option<usize>);
-
-impl Look {
-    /// One for each series; references do not use up colours.
-    fn all(references: impl Iterator<Item = bool>) -> Vec<Look> {
-        let mut next = 0;
-        references
-            .map(|reference| {
-                if reference {
-                    return Look(None);
-                }
-                next += 1;
-                Look(Some(next - 1))
-            })
-            .collect()
+/// As many of `all` as are shown; a note says so if these are not all.
+fn first<'a, T>(all: &'a [T], shown_max: usize, notes: &mut Vec<String>) -> &'a [T] {
+    if all.len() > shown_max {
+        notes.push(format!("The first {shown_max} of {} are shown.", all.len()));
     }
+    &all[..all.len().min(shown_max)]
+}
 
-    fn fill(self) -> String {
-        self.0.map_or("fr".to_owned(), |i| format!("f{}", i % COLOURS))
+/// Says how much had to be left out.
+fn note_left_out(left_out: usize, notes: &mut Vec<String>) {
+    if left_out > 0 {
+        let what = if left_out == 1 { "value that has" } else { "values that have" };
+        let count = number::count(left_out as u64);
+        notes.push(format!("Left out: {count} {what} no place on these axes."));
     }
+}
 
-    fn stroke(self) -> String {
-        self.0.map_or("lr".to_owned(), |i| format!("l{}", i % COLOURS))
-    }
-
-    fn dash(self) -> &'static str {
-        match self.0 {
-            Some(0..4) => "",
-            None => r#" stroke-dasharray="1 4""#,
-            Some(4..8) => r#" stroke-dasharray="7 4""#,
-            Some(_) => r#" stroke-dasharray="7 4 1 4""#,
-        }
-    }
+/// Class of each series' colour: those of the palette in turn, grey for a reference.
+fn colours(references: impl Iterator<Item = bool>) -> Vec<String> {
+    let mut next = 0..;
+    references
+        .map(|reference| match reference {
+            true => "ref".to_owned(),
+            false => format!("c{}", next.next().unwrap_or(0) % COLOURS),
+        })
+        .collect()
 }

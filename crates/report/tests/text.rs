@@ -218,10 +218,7 @@ fn report() -> Report {
             Section {
                 heading: "Results & more".into(),
                 intro: "First.\n\nSecond.".into(),
-                blocks: vec![
-                    Block::Table(table()),
-                    Block::Figure { svg: figure.render(), caption: "It <rises>.".into() },
-                ],
+                blocks: vec![Block::Table(table()), Block::figure(figure.render(), "It <rises>.")],
             },
             Section {
                 heading: "Results & more".into(),
@@ -242,11 +239,11 @@ fn html(report: &Report) -> String {
 fn html_fragment() {
     let html = html(&report());
     let from = html.find("<header>").expect("a header");
-    let figure = html.find("<div class=\"scroll\"><svg").expect("a figure");
+    let figure = html.find("<div class=\"plot\"").expect("a figure");
     check(
         &html[from..figure].replace("</tr>", "</tr>\n"),
         expect![[r##"
-        <header><h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1><p class="summary">a &amp; b</p><dl class="meta"><div><dt>Command</dt><dd>seekway compare --trace '&quot;&gt;&lt;img src=x&gt;'</dd></div></dl></header><nav aria-label="Contents"><ol><li><a href="#results-more">Results &amp; more</a></li><li><a href="#results-more-2">Results &amp; more</a></li></ol></nav>
+        <header><h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1><p class="summary">a &amp; b</p><dl class="meta"><div><dt>Command</dt><dd>seekway compare --trace '&quot;&gt;&lt;img src=x&gt;'</dd></div></dl></header><noscript><p class="warning">A script draws the figures; it is part of this file.</p></noscript><p class="hint">In a figure, click a name to hide its line, drag to zoom in, and double-click to see all again.</p><nav aria-label="Contents"><ol><li><a href="#results-more">Results &amp; more</a></li><li><a href="#results-more-2">Results &amp; more</a></li></ol></nav>
         <section>
         <h2 id="results-more">Results &amp; more <a class="anchor" href="#results-more" aria-label="link to this section">#</a></h2><p>First.</p><p>Second.</p><div class="table" id="table-1"><p class="caption"><b>Table 1.</b> What each scheduler gives</p><div class="scroll"><table><thead><tr><th scope="col">policy</th><th scope="col" class="n">bandwidth <span class="unit">MiB/s</span></th><th scope="col" class="n">against cfq</th><th scope="col" class="n">requests</th><th scope="col" class="n">p99 <span class="unit">ms</span></th><th scope="col" class="n">waits paid</th><th scope="col">verdict</th></tr>
         </thead><tbody><tr><td>noop</td><td class="n" data-v="14.8123">14.81</td><td class="n" data-v="-0.495">-49.5 %</td><td class="n" data-v="786432">786,432</td><td class="n" data-v="410.25">410</td><td class="n">–</td><td>–</td></tr>
@@ -272,11 +269,15 @@ fn html_escapes_and_loads_nothing() {
         "@import",
         "url(",
     ] {
-        // The SVG namespace is a name, not an address to load from.
-        let html = html.replace("http://www.w3.org/2000/svg", "");
+        // uPlot says where it is from.
+        let html = html.replace("https://github.com/leeoniya/uPlot", "");
         assert!(!html.contains(bad), "{bad}");
     }
-    assert_eq!(html.matches("<script").count(), 1);
+    // Of sorting, the figure's data, uPlot, and what draws with it.
+    assert_eq!(html.matches("<script").count(), 4);
+    let mut without = report();
+    without.sections.remove(0);
+    assert!(!self::html(&without).contains("uPlot"), "only where a figure is drawn");
     assert!(html.contains(r##"<a href="#results-more-2">"##));
     assert!(html.contains(r#"<h2 id="results-more-2">"#));
 }

@@ -12,9 +12,9 @@ mod common;
 
 use common::measure;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use seekway_core::units::Lba;
 use seekway_device::profile;
 use seekway_policy::schedulers::{self, REGISTRY};
-use seekway_policy::units::Lba;
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
 use seekway_workload::generators::parse_vm;
 use std::time::Duration;

@@ -20,8 +20,8 @@
 
 pub(crate) mod source;
 
-use seekway_policy::stack::FileExtent;
-use seekway_policy::units::Sectors;
+use seekway_core::units::Sectors;
+use seekway_stack::stack::FileExtent;
 use std::ops::Range;
 
 const BLOCK_SECTORS: u64 = 8;

@@ -1,9 +1,9 @@
 //! Where each VM's disk lies on the device.
 
 use crate::host_fs::HostFs;
-use seekway_policy::request::Extent;
-use seekway_policy::stack::Map;
-use seekway_policy::units::{Lba, Sectors};
+use seekway_core::request::Extent;
+use seekway_core::units::{Lba, Sectors};
+use seekway_stack::stack::Map;
 use seekway_workload::VmDisk;
 
 /// How the disks of several VMs are placed.

@@ -8,9 +8,9 @@ pub use host::{HostResult, ProcessUsage, VmHost};
 
 use crate::vcpu::MachineResult;
 use hdrhistogram::Histogram;
-use seekway_policy::dispatcher::{HoldStats, Stats};
-use seekway_policy::request::{Completion, Op, Request};
-use seekway_policy::units::{Instant, Lba, Nanos};
+use seekway_core::request::{Completion, Op, Request};
+use seekway_core::units::{Instant, Lba, Nanos};
+use seekway_stack::dispatcher::{HoldStats, Stats};
 use seekway_workload::AppReport;
 
 /// Times in nanoseconds with a resolution of a microsecond below two

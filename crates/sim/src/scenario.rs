@@ -24,13 +24,13 @@ use crate::engine::HostCosts;
 use crate::layout::Placement;
 use crate::vcpu;
 use anyhow::{Context, Result, bail};
+use seekway_core::units::{Lba, Nanos};
 use seekway_device::profile::{self, Profile};
-use seekway_policy::cache::BLOCK_BYTES;
-use seekway_policy::dispatcher::Config;
 use seekway_policy::prefetchers;
-use seekway_policy::stack::PIECE_MAX;
-use seekway_policy::stack::limit::{GroupName, Limits, LimitsDraft};
-use seekway_policy::units::{Lba, Nanos};
+use seekway_stack::cache::BLOCK_BYTES;
+use seekway_stack::dispatcher::Config;
+use seekway_stack::stack::PIECE_MAX;
+use seekway_stack::stack::limit::{GroupName, Limits, LimitsDraft, new_group};
 use seekway_workload::generators::{AppText, DiskText, Pairs, VmText};
 use seekway_workload::traces::BlktraceEvent;
 use serde::{Deserialize, Serialize};
@@ -410,7 +410,7 @@ impl Chosen for CacheTable {
 /// # Errors
 /// Says what was expected, without the text.
 pub fn cache_bytes(text: &str) -> Result<u64> {
-    let bytes = seekway_policy::params::parse_size(text)?.bytes();
+    let bytes = seekway_core::params::parse_size(text)?.bytes();
     if !(BLOCK_BYTES..=CACHE_BYTES_MAX).contains(&bytes) {
         bail!("at least one block of 4KiB, at most 1TiB");
     }
@@ -508,7 +508,7 @@ impl Group {
     /// # Errors
     /// Says what is wrong with name or limits.
     pub fn parse(text: &str) -> Result<Group, String> {
-        let spec = seekway_policy::params::parse_spec(text).map_err(|e| e.to_string())?;
+        let spec = seekway_core::params::parse_spec(text).map_err(|e| e.to_string())?;
         let pair = |&(key, value): &(&str, &str)| (key.to_string(), Scalar(value.to_string()));
         let limits = spec.given.iter().map(pair).collect();
         Group::try_from(GroupTable { name: spec.name.into(), limits })
@@ -519,23 +519,9 @@ impl TryFrom<GroupTable> for Group {
     type Error = String;
 
     fn try_from(table: GroupTable) -> Result<Group, String> {
-        let name = GroupName::new(&table.name).map_err(|e| e.to_string())?;
-        let mut draft = LimitsDraft::default();
-        for (key, Scalar(value)) in &table.limits {
-            if !draft.set(key, value).map_err(|e| e.to_string())? {
-                return Err(format!(
-                    "no limit '{key}'; there are {}",
-                    seekway_policy::stack::limit::KEYS_SHOWN
-                ));
-            }
-        }
-        let limits = draft.finish_group().map_err(|e| e.to_string())?;
-        if table.limits.is_empty() {
-            return Err(format!(
-                "group {name} has no limit and no weight: write {name}:bandwidth=300MiB or \
-                 {name}:weight=4; in a file, limits = {{ weight = 4 }}"
-            ));
-        }
+        let pairs = table.limits.iter().map(|(key, Scalar(value))| (key.as_str(), value.as_str()));
+        let group = LimitsDraft::read(pairs).and_then(|draft| new_group(&table.name, draft));
+        let (name, limits) = group.map_err(|e| e.to_string())?;
         Ok(Group { table, name, limits })
     }
 }

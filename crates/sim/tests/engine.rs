@@ -4,13 +4,13 @@
 mod common;
 
 use common::{CAPACITY, Constant, Timed, ms};
-use seekway_policy::cache::Config as CacheConfig;
-use seekway_policy::request::{Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView};
+use seekway_core::request::{Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView};
+use seekway_core::units::{Instant, Nanos};
 use seekway_policy::schedulers;
-use seekway_policy::stack::limit::LimitsDraft;
-use seekway_policy::units::{Instant, Nanos};
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, SimError, run};
+use seekway_stack::cache::Config as CacheConfig;
+use seekway_stack::stack::limit::LimitsDraft;
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
 
@@ -142,7 +142,7 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
 /// Serves the newest request first, so that the oldest starves.
 struct Newest(Vec<Request>);
 
-impl seekway_policy::scheduler::Scheduler for Newest {
+impl seekway_core::scheduler::Scheduler for Newest {
     fn detach(&mut self, _: Instant, vm: VmId) -> Vec<Request> {
         self.0.extract_if(.., |r| r.vm == vm).collect()
     }

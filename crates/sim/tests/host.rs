@@ -5,15 +5,15 @@ mod common;
 
 use common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
 use proptest::prelude::*;
-use seekway_policy::cache::Config as CacheConfig;
-use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::request::{Extent, Op, ProcessTag, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::prefetchers::REGISTRY;
-use seekway_policy::request::{Extent, Op, ProcessTag, VmId};
 use seekway_policy::schedulers;
-use seekway_policy::stack::CacheSpec;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_sim::metrics::ProcessUsage;
 use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, run};
+use seekway_stack::cache::Config as CacheConfig;
+use seekway_stack::stack::CacheSpec;
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
 use std::collections::{BTreeSet, VecDeque};
 

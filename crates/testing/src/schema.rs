@@ -1,10 +1,14 @@
-//! The JSON schemas in `share/schema`, which come from the types that commands print.
+//! The JSON schemas of what commands print, made of the types. Those that are promised to users are
+//! in `share/schema` too.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Kept in `share/schema`: a change of one has to be seen.
+const PROMISED: [&str; 2] = ["compare", "ctl-status"];
 
 /// A document, or a list of several where a command was asked for several.
 #[derive(JsonSchema)]
@@ -14,19 +18,20 @@ pub enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// Holds `share/schema/NAME.json` to what `command` prints: the type `T`. With UPDATE_EXPECT=1 the
-/// file is written anew.
+/// Makes the schema of what `command` prints: the type `T`. Writes it to `NAME.json` in the folder
+/// that the environment variable SEEKWAY_SCHEMAS names. Holds a promised one to its file; with
+/// UPDATE_EXPECT=1 writes that file anew.
 ///
 /// # Panics
-/// The file differs from the type.
+/// The file of a promised schema differs from the type.
 pub fn schema<T: JsonSchema>(name: &str, command: &str) {
     hold::<T>(SchemaSettings::draft2020_12().for_serialize(), name, command);
 }
 
-/// The same of a type that is only read: keys with defaults may be absent.
+/// Like [`schema`], of a type that is only read: keys with defaults may be absent.
 ///
 /// # Panics
-/// The file differs from the type.
+/// The file of a promised schema differs from the type.
 pub fn schema_of_input<T: JsonSchema>(name: &str, command: &str) {
     hold::<T>(SchemaSettings::draft2020_12().for_deserialize(), name, command);
 }
@@ -36,10 +41,16 @@ fn hold<T: JsonSchema>(settings: SchemaSettings, name: &str, command: &str) {
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     schema.insert("title".into(), json!(format!("What `{command}` prints")));
     let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
+    if let Some(folder) = std::env::var_os("SEEKWAY_SCHEMAS").map(PathBuf::from) {
+        std::fs::create_dir_all(&folder).expect("the folder of SEEKWAY_SCHEMAS");
+        std::fs::write(folder.join(format!("{name}.json")), &text).expect("the schema is written");
+    }
+    if !PROMISED.contains(&name) {
+        return;
+    }
     let file = format!("share/schema/{name}.json");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(&file);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("share/schema");
         std::fs::write(&path, text).expect("the schema is written");
         return;
     }

@@ -6,7 +6,7 @@
 mod device;
 
 use device::run;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use seekway_workload::generators::fragmented::Recipe;
 use seekway_workload::generators::parse_vm;
 

@@ -13,8 +13,8 @@ pub mod traces;
 
 pub use recording::{Recorded, Recording};
 
-use seekway_policy::request::{Extent, Op, ProcessTag};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::{Extent, Op, ProcessTag};
+use seekway_core::units::{Instant, Lba, Sectors};
 
 /// One VM's disk as a source needs it: its name and how large its address
 /// space is. The engine places it on the device.

@@ -1,8 +1,8 @@
 //! A source that notes what becomes of each of its requests.
 
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Lba, Sectors};
 use std::collections::HashMap;
 use std::sync::Mutex;
 

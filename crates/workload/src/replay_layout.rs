@@ -3,8 +3,8 @@
 use super::{Layout, Overrun, REPLAY_VMS_MAX, ReplayOptions};
 use crate::VmDisk;
 use crate::traces::{Record, SECTORS_MAX, Scan, TraceError, stem};
-use seekway_policy::request::{Op, ProcessTag};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_core::request::{Op, ProcessTag};
+use seekway_core::units::{Lba, Sectors};
 use std::collections::HashMap;
 
 /// Volumes that share a disk begin at multiples of this (1 MiB).

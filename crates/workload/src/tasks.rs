@@ -5,8 +5,8 @@
 //! says only what each task needs next.
 
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// What a task needs before it goes on.

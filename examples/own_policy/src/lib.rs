@@ -1,11 +1,11 @@
 //! **own**: VMs take turns, some requests each; the oldest of a VM goes first.
 
-use seekway_policy::params::{Kind, param};
-use seekway_policy::queues::Pool;
-use seekway_policy::request::{Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::params::{Kind, param};
+use seekway_core::queues::Pool;
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::Instant;
 use seekway_policy::schedulers::Entry;
-use seekway_policy::units::Instant;
 use std::collections::VecDeque;
 
 /// What Seekway knows of the policy.

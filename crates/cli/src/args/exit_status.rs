@@ -7,7 +7,7 @@ use clap::Command;
 const USUAL: &str = "Exit status: 0 if it did what was asked, 2 for wrong usage, input or output.";
 
 /// Commands that judge something: status 1.
-const JUDGES: [(&str, &str); 4] = [
+const JUDGES: [(&str, &str); 3] = [
     (
         "plan",
         "Exit status: 0 if every VM fits on a disk, 1 if one does not, 2 for wrong usage or input.",
@@ -21,11 +21,6 @@ const JUDGES: [(&str, &str); 4] = [
         "Exit status: 0 if the model is good enough (or nothing was asked for), 1 if it is not, 2 \
          for wrong\nusage or input.",
     ),
-    (
-        "run",
-        "Exit status: 0 if all that is asked of Seekway is met, 1 if not, 2 for wrong usage, input \
-         or output.",
-    ),
 ];
 
 /// Adds the exit status to all commands that do not say theirs.
@@ -37,8 +32,6 @@ pub fn explained(command: Command) -> Command {
     }
     let judge = JUDGES.iter().find(|(name, _)| *name == command.get_name());
     let said = match judge {
-        // `workload run` judges nothing.
-        Some(("run", _)) if !help.contains("experiment run") => USUAL,
         Some((_, said)) => said,
         None => USUAL,
     };

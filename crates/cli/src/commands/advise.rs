@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use gain::CacheGain;
 use judged::{EQUAL_WITHIN, Judged};
 use overload::Overload;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use seekway_report::html::{Block, Report};
 use seekway_report::table::Table;
 use seekway_sim::scenario::{LimitsChoice, Scenario};

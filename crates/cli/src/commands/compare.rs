@@ -25,7 +25,7 @@ use crate::{caching, host, output, progress, toml_text};
 use anyhow::{Context, Result, bail};
 #[cfg(feature = "parquet")]
 use arrow_array::RecordBatch;
-use seekway_policy::params::split_specs;
+use seekway_core::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::Table;

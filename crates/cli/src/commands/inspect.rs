@@ -5,8 +5,8 @@ use crate::args::{Format, InspectArgs};
 use crate::load::{self, Trace};
 use crate::{Verdict, output};
 use anyhow::{Result, bail};
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Lba, Nanos};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, Nanos};
 use seekway_policy::vnavigator::{ModelParams, VNavigator};
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, HeatMap, Lines, Outline, Series};
@@ -306,8 +306,8 @@ fn report(watched: &[InspectedVm], seen: &[Snapshot], end: Nanos, params: ModelP
                 vec![
                     Block::figure(
                         map,
-                        "Density of the zones over time; marks are hot zones, with the predicted \
-                         interval as tooltip.",
+                        "Density of the zones over time; marks are hot zones, whose \
+                         predicted interval is read under the pointer.",
                     ),
                     Block::figure(
                         threshold,

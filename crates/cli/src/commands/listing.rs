@@ -3,8 +3,8 @@
 use crate::args::{Format, ListArgs, RegistryCommand, WorkloadCommand};
 use crate::{Verdict, output};
 use anyhow::{Context, Result};
-use seekway_policy::params::{Kind, ParamSpec};
-use seekway_policy::registry::{Registry, RegistryEntry};
+use seekway_core::params::{Kind, ParamSpec};
+use seekway_core::registry::{Registry, RegistryEntry};
 use seekway_report::table::Table;
 use seekway_workload::generators;
 use seekway_workload::guest;

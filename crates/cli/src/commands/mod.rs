@@ -8,7 +8,6 @@ mod convert;
 mod daemon;
 mod device;
 mod docs;
-mod experiment;
 mod in_python;
 mod inspect;
 mod listing;
@@ -18,7 +17,8 @@ mod workload_run;
 use crate::Verdict;
 use crate::args::Command;
 use anyhow::Result;
-use seekway_policy::{prefetchers, schedulers, vcpu};
+use seekway_policy::{prefetchers, schedulers};
+use seekway_vcpu as vcpu;
 
 pub fn run(command: Command) -> Result<Verdict> {
     match command {
@@ -27,7 +27,6 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Inspect(args) => inspect::run(&args),
         #[cfg(feature = "parquet")]
         Command::Convert(args) => convert::run(&args),
-        Command::Experiment(command) => experiment::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => {
             listing::registry(&schedulers::REGISTRY, |entry| entry.source, &command)
@@ -74,16 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_in_share_are_of_what_is_printed() {
+    fn schemas_are_made_of_what_is_printed() {
         schema::<OneOrMany<CompareReport>>("compare", "seekway compare --format json");
         schema::<advise::Advice>("advise", "seekway advise --format json");
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<workload_run::Ran>("workload-run", "seekway workload run --format json");
-        schema::<Vec<experiment::ListEntry>>(
-            "experiment-list",
-            "seekway experiment list --format json",
-        );
         schema::<Vec<device::DeviceEntry>>("device-list", "seekway device list --format json");
         schema::<Validated<'_>>("device-validate", "seekway device validate --format json");
         for name in ["policy", "prefetcher", "vcpu", "workload"] {

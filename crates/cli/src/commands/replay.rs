@@ -3,8 +3,8 @@
 use crate::args::{Format, ReplayArgs};
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
-use seekway_policy::journal::{Build, Replay, ReplayError, ReplaySummary};
 use seekway_report::table::Table;
+use seekway_stack::journal::{Build, Replay, ReplayError, ReplaySummary};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -1,10 +1,10 @@
 //! The keys of a run with a host cache; absent from one without.
 
-use seekway_policy::cache::Usage as Counts;
-use seekway_policy::prefetcher::Stream as Followed;
-use seekway_policy::units::Sectors;
+use seekway_core::prefetcher::Stream as Followed;
+use seekway_core::units::Sectors;
 use seekway_sim::RunResult;
 use seekway_sim::metrics::VmHost;
+use seekway_stack::cache::Usage as Counts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

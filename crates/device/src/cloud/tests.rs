@@ -2,8 +2,8 @@ use super::*;
 use crate::closed_loop::ClosedLoop;
 use crate::tests::{metric, read, request, serve_one};
 use proptest::prelude::*;
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Lba, Nanos};
+use seekway_core::request::Extent;
+use seekway_core::units::{Lba, Nanos};
 
 const MIB: u64 = 1 << 20;
 

@@ -4,7 +4,7 @@ use super::cache::{Cache, OnHit};
 use super::geometry::Track;
 use super::mechanics::Mechanics;
 use super::{CacheRules, DiskSpec, Overheads};
-use seekway_policy::request::{Op, Request};
+use seekway_core::request::{Op, Request};
 use std::collections::VecDeque;
 
 /// Reading on past the last request, into a segment.

@@ -5,8 +5,8 @@ use super::{Fit, FitError, Form, Options, fit, probe};
 use crate::DeviceModel;
 use crate::closed_loop::serve;
 use crate::profile::{self, ProfileError};
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use thiserror::Error;
 
 /// Sectors of a page, which each read reads.

@@ -3,9 +3,9 @@
 use super::Sample;
 use crate::DeviceModel;
 use crate::closed_loop::serve;
-use seekway_policy::mix;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::mix;
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Sectors};
 
 /// Places for random reads: numbers from 0 to below `count`, all alike likely,
 /// without an end. The same seed gives the same places (`SplitMix64`).

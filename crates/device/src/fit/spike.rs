@@ -7,7 +7,7 @@
 //! spike is the highest bin on its left, without that averaging.
 
 use super::Sample;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// Bins to the octave; one is 4.4 % wide.
 const BINS: usize = 16;

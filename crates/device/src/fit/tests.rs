@@ -1,6 +1,6 @@
 use super::*;
 use crate::profile;
-use seekway_policy::units::{Lba, Sectors};
+use seekway_core::units::{Lba, Sectors};
 
 fn sample(op: Op, start: u64, service_ns: u64, from: Option<u64>) -> Sample {
     let extent = Extent::new(Lba::new(start), Sectors::new(8)).unwrap();

@@ -4,9 +4,9 @@ use super::matrix::Cell;
 use crate::closed_loop::command;
 use crate::fit::Places;
 use crate::profile::Profile;
-use seekway_policy::mix::nth;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::mix::nth;
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Sectors};
 
 const KIB_SECTORS: u64 = 2;
 const READER_KIB: u32 = 4;

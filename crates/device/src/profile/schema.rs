@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_in_share_is_of_these_files() {
+    fn a_schema_is_made_of_these_files() {
         seekway_testing::schema_of_input::<File>(
             "device-show",
             "seekway device show NAME --format json",

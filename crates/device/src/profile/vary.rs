@@ -3,7 +3,7 @@
 
 use super::schema::File;
 use super::{Profile, ProfileError};
-use seekway_policy::params::parse_count;
+use seekway_core::params::parse_count;
 use toml::Value;
 
 /// The keys of each kind of device, as messages list them.

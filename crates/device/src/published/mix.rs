@@ -8,9 +8,9 @@
 use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP};
 use crate::DeviceModel;
 use crate::closed_loop::command;
-use seekway_policy::mix as random;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use seekway_core::mix as random;
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 use std::collections::VecDeque;
 

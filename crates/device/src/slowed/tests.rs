@@ -2,7 +2,7 @@ use super::*;
 use crate::profile;
 use crate::tests::request;
 use proptest::prelude::*;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// When each of `commands` (time in ns by the model's clock, place, is it a read) completes, in
 /// the order of completions. At most the device's own depth is in flight: what exceeds it is

@@ -7,7 +7,7 @@ use super::ftl::Work;
 use super::lane::Lane;
 use super::tasks::{Kind, ReadRules, Task, Tasks};
 use crate::in_flight::Moved;
-use seekway_policy::mix::nth;
+use seekway_core::mix::nth;
 
 /// What the flash takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

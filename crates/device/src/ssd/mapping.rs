@@ -13,7 +13,7 @@
 use super::Ssd;
 use super::buffer::Pending;
 use super::ftl::Place;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::units::SECTOR_BYTES;
 
 /// A mapping table that is not all in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

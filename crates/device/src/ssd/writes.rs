@@ -5,7 +5,7 @@ use super::flash::Turn;
 use super::ftl::{Place, Work};
 use super::{Ssd, WritePlace};
 use crate::in_flight::Behind;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::units::SECTOR_BYTES;
 
 impl Ssd {
     pub(super) fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {

@@ -6,12 +6,12 @@ use crate::common;
 
 use common::{metric, request};
 use proptest::prelude::*;
+use seekway_core::request::{Op, RequestId};
+use seekway_core::units::Instant;
 use seekway_device::disk::Disk;
 use seekway_device::disk::geometry::Place;
 use seekway_device::disk::mechanics::Mechanics;
 use seekway_device::profile;
-use seekway_policy::request::{Op, RequestId};
-use seekway_policy::units::Instant;
 
 /// Every drive's name and what its profile states, read here once more so that
 /// the test does not ask the code that it tests.

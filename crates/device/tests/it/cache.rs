@@ -3,9 +3,9 @@
 
 use crate::common;
 
+use seekway_core::request::Op;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
-use seekway_policy::request::Op;
 
 /// Longer than any seek, a turn and the longest read-ahead here.
 const IDLE_NS: u64 = 60_000_000;

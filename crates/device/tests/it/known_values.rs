@@ -3,10 +3,10 @@
 use crate::common;
 
 use common::{metric, request, serve};
+use seekway_core::mix;
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, SECTOR_BYTES};
 use seekway_device::profile;
-use seekway_policy::mix;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, SECTOR_BYTES};
 
 const DISKS: [&str; 5] =
     ["cheetah-15k4", "cheetah-15k5", "cheetah-9lp", "atlas-10k", "seagate-1tb-7200"];

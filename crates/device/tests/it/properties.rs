@@ -4,11 +4,11 @@ use crate::common;
 
 use common::numbered;
 use proptest::prelude::*;
+use seekway_core::request::Op;
+use seekway_core::units::Instant;
 use seekway_device::DeviceModel;
 use seekway_device::disk::Disk;
 use seekway_device::profile;
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
 
 /// Every profile, and the variants whose code paths differ most.
 fn variants() -> Vec<String> {

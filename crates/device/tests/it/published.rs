@@ -1,7 +1,7 @@
 //! The solid-state drives against what their makers say of them.
 
+use seekway_core::units::SECTOR_BYTES;
 use seekway_device::{profile, published};
-use seekway_policy::units::SECTOR_BYTES;
 
 /// Figures that the models miss, with what they do instead: docs/flash-evidence.md says why. A model
 /// that comes to meet one takes its line out.

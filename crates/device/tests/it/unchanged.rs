@@ -5,10 +5,10 @@
 use crate::common;
 
 use common::numbered;
+use seekway_core::request::{Op, Request};
+use seekway_core::units::Instant;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
-use seekway_policy::request::{Op, Request};
-use seekway_policy::units::Instant;
 
 /// A profile with overrides, and what [`digest`] makes of it.
 const DRIVES: [(&str, u64); 12] = [

@@ -4,11 +4,11 @@
 use super::guest::{self, END, REGION_BYTES, TABLE_LEN};
 use super::input::Input;
 use crate::Target;
+use seekway_core::request::Op;
 use seekway_hostd::frontends::vhost_user::request::{
     Ask, CHAIN_MAX, DISCARD_SECTORS_MAX, STATUS_IOERR, STATUS_UNSUPP, WRITE_ZEROES_SECTORS_MAX,
     parse,
 };
-use seekway_policy::request::Op;
 use vm_memory::{Bytes, GuestAddress};
 
 pub const TARGET: Target =

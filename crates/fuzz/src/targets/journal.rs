@@ -3,7 +3,7 @@
 //! that a replay takes.
 
 use crate::Target;
-use seekway_policy::journal::{Build, Entry, Replay, ReplayError, ReplaySummary, entry};
+use seekway_stack::journal::{Build, Entry, Replay, ReplayError, ReplaySummary, entry};
 
 pub const TARGET: Target = Target {
     name: "journal",

@@ -4,12 +4,12 @@
 
 use super::input::Input;
 use crate::Target;
+use seekway_core::request::Op;
 use seekway_hostd::frontends::nbd::fuzzed::{
     CMD_BLOCK_STATUS, CMD_READ, CMD_WRITE, HEADER_LEN, REQUEST_LEN_MAX, REQUEST_MAGIC, Request,
     STATE_HOLE, STATE_ZERO, Verdict, extents, judge,
 };
 use seekway_hostd::images::Limits;
-use seekway_policy::request::Op;
 
 pub const TARGET: Target = Target {
     name: "nbd_requests",

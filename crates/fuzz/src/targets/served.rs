@@ -1,10 +1,10 @@
 //! A reactor with one disk, for targets that talk to it.
 
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Nanos, Sectors};
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, Submitter, spawn};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,15 +2,15 @@
 //! is not urgent.
 
 use super::coordinator::View;
+use super::detectors::Detectors;
+use super::preemption::Waker;
 use super::preemption::thread::{Rank, stay_in_memory};
-use super::preemption::{self, Waker};
 use super::records::{Changed, Record, Records};
-use super::restore::{INTERRUPTS, put_back};
+use super::restore::put_back;
 use super::shared::Shared;
 use super::status::{About, Meter};
-use super::steering::Steering;
 use super::workers::Pool;
-use super::{clock, loads, monitors};
+use super::{clock, monitors};
 use crate::agent::{AgentError, EVENTS_BROKE_OFF, Voice, check_place, failed};
 use crate::args::MigrateArgs;
 use crate::connector::Connector;
@@ -20,7 +20,7 @@ use crate::state::{StateFile, write_whole};
 use crate::system::{Linux, System};
 use crate::tagger::Selection as Chosen;
 use crate::{kernel, procfs};
-use seekway_policy::vcpu::{self, VcpuId, VcpuSet};
+use seekway_vcpu::{self as vcpu, VcpuId, VcpuSet};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -94,28 +94,26 @@ impl Agent {
         if let Some((_, why)) = NOT_HERE.iter().find(|(other, _)| *other == name) {
             return Err(usage(format!("policy {name}: {why}; it runs in the simulator only")));
         }
-        let preemption = preemption::DETECTORS.open(args.preemption()).map_err(usage)?;
-        let loads = loads::DETECTORS.open(args.loads()).map_err(usage)?;
+        let detectors = Detectors::open(!args.no_bpf)?;
+        let ((preemption, edges), (loads, waits)) = (detectors.preemption, detectors.loads);
         let online = procfs::online().map_err(failed("read /sys/devices/system/cpu/online"))?;
         let records = Records::begin(
             file,
             &Changed { boot: procfs::boot_id(), records: left, unreadable: 0 },
         )?;
-        let obstacles = preemption.passed_over.iter().chain(&loads.passed_over);
         let about = About {
             policy: args.policy.clone(),
-            preemption: preemption.detector.name().into(),
-            loads: loads.detector.name().into(),
-            passed_over: obstacles.map(ToString::to_string).collect(),
+            preemption: preemption.into(),
+            loads: loads.into(),
+            passed_over: detectors.passed_over,
         };
-        let records = (records, Steering::new(Linux, file.beside(INTERRUPTS)?)?);
         kernel::allow_more_files();
         stay_in_memory();
         let chosen = Chosen::new(&args.chosen.comms, &args.chosen.pids);
         let share = || -> io::Result<(Shared, Waker)> {
             let stirred = Waker::new()?;
-            let (detectors, online) = ((loads.detector, chosen), (online, stirred.try_clone()?));
-            Ok((Shared::new(policy, preemption.detector, detectors, records, online)?, stirred))
+            let online = (online, stirred.try_clone()?);
+            Ok((Shared::new(policy, edges, (waits, chosen), records, online)?, stirred))
         };
         let (shared, stirred) = share().map_err(failed("eventfd(2)"))?;
         Ok(Agent {
@@ -142,7 +140,6 @@ impl Agent {
     fn run(&mut self, signals: &Signals) -> Result<(), AgentError> {
         let mut seldom = Instant::now();
         self.follow_vcpus()?;
-        self.steer()?;
         self.write_status(signals)?;
         self.warn_of_what_is_missing();
         let mut followed = false;
@@ -202,9 +199,6 @@ impl Agent {
             self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
         }
         self.shared.tasks.tidy(now);
-        if follows {
-            self.steer()?;
-        }
         if let Some(e) = self.shared.tasks.take_error() {
             self.voice.warn(format!("write down what is changed: {e}; tasks are not moved"));
         }
@@ -212,16 +206,6 @@ impl Agent {
             Some(message) => Err(failed("monitor")(io::Error::other(message))),
             None => Ok(()),
         }
-    }
-
-    /// Which disks' interrupts can follow tasks.
-    fn steer(&self) -> Result<(), AgentError> {
-        self.shared.steering.look(self.online.len()).map_err(failed("read /proc/interrupts"))?;
-        if let Some(e) = self.shared.steering.take_error() {
-            self.voice
-                .warn(format!("steer interrupts: {e}; completions come where they came before"));
-        }
-        Ok(())
     }
 
     /// Processes and threads that tasks have started. `before`: they were followed up to now.
@@ -297,14 +281,6 @@ impl Agent {
         }
         // Those of a vCPU whose monitor could not be started too.
         self.shared.pools.iter().for_each(Pool::end);
-        match self.shared.steering.end() {
-            Ok(0) => {}
-            Ok(left) => self.voice.warn(format!(
-                "{left} settings of interrupts could not be put back: `seekway-guest restore \
-                 migrate` tries again"
-            )),
-            Err(e) => self.voice.warn(format!("put back interrupts: {e}")),
-        }
         let message = match self.shared.tasks.put_all_back() {
             Ok((_, Some(_))) => return,
             Ok((_, None)) => {

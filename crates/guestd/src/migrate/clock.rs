@@ -1,7 +1,7 @@
 //! The one clock of `migrate`: CLOCK_MONOTONIC, which BPF programs read too
 //! (`bpf_ktime_get_ns`).
 
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 
 /// Nanoseconds of CLOCK_MONOTONIC, as BPF's `bpf_ktime_get_ns` gives them.
 pub fn now() -> Instant {

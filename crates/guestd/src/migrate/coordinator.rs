@@ -1,5 +1,5 @@
 //! The policy behind a lock that no thread waits for. What it is told and when monitors wake is
-//! decided by [`seekway_policy::vcpu::agent`]; here is what makes that safe among threads.
+//! decided by [`seekway_vcpu::agent`]; here is what makes that safe among threads.
 //!
 //! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`], [`Coordinator::observe`])
 //! and then tries the lock ([`Coordinator::turn`]). If it gets the lock, it takes all news that any
@@ -20,9 +20,9 @@ use super::tasks::Tasks;
 use super::waited_for;
 use crate::system::System;
 use published::{NEVER, Published, raw, time};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::agent::{Agent, News, Seen, is_sooner};
-use seekway_policy::vcpu::{
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::agent::{Agent, News, Seen, is_sooner};
+use seekway_vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use std::io;

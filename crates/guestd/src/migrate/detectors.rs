@@ -1,127 +1,89 @@
-//! Chooses among detectors of the same thing, the best first: the first that works in this
-//! guest, or the one that the user names. Says why better ones do not work.
+//! Chooses how this guest is seen: with BPF where that works, else without. Either way sees
+//! when vCPUs are taken away and which tasks wait for I/O.
 
-use std::{fmt, io};
+use super::loads::{Loads, proc::Proc};
+use super::preemption::{Preemption, heartbeat::Heartbeat};
+use crate::agent::AgentError;
+use std::io;
 
-/// A detector that can be opened.
-pub struct Detector<T: ?Sized> {
-    /// As the command line and `status` name it.
-    pub name: &'static str,
-    /// Opens it; fails where this guest does not have what it needs.
-    pub open: fn() -> io::Result<Box<T>>,
-}
+/// A detector, and its name in `status`.
+type Named<T> = (&'static str, Box<T>);
 
-/// All detectors of the same thing.
-pub struct Detectors<T: ?Sized + 'static> {
-    /// What they see, in the plural: for errors.
-    pub what: &'static str,
-    pub best_first: &'static [Detector<T>],
-}
-
-/// The detector that was opened.
-pub struct Chosen<T: ?Sized> {
-    pub detector: Box<T>,
+/// The detectors of this guest.
+pub struct Detectors {
+    pub preemption: Named<dyn Preemption>,
+    pub loads: Named<dyn Loads>,
     /// Better ones, and why they do not work here.
-    pub passed_over: Vec<Obstacle>,
+    pub passed_over: Vec<String>,
 }
 
-/// Why a detector does not work here.
-#[derive(Debug)]
-pub struct Obstacle {
-    pub name: &'static str,
-    pub error: io::Error,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.error)
-    }
-}
-
-/// No detector was opened.
-#[derive(Debug, thiserror::Error)]
-pub enum NoDetector {
-    /// The user named an unknown detector.
-    #[error("{what} are not seen by {wanted:?}; choose one of {known}")]
-    Unknown {
-        /// What is to be seen.
-        what: &'static str,
-        wanted: String,
-        /// Those that there are.
-        known: String,
-    },
-    /// No detector works here, or not the one that the user named.
-    #[error("{what} cannot be seen here ({reasons}); run as root")]
-    Closed {
-        /// What is to be seen.
-        what: &'static str,
-        /// One reason for each that was tried.
-        reasons: String,
-    },
-}
-
-impl<T: ?Sized> Detectors<T> {
-    /// The names of those that are wanted: all of them, or the one of this name.
-    pub fn names(&self, wanted: Option<&str>) -> impl Iterator<Item = &'static str> {
-        let names = self.best_first.iter().map(|detector| detector.name);
-        names.filter(move |name| wanted.is_none_or(|wanted| wanted == *name))
-    }
-
-    /// Opens the best one that works in this guest, or the one that is `wanted`.
+impl Detectors {
+    /// Opens the best that work here, or those without BPF if `bpf` is false. The threads of this
+    /// process are not looked at.
     ///
     /// # Errors
-    /// None works, or there is none of that name; each with its reason.
-    pub fn open(&self, wanted: Option<&str>) -> Result<Chosen<T>, NoDetector> {
-        let (what, mut passed_over) = (self.what, Vec::new());
-        let fits = |detector: &&Detector<T>| wanted.is_none_or(|name| name == detector.name);
-        for detector in self.best_first.iter().filter(fits) {
-            match (detector.open)() {
-                Ok(detector) => return Ok(Chosen { detector, passed_over }),
-                Err(error) => passed_over.push(Obstacle { name: detector.name, error }),
-            }
+    /// The kernel does not count the I/O of threads, or their time.
+    pub fn open(bpf: bool) -> Result<Detectors, AgentError> {
+        let own = std::process::id().cast_signed();
+        let mut passed_over = Vec::new();
+        if bpf && let Some((preemption, loads)) = with_bpf(own, &mut passed_over) {
+            return Ok(Detectors { preemption, loads, passed_over });
         }
-        match wanted {
-            Some(name) if passed_over.is_empty() => {
-                let known: Vec<&str> = self.names(None).collect();
-                Err(NoDetector::Unknown { what, wanted: name.into(), known: known.join(", ") })
-            }
-            _ => {
-                let reasons: Vec<String> = passed_over.iter().map(Obstacle::to_string).collect();
-                Err(NoDetector::Closed { what, reasons: reasons.join("; ") })
-            }
-        }
+        let cannot = |e: io::Error| {
+            AgentError::Usage(format!("waits for I/O cannot be seen here: {e}; run as root"))
+        };
+        let loads = Box::new(Proc::open(own).map_err(cannot)?);
+        let preemption = Box::new(Heartbeat);
+        Ok(Detectors { preemption: ("heartbeat", preemption), loads: ("proc", loads), passed_over })
     }
+}
+
+/// Absences by KVM's steal time, or by ticks where KVM tells none.
+#[cfg(feature = "bpf")]
+fn with_bpf(
+    own: i32,
+    passed_over: &mut Vec<String>,
+) -> Option<(Named<dyn Preemption>, Named<dyn Loads>)> {
+    use super::bpf::BpfError;
+    use super::loads::bpf::Bpf;
+    use super::preemption::bpf::{steal, tick};
+    let mut note = |name: &str, why: BpfError| passed_over.push(format!("{name}: {why}"));
+    let (name, edges) = match steal::open() {
+        Ok(edges) => ("steal-bpf", edges),
+        Err(why) => {
+            note("steal-bpf", why);
+            ("tick-bpf", tick::open().map_err(|why| note("tick-bpf", why)).ok()?)
+        }
+    };
+    let loads = Bpf::open(own).map_err(|why| note("bpf", why)).ok()?;
+    Some(((name, Box::new(edges)), ("bpf", Box::new(loads))))
+}
+
+#[cfg(not(feature = "bpf"))]
+fn with_bpf(
+    _own: i32,
+    _passed_over: &mut Vec<String>,
+) -> Option<(Named<dyn Preemption>, Named<dyn Loads>)> {
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn closed() -> io::Result<Box<str>> {
-        Err(io::Error::other("no door"))
-    }
-
-    const DOORS: Detectors<str> = Detectors {
-        what: "doors",
-        best_first: &[
-            Detector { name: "best", open: closed },
-            Detector { name: "good", open: || Ok("good".into()) },
-            Detector { name: "fair", open: || Ok("fair".into()) },
-        ],
-    };
-
     #[test]
-    fn the_best_that_works_is_taken_or_the_one_that_is_named() {
-        let chosen = DOORS.open(None).unwrap();
-        assert_eq!(&*chosen.detector, "good");
-        assert_eq!(chosen.passed_over[0].to_string(), "best: no door");
-        assert_eq!(&*DOORS.open(Some("fair")).unwrap().detector, "fair");
-    }
-
-    #[test]
-    fn what_is_named_is_not_replaced_and_the_error_says_why() {
-        let error = |wanted| DOORS.open(Some(wanted)).err().unwrap().to_string();
-        assert_eq!(error("best"), "doors cannot be seen here (best: no door); run as root");
-        assert_eq!(error("x"), "doors are not seen by \"x\"; choose one of best, good, fair");
+    fn without_bpf_there_are_always_some_and_with_it_others_say_why_not() {
+        let names = |detectors: &Detectors| (detectors.preemption.0, detectors.loads.0);
+        let without = Detectors::open(false).unwrap();
+        assert_eq!((names(&without), without.passed_over.len()), (("heartbeat", "proc"), 0));
+        let best = Detectors::open(true).unwrap();
+        match names(&best) {
+            ("steal-bpf", "bpf") => assert!(best.passed_over.is_empty()),
+            ("tick-bpf", "bpf") => assert_eq!(best.passed_over.len(), 1),
+            ("heartbeat", "proc") => {
+                assert!(!cfg!(feature = "bpf") || !best.passed_over.is_empty());
+            }
+            names => panic!("{names:?}"),
+        }
     }
 }

@@ -5,13 +5,12 @@
 use super::BootTime;
 use super::mask_history::{LEAST_ASKED_NS, MaskHistory};
 use super::records::Record;
-use crate::connector::Fork;
 use crate::system::System;
-use seekway_policy::vcpu::{Affinity, VcpuSet};
+use seekway_vcpu::{Affinity, VcpuSet};
 use std::io;
 
 /// Of start times in `/proc`: USER_HZ is 100 on every Linux.
-const TICK_NS: u64 = 10_000_000;
+pub const TICK_NS: u64 = 10_000_000;
 /// A fork copies the mask first and takes the time last. Between them it copies the page
 /// tables of a process, some 20 ms for each GiB,
 const PROCESS_FORK_NS: u64 = 1_000_000_000;
@@ -38,20 +37,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// As `/proc` tells it.
+    /// `start`: in ticks after boot, as `/proc` tells it.
     pub fn new(pid: i32, parent: i32, tid: i32, start: u64) -> Child {
         let at = start.saturating_mul(TICK_NS);
-        Child { to: BootTime(at.saturating_add(TICK_NS)), ..Child::at(pid, parent, tid, at) }
-    }
-
-    /// As the kernel's process events tell it; the clock of these is `behind` the other.
-    pub fn told(fork: &Fork, behind: u64) -> Child {
-        Child::at(fork.pid, fork.parent, fork.tid, fork.at.saturating_add(behind))
-    }
-
-    fn at(pid: i32, parent: i32, tid: i32, at: u64) -> Child {
         let took = if tid == pid { PROCESS_FORK_NS } else { THREAD_FORK_NS };
-        Child { pid, parent, tid, from: BootTime(at.saturating_sub(took)), to: BootTime(at) }
+        let (from, to) = (at.saturating_sub(took), at.saturating_add(TICK_NS));
+        Child { pid, parent, tid, from: BootTime(from), to: BootTime(to) }
     }
 
     /// Is it of this process, or was that started by it? A process is started by one of its
@@ -129,7 +120,14 @@ pub fn restore_inherited(
         let gone = |a: &Record| pids.binary_search(&a.pid).is_err();
         let dead: Vec<Record> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
         for &pid in &pids {
-            found += look_at(system, pid, ancestors, &dead);
+            let Some(parent) = system.stat(pid).map(|stat| stat.parent) else { continue };
+            let near = ancestors.iter().any(|a| a.pid == pid || a.pid == parent);
+            let tids = match (near, dead.is_empty()) {
+                (true, _) => system.threads(pid),
+                (false, false) => vec![pid],
+                (false, true) => continue,
+            };
+            found += look_at(system, (pid, parent), &tids, ancestors, &dead);
         }
         if found == before {
             return Ok(Some(found));
@@ -138,16 +136,16 @@ pub fn restore_inherited(
     Ok(None)
 }
 
-fn look_at(system: &impl System, pid: i32, ancestors: &mut Vec<Record>, dead: &[Record]) -> usize {
-    let Some(parent) = system.stat(pid).map(|stat| stat.parent) else { return 0 };
-    let near = ancestors.iter().any(|a| a.pid == pid || a.pid == parent);
-    let tids = match (near, dead.is_empty()) {
-        (true, _) => system.threads(pid),
-        (false, false) => vec![pid],
-        (false, true) => return 0,
-    };
+/// As [`restore_inherited`] for these threads of a process. `dead`: ancestors of orphans.
+pub fn look_at(
+    system: &impl System,
+    (pid, parent): (i32, i32),
+    tids: &[i32],
+    ancestors: &mut Vec<Record>,
+    dead: &[Record],
+) -> usize {
     let mut found = 0;
-    for &tid in &tids {
+    for &tid in tids {
         let (Some(stat), Ok(shown)) = (system.stat(tid), system.affinity(tid)) else { continue };
         let child = Child::new(pid, parent, tid, stat.start);
         let is_known = ancestors.iter().any(|a| (a.tid, a.start) == (tid, stat.start));

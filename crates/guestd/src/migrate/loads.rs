@@ -1,5 +1,4 @@
-//! How much of its time each task waits for I/O: seen by one of two detectors behind one trait,
-//! `bpf`, or `proc` where BPF is not there. `status` names the one that is used.
+//! How much of its time each task waits for I/O: counted by BPF programs, or read from `/proc`.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -7,11 +6,9 @@ mod estimate;
 pub mod proc;
 mod search;
 mod thread;
-mod walk;
 
-use super::detectors::{Detector, Detectors};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{LastIo, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{LastIo, VcpuId};
 use std::io;
 
 /// What a thread did since the last look.
@@ -48,9 +45,6 @@ impl ThreadLoad {
 
 /// A detector of waits for I/O.
 pub trait Loads: Send {
-    /// `bpf` or `proc`: as `status` names it.
-    fn name(&self) -> &'static str;
-
     /// `loads` become the threads that did I/O since the last call, in ascending order of
     /// `tid`: none of the kernel's, none of this process. `now` is CLOCK_MONOTONIC. Bounded
     /// in number and time, however many threads there are.
@@ -67,21 +61,6 @@ pub trait Loads: Send {
     fn rest(&mut self, _rests: bool) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The detectors of waits for I/O.
-pub const DETECTORS: Detectors<dyn Loads> = Detectors {
-    what: "waits for I/O",
-    best_first: &[
-        #[cfg(feature = "bpf")]
-        Detector { name: bpf::NAME, open: || Ok(Box::new(bpf::Bpf::open(own())?)) },
-        Detector { name: proc::NAME, open: || Ok(Box::new(proc::Proc::open(own())?)) },
-    ],
-};
-
-/// The process that is not looked at.
-fn own() -> i32 {
-    std::process::id() as i32
 }
 
 #[cfg(test)]

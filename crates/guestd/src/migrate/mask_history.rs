@@ -3,7 +3,7 @@
 //! somebody chose.
 
 use super::BootTime;
-use seekway_policy::vcpu::VcpuSet;
+use seekway_vcpu::VcpuSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -51,11 +51,6 @@ impl MaskHistory {
     /// May this mask have stood there at some time from `from` to `to`?
     pub fn stood(&self, mask: &VcpuSet, from: BootTime, to: BootTime) -> bool {
         self.during(from, to).any(|stand| stand.mask == *mask)
-    }
-
-    /// May any mask have stood there at some time from `from` to `to`?
-    pub fn stood_any(&self, from: BootTime, to: BootTime) -> bool {
-        self.during(from, to).next().is_some()
     }
 
     /// What a child may have had that was started from `from` to `to` and has ended: it may

@@ -1,13 +1,13 @@
 //! Monitors: one sleeping thread for each vCPU that is on line, pinned to it. A monitor takes
-//! the steps that [`seekway_policy::vcpu::agent`] describes. It waits for nothing but its vCPU.
+//! the steps that [`seekway_vcpu::agent`] describes. It waits for nothing but its vCPU.
 
 use super::clock;
 use super::preemption::thread::settle;
 use super::preemption::{Monitor, Seen, Waker};
 use super::shared::{Orders, Shared};
 use crate::kernel;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Sign, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{Sign, VcpuId};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

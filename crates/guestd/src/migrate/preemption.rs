@@ -1,20 +1,16 @@
-//! How vCPUs are seen to be taken away and given back: by one of three detectors behind one
-//! trait. With BPF it is `steal-bpf` if KVM tells steal time, else `tick-bpf`; without BPF it is
-//! `heartbeat`. `status` names the one that is used. ([`stat`] detects nothing: `status` shows it
-//! beside what the detector has seen.)
+//! How vCPUs are seen to be taken away and given back: with BPF by edges, which KVM's steal time
+//! or the guest's own ticks tell; without BPF by heartbeats.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
 pub mod heartbeat;
-pub mod stat;
 pub mod thread;
 
 use super::clock;
-use super::detectors::{Detector, Detectors};
 use crate::kernel::{self, checked};
-use seekway_policy::units::Instant;
-pub use seekway_policy::vcpu::agent::Seen;
-use seekway_policy::vcpu::{Urgent, VcpuId};
+use seekway_core::units::Instant;
+pub use seekway_vcpu::agent::Seen;
+use seekway_vcpu::{Urgent, VcpuId};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -23,9 +19,6 @@ use std::time::Duration;
 
 /// A detector of preemption.
 pub trait Preemption: Send + Sync {
-    /// `steal-bpf`, `tick-bpf`, `heartbeat`: as `status` names it.
-    fn name(&self) -> &'static str;
-
     /// Alarms that the kernel keeps, and edges that wake nobody, if it tells of edges by itself.
     /// Otherwise its monitors beat as the policy asks, and set timers.
     fn bells(&self) -> Option<Arc<dyn Bells>> {
@@ -68,18 +61,6 @@ pub trait Monitor: Send {
     /// Wakes [`Monitor::wait`] from another thread.
     fn waker(&self) -> io::Result<Waker>;
 }
-
-/// The detectors of preemption.
-pub const DETECTORS: Detectors<dyn Preemption> = Detectors {
-    what: "preemptions",
-    best_first: &[
-        #[cfg(feature = "bpf")]
-        Detector { name: bpf::steal::NAME, open: || Ok(Box::new(bpf::steal::open()?)) },
-        #[cfg(feature = "bpf")]
-        Detector { name: bpf::tick::NAME, open: || Ok(Box::new(bpf::tick::open()?)) },
-        Detector { name: heartbeat::NAME, open: || Ok(Box::new(heartbeat::Heartbeat)) },
-    ],
-};
 
 /// Until that time, or until one of these can be read; at once if the time has come.
 fn sleep<const N: usize>(fds: [RawFd; N], end: Option<Instant>) -> io::Result<()> {
@@ -133,14 +114,6 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_heartbeat_is_always_there() {
-        assert_eq!(DETECTORS.open(Some("heartbeat")).unwrap().detector.name(), "heartbeat");
-        assert!(DETECTORS.open(None).is_ok());
-        let error = DETECTORS.open(Some("sundial")).err().unwrap();
-        assert!(error.to_string().contains("heartbeat"));
-    }
 
     #[test]
     fn wake_ups_are_kept_and_taken_together() {

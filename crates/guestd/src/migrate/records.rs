@@ -6,7 +6,7 @@
 
 use super::mask_history::MaskHistory;
 use crate::state::{Result, StateFile, Stored};
-use seekway_policy::vcpu::Affinity;
+use seekway_vcpu::Affinity;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -159,7 +159,7 @@ pub mod tests {
     use super::*;
     use crate::migrate::BootTime;
     use proptest::prelude::*;
-    use seekway_policy::vcpu::{VcpuId, VcpuSet};
+    use seekway_vcpu::{VcpuId, VcpuSet};
     use std::path::Path;
 
     /// A new file in this folder, and no changes.

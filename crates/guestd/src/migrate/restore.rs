@@ -2,28 +2,11 @@
 
 use super::inheritance::restore_inherited;
 use super::records::{Changed, Record};
-use super::steering;
 use crate::agent::{AgentError, Voice, failed};
 use crate::events::Event;
 use crate::procfs;
 use crate::state::StateFile;
-use crate::system::{Linux, System};
-
-/// The end of the state file's name where steering writes down what it changes.
-pub const INTERRUPTS: &str = ".interrupts";
-
-/// `seekway-guest restore migrate`: puts back masks and interrupts that an agent has left. The
-/// caller holds the state's lock. False if there are none.
-///
-/// # Errors
-/// What was changed cannot be read, written or removed.
-pub fn restore(file: &StateFile, voice: Voice) -> Result<bool, AgentError> {
-    let steered = steering::put_back(&Linux, &file.beside(INTERRUPTS)?)?;
-    if let Some(left) = steered.as_ref().map(|left| left.len()).filter(|left| *left > 0) {
-        voice.warn(format!("{left} settings of interrupts could not be put back: try again"));
-    }
-    Ok(put_back(&Linux, file, voice)?.is_some() | steered.is_some())
-}
+use crate::system::System;
 
 /// Put back what an agent that died has left, if one has. The caller holds the
 /// state's lock. What cannot be put back stays in the file, and is returned; `None` if

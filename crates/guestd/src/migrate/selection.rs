@@ -2,7 +2,7 @@
 
 use crate::system::System;
 use crate::tagger::Selection as Chosen;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 
 /// What a process runs and who started it is looked at again after so long.

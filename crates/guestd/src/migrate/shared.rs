@@ -5,15 +5,14 @@ use super::preemption::Preemption;
 use super::preemption::thread::Rank;
 use super::records::Records;
 use super::selection::Selection;
-use super::steering::Steering;
 use super::tasks::Tasks;
 use super::wakeups::Wakeups;
 use super::workers::Pool;
 use super::{clock, loads::Loads, preemption::Waker, waited_for};
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Action, Outcome, TaskId, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{Action, Outcome, TaskId, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -25,8 +24,6 @@ pub struct Shared {
     pub coordinator: Coordinator<Linux>,
     /// Tasks and their masks.
     pub tasks: Arc<Tasks<Linux>>,
-    /// Interrupts of disks, which follow tasks.
-    pub steering: Steering<Linux>,
     /// The workers of each vCPU, by its number.
     pub pools: Vec<Pool>,
     /// Moves that no worker was free for.
@@ -56,7 +53,7 @@ impl Shared {
         policy: Box<dyn VcpuPolicy>,
         preemption: Box<dyn Preemption>,
         watching: (Box<dyn Loads>, Chosen),
-        (records, steering): (Records, Steering<Linux>),
+        records: Records,
         (online, stirred): (VcpuSet, Waker),
     ) -> io::Result<Shared> {
         let (loads, chosen) = watching;
@@ -69,17 +66,7 @@ impl Shared {
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();
-        Ok(Shared {
-            preemption,
-            coordinator,
-            tasks,
-            steering,
-            pools,
-            dropped,
-            wakeups,
-            failed,
-            rank,
-        })
+        Ok(Shared { preemption, coordinator, tasks, pools, dropped, wakeups, failed, rank })
     }
 
     /// Starts the workers of this vCPU: a thread with an action waits for no start.
@@ -91,7 +78,7 @@ impl Shared {
             let (shared, mut orders) = (self.clone(), Orders::default());
             Box::new(move |action| {
                 let before = clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
-                let outcome = shared.make(&action);
+                let outcome = shared.tasks.carry_out(&action);
                 shared.coordinator.ended(action.task(), outcome);
                 shared.turn(vcpu, false, &mut orders);
                 let spent = clock::read(libc::CLOCK_THREAD_CPUTIME_ID) - before;
@@ -119,15 +106,6 @@ impl Shared {
         got
     }
 
-    /// Carries out an action; a disk whose interrupts can be moved follows.
-    fn make(&self, action: &Action) -> Outcome {
-        let outcome = self.tasks.carry_out(action);
-        if let (Action::Move { to, .. }, Outcome::Done) = (action, outcome) {
-            self.steering.follow(*to);
-        }
-        outcome
-    }
-
     /// `itself`: the caller carries out what cannot block, and is the monitor of `here`. Returns
     /// true if it has carried out an action.
     fn carry_out(&self, here: VcpuId, itself: bool, orders: &mut Orders) -> bool {
@@ -136,7 +114,7 @@ impl Shared {
             // A monitor runs before the tasks of its vCPU: none of them is the current one, and
             // nobody has to be stopped for the move. To wake a worker costs more than that.
             if itself && self.tasks.is_on(action.task(), here) {
-                orders.ended.push((action.task(), self.make(&action)));
+                orders.ended.push((action.task(), self.tasks.carry_out(&action)));
                 made = true;
             } else if !self.pools[here.index()].submit(action) {
                 self.dropped.fetch_add(1, Relaxed);

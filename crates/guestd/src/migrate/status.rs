@@ -4,14 +4,12 @@
 
 use super::clock;
 use super::coordinator::View;
-use super::preemption::stat;
 use super::shared::Shared;
-use super::steering::NarrowDisk;
 use super::tasks::TaskView;
 use super::wakeups::{Wakeups, WakeupsStatus};
 use crate::procfs;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{VcpuId, VcpuView};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::VcpuView;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -69,9 +67,6 @@ pub struct VcpuStatus {
     pub slices: u64,
     /// Time for which it was away since the agent began, in per cent, as far as is known.
     pub away_percent: f64,
-    /// Time stolen since the agent began, in per cent, as the kernel counts it; none where
-    /// its clock does not tell.
-    pub steal_percent: Option<f64>,
     /// Why its monitor woke, since the agent began.
     pub wakeups: WakeupsStatus,
 }
@@ -100,9 +95,6 @@ pub struct TaskStatus {
 pub struct DiskStatus {
     pub disk: String,
     pub queues: usize,
-    /// What becomes of its interrupts.
-    #[serde(default)]
-    pub interrupts: String,
 }
 
 /// What the first thread keeps for it.
@@ -112,8 +104,6 @@ pub struct Meter {
     serial: u64,
     /// CPU time of the agent, sampled once a second.
     samples: VecDeque<(Instant, Duration)>,
-    /// Time taken from each vCPU, as the kernel counts it, when the agent began.
-    taken: BTreeMap<VcpuId, Nanos>,
 }
 
 /// What does not change while the agent runs.
@@ -132,7 +122,7 @@ pub struct About {
 impl Meter {
     pub fn new(now: Instant) -> Meter {
         let samples = VecDeque::from([(now, cpu_time())]);
-        Meter { began: now, serial: 0, samples, taken: taken().unwrap_or_default() }
+        Meter { began: now, serial: 0, samples }
     }
 
     /// Notes the agent's CPU time; called once a second.
@@ -156,9 +146,7 @@ impl Meter {
         let running = now.since(self.began);
         let oldest = self.samples.front().copied().unwrap_or((self.began, Duration::ZERO));
         let used = cpu_time();
-        let percent = |used: Duration, span: Nanos| {
-            percent(used.as_nanos() as f64, span.get() as f64).unwrap_or(0.0)
-        };
+        let percent = |used: Duration, span: Nanos| percent(used.as_nanos() as u64, span.get());
         Status {
             pid: std::process::id().cast_signed(),
             start: procfs::stat(std::process::id().cast_signed()).map_or(0, |stat| stat.start),
@@ -172,35 +160,25 @@ impl Meter {
             cpu_percent_lately: percent(used.saturating_sub(oldest.1), now.since(oldest.0)),
             moves: shared.tasks.moves(),
             moves_dropped: shared.dropped.load(Relaxed),
-            vcpus: self.vcpus(view, &shared.wakeups, running),
+            vcpus: vcpus(view, &shared.wakeups, running),
             tasks: tasks.into_iter().map(|task| task_status(task, now)).collect(),
-            narrow_disks: narrow_disks(online, &shared.steering.disks()),
+            narrow_disks: narrow_disks(online),
             metrics: view.metrics.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         }
     }
+}
 
-    fn vcpus(&self, view: &View, wakeups: &[Wakeups], running: Nanos) -> Vec<VcpuStatus> {
-        let taken = taken();
-        let status = |v: &VcpuView| {
-            let number = v.vcpu.index();
-            let taken = taken.as_ref().and_then(|taken| taken.get(&v.vcpu));
-            let before = self.taken.get(&v.vcpu).copied().unwrap_or_default();
-            VcpuStatus {
-                vcpu: number,
-                active: v.active,
-                slice_ms: v.slice.map(Nanos::as_millis_f64),
-                remaining_ms: v.remaining.map(Nanos::as_millis_f64),
-                slices: v.slices,
-                away_percent: percent(v.away.get() as f64, running.get() as f64).unwrap_or(0.0),
-                steal_percent: taken.and_then(|taken| {
-                    let since = taken.saturating_sub(before);
-                    percent(since.get() as f64, running.get() as f64)
-                }),
-                wakeups: wakeups[number].status(),
-            }
-        };
-        view.vcpus.iter().map(status).collect()
-    }
+fn vcpus(view: &View, wakeups: &[Wakeups], running: Nanos) -> Vec<VcpuStatus> {
+    let status = |v: &VcpuView| VcpuStatus {
+        vcpu: v.vcpu.index(),
+        active: v.active,
+        slice_ms: v.slice.map(Nanos::as_millis_f64),
+        remaining_ms: v.remaining.map(Nanos::as_millis_f64),
+        slices: v.slices,
+        away_percent: percent(v.away.get(), running.get()),
+        wakeups: wakeups[v.vcpu.index()].status(),
+    };
+    view.vcpus.iter().map(status).collect()
 }
 
 fn task_status(task: TaskView, now: Instant) -> TaskStatus {
@@ -210,7 +188,7 @@ fn task_status(task: TaskView, now: Instant) -> TaskStatus {
         pid: task.pid,
         comm: task.comm.to_string(),
         vcpu: task.vcpu.index(),
-        io_percent: percent(waited.get() as f64, window.get() as f64).unwrap_or(0.0),
+        io_percent: percent(waited.get(), window.get()),
         seen_s: now.since(task.seen).as_secs_f64(),
         allowed: task.original.to_string(),
         confined: task.confined,
@@ -219,28 +197,13 @@ fn task_status(task: TaskView, now: Instant) -> TaskStatus {
     }
 }
 
-fn percent(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| (part / whole * 1000.0).round() / 10.0)
+fn percent(part: u64, whole: u64) -> f64 {
+    (part as f64 / whole.max(1) as f64 * 1000.0).round() / 10.0
 }
 
-fn narrow_disks(online: usize, looked_at: &[NarrowDisk]) -> Vec<DiskStatus> {
+fn narrow_disks(online: usize) -> Vec<DiskStatus> {
     let narrow = procfs::disk_queues().into_iter().filter(|(_, queues)| *queues < online);
-    let status = |(disk, queues): (String, usize)| {
-        let found = looked_at.iter().find(|narrow| narrow.disk.name == disk);
-        let interrupts = match found.map(|narrow| &narrow.fixed) {
-            Some(None) => "its interrupts follow tasks that are moved".into(),
-            Some(Some(why)) => format!("its interrupts stay: {why}"),
-            None => "its interrupts stay: it is not a virtio disk".into(),
-        };
-        DiskStatus { disk, queues, interrupts }
-    };
-    narrow.map(status).collect()
-}
-
-/// Time taken from each vCPU since boot; none where this kernel cannot see it.
-fn taken() -> Option<BTreeMap<VcpuId, Nanos>> {
-    let taken = stat::since_boot().ok()?;
-    stat::has_clock(&taken).then(|| taken.into_iter().collect())
+    narrow.map(|(disk, queues)| DiskStatus { disk, queues }).collect()
 }
 
 /// Of all threads of this process.
@@ -265,28 +228,27 @@ impl fmt::Display for Status {
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
         let (all, last) = (self.cpu_percent, self.cpu_percent_lately);
         writeln!(f, "own cost: {all} % of a vCPU since the start, {last} % in the last 10 s")?;
-        for DiskStatus { disk, queues, interrupts } in &self.narrow_disks {
+        for DiskStatus { disk, queues } in &self.narrow_disks {
             writeln!(
                 f,
                 "warning: {disk} has {queues} queues for {} vCPUs: completions of one queue come \
-                 to a few vCPUs only, and wait while these are away (give the disk num-queues={}); {interrupts}",
+                 to a few vCPUs only, and wait while these are away (give the disk num-queues={})",
                 self.vcpus.len(),
                 self.vcpus.len()
             )?;
         }
-        writeln!(f, "\nvCPU  state   slice ms  left ms  slices  away %  steal %  wake-ups/s")?;
+        writeln!(f, "\nvCPU  state   slice ms  left ms  slices  away %  wake-ups/s")?;
         let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1}"));
         for v in &self.vcpus {
             writeln!(
                 f,
-                "{:>4}  {:<6}  {:>8}  {:>7}  {:>6}  {:>6.1}  {:>7}  {:>10.1}",
+                "{:>4}  {:<6}  {:>8}  {:>7}  {:>6}  {:>6.1}  {:>10.1}",
                 v.vcpu,
                 if v.active { "runs" } else { "away" },
                 ms(v.slice_ms),
                 ms(v.remaining_ms),
                 v.slices,
                 v.away_percent,
-                ms(v.steal_percent),
                 v.wakeups.sum() as f64 / self.running_s.max(1.0)
             )?;
         }

@@ -8,8 +8,8 @@
 use super::preemption::thread::settle;
 use super::waited_for;
 use crate::kernel;
-use seekway_policy::vcpu::agent::WORKERS_MAX;
-use seekway_policy::vcpu::{Action, VcpuId};
+use seekway_vcpu::agent::WORKERS_MAX;
+use seekway_vcpu::{Action, VcpuId};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

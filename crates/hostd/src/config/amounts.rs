@@ -1,6 +1,6 @@
 //! Amounts in JSON: a number, or a text with a unit, as options and files have them.
 
-use seekway_policy::params::{ParamError, parse_bytes, parse_lba};
+use seekway_core::params::{ParamError, parse_bytes, parse_lba};
 use serde::{Deserialize, Deserializer, de};
 
 /// An amount as it is written.

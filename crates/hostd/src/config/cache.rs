@@ -2,7 +2,7 @@
 
 use super::Config;
 use super::amounts::Amount;
-use seekway_policy::params::parse_bytes;
+use seekway_core::params::parse_bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

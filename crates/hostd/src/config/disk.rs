@@ -1,13 +1,13 @@
 //! A disk as it is asked for: `NAME=PATH,weight=N,ro,…`, or a table of the
 //! file, or an object of the control protocol.
 
+use super::keys::{Key, Value::Text, bytes, put, put_one, settings, switch};
 use super::limits;
-use super::sockets::SocketConfig;
+use super::sockets::{SocketConfig, account, mode};
 use crate::images::BlockSize;
-use seekway_policy::params::{parse_bytes, parse_lba};
-use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
+use seekway_core::params::parse_lba;
+use seekway_stack::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -78,14 +78,69 @@ pub struct DiskConfig {
     pub limits: DiskLimits,
 }
 
+/// Options of a disk besides limits, by flag and in the file.
+pub static OPTIONS: &[Key<DiskConfig>] = settings! {
+    /// share of the device
+    "weight" "N" => Text(|d, text| put(&mut d.weight, weight(text)?));
+    /// read-only
+    "ro" "" => Text(|d, text| put(&mut d.read_only, switch(text)?));
+    /// its place on an emulated device
+    "lba" "SECTORS|BYTES" => Text(|d, text| put(&mut d.lba, Some(place(text)?)));
+    /// use the page cache
+    "buffered" "" => Text(|d, text| put(&mut d.buffered, switch(text)?));
+    /// do not use --cache
+    "cache" "off" => Text(|d, text| put(&mut d.cache, switch(text)?));
+    /// serve an image that lost acknowledged writes
+    "accept-lost-writes" "" => Text(|d, text| put(&mut d.accept_lost_writes, switch(text)?));
+    /// another daemon serves the image until the guest has migrated
+    "incoming" "" => Text(|d, text| put(&mut d.incoming, switch(text)?));
+    /// logical blocks that guests see
+    "block_size" "512|4096" => Text(|d, text| put(&mut d.block_size, Some(text.parse()?)));
+    /// most memory of its guest that a VMM may hand over [default: the host's memory]
+    "guest_memory" "SIZE" => Text(|d, text| {
+        put(&mut d.guest_memory, Some(bytes(text, "a size such as 8GiB, not 0")?))
+    });
+    /// the serial number that the guest sees, at most 20 bytes [default: of the name]
+    "serial" "TEXT" => Text(|d, text| put(&mut d.serial, Some(text.into())));
+    /// the image's data lie on the device of this path
+    "on" "PATH" => Text(|d, text| put(&mut d.on, Some(text.into())));
+    /// no NBD socket
+    "nbd" "off" => Text(|d, text| put(&mut d.sockets.nbd, Some(switch(text)?)));
+    /// over TCP only clients whose certificate has this name; repeatable, see --tls-client-ca
+    "allow" "NAME" => Text(|d, text| put_one(&mut d.allow, client_name(text)?));
+    /// see --socket-owner
+    "socket_owner" "USER" => Text(|d, text| put(&mut d.sockets.owner, Some(account(text)?)));
+    /// see --socket-group
+    "socket_group" "GROUP" => Text(|d, text| put(&mut d.sockets.group, Some(account(text)?)));
+    /// see --socket-mode
+    "socket_mode" "MODE" => Text(|d, text| put(&mut d.sockets.mode, Some(mode(text)?)));
+    /// inject faults, for tests; must be last
+    "fault" "SPEC" => Text(|d, text| put(&mut d.fault, Some(text.into())));
+};
+
+fn weight(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| format!("{text}: expected a whole number from 1"))
+}
+
+fn place(text: &str) -> Result<u64, String> {
+    parse_lba(text).map(|lba| lba.get()).map_err(|e| format!("{text}: {e}"))
+}
+
+fn client_name(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err(format!(": {NO_NAMES}")),
+        false => Ok(text.into()),
+    }
+}
+
 /// Who writes an empty list means nobody, and would get everybody.
-pub(super) const NO_NAMES: &str =
-    "allow: expected names in clients' certificates; without the option all clients may";
+const NO_NAMES: &str =
+    "expected names in clients' certificates; without the option all clients may";
 
 fn some_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(from)?;
     match names.is_empty() || names.iter().any(String::is_empty) {
-        true => Err(serde::de::Error::custom(NO_NAMES)),
+        true => Err(serde::de::Error::custom(format!("allow: {NO_NAMES}"))),
         false => Ok(names),
     }
 }
@@ -122,10 +177,8 @@ impl DiskConfig {
         }
     }
 
-    /// Parse `NAME=PATH[,weight=N,ro,lba=SECTORS|BYTES,buffered,cache=off,
-    /// accept-lost-writes,incoming,block_size=512|4096,guest_memory=SIZE,serial=TEXT,on=PATH,nbd=off,allow=NAME,socket_owner=USER,
-    /// socket_group=GROUP,socket_mode=MODE,fault=SPEC]` with limits among the options, `iops=2000,group=tenant1`. A comma in the path is
-    /// written twice; `fault` takes all that follows it.
+    /// Parse `NAME=PATH[,weight=4,ro,iops=2000,…]`: with [`OPTIONS`], and limits among them. A comma
+    /// in the path is written twice; `fault` takes all that follows it.
     ///
     /// # Errors
     /// What is wrong and what there is.
@@ -152,58 +205,22 @@ impl DiskConfig {
         checked.map(|()| disk)
     }
 
-    /// Set one option that is no limit; a flag has no value, or `true` or `false`.
+    /// Set one option that is no limit; a switch has no value, or `true` or `false`.
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
-        let text = |example| value.ok_or_else(|| format!("{key} takes a value: {key}={example}"));
-        match key {
-            "weight" => {
-                let given = text("4")?;
-                let wrong = || format!("weight={given}: expected a whole number from 1");
-                self.weight = given.parse().map_err(|_| wrong())?;
-            }
-            "ro" | "read_only" | "read-only" => self.read_only = switch(key, value)?,
-            "buffered" => self.buffered = switch(key, value)?,
-            "cache" => self.cache = switch(key, value)?,
-            "accept-lost-writes" | "accept_lost_writes" => {
-                self.accept_lost_writes = switch(key, value)?;
-            }
-            "incoming" => self.incoming = switch(key, value)?,
-            "on" => self.on = Some(text("/images/web.qcow2")?.into()),
-            "block_size" | "block-size" => self.block_size = Some(text("4096")?.parse()?),
-            "guest_memory" | "guest-memory" => {
-                let given = text("8GiB")?;
-                let wrong = |why: &dyn fmt::Display| format!("{key}={given}: {why}");
-                let bytes = parse_bytes(given).map_err(|e| wrong(&e))?;
-                if bytes == 0 {
-                    return Err(wrong(&"expected a size such as 8GiB, not 0"));
-                }
-                self.guest_memory = Some(bytes);
-            }
-            "serial" => self.serial = Some(text("WD-1234")?.to_string()),
-            "lba" => {
-                let given = text("1GiB")?;
-                let lba = parse_lba(given).map_err(|e| format!("lba={given}: {e}"))?;
-                self.lba = Some(lba.get());
-            }
-            "fault" => self.fault = Some(text("eio")?.to_string()),
-            "nbd" => self.sockets.nbd = Some(switch(key, value)?),
-            "allow" => {
-                let name = text("client.example.org")?;
-                if name.is_empty() {
-                    return Err(NO_NAMES.into());
-                }
-                self.allow.push(name.to_string());
-            }
-            _ if self.sockets.set(key, value.unwrap_or(""))? => {}
-            _ => {
-                let there = "weight, ro, lba, buffered, cache, accept-lost-writes, incoming, \
-                             block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault";
-                return Err(format!(
-                    "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
-                ));
-            }
-        }
-        Ok(())
+        let name = key.replace('-', "_");
+        let name = if name == "read_only" { "ro" } else { &name };
+        let Some(option) = OPTIONS.iter().find(|option| option.name.replace('-', "_") == name)
+        else {
+            let there: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+            let there = there.join(", ");
+            return Err(format!(
+                "a disk has no option '{key}'; it has {there}, and limits: {KEYS_SHOWN}"
+            ));
+        };
+        let is_switch = ["", "off"].contains(&option.value);
+        let text = value.or(is_switch.then_some("true"));
+        let text = text.ok_or_else(|| format!("{key} takes a value: {key}={}", option.value))?;
+        option.apply(self, text).map_err(|e| format!("{key}={e}"))
     }
 
     /// Name and path may be what they are.
@@ -296,14 +313,6 @@ impl DiskDraft {
         let limits = limits.map_err(|e| format!("disk {}: {e}", disk.name));
         let checked = disk.check().and(limits);
         (disk, checked)
-    }
-}
-
-fn switch(key: &str, value: Option<&str>) -> Result<bool, String> {
-    match value {
-        None | Some("true" | "on" | "yes" | "1") => Ok(true),
-        Some("false" | "off" | "no" | "0") => Ok(false),
-        Some(other) => Err(format!("{key}={other}: expected true or false")),
     }
 }
 

@@ -4,18 +4,15 @@
 //! wherever the daemon is started.
 
 use super::disk::DiskDraft;
-use super::keys::{KEYS, Value, unknown};
+use super::keys;
 use super::{ConfigError, GroupConfig, Origin, Setting, Settings};
-use seekway_policy::stack::limit::{GroupName, KEYS_SHOWN, LimitsDraft};
+use seekway_stack::stack::limit::{LimitsDraft, new_group};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Longest file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Keys of the file and of a disk that may have several values, as a list.
-const LISTS: [&str; 3] = ["images", "allow", "allow_host"];
 
 /// Read a file. What is wrong with it is in [`Settings::errors`].
 pub fn read(path: &Path) -> Settings {
@@ -91,20 +88,21 @@ impl Reader<'_> {
     }
 
     fn setting(&mut self, name: &str, at: usize, value: &Entry<'_>) {
-        let Some((key, kind)) = KEYS.iter().find(|(key, _)| *key == name) else {
-            return self.error(at, unknown(name));
+        let key = match keys::find(name) {
+            Ok(key) => key,
+            Err(message) => return self.error(at, message),
         };
-        if let (true, DeValue::Array(values)) = (LISTS.contains(key), value.get_ref()) {
+        if let (true, DeValue::Array(values)) = (key.is_list(), value.get_ref()) {
             return values.iter().for_each(|value| self.setting(name, at, value));
         }
         let Some(mut text) = scalar(value.get_ref()) else {
             return self.error(at, format!("{name}: expected a text or a number"));
         };
-        if matches!(kind, Value::Path(_)) && !text.is_empty() {
+        if key.is_path() && !text.is_empty() {
             text = self.beside(&text).display().to_string();
         }
         let origin = self.origin(at);
-        self.found.settings.push(Setting { key, text, origin });
+        self.found.settings.push(Setting { key: key.name, text, origin });
     }
 
     fn disk(&mut self, value: &Entry<'_>) {
@@ -137,14 +135,13 @@ impl Reader<'_> {
             return self.error(at, needs.into());
         };
         let mut limits = LimitsDraft::default();
-        self.options(table, &["name"], |key, value| match limits.set(key, value) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!("a group has no limit '{key}'; there are {KEYS_SHOWN}")),
-            Err(e) => Err(e.to_string()),
+        self.options(table, &["name"], |key, value| {
+            limits.set_known(key, value).map_err(|e| e.to_string())
         });
-        let group = GroupName::new(name).and_then(|name| GroupConfig::new(name, limits));
-        match group {
-            Ok(group) => self.found.groups.push((group, self.origin(at))),
+        match new_group(name, limits) {
+            Ok((name, limits)) => {
+                self.found.groups.push((GroupConfig { name, limits }, self.origin(at)));
+            }
             Err(e) => self.error(at, e.to_string()),
         }
     }
@@ -163,7 +160,7 @@ impl Reader<'_> {
                 DeValue::Array(values) if values.is_empty() && name == "allow" => {
                     vec![Some(String::new())]
                 }
-                DeValue::Array(values) if LISTS.contains(&name.as_ref()) => {
+                DeValue::Array(values) if name == "allow" => {
                     values.iter().map(|value| scalar(value.get_ref())).collect()
                 }
                 value => vec![scalar(value)],

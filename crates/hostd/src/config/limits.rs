@@ -1,9 +1,8 @@
 //! Rate limits as they are asked for: options of a disk, groups of disks, and
 //! their text in the control protocol. What they mean is in
-//! [`seekway_policy::stack::limit`].
+//! [`seekway_stack::stack::limit`].
 
-use seekway_policy::params::ParamError;
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits, LimitsDraft, parse_group};
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits, parse_group};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// Most groups that one daemon has.
@@ -25,18 +24,6 @@ impl GroupConfig {
     /// What is wrong and what there is.
     pub fn parse(text: &str) -> Result<GroupConfig, String> {
         let (name, limits) = parse_group(text).map_err(|e| e.to_string())?;
-        Ok(GroupConfig { name, limits })
-    }
-
-    /// A group with limits that were read key by key.
-    pub(super) fn new(name: GroupName, limits: LimitsDraft) -> Result<GroupConfig, ParamError> {
-        let limits =
-            limits.finish_group().map_err(|e| ParamError::new(format!("group {name}: {e}")))?;
-        if limits.is_none() {
-            let text =
-                format!("group {name} has no limit and no weight: write bandwidth, iops or weight");
-            return Err(ParamError::new(text));
-        }
         Ok(GroupConfig { name, limits })
     }
 }

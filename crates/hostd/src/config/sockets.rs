@@ -35,24 +35,6 @@ pub struct SocketConfig {
 }
 
 impl SocketConfig {
-    /// Set one option; false when it is none of these.
-    ///
-    /// # Errors
-    /// What is expected.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
-        match key.replace('-', "_").as_str() {
-            "socket_owner" => self.owner = Some(name(key, value)?),
-            "socket_group" => self.group = Some(name(key, value)?),
-            "socket_mode" => {
-                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                let wrong = || format!("{key}={value}: expected permissions in octal, such as 660");
-                self.mode = Some(mode.ok_or_else(wrong)?);
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
     /// These, and where one is not given `other`'s.
     #[must_use]
     pub fn or(&self, other: &SocketConfig) -> SocketConfig {
@@ -114,11 +96,17 @@ impl fmt::Display for SocketConfig {
     }
 }
 
-fn name(key: &str, value: &str) -> Result<String, String> {
-    match value.is_empty() || value.contains('\0') {
-        true => Err(format!("{key}: expected a name or a number")),
-        false => Ok(value.to_string()),
+/// The name or number of a user or a group.
+pub(super) fn account(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains('\0') {
+        true => Err(format!("{text}: expected a name or a number")),
+        false => Ok(text.to_string()),
     }
+}
+
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text}: expected permissions in octal, such as 660"))
 }
 
 fn user_id(name: &str) -> Result<u32, String> {
@@ -164,30 +152,21 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixListener;
 
-    fn config(options: &[(&str, &str)]) -> SocketConfig {
-        let mut config = SocketConfig::default();
-        for (key, value) in options {
-            assert_eq!(config.set(key, value), Ok(true));
-        }
-        config
+    fn config(options: &str) -> SocketConfig {
+        super::super::DiskConfig::parse(&format!("a=a.img,{options}")).unwrap().sockets
     }
 
     #[test]
     fn options_are_read() {
-        let given =
-            config(&[("socket_owner", "qemu"), ("socket-group", "7"), ("socket_mode", "0660")]);
+        let given = config("socket_owner=qemu,socket-group=7,socket_mode=0660");
         assert_eq!(given.owner.as_deref(), Some("qemu"));
         assert_eq!((given.group.as_deref(), given.mode), (Some("7"), Some(0o660)));
-        assert_eq!(SocketConfig::default().set("weight", "4"), Ok(false));
-        for (key, value) in [("socket_mode", "999"), ("socket_mode", "1777"), ("socket_owner", "")]
-        {
-            assert!(SocketConfig::default().set(key, value).is_err(), "{key}={value}");
-        }
-        let all = config(&[("socket_owner", "root"), ("socket_mode", "600")]);
+        assert!(mode("999").is_err() && mode("1777").is_err() && account("").is_err());
+        let all = config("socket_owner=root,socket_mode=600");
         assert_eq!(all.numbered().owner.as_deref(), Some("0"));
         assert_eq!(given.numbered().group.as_deref(), Some("7"));
-        let disk = config(&[("socket_mode", "666")]);
-        assert_eq!(disk.or(&all), config(&[("socket_owner", "root"), ("socket_mode", "666")]));
+        let disk = config("socket_mode=666");
+        assert_eq!(disk.or(&all), config("socket_owner=root,socket_mode=666"));
     }
 
     #[test]
@@ -205,16 +184,16 @@ mod tests {
         let _socket = UnixListener::bind(&path).unwrap();
         // SAFETY: no preconditions.
         let own = unsafe { libc::getegid() };
-        let own_group = config(&[("socket_group", &own.to_string())]);
+        let own_group = config(&format!("socket_group={own}"));
         for (given, mode) in [
             (SocketConfig::default(), 0o600),
             (own_group.clone(), 0o660),
-            (config(&[("socket_mode", "666")]).or(&own_group), 0o666),
+            (config("socket_mode=666").or(&own_group), 0o666),
         ] {
             given.apply(&path).unwrap();
             let about = std::fs::symlink_metadata(&path).unwrap();
             assert_eq!((about.permissions().mode() & 0o777, about.gid()), (mode, own));
         }
-        assert!(config(&[("socket_owner", "no such user")]).apply(&path).is_err());
+        assert!(config("socket_owner=no such user").apply(&path).is_err());
     }
 }

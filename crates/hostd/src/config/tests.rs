@@ -146,13 +146,13 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected bytes with a unit (KiB, MiB, GiB, TiB), such as 20GiB, or a bare number of bytes
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, emulate, depth, coalesce, hard_limit, poll, threads, cache, prefetch, cache_lock, bandwidth, journal, sandbox, images, tls.cert, tls.key, tls.client_ca, tls.required
-            /etc/seekway/serve.toml:13: tls.required: maybe: expected true or false
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
+            /etc/seekway/serve.toml:13: tls.required: maybe: expected on or off, or true or false
         "#]],
     );
     check(
@@ -180,7 +180,7 @@ path = "other.img"
             /etc/seekway/serve.toml:6: a disk has no option 'colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:9: '../web' cannot be a disk's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:12: a disk 'web' is there already (/etc/seekway/serve.toml:2); names differ
-            /etc/seekway/serve.toml:15: allow: expected names in clients' certificates; without the option all clients may
+            /etc/seekway/serve.toml:15: allow=: expected names in clients' certificates; without the option all clients may
             /etc/seekway/serve.toml:16: a disk needs name = "…" and path = "…"
         "#]],
     );
@@ -291,7 +291,7 @@ fn disks_by_flag() {
         ("=x.img", "cannot be a disk's name"),
         ("a/b=x.img", "cannot be a disk's name"),
         (".a=x.img", "cannot be a disk's name"),
-        ("a=x,weight", "weight=4"),
+        ("a=x,weight", "weight takes a value: weight=N"),
         ("a=x,weight=-1", "from 1"),
         ("a=x,weight=4294967296", "from 1"),
         ("a=x,lba=1.5", "lba=1.5: expected the number of a sector"),
@@ -315,7 +315,7 @@ fn limits_and_groups() {
 name = "tenant1"
 bandwidth = "300MiB"
 bandwidth_burst = "1GiB"
-burst_length = 10
+burst_length = "10s"
 
 [[disk]]
 name = "db"
@@ -326,7 +326,7 @@ group = "tenant1"
 [[disk]]
 name = "log"
 path = "log.img"
-write_bytes_sec = 1048576
+write_bandwidth = 1048576
 "#;
     let mut settings = file::parse(Path::new("serve.toml"), text);
     let mut flags = Settings::default();
@@ -383,8 +383,8 @@ group = "c"
 iops = [1]
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:2: group a has no limit and no weight: write bandwidth, iops or weight
-            /etc/seekway/serve.toml:4: a group has no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:2: group a has no limit and no weight: give it bandwidth, iops or weight, as in a:bandwidth=300MiB
+            /etc/seekway/serve.toml:4: no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
             /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
@@ -404,15 +404,17 @@ iops = [1]
     let mut flags = Settings::default();
     flags.disk_flag("a=x,iops=1,read_iops=1");
     flags.disk_flag("b=x,iops");
+    flags.disk_flag("b=x,total_bytes_sec=5");
     flags.disk_flag("c=x,group=nobody");
     flags.group_flag("a:iops_burst=5");
     flags.group_flag("b");
     expect![[r#"
         --disk a=x,iops=1,read_iops=1: disk a: iops and read_iops contradict: limit reads and writes together, or each apart
         --disk b=x,iops: iops=: expected a whole number, in which k is 1000 and M is 1000000
+        --disk b=x,total_bytes_sec=5: no limit 'total_bytes_sec' (libvirt's name): write bandwidth
         --disk c=x,group=nobody: disk c: no group 'nobody'; give it its limits, as in --group nobody:bandwidth=300MiB or [[group]] in the file
-        --group a:iops_burst=5: iops_burst needs iops
-        --group b: group b has no limit and no weight: write b:bandwidth=300MiB or b:weight=4
+        --group a:iops_burst=5: group a: iops_burst needs iops
+        --group b: group b has no limit and no weight: give it bandwidth, iops or weight, as in b:bandwidth=300MiB
     "#]].assert_eq(&shown(flags));
 }
 
@@ -424,4 +426,19 @@ fn flags_are_named_like_keys() {
     settings.flag("depth", "5000");
     let wrong = settings.resolve().unwrap_err().to_string();
     assert_eq!(wrong, "--depth: 5000: expected a number of commands from 1 to 4096");
+}
+
+/// docs/serve.md has every setting, as a key of the file, and every option of a disk.
+#[test]
+fn every_setting_is_in_the_manual() {
+    let docs = include_str!("../../../../docs/serve.md");
+    for key in SETTINGS.iter().flat_map(|(_, keys)| *keys) {
+        let name = key.name.trim_start_matches("tls.");
+        let ways = [format!("{name} = "), format!("`{}", flag(key.name))];
+        assert!(ways.iter().any(|way| docs.contains(way)), "docs/serve.md: no {}", key.name);
+    }
+    for option in OPTIONS {
+        let name = option.name;
+        assert!(docs.contains(&format!("`{name}")), "docs/serve.md: no option {name}");
+    }
 }

@@ -2,12 +2,12 @@
 //! its guest. The keys stay.
 
 use crate::reactor::{CacheStatus, DiskCache, ProcessCache};
-use seekway_policy::cache::Usage;
+use seekway_stack::cache::Usage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bytes of a sector, the unit in which the cache counts.
-const SECTOR: u64 = seekway_policy::units::SECTOR_BYTES;
+const SECTOR: u64 = seekway_core::units::SECTOR_BYTES;
 
 /// The cache of a device.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ pub(super) fn cache_report<'a>(
     auto: bool,
     status: &CacheStatus,
     disks: impl Iterator<Item = &'a DiskCache>,
-    stats: &seekway_policy::dispatcher::Stats,
+    stats: &seekway_stack::dispatcher::Stats,
 ) -> CacheReport {
     CacheReport {
         auto,

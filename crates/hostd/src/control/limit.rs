@@ -1,8 +1,7 @@
 //! The request for other limits, of a disk or of a group.
 
 use crate::config::limits_text;
-use seekway_policy::scheduler::Promise;
-use seekway_policy::stack::limit::{DiskLimits, GroupName};
+use seekway_stack::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 
 /// Whose limits are to change.
@@ -64,13 +63,7 @@ impl TryFrom<Wire> for LimitRequest {
         let target = match (disk, group) {
             (Some(disk), None) => LimitTarget::Disk(disk),
             (None, Some(group)) => {
-                if limits.group.is_some() {
-                    return Err("group: a group cannot be in a group".into());
-                }
-                let of_disks = |(promise, _): &(Promise, _)| *promise != Promise::Group;
-                if let Some((_, key)) = limits.limits.promises().find(of_disks) {
-                    return Err(format!("{key}: a group has none; give it to its disks"));
-                }
+                limits.clone().of_group().map_err(|e| e.to_string())?;
                 LimitTarget::Group(GroupName::new(&group).map_err(|e| e.to_string())?)
             }
             (Some(_), Some(_)) => {
@@ -107,7 +100,7 @@ mod tests {
             (r#"{"disk":"db","limits":"none"}"#, LimitRequest::disk("db", "none")),
             (
                 r#"{"group":"tenant1","limits":"bandwidth=300MiB"}"#,
-                LimitRequest::group("tenant1", "total_bytes_sec=314572800"),
+                LimitRequest::group("tenant1", "bandwidth=314572800"),
             ),
         ] {
             let request = request.unwrap();

@@ -6,9 +6,9 @@ use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
 use crate::daemon::{FailedDisk, Host, Pending};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
-use seekway_policy::dispatcher::Withheld;
-use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
+use seekway_stack::dispatcher::Withheld;
+use seekway_stack::stack::limit::DiskLimits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

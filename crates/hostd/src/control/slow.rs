@@ -2,7 +2,7 @@
 
 use crate::daemon::{Device, Host};
 use crate::reactor::{Message, SlowRequest};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// The last slow requests of all devices.

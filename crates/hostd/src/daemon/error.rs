@@ -3,7 +3,7 @@
 use super::change::{Change, Reason};
 use super::sockets::SocketError;
 use crate::images::ImageError;
-use seekway_policy::params::ParamError;
+use seekway_core::params::ParamError;
 use std::io;
 use std::path::PathBuf;
 

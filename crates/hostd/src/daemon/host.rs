@@ -39,7 +39,7 @@ use crate::config::Config;
 use crate::log;
 use crate::reactor::Status;
 use crate::sandbox::{self, Kind, Places};
-use seekway_policy::stack::limit::{GroupName, Limits as RateLimits};
+use seekway_stack::stack::limit::{GroupName, Limits as RateLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

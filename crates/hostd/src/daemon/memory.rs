@@ -3,7 +3,7 @@
 
 use crate::config::DiskConfig;
 use crate::sandbox::{Access, Places};
-use seekway_policy::cache::sizing::Reading;
+use seekway_stack::cache::sizing::Reading;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -210,8 +210,8 @@ fn group_memory(group: &Path, files: &GroupFiles) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN};
-    use seekway_policy::units::{Instant, Nanos};
+    use seekway_core::units::{Instant, Nanos};
+    use seekway_stack::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN};
 
     const MEMINFO: &str =
         "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n";

@@ -10,7 +10,7 @@ use crate::frontends::nbd::DiskMemory;
 use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::{Limits, Users, Warnings};
 use crate::port::DiskId;
-use seekway_policy::stack::limit::DiskLimits;
+use seekway_stack::stack::limit::DiskLimits;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 

@@ -4,7 +4,7 @@
 use super::host::Host;
 use crate::log::say;
 use crate::sandbox::{self, Kind, Places};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

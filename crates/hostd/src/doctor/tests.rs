@@ -321,6 +321,6 @@ fn this_host_can_be_asked() {
 }
 
 #[test]
-fn the_schema_in_share_is_of_this_report() {
+fn a_schema_is_made_of_this_report() {
     seekway_testing::schema::<DoctorReport>("doctor", "seekway doctor --format json");
 }

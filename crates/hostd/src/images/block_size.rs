@@ -3,7 +3,7 @@
 //!
 //! Guests can be told of two, 512 and 4096 bytes.
 
-use seekway_policy::params::parse_bytes;
+use seekway_core::params::parse_bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -50,7 +50,7 @@ impl FromStr for BlockSize {
     fn from_str(text: &str) -> Result<BlockSize, String> {
         let bytes = parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
         let size = bytes.and_then(|bytes| BlockSize::try_from(bytes).ok());
-        size.ok_or_else(|| format!("block_size={text}: expected 512 or 4096"))
+        size.ok_or_else(|| format!("{text}: expected 512 or 4096"))
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!("4k".parse(), Ok(BlockSize::B4096));
         for wrong in ["", "0", "1024", "-1", "99999999999"] {
             let error = wrong.parse::<BlockSize>().unwrap_err();
-            assert_eq!(error, format!("block_size={wrong}: expected 512 or 4096"));
+            assert_eq!(error, format!("{wrong}: expected 512 or 4096"));
         }
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 
 use crate::op_kind::OpKind;
-use seekway_policy::params::{self, Kind, ParamError, ParamSpec, Params, param};
-use seekway_policy::request::Op;
+use seekway_core::params::{self, Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::request::Op;
 
 /// Transfers are cut at multiples of this, which suits every image's
 /// alignment; those that are no longer are left whole.

@@ -1,8 +1,8 @@
 //! The extents of a file as the file system tells them (FS_IOC_FIEMAP;
 //! Documentation/filesystems/fiemap.rst of the kernel).
 
-use seekway_policy::stack::FileExtent;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::units::SECTOR_BYTES;
+use seekway_stack::stack::FileExtent;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,8 +1,8 @@
 //! Which disk an image lies on, as sysfs tells.
 
-use seekway_policy::dispatcher::Tags;
-use seekway_policy::scheduler::Stripe;
-use seekway_policy::units::{Lba, Sectors};
+use seekway_core::scheduler::Stripe;
+use seekway_core::units::{Lba, Sectors};
+use seekway_stack::dispatcher::Tags;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;

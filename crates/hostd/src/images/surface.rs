@@ -6,8 +6,8 @@
 
 use super::place::Place;
 use super::{ImageError, OpenOptions, fiemap, io_error, is_block, lost, open_file, probe, size_of};
-use seekway_policy::stack::FileExtent;
-use seekway_policy::units::{SECTOR_BYTES, Sectors};
+use seekway_core::units::{SECTOR_BYTES, Sectors};
+use seekway_stack::stack::FileExtent;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -210,7 +210,7 @@ fn pieces_of(extents: &[FileExtent], place: &Place) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::units::Lba;
+    use seekway_core::units::Lba;
     use std::os::fd::AsRawFd;
 
     #[test]

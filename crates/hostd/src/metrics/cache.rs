@@ -2,12 +2,10 @@
 //! guests are in the status only: their number is guests' to choose.
 
 use super::Value::{Count, Gauge, Whole};
-use super::{Samples, Scrape, Value, known, one};
-use crate::reactor::{CacheStatus, DiskCache, Status};
-use prometheus_client::encoding::DescriptorEncoder;
-use seekway_policy::cache::Usage;
-use seekway_policy::units::SECTOR_BYTES;
-use std::fmt;
+use super::{Metric, Samples, Value, known, metrics, one};
+use crate::reactor::{CacheStatus, DiskCache, DiskStatus, Status};
+use seekway_core::units::SECTOR_BYTES;
+use seekway_stack::cache::Usage;
 
 /// A value of a label, and the part of a disk's use that it stands for.
 type Part = (&'static str, fn(&Usage) -> u64);
@@ -18,78 +16,59 @@ const FOUND: [Part; 3] = [("hit", |u| u.cached), ("late", |u| u.late), ("missed"
 const FATES: [Part; 3] =
     [("used", |u| u.used), ("wasted", |u| u.wasted), ("dropped", |u| u.dropped)];
 
-impl Scrape {
-    /// Those that there are: a device without a cache has no sample.
-    pub(super) fn caches(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        self.device_caches(e)?;
-        self.disk_caches(e)
-    }
+/// A device without a cache has no sample.
+pub(super) static DEVICES: &[Metric<Status>] = metrics! {
+    /// The prefetcher
+    "seekway_cache" => |s| {
+        let of = |c: &CacheStatus| (vec![("prefetcher", c.prefetcher.clone())], Value::Info);
+        s.cache.iter().map(of).collect()
+    };
+    /// Data that the cache holds at most
+    "seekway_cache_capacity_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.capacity_bytes)));
+    /// Memory that the cache has
+    "seekway_cache_memory_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.memory_bytes)));
+    /// What the device reads a second at best
+    "seekway_cache_bandwidth_bytes" => |s| {
+        one(s.cache.as_ref().and_then(|c| c.bandwidth_bytes_per_s).map(Whole))
+    };
+    /// Bytes that the device has read, into the cache and past it
+    "seekway_device_read_bytes" => |s| one(s.cache.as_ref().map(|c| Count(c.device_read_bytes)));
+    /// Requests of prefetches dispatched
+    "seekway_device_background" => |s| one(s.cache.as_ref().map(|_| Count(s.stats.background)));
+    /// Bytes that these read
+    "seekway_device_background_bytes" => |s| {
+        one(s.cache.as_ref().map(|_| Count(s.stats.background_bytes)))
+    };
+    /// Requests of prefetches taken back before
+    "seekway_device_withdrawn" => |s| one(s.cache.as_ref().map(|_| Count(s.stats.withdrawn)));
+    /// What the prefetcher alone knows
+    "seekway_prefetcher" => |s| s.cache.iter().flat_map(|c| known(&c.prefetcher_metrics)).collect();
+};
 
-    fn device_caches(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let whole = |s: &Status, of: fn(&CacheStatus) -> Option<u64>| {
-            one(s.cache.as_ref().and_then(of).map(Whole))
-        };
-        let count = |s: &Status, of: u64| one(s.cache.as_ref().map(|_| Count(of)));
-        self.by_device(e, "seekway_cache", "The prefetcher", |s| {
-            let of = |prefetcher: &String| (vec![("prefetcher", prefetcher.clone())], Value::Info);
-            s.cache.iter().map(|c| of(&c.prefetcher)).collect()
-        })?;
-        let help = "Data that the cache holds at most";
-        let of = |s: &Status| whole(s, |c| Some(c.capacity_bytes));
-        self.by_device(e, "seekway_cache_capacity_bytes", help, of)?;
-        let help = "Memory that the cache has";
-        let of = |s: &Status| whole(s, |c| Some(c.memory_bytes));
-        self.by_device(e, "seekway_cache_memory_bytes", help, of)?;
-        let help = "What the device reads a second at best";
-        let of = |s: &Status| whole(s, |c| c.bandwidth_bytes_per_s);
-        self.by_device(e, "seekway_cache_bandwidth_bytes", help, of)?;
-        let help = "Bytes that the device has read, into the cache and past it";
-        let of = |s: &Status| one(s.cache.as_ref().map(|c| Count(c.device_read_bytes)));
-        self.by_device(e, "seekway_device_read_bytes", help, of)?;
-        let help = "Requests of prefetches dispatched";
-        self.by_device(e, "seekway_device_background", help, |s| count(s, s.stats.background))?;
-        let help = "Bytes that these read";
-        let of = |s: &Status| count(s, s.stats.background_bytes);
-        self.by_device(e, "seekway_device_background_bytes", help, of)?;
-        let help = "Requests of prefetches taken back before";
-        self.by_device(e, "seekway_device_withdrawn", help, |s| count(s, s.stats.withdrawn))?;
-        self.by_device(e, "seekway_prefetcher", "What the prefetcher alone knows", |s| {
-            s.cache.iter().flat_map(|c| known(&c.prefetcher_metrics)).collect()
-        })
-    }
+/// Of each disk that has a part of a cache.
+pub(super) static DISKS: &[Metric<DiskStatus>] = metrics! {
+    /// Data in the cache
+    "seekway_cache_resident_bytes" => |d| of(d, |c| one(Whole(c.resident_bytes)));
+    /// Bytes of reads, by how the cache had them
+    "seekway_cache_read_bytes" => |d| of(d, |c| parts("found", &FOUND, &c.usage));
+    /// Bytes whose prefetch began
+    "seekway_prefetched_bytes" => |d| of(d, |c| one(Count(c.usage.prefetched * SECTOR_BYTES)));
+    /// Prefetched bytes, by what came of them
+    "seekway_prefetch_fate_bytes" => |d| of(d, |c| parts("fate", &FATES, &c.usage));
+    /// Prefetches that a read took over while they waited
+    "seekway_prefetch_promoted" => |d| of(d, |c| one(Count(c.usage.promoted)));
+    /// Prefetched and used, of all that was used
+    "seekway_prefetch_accuracy" => |d| of(d, |c| one(Gauge(c.usage.accuracy())));
+    /// Prefetched and unused, of all that was used or prefetched
+    "seekway_prefetch_cost" => |d| of(d, |c| one(Gauge(c.usage.cost())));
+    /// Streams that the prefetcher follows
+    "seekway_prefetch_streams" => |d| of(d, |c| one(Whole(c.streams().0.into())));
+    /// Streams that are prefetched for
+    "seekway_prefetch_armed" => |d| of(d, |c| one(Whole(c.streams().1.into())));
+};
 
-    fn disk_caches(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Data in the cache";
-        self.by_cache(e, "seekway_cache_resident_bytes", help, |c| one(Whole(c.resident_bytes)))?;
-        let help = "Bytes of reads, by how the cache had them";
-        self.by_cache(e, "seekway_cache_read_bytes", help, |c| parts("found", &FOUND, &c.usage))?;
-        let help = "Bytes whose prefetch began";
-        let of = |c: &DiskCache| one(Count(c.usage.prefetched * SECTOR_BYTES));
-        self.by_cache(e, "seekway_prefetched_bytes", help, of)?;
-        let help = "Prefetched bytes, by what came of them";
-        self.by_cache(e, "seekway_prefetch_fate_bytes", help, |c| parts("fate", &FATES, &c.usage))?;
-        let help = "Prefetches that a read took over while they waited";
-        self.by_cache(e, "seekway_prefetch_promoted", help, |c| one(Count(c.usage.promoted)))?;
-        let help = "Prefetched and used, of all that was used";
-        self.by_cache(e, "seekway_prefetch_accuracy", help, |c| one(Gauge(c.usage.accuracy())))?;
-        let help = "Prefetched and unused, of all that was used or prefetched";
-        self.by_cache(e, "seekway_prefetch_cost", help, |c| one(Gauge(c.usage.cost())))?;
-        let help = "Streams that the prefetcher follows";
-        self.by_cache(e, "seekway_prefetch_streams", help, |c| one(Whole(c.streams().0.into())))?;
-        let help = "Streams that are prefetched for";
-        self.by_cache(e, "seekway_prefetch_armed", help, |c| one(Whole(c.streams().1.into())))
-    }
-
-    /// A metric of each disk that has a part of a cache.
-    fn by_cache(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        name: &str,
-        help: &str,
-        samples: impl Fn(&DiskCache) -> Samples<'static>,
-    ) -> fmt::Result {
-        self.by_disk(encoder, name, help, |disk| disk.cache.iter().flat_map(&samples).collect())
-    }
+fn of(disk: &DiskStatus, samples: fn(&DiskCache) -> Samples<'static>) -> Samples<'static> {
+    disk.cache.as_ref().map(samples).unwrap_or_default()
 }
 
 /// Sectors of several parts as bytes, each with its label.

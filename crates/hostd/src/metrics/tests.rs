@@ -6,10 +6,10 @@ use crate::port::DiskId;
 use crate::reactor::{CacheStatus, DiskCache, DiskUse, ProcessCache, Served, judge};
 use crate::throttle::Report;
 use hdrhistogram::Histogram;
-use seekway_policy::cache::Usage;
-use seekway_policy::dispatcher::{Cause, HoldStats, Stats, Withheld};
-use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
+use seekway_stack::cache::Usage;
+use seekway_stack::dispatcher::{Cause, HoldStats, Stats, Withheld};
+use seekway_stack::stack::limit::DiskLimits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A sample's name and labels.

@@ -1,6 +1,6 @@
 //! The engine's part of the host cache: its memory, and what the device reads a second. What
 //! is in the cache, and what is fetched when, the stack decides
-//! ([`seekway_policy::stack`]).
+//! ([`seekway_stack::stack`]).
 //!
 //! The device writes into frames and never into a guest's memory on the way
 //! there: a guest that scribbles over its buffer spoils nobody's copy.
@@ -13,10 +13,10 @@ use super::message::{CacheStatus, DiskCache};
 use crate::port::DiskId;
 use bandwidth::Bandwidth;
 use frames::Frames;
-use seekway_policy::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, Frame};
-use seekway_policy::request::{Completion, Extent, Op, VmId};
-use seekway_policy::stack::{CacheSpec, Stack, frames_of};
-use seekway_policy::units::{Instant, SECTOR_BYTES};
+use seekway_core::request::{Completion, Extent, Op, VmId};
+use seekway_core::units::{Instant, SECTOR_BYTES};
+use seekway_stack::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, Frame};
+use seekway_stack::stack::{CacheSpec, Stack, frames_of};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -14,10 +14,10 @@ use crate::images::Image;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
 use crate::sigbus;
-use seekway_policy::dispatcher;
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::units::SECTOR_BYTES;
+use seekway_stack::dispatcher;
+use seekway_stack::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
 use std::ops::Range;
 
 /// An I/O that the kernel will not take now is handed in again so often.

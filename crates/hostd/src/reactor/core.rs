@@ -16,13 +16,11 @@ use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;
 use crate::toll::busy;
 use io_uring::squeue;
-use seekway_policy::dispatcher::Withheld;
-use seekway_policy::ioprio;
-use seekway_policy::request::{Op, RequestId, VmId};
-use seekway_policy::stack::{
-    Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync,
-};
-use seekway_policy::units::Instant;
+use seekway_core::ioprio;
+use seekway_core::request::{Op, RequestId, VmId};
+use seekway_core::units::Instant;
+use seekway_stack::dispatcher::Withheld;
+use seekway_stack::stack::{Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::RawFd;

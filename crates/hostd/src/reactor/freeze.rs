@@ -4,7 +4,7 @@
 use super::core::Core;
 use super::disks::{DiskState, Freeze};
 use crate::port::DiskId;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::sync::mpsc::SyncSender;
 
 impl Core {

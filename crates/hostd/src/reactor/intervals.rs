@@ -14,8 +14,8 @@
 //! for its turn, and one that asks for little has what it wants.
 
 use crate::port::DiskId;
-use seekway_policy::fairness::{jain, max_min_shares, phi};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::fairness::{jain, max_min_shares, phi};
+use seekway_core::units::{Instant, Nanos};
 
 /// Length of an interval.
 pub const INTERVAL: Nanos = Nanos::from_secs(10);

@@ -9,8 +9,8 @@ use super::jobs::{buffers_len, slice_buffers};
 use crate::images::{Limits, SEGMENT_BYTES};
 use crate::port::DiskId;
 use io_uring::{opcode, squeue, types};
-use seekway_policy::request::{Op, Request, RequestId};
-use seekway_policy::stack::{IoError, Member};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_stack::stack::{IoError, Member};
 use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
 

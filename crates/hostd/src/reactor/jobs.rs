@@ -2,8 +2,8 @@
 //! The stack names each by its number here.
 
 use crate::port::Job;
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::ops::Index;
 
 /// A job under way.
@@ -115,7 +115,7 @@ mod tests {
     fn memory_of_jobs_that_are_done_is_given_back() {
         let disk = crate::port::DiskId(0);
         let port = crate::port::PortId { index: 0, generation: 0 };
-        let (op, offset, len) = (seekway_policy::request::Op::Read, 0, 512);
+        let (op, offset, len) = (seekway_core::request::Op::Read, 0, 512);
         let (priority, fua, unmap) = (0, false, false);
         let job = Job { disk, port, token: 0, op, offset, len, priority, fua, unmap };
         let buffers = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 512 }; 1000];

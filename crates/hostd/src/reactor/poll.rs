@@ -1,7 +1,7 @@
 //! How long a reactor looks for news before it sleeps. To be woken takes a thread some
 //! microseconds, and looking takes a processor.
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::fmt;
 
 /// The first time that is tried, and the longest: guests that take longer gain little.

@@ -7,7 +7,7 @@ use crate::sandbox;
 use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
 use vmm_sys_util::eventfd::EventFd;
 

@@ -3,8 +3,8 @@
 
 use crate::op_kind::OpKind;
 use crate::port::DiskId;
-use seekway_policy::stack::Stages;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
+use seekway_stack::stack::Stages;
 use std::collections::VecDeque;
 
 /// Requests kept of each class.

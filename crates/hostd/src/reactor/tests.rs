@@ -11,9 +11,9 @@ pub(super) mod taking;
 
 use super::{Poll, Setup, Submitter};
 use crate::images::Limits;
-use seekway_policy::dispatcher::COALESCE_DEFAULT;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Nanos, Sectors};
+use seekway_stack::dispatcher::COALESCE_DEFAULT;
 
 /// What a disk of 1 GiB can do.
 pub(crate) const LIMITS: Limits = Limits {

@@ -2,7 +2,7 @@
 //! many ports, or with much to do, does not get more turns than the others.
 
 use crate::port::{Budget, DiskId, PortId};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// The ports of one disk that wait for their turn.

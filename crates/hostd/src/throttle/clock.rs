@@ -1,6 +1,6 @@
 //! The model's time against the real one.
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Largest factor: a model of milliseconds over a device that takes seconds.
 pub const FACTOR_MAX: f64 = 1000.0;

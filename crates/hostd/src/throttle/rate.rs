@@ -2,8 +2,8 @@
 //! measured when it is opened.
 
 use super::Throttle;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 
 /// Sectors of one read.

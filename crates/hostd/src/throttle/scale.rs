@@ -19,7 +19,7 @@
 //! windows.
 
 use super::clock::Factor;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 /// Commands in a window.
 const WINDOW: usize = 64;

@@ -2,9 +2,9 @@
 
 use super::*;
 use proptest::prelude::*;
-use seekway_policy::mix;
-use seekway_policy::request::{Extent, Op, VmId};
-use seekway_policy::units::{Lba, Sectors};
+use seekway_core::mix;
+use seekway_core::request::{Extent, Op, VmId};
+use seekway_core::units::{Lba, Sectors};
 
 /// One command of a script: what, and how long the real device takes.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::{Ask, Rig, RigSetup, dir, image};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 const LEN: u64 = 16 << 20;
 

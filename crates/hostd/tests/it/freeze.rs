@@ -5,10 +5,10 @@ use crate::common;
 
 use common::Ask;
 use common::bench::{Bench, take};
+use seekway_core::units::Nanos;
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{Message, SlowRequest};
-use seekway_policy::stack::Stages;
-use seekway_policy::units::Nanos;
+use seekway_stack::stack::Stages;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 const LEN: u64 = 4096;

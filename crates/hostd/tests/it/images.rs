@@ -6,10 +6,10 @@ mod locks;
 
 use common::image;
 use common::loops::{loop_device, output};
+use seekway_core::request::Extent;
+use seekway_core::units::{Lba, Sectors};
 use seekway_hostd::images::{BlockSize, Image, ImageError, OpenOptions};
-use seekway_policy::request::Extent;
-use seekway_policy::stack::Map;
-use seekway_policy::units::{Lba, Sectors};
+use seekway_stack::stack::Map;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;

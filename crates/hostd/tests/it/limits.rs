@@ -13,11 +13,11 @@ use client::{READ, request};
 use common::bench::{Bench, take};
 use common::daemon::Running;
 use common::{Ask, dir, image};
+use seekway_core::units::Nanos;
 use seekway_hostd::config::{Config, DiskConfig, GroupConfig};
 use seekway_hostd::control::{LimitRequest, Request};
 use seekway_hostd::reactor::Message;
-use seekway_policy::stack::limit::{GroupName, Limits};
-use seekway_policy::units::Nanos;
+use seekway_stack::stack::limit::{GroupName, Limits};
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -74,7 +74,7 @@ fn limits_change_while_requests_wait_and_flushes_never_do() {
     port.ask(vec![Ask::flush()]);
     take(&port, 1);
     // Another limit lets one pass, since what was owed under the old one is not.
-    bench.limit(disk, "total_bytes_sec=2");
+    bench.limit(disk, "bandwidth=2");
     take(&port, 1);
     let status = bench.status(disk);
     assert_eq!((status.limited, status.limits.to_string().as_str()), (18, "bandwidth=2"));

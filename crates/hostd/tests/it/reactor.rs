@@ -7,13 +7,13 @@ mod edges;
 
 use common::loops::mount;
 use common::{Ask, PATIENCE, Rig, RigSetup, dir, image, pattern};
+use seekway_core::request::Op;
+use seekway_core::units::{Lba, Nanos, Sectors};
 use seekway_hostd::images::{Image, OpenOptions};
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message, OpKind, Poll, Status, Submitter};
-use seekway_policy::request::Op;
 use seekway_policy::schedulers;
-use seekway_policy::stack::{Map, OUTSTANDING_DEFAULT};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_stack::stack::{Map, OUTSTANDING_DEFAULT};
 use std::any::Any;
 use std::fs::{self, File};
 use std::num::NonZeroU32;

@@ -7,7 +7,7 @@
 
 use super::Entry;
 use super::following::{FEEDBACK, INTERVAL, Key, LEAD, LITERAL, StreamFollower, THRESHOLD};
-use crate::params::{Kind, ParamError, ParamSpec};
+use seekway_core::params::{Kind, ParamError, ParamSpec};
 
 const REGION: ParamSpec = ParamSpec {
     key: "region",

@@ -3,7 +3,7 @@
 //! `page_cache_sync_ra` and `page_cache_async_ra` (who asks), and
 //! `ondemand_readahead` with `get_init_ra_size`, `get_next_ra_size`,
 //! `count_history_pages` and `try_context_readahead` (what is read), which stand
-//! in [`crate::readahead`]; `VM_READAHEAD_PAGES` of `include/linux/mm.h` is the
+//! in [`seekway_core::readahead`]; `VM_READAHEAD_PAGES` of `include/linux/mm.h` is the
 //! default of `max`.
 //!
 //! The host has each image open once, so there is one `file_ra_state` for each
@@ -17,11 +17,11 @@
 //! and remembers the last 64 marked pages.
 
 use super::Entry;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
-use crate::prefetcher::{Access, Prefetcher, Proposal};
-use crate::readahead::ReadAhead;
-use crate::request::{Extent, VmId};
-use crate::units::{Instant, Lba, SECTOR_BYTES, Sectors};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::readahead::ReadAhead;
+use seekway_core::request::{Extent, VmId};
+use seekway_core::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use std::collections::VecDeque;
 
 /// Sectors of a page.

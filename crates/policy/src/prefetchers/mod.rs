@@ -8,9 +8,9 @@ mod linux;
 mod none;
 mod vio;
 
-use crate::params::ParamError;
-use crate::prefetcher::Prefetcher;
-use crate::registry::{PolicyEntry, Registry};
+use seekway_core::params::ParamError;
+use seekway_core::prefetcher::Prefetcher;
+use seekway_core::registry::{PolicyEntry, Registry};
 
 /// A prefetcher as the registry knows it.
 pub type Entry = PolicyEntry<dyn Prefetcher>;

@@ -2,7 +2,7 @@
 //! guests have read.
 
 use super::Entry;
-use crate::prefetcher::Prefetcher;
+use seekway_core::prefetcher::Prefetcher;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "none",

@@ -30,12 +30,12 @@ use self::history::{Issuer, Newcomers};
 use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use super::{Entry, Starves};
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[

@@ -59,12 +59,12 @@ use self::tree::Tree;
 use self::turns::Next;
 use super::Entry;
 use super::merge::Run;
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{KeyedHeap, Links, Pool, Slots};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{KeyedHeap, Links, Pool, Slots};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
 #[rustfmt::skip]

@@ -46,12 +46,12 @@ use self::shadow::{LOOK_MAX, Shadow};
 use self::table::REQUESTS_MAX;
 use super::merge::Run;
 use super::{Entry, Starves};
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
-use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 /// A number of sectors, as the name of the parameter says.
 const SECTORS: Kind = Kind::Count(0, 1 << 40);

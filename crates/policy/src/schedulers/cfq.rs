@@ -47,12 +47,12 @@ use self::trees::Trees;
 use super::issuers::{ISSUER_PARAM, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use super::{Entry, Starves};
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{Links, Pool, Slots, choose};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{Links, Pool, Slots, choose};
+use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[

@@ -10,10 +10,10 @@
 //! sweep and the one after.
 
 use super::{Entry, Starves};
-use crate::queues::Sorted;
-use crate::request::{Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::Instant;
+use seekway_core::queues::Sorted;
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "cscan",
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn ascends_and_starts_again_at_the_lowest() {
         let mut rig = Rig::new("cscan");
-        rig.head = crate::units::Lba::new(400);
+        rig.head = seekway_core::units::Lba::new(400);
         rig.reads(0, [500, 100, 900, 300]);
         assert_eq!(rig.serve_n(2), [500, 900]);
         rig.read(1, 800);

@@ -16,11 +16,11 @@
 //! passing. Requests at the same sector go in slot order.
 
 use super::{Entry, Starves};
-use crate::params::{Kind, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
-use crate::request::{Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool};
+use seekway_core::request::{Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -261,7 +261,7 @@ mod tests {
         }
         assert_eq!(rig.serve(1), 100);
         let now = rig.now;
-        let left = rig.policy.detach(now, crate::request::VmId::new(1));
+        let left = rig.policy.detach(now, seekway_core::request::VmId::new(1));
         assert_eq!(left.iter().map(|r| r.extent.start().get()).collect::<Vec<_>>(), [200, 50]);
         assert_eq!(rig.serve(1), 300);
         assert!(rig.is_idle());

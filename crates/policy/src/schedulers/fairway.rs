@@ -23,12 +23,12 @@ mod targets;
 mod tests;
 
 use super::Entry;
-use crate::params::{Kind, ParamError, ParamSpec, Params};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
-use crate::units::{Instant, Sectors};
 use flash::Flash;
 use head::Head;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Sectors};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[

@@ -60,12 +60,12 @@ use self::groups::{Group, Groups, Head, charged};
 use self::model::{CLASSES, Figures, HDD, Model, SSD, SSD_QD1, given_figures};
 use self::period::{Clock, Counted, MARGIN_LOW, MARGIN_TARGET, MILLION};
 use super::Entry;
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{KeyedHeap, Links, Pool, Slots};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{KeyedHeap, Links, Pool, Slots};
+use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// Device virtual time, in picoseconds.

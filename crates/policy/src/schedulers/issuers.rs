@@ -5,9 +5,9 @@
 //! [`ISSUERS_PER_VM_MAX`] issuers. Beyond it the one that has been idle longest
 //! is forgotten; when none is idle, the request counts as the VM's own.
 
-use crate::params::{Kind, ParamSpec};
-use crate::queues::{ExpiryQueue, Links};
-use crate::request::{ProcessTag, Request, RequestId, VmId};
+use seekway_core::params::{Kind, ParamSpec};
+use seekway_core::queues::{ExpiryQueue, Links};
+use seekway_core::request::{ProcessTag, Request, RequestId, VmId};
 use std::collections::BTreeMap;
 
 /// Issuers that are remembered of one VM.
@@ -197,8 +197,8 @@ impl<T> Issuers<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Extent, Op, RequestId};
-    use crate::units::{Instant, Lba, Sectors};
+    use seekway_core::request::{Extent, Op, RequestId};
+    use seekway_core::units::{Instant, Lba, Sectors};
 
     fn request(vm: u16, tag: u16) -> Request {
         Request {

@@ -44,11 +44,11 @@ mod tests;
 
 use super::Entry;
 use super::merge::Run;
-use crate::params::{Kind, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, Links, Pool, Slots};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, Links, Pool, Slots};
+use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[

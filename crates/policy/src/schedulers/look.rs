@@ -12,10 +12,10 @@
 //! place for ever does not hold the head there.
 
 use super::{Entry, Starves};
-use crate::queues::Sorted;
-use crate::request::{Extent, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::{Instant, Lba};
+use seekway_core::queues::Sorted;
+use seekway_core::request::{Extent, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::{Instant, Lba};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "look",
@@ -105,7 +105,7 @@ impl Scheduler for Look {
 #[cfg(test)]
 mod tests {
     use crate::schedulers::tests::Rig;
-    use crate::units::Lba;
+    use seekway_core::units::Lba;
 
     #[test]
     fn turns_at_the_last_request() {

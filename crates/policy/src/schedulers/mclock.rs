@@ -47,12 +47,12 @@
 mod tests;
 
 use super::Entry;
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
-use crate::request::{Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos, Sectors};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, KeyedHeap, Links, Pool};
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Promise, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use std::cmp::Ordering;
 
 #[rustfmt::skip]

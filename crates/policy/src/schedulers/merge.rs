@@ -2,8 +2,8 @@
 //! that have been merged, so where they count requests (a quantum, a batch of
 //! writes) the policies here count runs of adjacent ones.
 
-use crate::request::{Op, Request, VmId};
-use crate::units::{Lba, Sectors};
+use seekway_core::request::{Op, Request, VmId};
+use seekway_core::units::{Lba, Sectors};
 
 /// How far back the choose rule lets the head go: 16 MiB, as in Linux (`back_seek_max`).
 pub const BACK_SEEK_MAX: Sectors = Sectors::new(32_768);

@@ -24,9 +24,9 @@ mod think;
 mod vmcd;
 mod vmcd_time;
 
-use crate::params::{ParamError, ParamSpec, Params};
-use crate::registry::{Registry, RegistryEntry};
-use crate::scheduler::{Promise, Scheduler};
+use seekway_core::params::{ParamError, ParamSpec, Params};
+use seekway_core::registry::{Registry, RegistryEntry};
+use seekway_core::scheduler::{Promise, Scheduler};
 
 /// A policy as the registry knows it.
 pub struct Entry {

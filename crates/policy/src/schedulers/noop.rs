@@ -2,10 +2,10 @@
 //! to beat, and the cheapest.
 
 use super::Entry;
-use crate::queues::{ExpiryQueue, Links, Slots};
-use crate::request::{Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::Instant;
+use seekway_core::queues::{ExpiryQueue, Links, Slots};
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "noop",

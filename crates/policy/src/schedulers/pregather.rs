@@ -68,13 +68,13 @@ mod spla;
 mod vm;
 
 use super::Entry;
-use crate::queues::{Links, Pool};
-use crate::request::{Completion, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos};
 use crate::vnavigator::Unit;
 use config::Config;
 use seek::Seek;
+use seekway_core::queues::{Links, Pool};
+use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos};
 use vm::Vm;
 
 pub(super) const ENTRY: Entry = Entry {

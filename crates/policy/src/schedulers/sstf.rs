@@ -8,10 +8,10 @@
 //! head a distant request starves.
 
 use super::{Entry, Starves};
-use crate::queues::Sorted;
-use crate::request::{Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler};
-use crate::units::Instant;
+use seekway_core::queues::Sorted;
+use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
+use seekway_core::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sstf",
@@ -54,7 +54,7 @@ impl Scheduler for Sstf {
 #[cfg(test)]
 mod tests {
     use crate::schedulers::tests::Rig;
-    use crate::units::Lba;
+    use seekway_core::units::Lba;
 
     #[test]
     fn the_nearest_goes_first_and_forward_wins_a_tie() {

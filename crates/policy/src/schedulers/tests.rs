@@ -1,9 +1,9 @@
 //! What the policies' unit tests share: one policy on a bench, fed and asked
 //! by hand.
 
-use crate::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 
 /// A policy with a clock and a device that the test moves.

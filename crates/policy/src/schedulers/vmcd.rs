@@ -55,14 +55,14 @@ pub(super) use pending::Pending;
 use pending::kind;
 
 use super::Entry;
-use crate::dispatcher::HOLD_MAX;
-use crate::params::{Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{ExpiryQueue, Links, Pool};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos};
 use channels::{Channels, LastPeriod};
 use lottery::Generator;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{ExpiryQueue, Links, Pool};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[

@@ -44,13 +44,13 @@ mod turns;
 
 use super::Entry;
 use super::merge::Run;
-use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
-use crate::queues::{Links, Pool, Slots};
-use crate::request::{Completion, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use crate::units::{Instant, Nanos};
 use channel::{Channel, Place, Virtual, weighed};
 pub(super) use clock::{Clock, Reading};
+use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::queues::{Links, Pool, Slots};
+use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeSet;
 
 #[rustfmt::skip]

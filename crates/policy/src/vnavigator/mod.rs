@@ -25,9 +25,9 @@
 mod members;
 mod table;
 
-use crate::request::Extent;
-use crate::units::{Instant, Lba, Nanos, Sectors};
 use members::{Decay, Members};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use table::{Table, Zone};
 
 /// Zones in which one request counts; the rest of a longer one is ignored.

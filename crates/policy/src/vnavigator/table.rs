@@ -6,7 +6,7 @@
 //! is ever copied as a whole. The hash is fixed: the same requests give the
 //! same table, and nothing outside sees its order.
 
-use crate::units::Instant;
+use seekway_core::units::Instant;
 
 /// What the model remembers of a zone. 48 bytes.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@
 
 use proptest::prelude::*;
 use seekway_conformance::seeded;
-use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::request::{Extent, ProcessTag, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::prefetchers::{self, REGISTRY};
-use seekway_policy::request::{Extent, ProcessTag, VmId};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 

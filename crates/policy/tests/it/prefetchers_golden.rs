@@ -4,10 +4,10 @@
 //! rewrites them.
 
 use expect_test::expect_file;
-use seekway_policy::prefetcher::{Access, Prefetcher};
+use seekway_core::prefetcher::{Access, Prefetcher};
+use seekway_core::request::{Extent, ProcessTag, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::prefetchers::{self, REGISTRY};
-use seekway_policy::request::{Extent, ProcessTag, VmId};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::fmt::Write;
 
 /// What the device can read in a second: more than all that is proposed, and less

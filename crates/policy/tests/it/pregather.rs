@@ -5,7 +5,7 @@ mod script;
 
 use script::Did::{Coarse, Fine, Idle, Sent};
 use script::{FAR, SEEK, Script, at, reader, zone_reader};
-use seekway_policy::request::{Op, VmId};
+use seekway_core::request::{Op, VmId};
 use seekway_policy::schedulers;
 
 #[test]

@@ -9,12 +9,12 @@ use crate::common;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use seekway_policy::dispatcher::{Arrival, Config, Dispatcher, Output};
-use seekway_policy::params::{Kind, ParamSpec};
-use seekway_policy::request::{Extent, Op, ProcessTag, RequestId, VmId};
-use seekway_policy::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
+use seekway_core::params::{Kind, ParamSpec};
+use seekway_core::request::{Extent, Op, ProcessTag, RequestId, VmId};
+use seekway_core::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::schedulers::{self, REGISTRY};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_stack::dispatcher::{Arrival, Config, Dispatcher, Output};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 

@@ -2,8 +2,8 @@
 //! zone, on random sequences. A failure prints its case.
 
 use proptest::prelude::*;
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::vnavigator::{DENSITY_MIN, ModelParams, SPAN_MAX, VNavigator};
 use std::collections::BTreeMap;
 

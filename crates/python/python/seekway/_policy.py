@@ -1,6 +1,6 @@
 """A scheduling policy in Python: a subclass of `Policy` competes in `seekway.compare`.
 
-The rules are those of the policies in Rust (`crates/policy/src/scheduler.rs`), and the same
+The rules are those of the policies in Rust (`crates/core/src/scheduler.rs`), and the same
 assertions hold: a decision that breaks them raises. Times are simulated nanoseconds since the
 run began; no clock may be read, and the same input has to give the same decisions.
 

@@ -1,15 +1,17 @@
-//! Lines: bandwidth over time, distributions of response time, sweeps of a parameter.
+//! Lines (bandwidth over time, distributions of response time, sweeps of a parameter) and points,
+//! such as the LBA of each request over time (figure 1 of the Pregather paper).
 
-use std::fmt::Write as _;
+use serde::Serialize;
 
-use super::scale::{Along, Axis};
-use super::sheet::{Area, Key, RIGHT, Sheet, WIDTH, left_margin};
-use super::{Look, Series};
-use crate::svg::{Escaped, Px, Svg};
+use super::{Axis, Figure, PointSample, Series, first, note_left_out};
 
-/// Lines of up to so many points mark each of them.
-const MARKED_MAX: usize = 24;
-const HEIGHT: f64 = 280.0;
+/// Of more points than this a sample is drawn.
+const POINTS_MAX: usize = 25_000;
+/// Longer lines are thinned in stretches, of which the ends and the extremes stay.
+const STRETCHES_MAX: usize = 500;
+/// Series that cover less than this part of a common axis are drawn in panels of their own.
+const COVERED_MIN: f64 = 0.2;
+const PANELS_MAX: usize = 16;
 
 /// A line for each series.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,99 +20,172 @@ pub struct Lines {
     pub x: Axis,
     /// Vertical axis, common to all series.
     pub y: Axis,
-    /// One line each. Points are joined in their order; a y of NaN makes a gap.
+    /// One line each.
     pub series: Vec<Series>,
 }
 
+/// A cloud of points for each series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scatter {
+    /// Horizontal axis, common to all panels.
+    pub x: Axis,
+    /// Vertical axis, fitted to the points of each panel.
+    pub y: Axis,
+    pub series: Vec<Series>,
+    /// Whether they share one y axis.
+    pub panels: Panels,
+}
+
+/// Whether series share a panel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Panels {
+    /// Apart when they lie far apart, so that a VM's own pattern can be seen on a large disk.
+    #[default]
+    Auto,
+    Together,
+    /// One below the other, each with its own y range.
+    Apart,
+}
+
+/// For the script.
+#[derive(Serialize)]
+struct Drawn<'a> {
+    kind: &'static str,
+    x: &'a Axis,
+    y: &'a Axis,
+    panels: Vec<Vec<DrawnSeries>>,
+}
+
+#[derive(Clone, Serialize)]
+struct DrawnSeries {
+    name: String,
+    reference: bool,
+    /// Which of the palette's colours.
+    colour: usize,
+    x: Vec<f64>,
+    /// NaN becomes null, a gap.
+    y: Vec<f64>,
+}
+
 impl Lines {
-    /// Draws the lines, those of references below the others.
-    pub fn render(&self) -> Svg {
-        let mut sheet = Sheet::new();
-        let all = || self.series.iter().flat_map(|s| s.points.iter().copied());
-        let left_out = all().filter(|p| !self.shows(*p) && !p.1.is_nan()).count();
-        let shown = || all().filter(|p| self.shows(*p));
-        let y = self.y.fit(shown().map(|p| p.1), HEIGHT, Along::Y);
-        let x = self.x.fit(shown().map(|p| p.0), WIDTH - RIGHT - 70.0, Along::X);
-        let (Some(x), Some(y), Some(_)) = (x, y, shown().next()) else {
-            return sheet.empty(left_out);
-        };
-        let looks = Look::all(self.series.iter().map(|s| s.reference));
-        let keys = self.series.iter().zip(&looks);
-        sheet.legend(keys.map(|(s, &look)| Key { name: &s.name, look, line: true }));
-        let left = left_margin(&[&y]);
-        let area = sheet.panel("", left, HEIGHT, &x, &y, true);
-        sheet.y_title(area.top, area.top + HEIGHT, &y.title);
-        sheet.x_title(left, &x.title);
-        // References lie below what is compared with them.
-        let mut ordered: Vec<(&Series, Look)> = self.series.iter().zip(looks).collect();
-        ordered.sort_by_key(|(series, _)| !series.reference);
-        for (series, look) in ordered {
-            self.draw(&mut sheet, &area, series, look);
+    /// The lines, those of references below the others.
+    pub fn render(&self) -> Figure {
+        let (placed, notes) = placed(&self.x, &self.y, &self.series, true);
+        if placed.iter().all(|points| points.iter().all(|p| p.1.is_nan())) {
+            return Figure::empty(&notes);
         }
-        sheet.note_left_out(left_out);
-        sheet.finish()
-    }
-
-    fn draw(&self, sheet: &mut Sheet, area: &Area<'_>, series: &Series, look: Look) {
-        let name = Escaped(&series.name);
-        let (stroke, dash) = (look.stroke(), look.dash());
-        let marked = series.points.len() <= MARKED_MAX;
-        let mut path = String::new();
-        let mut marks = Vec::new();
-        for segment in series.points.split(|p| p.1.is_nan()) {
-            let visible: Vec<(f64, f64)> =
-                segment.iter().copied().filter(|p| self.shows(*p)).collect();
-            let pixels: Vec<(f64, f64)> =
-                visible.iter().map(|p| (area.x(p.0), area.y(p.1))).collect();
-            path.extend(joined(&thinned(&pixels)));
-            if marked || pixels.len() == 1 {
-                marks.extend(visible.into_iter().zip(pixels));
-            }
-        }
-        if !path.is_empty() {
-            let _ = write!(
-                sheet.body,
-                r#"<path class="ln {stroke}"{dash} d="{path}"><title>{name}</title></path>"#
-            );
-        }
-        for (point, pixel) in marks {
-            sheet.circle(&look.fill(), pixel, 3.0, &series.tip(&self.x, &self.y, point));
-        }
-    }
-
-    fn shows(&self, (x, y): (f64, f64)) -> bool {
-        self.x.shows(x) && self.y.shows(y)
+        let thin = placed.iter().map(|points| thinned(points)).collect();
+        let mut panel = drawn(&self.x, &self.y, &self.series, thin);
+        panel.sort_by_key(|series| !series.reference);
+        Figure::drawn(&Drawn { kind: "lines", x: &self.x, y: &self.y, panels: vec![panel] }, &notes)
     }
 }
 
-/// What a line looks like at one pixel of width: of the points in each column of pixels the
-/// first, the lowest, the highest and the last.
-fn thinned(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let mut kept: Vec<(f64, f64)> = Vec::new();
-    for column in pixels.chunk_by(|a, b| a.0.floor() == b.0.floor()) {
-        if column.len() <= 4 {
-            kept.extend(column);
-            continue;
+impl Scatter {
+    /// The points; those of a very large cloud are a sample.
+    pub fn render(&self) -> Figure {
+        let (placed, mut notes) = placed(&self.x, &self.y, &self.series, false);
+        let shown = placed.iter().filter(|points| !points.is_empty()).count();
+        if shown == 0 {
+            return Figure::empty(&notes);
         }
-        let by_y = |a: &usize, b: &usize| column[*a].1.total_cmp(&column[*b].1);
-        let low = (0..column.len()).min_by(by_y).unwrap_or(0);
-        let high = (0..column.len()).max_by(by_y).unwrap_or(0);
-        let mut chosen = [0, low.min(high), low.max(high), column.len() - 1].to_vec();
+        let total: usize = placed.iter().map(Vec::len).sum();
+        let most = if total > POINTS_MAX { POINTS_MAX / shown } else { total };
+        let mut one_in = 1;
+        let sampled = placed.iter().map(|points| {
+            let mut sample = PointSample::new(most);
+            points.iter().for_each(|(x, y)| sample.push(*x, *y));
+            one_in = one_in.max(sample.one_in());
+            sample.points()
+        });
+        let apart = self.are_apart(&placed);
+        let series = drawn(&self.x, &self.y, &self.series, sampled.collect());
+        let series: Vec<DrawnSeries> = series.into_iter().filter(|s| !s.x.is_empty()).collect();
+        let panels: Vec<Vec<DrawnSeries>> = match apart {
+            true => {
+                first(&series, PANELS_MAX, &mut notes).iter().map(|s| vec![s.clone()]).collect()
+            }
+            false => vec![series],
+        };
+        if one_in > 1 {
+            notes.push(format!("Of the largest cloud one point in {one_in} is shown."));
+        }
+        Figure::drawn(&Drawn { kind: "points", x: &self.x, y: &self.y, panels }, &notes)
+    }
+
+    fn are_apart(&self, placed: &[Vec<(f64, f64)>]) -> bool {
+        let span = |points: &mut dyn Iterator<Item = &(f64, f64)>| {
+            let ends = points.fold((f64::MAX, f64::MIN), |(a, b), p| (a.min(p.1), b.max(p.1)));
+            (ends.1 - ends.0).max(0.0)
+        };
+        match self.panels {
+            Panels::Together => false,
+            Panels::Apart => true,
+            Panels::Auto => {
+                let own: f64 = placed.iter().map(|points| span(&mut points.iter())).sum();
+                placed.len() > 1 && own < COVERED_MIN * span(&mut placed.iter().flatten())
+            }
+        }
+    }
+}
+
+/// Each series' points that have a place, from left to right; with `gaps`, NaN stays. A note says
+/// how many have none.
+fn placed(
+    x: &Axis,
+    y: &Axis,
+    series: &[Series],
+    gaps: bool,
+) -> (Vec<Vec<(f64, f64)>>, Vec<String>) {
+    let shows = |p: &(f64, f64)| x.shows(p.0) && (y.shows(p.1) || gaps && p.1.is_nan());
+    let of = |series: &Series| {
+        let mut points: Vec<(f64, f64)> = series.points.iter().copied().filter(shows).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let placed: Vec<Vec<(f64, f64)>> = series.iter().map(of).collect();
+    let given: usize = series.iter().map(|s| s.points.len()).sum();
+    let mut notes = Vec::new();
+    note_left_out(given - placed.iter().map(Vec::len).sum::<usize>(), &mut notes);
+    (placed, notes)
+}
+
+fn drawn(x: &Axis, y: &Axis, series: &[Series], points: Vec<Vec<(f64, f64)>>) -> Vec<DrawnSeries> {
+    let mut colours = 0..;
+    let of = |(series, points): (&Series, Vec<(f64, f64)>)| {
+        let (xs, ys): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
+        DrawnSeries {
+            name: printable(&series.name),
+            reference: series.reference,
+            colour: if series.reference { 0 } else { colours.next().unwrap_or(0) },
+            x: x.shortened(&xs),
+            y: y.shortened(&ys),
+        }
+    };
+    series.iter().zip(points).map(of).collect()
+}
+
+/// The points that are seen at the width of a page.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= 4 * STRETCHES_MAX {
+        return points.to_vec();
+    }
+    let mut kept = Vec::new();
+    for stretch in points.chunks(points.len().div_ceil(STRETCHES_MAX)) {
+        let by_y = |a: &usize, b: &usize| stretch[*a].1.total_cmp(&stretch[*b].1);
+        let with_value = || (0..stretch.len()).filter(|i| !stretch[*i].1.is_nan());
+        let gap = stretch.iter().position(|p| p.1.is_nan());
+        let mut chosen = vec![0, stretch.len() - 1];
+        chosen.extend(with_value().min_by(by_y).into_iter().chain(with_value().max_by(by_y)));
+        chosen.extend(gap);
+        chosen.sort_unstable();
         chosen.dedup();
-        kept.extend(chosen.into_iter().map(|i| column[i]));
+        kept.extend(chosen.into_iter().map(|i| stretch[i]));
     }
     kept
 }
 
-fn joined(points: &[(f64, f64)]) -> Option<String> {
-    let ((x, y), rest) = points.split_first()?;
-    if rest.is_empty() {
-        return None; // A dot is drawn instead.
-    }
-    let mut path = format!("M{} {}", Px(*x), Px(*y));
-    for (i, (x, y)) in rest.iter().enumerate() {
-        let command = if i == 0 { "L" } else { " " };
-        let _ = write!(path, "{command}{} {}", Px(*x), Px(*y));
-    }
-    Some(path)
+/// A name without control characters, which would only disturb a legend.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

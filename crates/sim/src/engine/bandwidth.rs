@@ -1,10 +1,10 @@
 //! What a device reads a second at best, the paper's BW_T (algorithms.md,
 //! section 6): measured when the device is opened, before the run.
 
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_device::DeviceModel;
 use seekway_device::closed_loop::ClosedLoop;
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 
 /// Length of a command: 1 MiB.
 const COMMAND: Sectors = Sectors::new(2048);

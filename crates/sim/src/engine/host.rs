@@ -3,12 +3,12 @@
 
 use super::bandwidth;
 use crate::metrics::{HostResult, ProcessUsage, VmHost};
+use seekway_core::params::ParamError;
+use seekway_core::request::{Op, VmId};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_device::DeviceModel;
-use seekway_policy::cache::Config;
-use seekway_policy::params::ParamError;
-use seekway_policy::request::{Op, VmId};
-use seekway_policy::stack::{CacheSpec, Stack};
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_stack::cache::Config;
+use seekway_stack::stack::{CacheSpec, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::host::HostSide;
 use crate::metrics::{HostResult, RunResult, VmHost};
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use seekway_workload::AppReport;
 
 /// Counts that only grow, at some time: they are taken from those of the end.

@@ -2,11 +2,11 @@
 
 use super::Host;
 use crate::layout::Layout;
+use seekway_core::scheduler::Scheduler;
+use seekway_core::units::Instant;
 use seekway_device::DeviceModel;
-use seekway_policy::dispatcher::Config;
-use seekway_policy::scheduler::Scheduler;
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
-use seekway_policy::units::Instant;
+use seekway_stack::dispatcher::Config;
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
 use seekway_workload::SourceError;
 use std::num::NonZeroU32;
 

@@ -19,8 +19,8 @@
 //! the sense of CFQ 2.6.18: all are asynchronous.
 
 use super::{BLOCK_SECTORS, HostFs};
-use seekway_policy::request::{Extent, Op};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{AppReport, Issue, Source, SourceError, VmDisk};
 use std::collections::{BTreeSet, VecDeque};
 

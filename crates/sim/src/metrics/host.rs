@@ -1,9 +1,9 @@
 //! What the host cache and its prefetcher did in a run.
 
-use seekway_policy::cache::Usage;
-use seekway_policy::prefetcher::Stream;
-use seekway_policy::request::ProcessTag;
-use seekway_policy::units::Nanos;
+use seekway_core::prefetcher::Stream;
+use seekway_core::request::ProcessTag;
+use seekway_core::units::Nanos;
+use seekway_stack::cache::Usage;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostResult {

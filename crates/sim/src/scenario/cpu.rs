@@ -2,9 +2,9 @@
 
 use super::text::{Chosen, Scalar, Time, is_default};
 use crate::vcpu::{Ablation, Completes, Costs, Detector, GuestCpu, Processors};
-use seekway_policy::params::{Kind, ParamSpec, Params, param, parse_spec};
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu;
+use seekway_core::params::{Kind, ParamSpec, Params, param, parse_spec};
+use seekway_core::units::Nanos;
+use seekway_vcpu as vcpu;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,8 +6,8 @@ use super::{Group, Images, Scenario, TraceText, Vm, VmLoad};
 use crate::layout::Placement;
 use crate::vcpu::{PlannedVm, VmSpec};
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_workload::generators::{VmPlan, disk_limits};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{
@@ -588,7 +588,7 @@ fn unique(mut disks: Vec<VmDisk>) -> Vec<VmDisk> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::units::Sectors;
+    use seekway_core::units::Sectors;
 
     #[test]
     fn names_become_unique() {

@@ -5,9 +5,9 @@
 use super::{Outcome, Scenario};
 use crate::metrics::{SeekDistances, Times, VmResult};
 use crate::vcpu::{TaskResult, VmCpu};
-use seekway_policy::cache::Usage;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Nanos};
+use seekway_stack::cache::Usage;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Values of a scenario as they are written: times, sizes and sectors with their units, by the
 //! parsers of the command line, and fields that take `none` beside a table.
 
-use seekway_policy::params::{parse_bytes, parse_duration, parse_lba, parse_size};
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_core::params::{parse_bytes, parse_duration, parse_lba, parse_size};
+use seekway_core::units::{Lba, Nanos, Sectors};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::{Serialize, Serializer};

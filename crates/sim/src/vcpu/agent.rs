@@ -1,5 +1,5 @@
 //! The agent of a guest. What it tells its policy, and when its monitors wake, is
-//! [`seekway_policy::vcpu::agent`], as in `seekway-guest`. Here is what that costs, and what
+//! [`seekway_vcpu::agent`], as in `seekway-guest`. Here is what that costs, and what
 //! happens while vCPUs are away.
 //!
 //! Monitors are threads of the highest priority, one on each vCPU. Each wake-up costs, and so
@@ -9,9 +9,9 @@
 use super::events::Event;
 use super::state::{Beat, GuestAgent, Phase, VcpuRunState, WakeState, WindowLoad, WorkKind};
 use super::{Detector, Machine};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::agent::{Seen, is_sooner};
-use seekway_policy::vcpu::{Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuSet};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::agent::{Seen, is_sooner};
+use seekway_vcpu::{Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuSet};
 
 /// No timer is finer: a policy that wants to be asked at once is asked after this.
 const TIMER: Nanos = Nanos::from_micros(1);

@@ -10,8 +10,8 @@ use super::state::{
     VcpuRunState, Vm, Wants, WindowLoad,
 };
 use super::{Load, MachineSpec, PcpuResult, Start, TaskResult, TaskSpec, VmSpec};
-use seekway_policy::units::{Instant, Nanos, Sectors};
-use seekway_policy::vcpu::{VcpuId, VcpuPolicy, VcpuSet};
+use seekway_core::units::{Instant, Nanos, Sectors};
+use seekway_vcpu::{VcpuId, VcpuPolicy, VcpuSet};
 use seekway_workload::VmDisk;
 use seekway_workload::generators::rng::{Rng, split};
 use std::collections::VecDeque;

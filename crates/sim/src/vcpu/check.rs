@@ -1,8 +1,8 @@
 //! Can a machine be? What is wrong is said with where it is and what to write.
 
 use super::{Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec};
-use seekway_policy::units::{Nanos, Sectors};
-use seekway_policy::vcpu::VCPUS_MAX;
+use seekway_core::units::{Nanos, Sectors};
+use seekway_vcpu::VCPUS_MAX;
 use seekway_workload::tasks::TaskSource;
 
 /// Of processors, of vCPUs together, of tasks together.

@@ -3,8 +3,8 @@
 //! Whatever may still change its mind has a generation in its event; one whose
 //! generation has passed is stale and does nothing.
 
-use seekway_policy::units::Instant;
-use seekway_policy::vcpu::Sign;
+use seekway_core::units::Instant;
+use seekway_vcpu::Sign;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

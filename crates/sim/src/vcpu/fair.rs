@@ -5,7 +5,7 @@
 //! next. One that slept for long wakes no younger than a slice before the youngest
 //! of those that did not (`place_entity`).
 
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 /// Age by virtual runtime: nanoseconds at weight 1, in 2^-20.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

@@ -8,8 +8,8 @@ use super::Machine;
 use super::events::Event;
 use super::fair::Age;
 use super::state::{Beat, State, VcpuRunState, WakeState, Wants, Work, WorkKind};
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::Sign;
+use seekway_core::units::Nanos;
+use seekway_vcpu::Sign;
 
 impl Machine {
     /// The host gave a vCPU a processor.

@@ -6,7 +6,7 @@
 use super::Machine;
 use super::events::Event;
 use super::state::{Asker, Heard, Io, Phase, State};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use seekway_workload::tasks::Need;
 use seekway_workload::{Issue, SourceError};
 

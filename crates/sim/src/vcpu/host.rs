@@ -7,8 +7,8 @@ use super::Machine;
 use super::events::Event;
 use super::fair::Age;
 use super::state::{On, Slice, VcpuRunState};
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::Sign;
+use seekway_core::units::Nanos;
+use seekway_vcpu::Sign;
 
 impl Machine {
     /// A vCPU that had nothing to run has something.
@@ -230,7 +230,7 @@ impl Machine {
             // It ran alone for longer: slices passed unnoticed.
             let into = Nanos::new((used.get() - slice.length.get()) % whole.get());
             let from = self.now.as_nanos() - into.get();
-            let from = seekway_policy::units::Instant::from_nanos(from);
+            let from = seekway_core::units::Instant::from_nanos(from);
             *slice = Slice { from, length: whole, is_cut: false };
         }
         let left = slice.length.saturating_sub(self.now - slice.from);

@@ -3,7 +3,7 @@
 use super::fair::Age;
 use super::state::{Asker, Heard, Io, Phase, State, VcpuRunState, Wants};
 use super::{Completes, Machine};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 impl Machine {
     /// The disk has done an I/O.

@@ -4,9 +4,9 @@ use super::check;
 use super::events::{Event, Events};
 use super::state::{Heard, Io, Pcpu, Phase, Task, Vcpu, VcpuRunState, Vm};
 use super::{Ablation, Costs, Detector, GuestCpu, HostCpu, MachineSpec, PcpuResult, TaskResult};
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{VcpuPolicy, build};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{VcpuPolicy, build};
 use seekway_workload::tasks::TaskSource;
 use seekway_workload::{AppReport, Issue, Source, SourceError, VmDisk};
 

@@ -1,7 +1,7 @@
 //! Times that add up while something lasts, and the least number of moves.
 
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{VcpuId, VcpuSet};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{VcpuId, VcpuSet};
 
 /// How long something has lasted, on and off.
 #[derive(Clone, Copy, Default, Debug)]

@@ -11,9 +11,9 @@
 
 use super::state::{State, VcpuRunState, WorkKind};
 use super::{Completes, Machine};
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
-use seekway_policy::vcpu::{Action, Outcome, VcpuSet};
+use seekway_core::units::Nanos;
+use seekway_vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
+use seekway_vcpu::{Action, Outcome, VcpuSet};
 
 impl Machine {
     /// A policy, on the vCPU `here`, wants this done: by its workers. What they cannot take

@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::state::Vm;
 use super::{MachineResult, TaskResult, VmCpu};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 impl Machine {
     /// How it went from the beginning of the measuring up to `now`, to which it has run.

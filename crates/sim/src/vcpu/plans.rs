@@ -5,8 +5,8 @@ use super::{
     Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start, TaskSpec,
     VmSpec,
 };
-use seekway_policy::units::{Instant, Nanos, Sectors};
-use seekway_policy::vcpu::build;
+use seekway_core::units::{Instant, Nanos, Sectors};
+use seekway_vcpu::build;
 use seekway_workload::generators::VmPlan;
 use seekway_workload::tasks::TaskSource;
 use std::num::NonZeroU32;

@@ -1,7 +1,7 @@
 //! How vCPUs and tasks fared.
 
 use crate::metrics::{Times, times};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Of all VMs, from the beginning of the measuring.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What a machine is: its processors, its VMs, their tasks, and what is modelled of
 //! moving them.
 
-use seekway_policy::units::{Nanos, Sectors};
+use seekway_core::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
 
 /// A host with its VMs.

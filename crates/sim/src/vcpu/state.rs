@@ -4,9 +4,9 @@
 use super::fair::Age;
 use super::measure::{LeastMoves, Tally};
 use super::{Load, PcpuResult, TaskResult, VmSpec};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::agent::{Agent, News, Seen, Timetable};
-use seekway_policy::vcpu::{Action, VcpuId, VcpuPolicy, VcpuSet};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::agent::{Agent, News, Seen, Timetable};
+use seekway_vcpu::{Action, VcpuId, VcpuPolicy, VcpuSet};
 use seekway_workload::generators::rng::Rng;
 use std::collections::VecDeque;
 

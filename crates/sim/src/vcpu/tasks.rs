@@ -4,8 +4,8 @@ use super::Load;
 use super::Machine;
 use super::events::Event;
 use super::state::{Asker, Io, Phase, State, Task};
-use seekway_policy::request::{Op, ProcessTag};
-use seekway_policy::units::{Lba, Nanos};
+use seekway_core::request::{Op, ProcessTag};
+use seekway_core::units::{Lba, Nanos};
 use seekway_workload::Issue;
 
 /// Length of a step of the series of a task.

@@ -1,10 +1,10 @@
 //! A device and a source simple enough that every time can be worked out by hand.
 #![allow(dead_code)] // each test file uses its part
 
+use seekway_core::request::{Extent, Op, ProcessTag, Request, RequestId};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_device::DeviceModel;
-use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId};
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};

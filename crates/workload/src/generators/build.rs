@@ -11,7 +11,7 @@ use crate::generators::flow::Step::{Close, Compute, Create, Delete, Open, ReadWh
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::HandleSpec;
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[
     param("files", Kind::Count(1, 1_000_000), "20000", "files of the tree"),

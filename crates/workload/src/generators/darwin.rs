@@ -14,8 +14,8 @@ use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, ca
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 
 static PARAMS: &[ParamSpec] = &[
     param("videos", Kind::Count(1, 10_000), "36", "videos"),

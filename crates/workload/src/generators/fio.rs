@@ -13,8 +13,8 @@ use crate::generators::permutation::Permutation;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 
 const RW: &[&str] = &["read", "write", "rw", "randread", "randwrite", "randrw"];
 

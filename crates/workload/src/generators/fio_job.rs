@@ -4,7 +4,7 @@
 //! any other key is an error that names it.
 
 use crate::generators::{AppPlan, REGISTRY};
-use seekway_policy::params::{ParamError, Params};
+use seekway_core::params::{ParamError, Params};
 
 /// Keys without a bearing on the requests.
 const PASSED_OVER: &[&str] = &[
@@ -101,7 +101,7 @@ fn translate(key: &str, value: &str) -> Result<Option<(String, String)>, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::units::{Nanos, Sectors};
+    use seekway_core::units::{Nanos, Sectors};
 
     #[test]
     fn a_job_file_becomes_loads() {

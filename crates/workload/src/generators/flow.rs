@@ -6,7 +6,7 @@ use crate::generators::filebench::fileset::FileSet;
 use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// One step of a flow. A step makes one system call, several, or none.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@
 
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 static PARAMS: &[ParamSpec] = &[

@@ -20,8 +20,8 @@ use crate::generators::pace::Pace;
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 
 static PARAMS: &[ParamSpec] = &[
     param("block", Kind::Size, "4KiB", "size of a request, a multiple of 512 bytes"),

@@ -31,10 +31,10 @@ pub mod ycsb;
 
 use crate::guest::app::App;
 use crate::{Source, VmDisk};
-pub(crate) use seekway_policy::params::param;
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::registry::{Registry, RegistryEntry};
-use seekway_policy::units::{Nanos, Sectors};
+pub(crate) use seekway_core::params::param;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::registry::{Registry, RegistryEntry};
+use seekway_core::units::{Nanos, Sectors};
 
 pub use fio_job::parse_fio_job;
 pub use plan::{AppPlan, DiskPlan, VmPlan};

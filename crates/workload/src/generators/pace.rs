@@ -2,7 +2,7 @@
 //! Poisson process, with what a slow disk has delayed made up for or dropped.
 
 use crate::generators::rng::Rng;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// The arrivals of one stream of requests.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use crate::generators::{Build, Generator};
 use crate::guest::{GuestParams, GuestVm};
 use crate::tasks::{BareTask, TaskSource};
 use crate::{Source, SourceError, VmDisk};
-use seekway_policy::params::{ParamError, Params};
-use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::Sectors;
+use seekway_core::params::{ParamError, Params};
+use seekway_core::units::Sectors;
+use seekway_stack::stack::limit::DiskLimits;
 
 /// At most this many applications in one VM.
 pub const APPS_MAX: usize = 64;

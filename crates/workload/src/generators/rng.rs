@@ -4,7 +4,7 @@
 //! depend on the version of a distribution crate.
 
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
-use seekway_policy::mix::{STEP, mix64};
+use seekway_core::mix::{STEP, mix64};
 
 /// A seeded stream (xoshiro256++).
 #[derive(Clone, Debug)]

@@ -33,8 +33,8 @@ use crate::generators::{Build, Generator, param};
 use crate::guest::PAGE_BYTES;
 use crate::guest::app::{App, AppSpec, HandleSpec, Op};
 use crate::guest::laid::LaidFiles;
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 use std::sync::Arc;
 
 static PARAMS: &[ParamSpec] = &[

@@ -13,8 +13,8 @@
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::Instant;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::Instant;
 
 const MODES: &[&str] = &["SR", "SW", "RR", "RW", "RRW"];
 

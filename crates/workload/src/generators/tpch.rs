@@ -10,7 +10,7 @@ use crate::generators::flow::{Flows, Order, Region, Step};
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[
     param("query", Kind::Choice(&["q2", "q19"]), "q19", "which query"),

@@ -13,9 +13,9 @@
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::VecDeque;
 
 static PARAMS: &[ParamSpec] = &[

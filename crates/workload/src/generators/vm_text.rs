@@ -12,9 +12,9 @@
 use crate::generators::plan::{APPS_MAX, AppPlan, DiskPlan, VmPlan};
 use crate::generators::{Build, Generator, REGISTRY};
 use crate::guest::{DISKS_MAX, GuestParams, params};
-use seekway_policy::params::{ParamError, Params, parse_size};
-use seekway_policy::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft, key_names};
-use seekway_policy::units::Sectors;
+use seekway_core::params::{ParamError, Params, parse_size};
+use seekway_core::units::Sectors;
+use seekway_stack::stack::limit::{DiskLimits, LimitsDraft, is_limit};
 
 /// Longest name of a VM.
 const NAME_BYTES_MAX: usize = 64;
@@ -109,7 +109,7 @@ impl VmText {
             "target" => "latency",
             _ => key,
         };
-        if !key_names().flatten().any(|known| known == name) {
+        if !is_limit(name)? {
             return Ok(false);
         }
         if !(self.disks.is_empty() || self.apps.is_empty()) {
@@ -245,13 +245,7 @@ fn borrowed(pairs: &Pairs) -> Vec<(&str, &str)> {
 /// # Errors
 /// Names the key, or the two that contradict each other.
 pub fn disk_limits(pairs: &Pairs) -> Result<DiskLimits, ParamError> {
-    let mut draft = LimitsDraft::default();
-    for (key, value) in pairs {
-        if !draft.set(key, value)? {
-            return Err(ParamError::new(format!("no limit '{key}'; there are {KEYS_SHOWN}")));
-        }
-    }
-    draft.finish()
+    LimitsDraft::read(borrowed(pairs))?.finish()
 }
 
 /// `NAME` or `NAME:key=value`, the first part of an application.

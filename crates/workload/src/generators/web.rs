@@ -19,7 +19,7 @@ use crate::generators::flow::{Flows, Order, Popular, Region, Step};
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 const fn percent(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
     param(key, Kind::Count(0, 100), default, help)

@@ -13,7 +13,7 @@ use crate::generators::flow::{Flows, Popular, Step};
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[
     param("stores", Kind::Count(1, 10_000), "64", "store files"),

@@ -2,7 +2,7 @@
 //! each of its threads, what system call comes next.
 
 use crate::guest::laid::LaidFiles;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::sync::Arc;
 
 /// A file of an application.

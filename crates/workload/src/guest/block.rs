@@ -7,8 +7,8 @@
 
 use super::cache::NONE;
 use super::elevator::Elevator;
-use seekway_policy::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 
 /// What an I/O is for.

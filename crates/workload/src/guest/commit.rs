@@ -11,8 +11,8 @@ use crate::guest::journal::{CommitStep, JOURNAL};
 use crate::guest::pages::Cleaner;
 use crate::guest::params::JournalMode;
 use crate::guest::vm::GuestVm;
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
+use seekway_core::request::Op;
+use seekway_core::units::Instant;
 
 /// Sectors of a block group of ext2 to ext4 (128 MiB), each with a bitmap block.
 const GROUP_SECTORS: u64 = 262_144;

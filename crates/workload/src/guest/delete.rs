@@ -2,7 +2,7 @@
 
 use crate::guest::cache::{DIRTY, NONE, UPTODATE};
 use crate::guest::vm::GuestVm;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 
 impl GuestVm {
     /// Remove `file` for `thread`; false when that has to wait for pages under

@@ -13,7 +13,7 @@ use crate::guest::journal::Journal;
 use crate::guest::layout::{Layout, Run, lay_out};
 use crate::guest::params::GuestParams;
 use crate::guest::{DISKS_MAX, PAGE_SECTORS};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 
 /// One disk of a guest.
 pub(super) struct GuestDisk {

@@ -2,10 +2,10 @@
 //! policy of the host's that stands before the virtual disk, with a queue for each process
 //! where the host's has one for each VM.
 
-use seekway_policy::request::{Completion, Request, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::request::{Completion, Request, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Sectors};
 
 /// Processes are told apart by their tags modulo this.
 const PROCESSES: u16 = 256;

@@ -4,8 +4,8 @@
 use crate::guest::PAGE_SECTORS;
 use crate::guest::cache::NONE;
 use crate::guest::layout::Run;
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Lba, Sectors};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, Sectors};
 
 /// One file (or the inode area, which is cached like one).
 #[derive(Debug)]

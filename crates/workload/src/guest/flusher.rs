@@ -1,7 +1,7 @@
 //! The flusher's lists and counters: which files have dirty pages, which of them are being
 //! written, and when it wakes up (`fs/fs-writeback.c`).
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
 /// Pages that the flusher writes of one file before it turns to the next: 4 MiB

@@ -3,7 +3,7 @@
 
 use crate::guest::PAGE_SECTORS;
 use crate::guest::layout::Layout;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeSet;
 
 /// The number under which the journal waits for an I/O.

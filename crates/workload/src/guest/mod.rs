@@ -20,7 +20,7 @@
 //! ```
 //!
 //! What is modelled, and where it departs from Linux:
-//! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`](seekway_policy::readahead)); a
+//! - reads: `generic_file_read` with on-demand read-ahead ([`readahead`](seekway_core::readahead)); a
 //!   reader of a page in flight waits for it; no page is read twice while cached;
 //! - the page cache is bounded by guest memory and reclaimed by Linux's two
 //!   lists ([`cache`]); pages in flight or dirty are not scanned;

@@ -5,9 +5,9 @@ use crate::guest::PAGE_SECTORS;
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{DIRTY, MARKER, NONE, UPTODATE, WRITEBACK};
 use crate::guest::vm::GuestVm;
-use seekway_policy::readahead::Window;
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
+use seekway_core::readahead::Window;
+use seekway_core::request::Op;
+use seekway_core::units::Instant;
 
 /// On whose behalf pages are cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! What can be set on a guest, with the defaults of a Linux guest of 1 GB.
 
 use crate::guest::PAGE_SECTORS;
-use seekway_policy::params::{Kind, ParamSpec, Params, param};
-use seekway_policy::units::Nanos;
+use seekway_core::params::{Kind, ParamSpec, Params, param};
+use seekway_core::units::Nanos;
 
 /// The keys of a VM in front of its first `app=`, beside `name`.
 #[rustfmt::skip]

@@ -6,8 +6,8 @@ use crate::guest::journal::JOURNAL;
 use crate::guest::params::GuestParams;
 use crate::guest::vm::{GuestVm, Running};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::cmp::Reverse;
 
 impl GuestVm {

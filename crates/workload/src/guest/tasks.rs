@@ -5,8 +5,8 @@ use crate::guest::journal::JOURNAL;
 use crate::guest::vm::{Cpus, GuestVm};
 use crate::tasks::{Need, TaskSource};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
-use seekway_policy::request::Extent;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::Extent;
+use seekway_core::units::{Instant, Nanos};
 
 impl GuestVm {
     /// The guest on vCPUs that somebody else models. Nothing has run yet.

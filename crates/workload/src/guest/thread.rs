@@ -1,6 +1,6 @@
 //! A thread of an application: which system call it is in, and how far.
 
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// A read or write under way.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@ use crate::guest::thread::{Call, SyncStage, Thread, Work};
 use crate::guest::vm::{GuestVm, Handle};
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
 use crate::tasks::Need;
-use seekway_policy::readahead::Window;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::readahead::Window;
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Nanos};
 
 /// Can the thread go on at once?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

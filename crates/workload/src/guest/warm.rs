@@ -7,7 +7,7 @@
 use crate::generators::rng::Rng;
 use crate::guest::cache::UPTODATE;
 use crate::guest::vm::GuestVm;
-use seekway_policy::request::Extent;
+use seekway_core::request::Extent;
 
 /// Pages that are cached together: 256 KiB, twice the usual read-ahead.
 const CHUNK_PAGES: u32 = 64;

@@ -4,7 +4,7 @@
 use crate::guest::flusher::Reason;
 use crate::guest::pages::Cleaner;
 use crate::guest::vm::GuestVm;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 
 impl GuestVm {
     /// Are there more dirty pages than writers may make? They wait if so.

@@ -12,7 +12,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::io::{self, Write};
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::error::Reason;
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{BLANK, Extent, Key, Row, SEMICOLON};
 use super::text::ParseLine;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 const SECTOR: &str = "a sector number";
 const LENGTH: &str = "a length in sectors, not zero";

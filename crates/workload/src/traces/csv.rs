@@ -10,8 +10,8 @@ use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{COMMA, Row};
 use super::text::ParseLine;
 use super::told::is_comment;
-use seekway_policy::request::Op;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::request::Op;
+use seekway_core::units::SECTOR_BYTES;
 
 const OFFSET: &str = "an offset in bytes";
 const LENGTH: &str = "a length in bytes, not zero";

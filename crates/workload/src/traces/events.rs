@@ -21,7 +21,7 @@ use super::raw::{Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
 use pattern::Pattern;
 use remaps::Remaps;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 pub(super) use unread::unread;
 
 /// One event of a line.

@@ -12,7 +12,7 @@ use super::layout::lines;
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::row::{COMMA, Extent, Key, Row};
 use super::text::{Head, ParseLine};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// One file of either version; which one is known after its first line.
 #[derive(Default)]

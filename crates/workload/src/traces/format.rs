@@ -9,7 +9,7 @@ use super::{
     LINE_BYTES_MAX, TraceError, TraceOptions, blktrace, columns, csv, events, fio, oracle, table,
     vscsi,
 };
-use seekway_policy::registry::{Registry, RegistryEntry};
+use seekway_core::registry::{Registry, RegistryEntry};
 use std::fmt;
 
 /// A trace format. [`Format::all`] lists them; all else derives from one table.

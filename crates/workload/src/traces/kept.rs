@@ -1,8 +1,8 @@
 //! A trace's requests in memory, for runs that need them again and again.
 
 use super::Record;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Lba, Nanos, Sectors};
 
 /// The requests of a trace.
 pub struct Kept(Vec<Packed>);

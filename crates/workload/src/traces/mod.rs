@@ -55,8 +55,8 @@ pub(crate) use reader::stem;
 pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
 
-use seekway_policy::request::Op;
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Lba, Nanos, Sectors};
 
 /// The longest line that is accepted, in bytes without its end.
 pub const LINE_BYTES_MAX: usize = 4096;

@@ -1,7 +1,7 @@
 //! Operations by their names: words, SCSI commands, and the kernel's RWBS letters.
 
 use super::raw::{Raw, Span};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// What a name of an operation means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

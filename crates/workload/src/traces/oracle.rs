@@ -13,8 +13,8 @@ use super::cursor::Fault;
 use super::error::{Place, Reason};
 use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name, read_u32, read_u64};
 use super::{SECTORS_MAX, text::Head};
-use seekway_policy::request::Op;
-use seekway_policy::units::Sectors;
+use seekway_core::request::Op;
+use seekway_core::units::Sectors;
 use std::collections::HashMap;
 
 const RECORD: usize = 24;

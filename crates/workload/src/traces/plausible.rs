@@ -8,7 +8,7 @@ use super::layout::ALL_READS;
 use super::raw::Raw;
 use super::stats::{Scan, TraceStats};
 use super::{Format, VolumeStats};
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::units::SECTOR_BYTES;
 
 /// A rate that one disk may have over many requests.
 const RATE_USUAL: f64 = 2e4;

@@ -4,8 +4,8 @@
 use super::cursor::Fault;
 use super::error::Reason;
 use super::{REQUEST_SECTORS_MAX, SECTORS_MAX, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
-use seekway_policy::request::Op;
-use seekway_policy::units::{Lba, SECTOR_BYTES, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Lba, SECTOR_BYTES, Sectors};
 use std::collections::HashMap;
 use std::io;
 

@@ -13,7 +13,7 @@ use super::stats::{Scan, ScannedVolume, TraceStats, VolumeStats};
 use super::text::{Head, TextDecoder, other_text};
 use super::vscsi::VscsiDecoder;
 use super::{Format, Kept, Record, TraceError, TraceFiles};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Fault};
 use super::error::Reason;
 use super::raw::{Raw, Span, Volumes};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// What stands between two fields, and how a message calls it.
 type Separator = (u8, &'static str);

@@ -2,8 +2,8 @@
 
 use super::error::Reason;
 use super::{Format, Record};
-use seekway_policy::request::Op;
-use seekway_policy::units::{Lba, Nanos, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Lba, Nanos, Sectors};
 
 /// How many requests there are of each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,8 +10,8 @@ use super::ops::{self, Named};
 use super::raw::{Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
 use super::told::{OpKind, is_comment};
-use seekway_policy::request::Op;
-use seekway_policy::units::SECTOR_BYTES;
+use seekway_core::request::Op;
+use seekway_core::units::SECTOR_BYTES;
 
 /// The parser of all tables. Its columns are known after [`ParseLine::begin`].
 pub(super) struct Table {

@@ -5,7 +5,7 @@ use super::fields::{Separator, split_to};
 use super::figures::{RATE_MAX, REQUESTS_LEAST, TIMES, UPTIME_NS_MAX, time, within, year};
 use super::names::{Role, has_other_unit, may_be_op, role};
 use super::ops::{self, Named};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// How a column says the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,8 @@ use super::error::{Place, Reason};
 use super::raw::{
     Decode, Raw, Span, Step, Stop, Volumes, plain_name, read_u16, read_u32, read_u64,
 };
-use seekway_policy::request::Op;
-use seekway_policy::units::Sectors;
+use seekway_core::request::Op;
+use seekway_core::units::Sectors;
 
 /// Where the fields of one version are, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

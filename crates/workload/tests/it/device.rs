@@ -1,8 +1,8 @@
 //! A disk that takes the same time for every request, any number at once.
 #![allow(dead_code)]
 
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Nanos};
 use seekway_workload::generators::parse_vm;
 use seekway_workload::guest::GuestVm;
 use seekway_workload::guest::app::{self, App, AppSpec, FileSpec, HandleSpec};

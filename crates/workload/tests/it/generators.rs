@@ -3,8 +3,8 @@
 use crate::device;
 
 use device::{DATA, LATENCY, MIB, Run, vm};
-use seekway_policy::request::Op;
-use seekway_policy::units::Nanos;
+use seekway_core::request::Op;
+use seekway_core::units::Nanos;
 use seekway_workload::generators::{REGISTRY, parse_vm};
 
 #[test]

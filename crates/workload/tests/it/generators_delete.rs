@@ -3,9 +3,9 @@
 use crate::device;
 
 use device::{Run, Script, run, run_on_a_file};
-use seekway_policy::params::Params;
-use seekway_policy::request::Op as DiskOp;
-use seekway_policy::units::Nanos;
+use seekway_core::params::Params;
+use seekway_core::request::Op as DiskOp;
+use seekway_core::units::Nanos;
 use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};

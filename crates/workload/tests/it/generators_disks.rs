@@ -3,8 +3,8 @@
 use crate::device;
 
 use device::{MIB, Run};
-use seekway_policy::request::Op;
-use seekway_policy::units::Instant;
+use seekway_core::request::Op;
+use seekway_core::units::Instant;
 use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
 

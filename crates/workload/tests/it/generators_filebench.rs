@@ -3,7 +3,7 @@
 use crate::device;
 
 use device::{DATA, Run, vm};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::collections::BTreeSet;
 
 fn sectors(run: &Run, op: Op) -> u64 {

@@ -6,8 +6,8 @@ use crate::device;
 
 use device::run;
 use expect_test::expect_file;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Nanos};
 use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
 use std::fmt::Write;

@@ -4,9 +4,9 @@
 use crate::device;
 
 use device::{Run, run_watched};
-use seekway_policy::params::Params;
-use seekway_policy::request::Op as DiskOp;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_core::params::Params;
+use seekway_core::request::Op as DiskOp;
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_workload::VmDisk;
 use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};

@@ -3,8 +3,8 @@
 use crate::device;
 
 use device::{Run, vm};
-use seekway_policy::request::Op;
-use seekway_policy::units::Nanos;
+use seekway_core::request::Op;
+use seekway_core::units::Nanos;
 use seekway_workload::generators::fragmented::{Recipe, file_bytes};
 use seekway_workload::generators::parse_vm;
 use seekway_workload::generators::rng::Rng;

@@ -4,7 +4,7 @@
 use crate::blktrace;
 
 use blktrace::*;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use seekway_workload::traces::{
     BlktraceEvent, Reason, Record, TraceError, TraceOptions, TraceReader,
 };

@@ -6,7 +6,7 @@ use crate::names;
 use expect_test::{Expect, expect};
 use names::{FIXTURES, fixture};
 use proptest::prelude::*;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use seekway_workload::traces::{Format, TraceError, TraceOptions, TraceReader};
 use std::io::{Cursor, Read as _};
 use std::path::Path;
@@ -388,7 +388,7 @@ fn survives(bytes: &[u8], format: Option<Format>) {
         for record in reader {
             let Ok(r) = record else { break };
             assert!(r.at >= last);
-            assert!(r.len.get() > 0 || r.op == seekway_policy::request::Op::Flush);
+            assert!(r.len.get() > 0 || r.op == seekway_core::request::Op::Flush);
             assert!(r.start.get() + r.len.get() <= seekway_workload::traces::SECTORS_MAX);
             last = r.at;
         }

@@ -8,7 +8,7 @@ use arrow_array::types::{Int8Type, UInt16Type};
 use arrow_array::*;
 use names::{FIXTURES, fixture};
 use proptest::prelude::*;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use seekway_workload::traces::columnar::{self, Batches};
 use seekway_workload::traces::{
     Format, Reason, Record, SECTORS_MAX, TraceError, TraceOptions, TraceReader, scan,

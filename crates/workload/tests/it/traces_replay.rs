@@ -1,8 +1,8 @@
 //! Replay in open and closed loop, with one VM and with several.
 
 use proptest::prelude::*;
-use seekway_policy::request::Op;
-use seekway_policy::units::{Instant, Sectors};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Sectors};
 use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{TraceError, TraceOptions, TraceReader, scan};
 use seekway_workload::{Issue, Source};

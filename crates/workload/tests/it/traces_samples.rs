@@ -1,7 +1,7 @@
 //! The real traces in `shared/traces` against figures counted independently
 //! (its README; `zcat | wc`). Skipped where they are absent.
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{Format, Scan, TraceOptions, keep, scan};
 use seekway_workload::{Issue, Source};

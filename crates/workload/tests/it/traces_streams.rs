@@ -3,7 +3,7 @@
 use crate::names;
 
 use names::{FIXTURES, fixture};
-use seekway_policy::units::{Instant, Sectors};
+use seekway_core::units::{Instant, Sectors};
 use seekway_workload::Source;
 use seekway_workload::replay::{Pace, ReplayOptions, TraceSource};
 use seekway_workload::traces::{Record, TraceOptions, TraceReader, scannable};
@@ -64,7 +64,7 @@ fn a_named_pipe_is_replayed_on_a_disk_of_given_size() {
     while !source.finished() {
         source.poll(now, &mut out).unwrap();
         issued += out.len();
-        now = now + seekway_policy::units::Nanos::from_micros(1);
+        now = now + seekway_core::units::Nanos::from_micros(1);
         out.drain(..).for_each(|issue| source.completed(now, issue.token));
     }
     assert_eq!(issued, records(&fixture("vscsi1.vscsi")).len());

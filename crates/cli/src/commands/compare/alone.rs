@@ -8,7 +8,7 @@
 use crate::json::Demands;
 use crate::runs::{Outcome, Stage};
 use anyhow::Result;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use seekway_sim::Layout;
 use seekway_sim::metrics::per_second;
 use seekway_sim::scenario::{Alone, Scenario};

@@ -3,7 +3,7 @@
 use crate::load;
 use crate::promises;
 use crate::runs::Outcome;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use seekway_sim::RunResult;
 use seekway_sim::scenario::{LimitsChoice, Load, Measure, Scenario};
 

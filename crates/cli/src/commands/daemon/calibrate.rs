@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_in_share_is_of_what_is_printed() {
+    fn a_schema_is_made_of_what_is_printed() {
         use seekway_testing::schema;
         schema::<Calibrated>("calibrate", "seekway calibrate --format json");
     }

@@ -100,44 +100,7 @@ fn serve(args: &ServeArgs, mut config: Config) -> Result<Verdict> {
 /// The file's settings, and the flags' after them.
 fn settings(args: &ServeArgs) -> Settings {
     let mut settings = args.config.as_deref().map(config::read).unwrap_or_default();
-    let mut flags = Settings::default();
-    let (schedule, cache, reach) = (&args.schedule, &args.cache, &args.reach);
-    let set = |flag: bool| flag.then(|| "true".to_string());
-    let (required, cache_lock) = (set(reach.tls_required), set(cache.cache_lock));
-    for (key, value) in [
-        ("policy", &schedule.policy),
-        ("emulate", &schedule.emulate),
-        ("depth", &schedule.depth),
-        ("coalesce", &schedule.coalesce),
-        ("hard_limit", &schedule.hard_limit),
-        ("poll", &schedule.poll),
-        ("threads", &schedule.threads),
-        ("cache", &cache.cache),
-        ("prefetch", &cache.prefetch),
-        ("cache_lock", &cache_lock),
-        ("bandwidth", &cache.bandwidth),
-        ("journal", &schedule.journal),
-        ("sandbox", &args.confine.sandbox),
-        ("listen", &reach.listen),
-        ("control", &reach.control),
-        ("metrics", &reach.metrics),
-        ("web", &reach.web),
-        ("web_control", &reach.web_control),
-        ("nbd", &reach.nbd),
-        ("socket_owner", &reach.socket_owner),
-        ("socket_group", &reach.socket_group),
-        ("socket_mode", &reach.socket_mode),
-        ("tls.cert", &reach.tls_cert),
-        ("tls.key", &reach.tls_key),
-        ("tls.client_ca", &reach.tls_client_ca),
-        ("tls.required", &required),
-    ] {
-        if let Some(text) = value {
-            flags.flag(key, text);
-        }
-    }
-    reach.allow_host.iter().for_each(|name| flags.flag("allow_host", name));
-    args.confine.images.iter().for_each(|folder| flags.flag("images", folder));
+    let mut flags = args.settings.0.clone();
     args.disks.iter().for_each(|disk| flags.disk_flag(disk));
     args.groups.iter().for_each(|group| flags.group_flag(group));
     if let Some(path) = &args.backend.blk_file {

@@ -2,9 +2,9 @@
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a test may read files and print
 
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_device::DeviceModel;
-use seekway_policy::request::{Extent, Op, Request, RequestId, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
 
 pub fn request(op: Op, start: u64, sectors: u64) -> Request {
     numbered(0, op, start, sectors)

@@ -1,8 +1,8 @@
 //! The timetable that the policy publishes for threads that do not have its lock.
 
-use seekway_policy::units::Instant;
-use seekway_policy::vcpu::agent::Timetable;
-use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
+use seekway_core::units::Instant;
+use seekway_vcpu::agent::Timetable;
+use seekway_vcpu::{VCPUS_MAX, VcpuId};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// "Never", in an atomic.

@@ -7,8 +7,8 @@ use crate::migrate::clock;
 use crate::migrate::records::tests::in_folder;
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
-use seekway_policy::vcpu::agent::PATIENCE;
-use seekway_policy::vcpu::{Means, Sign, Urgent};
+use seekway_vcpu::agent::PATIENCE;
+use seekway_vcpu::{Means, Sign, Urgent};
 use std::collections::BTreeMap;
 
 /// What a policy was told, and what it wants.
@@ -49,9 +49,6 @@ impl VcpuPolicy for Policy {
 struct Nobody;
 
 impl Loads for Nobody {
-    fn name(&self) -> &'static str {
-        "nobody"
-    }
     fn window(&mut self, _now: Instant, _loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         Ok(())
     }

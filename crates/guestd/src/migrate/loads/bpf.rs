@@ -4,13 +4,11 @@
 
 use super::{Loads, ThreadLoad};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{LastIo, VCPUS_MAX, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{LastIo, VCPUS_MAX, VcpuId};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// As `status` names it.
-pub const NAME: &str = "bpf";
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o"));
 
 /// Entries of a set; `waits.bpf.c` has the layout of the records.
@@ -94,10 +92,6 @@ impl Bpf {
 }
 
 impl Loads for Bpf {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     /// The programs run at each switch of tasks, which nobody is to pay for in vain.
     fn rest(&mut self, rests: bool) -> io::Result<()> {
         match (self.rests, rests) {

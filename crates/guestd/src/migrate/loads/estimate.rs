@@ -9,8 +9,8 @@
 //! answered by then. (The kernel's delay accounting would tell exactly, but it is off by
 //! default, and does not see threads that wait for asynchronous I/O.)
 
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::VcpuId;
+use seekway_core::units::Nanos;
+use seekway_vcpu::VcpuId;
 
 /// How a thread is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

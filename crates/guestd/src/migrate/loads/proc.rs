@@ -6,12 +6,10 @@ use super::search::Search;
 use super::thread::Thread;
 use super::{Loads, ThreadLoad};
 use crate::migrate::clock;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 use std::io;
 
-/// As `status` names it.
-pub const NAME: &str = "proc";
 /// The most threads that are read in a window. Each costs some 2 us and [`Thread::FILES`]
 /// descriptors, of the 1024 that a process may have open.
 const CANDIDATES_MAX: usize = 256 / Thread::FILES;
@@ -56,7 +54,7 @@ impl Proc {
         if seen.turns == 0 {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }
-        let (search, candidates) = (Search::new(except), BTreeMap::new());
+        let (search, candidates) = (Search::start(except)?, BTreeMap::new());
         Ok(Proc { search, candidates, next: 0 })
     }
 
@@ -116,16 +114,10 @@ impl Proc {
 }
 
 impl Loads for Proc {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn window(&mut self, now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         loads.clear();
         self.look(now, clock::now() + TIME_MAX, loads);
-        let mut found = Vec::new();
-        self.search.go_on(now, &mut |pid, tid| found.push((pid, tid)))?;
-        for (pid, tid) in found {
+        for (pid, tid) in self.search.found(now)? {
             self.admit(now, pid, tid);
         }
         Ok(())

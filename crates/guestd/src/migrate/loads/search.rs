@@ -1,122 +1,114 @@
-//! The slow look: which threads are worth a look in each window. It goes over all
-//! processes, a little in each window, and names the threads whose bytes from and to
-//! disks have moved since it was there last. If no disk did anything since, it does not go
-//! at all.
+//! Finds the threads that are worth a look in each window: those whose bytes from and to disks
+//! have moved since the last round over all processes. Rounds take long, so an ordinary thread
+//! goes them, and no monitor waits for it. If no disk did anything since, there is no round.
 
-use super::walk::Walk;
 use crate::migrate::clock;
-use crate::procfs;
-use seekway_policy::units::{Instant, Nanos};
+use crate::{kernel, procfs};
+use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread::{self, Builder};
+use std::time::Duration;
+use std::{fs, io};
 
-/// From the start of one round to that of the next.
+/// From the start of one round to that of the next,
 const ROUND: Nanos = Nanos::from_millis(100);
-/// Of a window (5 ms) for the round under way, however many processes there are: 1 %.
-const TIME_MAX: Nanos = Nanos::from_micros(50);
-/// Rounds from one look at whether a kernel thread's number is still one's to the next.
-const SELDOM: u64 = 16;
+/// or so many times the CPU time of a round: rounds take 2 % of a vCPU.
+const PAUSE: u64 = 50;
+/// An emulated guest on a busy host takes absences for CPU time: a pause is no longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Threads of a process that are all looked at when its bytes have moved for the first
 /// time. With more of them, those whose own bytes move by the next round.
 const FEW: usize = 8;
 
-/// What is known of each process, and how far the round is.
+/// The process and the number of a thread.
+type Found = (i32, i32);
+
+/// The thread that goes rounds, until this is dropped.
 #[derive(Debug)]
 pub struct Search {
-    /// Process whose threads are left out: the agent's own.
-    except: i32,
-    known: BTreeMap<i32, Process>,
-    /// The first round only learns what each has done so far.
-    rounds: u64,
-    next_round: Instant,
-    /// All processes, while a round is under way.
-    processes: Option<Walk>,
-    /// The threads of one of them.
-    threads: Option<Threads>,
-    disks: Vec<u8>,
-}
-
-#[derive(Default, Debug)]
-struct Process {
-    /// Seen last in this round.
-    round: u64,
-    /// A thread of the kernel's, which moves bytes for others.
-    kernel: bool,
-    bytes: u64,
-    /// Its threads, if its bytes have ever moved: bytes, and the round.
-    threads: BTreeMap<i32, (u64, u64)>,
-}
-
-#[derive(Debug)]
-struct Threads {
-    pid: i32,
-    walk: Walk,
-    few: bool,
+    rounds: SyncSender<()>,
+    found: Receiver<io::Result<Vec<Found>>>,
+    next: Instant,
 }
 
 impl Search {
     /// For threads of all processes but `except`.
-    pub fn new(except: i32) -> Search {
-        Search {
-            except,
-            known: BTreeMap::new(),
-            rounds: 0,
-            next_round: Instant::ZERO,
-            processes: None,
-            threads: None,
-            disks: Vec::new(),
-        }
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub fn start(except: i32) -> io::Result<Search> {
+        let ((rounds, asked), (tell, found)) = (sync_channel(1), channel());
+        Builder::new().name("search".into()).spawn(move || {
+            kernel::leave_signals_to_others();
+            let mut known = Known { except, ..Known::default() };
+            let cpu_time = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID);
+            for () in asked {
+                let before = cpu_time();
+                if tell.send(known.round()).is_err() {
+                    return;
+                }
+                let pause = Duration::from_nanos((cpu_time() - before) * PAUSE);
+                thread::sleep(pause.min(PAUSE_MAX));
+            }
+        })?;
+        Ok(Search { rounds, found, next: Instant::ZERO })
     }
 
-    /// Go on; each thread found (with its process) is told to `found`.
+    /// The threads that were found since the last call. Asks for a round if it is time. Does not
+    /// wait.
     ///
     /// # Errors
     /// Processes cannot be listed.
-    pub fn go_on(&mut self, now: Instant, found: &mut dyn FnMut(i32, i32)) -> io::Result<()> {
-        if self.processes.is_none() {
-            if now < self.next_round {
-                return Ok(());
-            }
-            self.next_round = now + ROUND;
-            if !self.disks_moved() {
-                return Ok(());
-            }
-            self.processes = Some(Walk::new("/proc")?);
-            self.rounds += 1;
+    pub fn found(&mut self, now: Instant) -> io::Result<Vec<Found>> {
+        if now >= self.next {
+            self.next = now + ROUND;
+            // If it is full, one is about to begin.
+            let _ = self.rounds.try_send(());
         }
-        let end = clock::now() + TIME_MAX;
-        while self.step(found) && clock::now() < end {}
-        Ok(())
+        let found: io::Result<Vec<Vec<Found>>> = self.found.try_iter().collect();
+        found.map(|found| found.concat())
     }
+}
 
-    /// One thread or one process; false at the end of the round.
-    fn step(&mut self, found: &mut dyn FnMut(i32, i32)) -> bool {
-        if let Some(threads) = &mut self.threads {
-            let (pid, few, tid) = (threads.pid, threads.few, threads.walk.next());
-            match tid {
-                Some(tid) => self.look_at_thread(pid, tid, few, found),
-                None => self.leave(pid),
-            }
-            return true;
-        }
-        let pid = self.processes.as_mut().and_then(Walk::next);
-        match pid {
-            Some(pid) => self.look_at_process(pid),
-            None => {
-                self.processes = None;
-                self.known.retain(|_, process| process.round == self.rounds);
-            }
-        }
-        pid.is_some()
-    }
+/// Bytes of each process when it was looked at last.
+#[derive(Default)]
+struct Known {
+    /// Process whose threads are left out: the agent's own.
+    except: i32,
+    processes: BTreeMap<i32, Process>,
+    /// The first round only learns what each has done so far.
+    has_begun: bool,
+    disks: Vec<u8>,
+}
 
-    /// That were all threads of this process.
-    fn leave(&mut self, pid: i32) {
-        self.threads = None;
-        if let Some(process) = self.known.get_mut(&pid) {
-            process.threads.retain(|_, (_, round)| *round == self.rounds);
+#[derive(Default)]
+struct Process {
+    bytes: u64,
+    /// Of its threads, if its bytes have ever moved.
+    threads: BTreeMap<i32, u64>,
+}
+
+impl Known {
+    fn round(&mut self) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        if !self.disks_moved() {
+            return Ok(found);
         }
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let pids = procfs::processes()?;
+        self.processes.retain(|pid, _| pids.binary_search(pid).is_ok());
+        for pid in pids.into_iter().filter(|pid| *pid != self.except) {
+            let Ok(bytes) = procfs::io_bytes(pid) else { continue };
+            let process = self.processes.entry(pid).or_default();
+            let before = std::mem::replace(&mut process.bytes, bytes);
+            // Threads of the kernel move bytes for others.
+            let is_user = || procfs::stat(pid).is_some_and(|stat| !stat.kernel);
+            if bytes != before && !is_first && is_user() {
+                process.look_at_threads(pid, &mut found);
+            }
+        }
+        Ok(found)
     }
 
     /// Has any disk of this guest done anything since this was asked last? Where that is
@@ -125,36 +117,19 @@ impl Search {
         let Ok(disks) = fs::read("/proc/diskstats") else { return true };
         std::mem::replace(&mut self.disks, disks) != self.disks
     }
+}
 
-    fn look_at_process(&mut self, pid: i32) {
-        if pid == self.except {
-            return;
-        }
-        let new = !self.known.contains_key(&pid);
-        let process = self.known.entry(pid).or_default();
-        process.round = self.rounds;
-        if new || process.kernel && self.rounds.is_multiple_of(SELDOM) {
-            process.kernel = procfs::stat(pid).is_some_and(|stat| stat.kernel);
-        }
-        if process.kernel {
-            return;
-        }
-        let Ok(bytes) = procfs::io_bytes(pid) else { return };
-        let before = std::mem::replace(&mut process.bytes, bytes);
-        // Fewer than before: another process has the number now.
-        if bytes == before || new && self.rounds == 1 {
-            return;
-        }
-        let walk = Walk::new(&format!("/proc/{pid}/task")).ok();
-        self.threads = walk.map(|walk| Threads { pid, few: walk.at_hand() <= FEW, walk });
-    }
-
-    fn look_at_thread(&mut self, pid: i32, tid: i32, few: bool, found: &mut dyn FnMut(i32, i32)) {
-        let Ok(bytes) = procfs::thread_io_bytes(pid, tid) else { return };
-        let Some(process) = self.known.get_mut(&pid) else { return };
-        let before = process.threads.insert(tid, (bytes, self.rounds));
-        if before.map_or(few && bytes > 0, |(before, _)| bytes != before) {
-            found(pid, tid);
+impl Process {
+    fn look_at_threads(&mut self, pid: i32, found: &mut Vec<Found>) {
+        let tids = procfs::threads(pid);
+        self.threads.retain(|tid, _| tids.binary_search(tid).is_ok());
+        let few = tids.len() <= FEW;
+        for tid in tids {
+            let Ok(bytes) = procfs::thread_io_bytes(pid, tid) else { continue };
+            let before = self.threads.insert(tid, bytes);
+            if before.map_or(few && bytes > 0, |before| bytes != before) {
+                found.push((pid, tid));
+            }
         }
     }
 }

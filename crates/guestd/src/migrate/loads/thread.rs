@@ -4,8 +4,8 @@
 
 use super::estimate::{Counters, Posture};
 use crate::procfs;
-use seekway_policy::units::Nanos;
-use seekway_policy::vcpu::{VCPUS_MAX, VcpuId};
+use seekway_core::units::Nanos;
+use seekway_vcpu::{VCPUS_MAX, VcpuId};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -8,8 +8,8 @@ use super::{Bells, Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::{Sign, Urgent, VcpuId};
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::{Sign, Urgent, VcpuId};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,8 +54,6 @@ unsafe impl Plain for Vcpu {}
 /// Programs at work that see edges.
 #[derive(Debug)]
 pub struct Edges {
-    /// As `status` names them.
-    name: &'static str,
     programs: Loaded,
     vcpus: Mapped<Vcpu>,
     /// The edges of each vCPU that some monitor has told of.
@@ -80,18 +78,14 @@ struct EdgeParams {
 }
 
 /// Load an object of programs that see edges. None runs before it is attached.
-fn load(
-    (name, object): (&'static str, &'static str),
-    bytes: &[u8],
-    given: EdgeParams,
-) -> Result<Edges, BpfError> {
+fn load(name: &'static str, bytes: &[u8], given: EdgeParams) -> Result<Edges, BpfError> {
     let EdgeParams { least, look, vcpus: possible, steal_from_rq, blur } = given;
     let given = [least.get(), look.get(), possible as u64, steal_from_rq];
     let given: Vec<u8> = given.iter().flat_map(|n| n.to_ne_bytes()).collect();
-    let programs = bpf::load(object, bytes, |open| bpf::set_constant(open, &given))?;
+    let programs = bpf::load(name, bytes, |open| bpf::set_constant(open, &given))?;
     let vcpus = programs.map::<Vcpu>("vcpus")?;
     let told = (0..possible).map(|_| AtomicU64::new(0)).collect();
-    Ok(Edges { name, programs, vcpus, told, blur })
+    Ok(Edges { programs, vcpus, told, blur })
 }
 
 /// The vCPUs that this guest can have: numbers below this.
@@ -103,10 +97,6 @@ fn possible_vcpus() -> Result<usize, BpfError> {
 }
 
 impl Preemption for Arc<Edges> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn bells(&self) -> Option<Arc<dyn Bells>> {
         Some(self.clone())
     }

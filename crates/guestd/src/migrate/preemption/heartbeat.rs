@@ -7,22 +7,15 @@
 
 use super::{Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::clock;
-use seekway_policy::units::Instant;
-use seekway_policy::vcpu::{Sign, VcpuId};
+use seekway_core::units::Instant;
+use seekway_vcpu::{Sign, VcpuId};
 use std::io;
-
-/// As `status` names it.
-pub const NAME: &str = "heartbeat";
 
 /// Beats on each vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat;
 
 impl Preemption for Heartbeat {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>> {
         Ok(Box::new(Heart { vcpu, woken: Waker::new()?, rested: true }))
     }
@@ -69,7 +62,7 @@ mod tests {
     use super::super::thread::{here, settle};
     use super::*;
     use crate::migrate::loads::tests::Stop;
-    use seekway_policy::units::Nanos;
+    use seekway_core::units::Nanos;
 
     const MS: Nanos = Nanos::from_millis(1);
 

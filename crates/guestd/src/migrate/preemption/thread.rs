@@ -5,7 +5,7 @@
 //! the lowest priority: what the guest runs in real time above it keeps its place.
 
 use crate::kernel;
-use seekway_policy::vcpu::{VcpuId, VcpuSet};
+use seekway_vcpu::{VcpuId, VcpuSet};
 use std::{fmt, io};
 
 /// The lowest that beats every ordinary thread.
@@ -91,7 +91,7 @@ pub fn here() -> VcpuId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::vcpu::VCPUS_MAX;
+    use seekway_vcpu::VCPUS_MAX;
     use std::thread;
 
     /// What `/proc/thread-self/stat` has in this field, as its manual numbers them.

@@ -5,8 +5,8 @@ use super::{Table, Task, Tasks};
 use crate::migrate::BootTime;
 use crate::migrate::records::Record;
 use crate::system::System;
-use seekway_policy::vcpu::agent::{Rest, rest_of_move};
-use seekway_policy::vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
+use seekway_vcpu::agent::{Rest, rest_of_move};
+use seekway_vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -71,7 +71,7 @@ impl<S: System> Tasks<S> {
     }
 
     /// Move a task to one vCPU, then let it run on all of `within`
-    /// ([`agent`](seekway_policy::vcpu::agent) says why in two steps).
+    /// ([`agent`](seekway_vcpu::agent) says why in two steps).
     fn shift(&self, tid: i32, to: VcpuId, within: &VcpuSet) -> io::Result<Changed> {
         let changed = self.change(tid, Some(&VcpuSet::only(to)))?;
         if changed == Changed::Nothing {

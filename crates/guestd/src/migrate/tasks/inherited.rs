@@ -2,12 +2,12 @@
 //! owner's mask again.
 
 use super::{ANCESTORS_MAX, FORGOTTEN_AFTER, Table, Tasks};
-use crate::connector::{Fork, ProcessEvent};
-use crate::migrate::inheritance::{Child, restore_inherited};
+use crate::connector::ProcessEvent;
+use crate::migrate::BootTime;
+use crate::migrate::inheritance::{Child, TICK_NS, look_at, restore_inherited};
 use crate::migrate::records::Record;
-use crate::migrate::{BootTime, clock};
 use crate::system::System;
-use seekway_policy::vcpu::VcpuSet;
+use seekway_vcpu::VcpuSet;
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -29,64 +29,41 @@ impl<S: System> Tasks<S> {
         self.look_for_inherited_masks().map(|descendants| (changed, descendants))
     }
 
-    /// The kernel tells of these. If the mask of one that was started is one of ours, it is
-    /// not its own.
+    /// The kernel tells of these. Who was started and has a mask of ours is given its owner's.
     pub fn follow(&self, told: &[ProcessEvent]) {
-        // In this order a fork is never told too early.
-        let now = clock::now().as_nanos();
-        let behind = BootTime::now().0.saturating_sub(now);
         let own = std::process::id().cast_signed();
         for told in told {
             match told {
-                ProcessEvent::Forked(fork @ Fork { pid, .. }) if *pid != own => {
-                    self.follow_child(&Child::told(fork, behind));
+                ProcessEvent::Forked(fork) if fork.pid != own => {
+                    self.look_near((fork.pid, fork.parent), Some(fork.tid));
                 }
-                ProcessEvent::Runs(pid) => self.follow_first(*pid),
+                // If that was not its first thread, the one that it was has that number now, and
+                // its own mask.
+                ProcessEvent::Runs(pid) => self.look_near((*pid, *pid), None),
                 ProcessEvent::Forked(_) => {}
             }
         }
     }
 
-    fn follow_child(&self, child: &Child) {
-        {
-            let table = self.table();
-            // Who is here was looked at when it came.
-            let is_known = table.tasks.contains_key(&child.tid);
-            if is_known || table.could_have_started(child).is_none() {
-                return;
-            }
-        }
-        let seen = self.system.stat(child.tid).zip(self.system.affinity(child.tid).ok());
-        let Some((stat, shown)) = seen else {
-            let mut table = self.table();
-            let parent = table.could_have_started(child);
-            if let Some(descendant) = parent.and_then(|a| a.through(child, BootTime::now())) {
-                table.remember(descendant);
-            }
+    /// Looks at this thread of a process, or at all, if the process or its parent was moved.
+    fn look_near(&self, (pid, parent): (i32, i32), tid: Option<i32>) {
+        let near = |a: &&Record| a.pid == pid || a.pid == parent;
+        let mut ancestors: Vec<Record> = self.table().known().filter(near).cloned().collect();
+        if ancestors.iter().all(|a| a.history.is_empty()) {
             return;
-        };
-        let original = self.table().original_of(child, &shown);
-        let descendant = original.and_then(|of| self.give_back(child, stat.start, (of, shown)));
-        descendant.into_iter().for_each(|descendant| self.table().remember(descendant));
-    }
-
-    /// A process runs another program. If that was not its first thread, the one that it was
-    /// has that number now, and its own mask.
-    fn follow_first(&self, pid: i32) {
-        let gone = |a: &Record| self.system.vcpu(a.tid).is_none();
-        let of_it = |a: &&Record| a.pid == pid && a.tid != pid;
-        let others: Vec<Record> = self.table().known().filter(of_it).cloned().collect();
-        let others: Vec<Record> = others.into_iter().filter(gone).collect();
-        let Ok(shown) = self.system.affinity(pid) else { return };
-        let now = BootTime::now();
-        let Some(was) = others.iter().find(|a| a.became_first(&shown, now)) else { return };
-        if self.system.set_affinity(pid, was.affinity.original()).is_ok() {
-            let mut table = self.table();
-            // What was known of the first thread has gone with it.
-            if table.tasks.get(&pid).is_some_and(|task| !task.busy) {
-                table.forget(pid);
-            }
         }
+        let known = ancestors.len();
+        let tids = tid.map_or_else(|| self.system.threads(pid), |tid| vec![tid]);
+        look_at(&self.system, (pid, parent), &tids, &mut ancestors, &[]);
+        // What has ended before it was looked at may have started others.
+        for tid in tids.into_iter().filter(|tid| self.system.stat(*tid).is_none()) {
+            let now = BootTime::now();
+            let child = Child::new(pid, parent, tid, now.0 / TICK_NS);
+            let descendant = ancestors.iter().find_map(|a| a.through(&child, now));
+            ancestors.extend(descendant);
+        }
+        let mut table = self.table();
+        ancestors.drain(known..).for_each(|descendant| table.remember(descendant));
     }
 
     /// Look at all threads that there are: how many had a mask of ours and are free now;
@@ -131,12 +108,6 @@ impl Table {
     /// from there.
     pub(super) fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
         self.known().find(|a| a.gave(child, shown)).map(|a| *a.affinity.original())
-    }
-
-    /// Who may have handed one on to it.
-    fn could_have_started(&self, child: &Child) -> Option<&Record> {
-        let had_ours = |a: &&Record| a.history.stood_any(child.from, child.to);
-        self.known().filter(|a| child.is_of((a.pid, a.tid))).find(had_ours)
     }
 
     pub(super) fn remember(&mut self, ancestor: Record) {

@@ -8,7 +8,7 @@ use crate::migrate::records::tests::in_folder;
 use crate::state::StateFile;
 use crate::system::Linux;
 use crate::system::fake::Fake;
-use seekway_policy::vcpu::{Action, Means, Outcome};
+use seekway_vcpu::{Action, Means, Outcome};
 use std::fs::File;
 use tempfile::TempDir;
 
@@ -227,16 +227,16 @@ fn ticks() -> u64 {
 }
 
 fn forked(parent: i32, pid: i32, tid: i32) -> ProcessEvent {
-    ProcessEvent::Forked(Fork { parent, pid, tid, at: clock::now().as_nanos() })
+    ProcessEvent::Forked(Fork { parent, pid, tid })
 }
 
 impl Scene {
     /// Moved to vCPU 1 and let run on 1 and 2.
     fn moved() -> Scene {
         let s = Scene::new();
-        s.system().set_clock(ticks());
         s.allowed(&[10]);
         assert_eq!(s.shift(10, 1, "1-2"), Outcome::Done);
+        s.system().set_clock(ticks());
         s
     }
 
@@ -269,25 +269,22 @@ fn a_descendant_that_reads_before_it_is_told_of_is_free_at_once() {
 
 #[test]
 fn who_pins_what_it_starts_to_a_mask_that_stood_there_long_ago_means_it() {
+    let much_later = || ticks() + 6_000;
     let s = Scene::moved();
     s.release(10);
+    s.system().set_clock(much_later());
     s.system().start(11, 10, "taskset -c 1-2");
     s.system().taskset(11, set("1-2"));
-    let later = |fork: ProcessEvent| match fork {
-        ProcessEvent::Forked(fork) => {
-            ProcessEvent::Forked(Fork { at: fork.at + 60_000_000_000, ..fork })
-        }
-        runs => runs,
-    };
-    s.tasks.follow(&[later(forked(10, 11, 11))]);
+    s.tasks.follow(&[forked(10, 11, 11)]);
     assert_eq!(s.mask(11), set("1-2"));
     // And what a descendant starts after it was given back.
     let s = Scene::moved();
     s.system().start(11, 10, "descendant");
     s.tasks.follow(&[forked(10, 11, 11)]);
+    s.system().set_clock(much_later());
     s.system().start(12, 11, "taskset -c 1-2");
     s.system().taskset(12, set("1-2"));
-    s.tasks.follow(&[later(forked(11, 12, 12))]);
+    s.tasks.follow(&[forked(11, 12, 12)]);
     assert_eq!(s.mask(12), set("1-2"));
 }
 

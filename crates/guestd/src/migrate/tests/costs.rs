@@ -12,11 +12,10 @@ use crate::migrate::loads::Loads;
 use crate::migrate::loads::proc::Proc;
 use crate::migrate::loads::tests::{OnDisk, Stop};
 use crate::migrate::preemption::heartbeat::Heartbeat;
-use crate::migrate::preemption::stat::since_boot;
 use crate::migrate::preemption::thread::{pin, settle};
 use crate::migrate::preemption::{Monitor, Preemption};
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::VcpuId;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::VcpuId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -197,13 +196,4 @@ fn costs_of_a_thousand_idle_threads() {
     });
     all.wait();
     threads.into_iter().for_each(|thread| assert!(thread.join().is_ok()));
-}
-
-#[test]
-#[ignore = "prints figures"]
-fn costs_of_steal() {
-    let before = cpu_time();
-    (0..1000).for_each(|_| drop(since_boot().unwrap()));
-    let each = cpu_time().saturating_sub(before).scaled(1, 1000);
-    println!("/proc/stat: {} ns a look", each.get());
 }

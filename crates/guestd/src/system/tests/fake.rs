@@ -12,6 +12,8 @@ struct Process {
     /// Of children that have ended.
     io_bytes_of_children: u64,
     threads: BTreeMap<i32, u16>,
+    /// When threads other than the first one started.
+    starts: BTreeMap<i32, u64>,
     masks: BTreeMap<i32, VcpuSet>,
     /// Where each thread ran last.
     vcpus: BTreeMap<i32, VcpuId>,
@@ -68,6 +70,7 @@ impl Fake {
             io_bytes: 0,
             io_bytes_of_children: 0,
             threads: BTreeMap::from([(pid, inherited)]),
+            starts: BTreeMap::new(),
             masks: BTreeMap::from([(pid, mask)]),
             vcpus: BTreeMap::from([(pid, first_of(&mask))]),
             asleep: false,
@@ -99,7 +102,9 @@ impl Fake {
     }
 
     pub fn thread(&self, pid: i32, tid: i32) {
+        self.clock.set(self.clock.get() + 1);
         self.change(pid, |p| {
+            p.starts.insert(tid, self.clock.get());
             let inherited = p.threads.values().next().copied().unwrap_or(0);
             p.threads.insert(tid, inherited);
             p.masks.insert(tid, p.masks[&pid]);
@@ -214,7 +219,8 @@ impl System for Fake {
         Ok(self.processes.borrow().keys().copied().collect())
     }
     fn stat(&self, id: i32) -> Option<Stat> {
-        self.of(id, |p| p.stat.clone()).ok()
+        let start = |p: &Process| p.starts.get(&id).copied().unwrap_or(p.stat.start);
+        self.of(id, |p| Stat { start: start(p), ..p.stat.clone() }).ok()
     }
     fn io_bytes(&self, pid: i32) -> io::Result<u64> {
         self.of(pid, |p| p.io_bytes + p.io_bytes_of_children)

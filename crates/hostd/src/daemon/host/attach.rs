@@ -14,7 +14,7 @@ use crate::images::fault::Fault;
 use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE, Users};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
-use seekway_policy::units::Lba;
+use seekway_core::units::Lba;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

@@ -10,8 +10,8 @@ use crate::daemon::slots::lock;
 use crate::log::say;
 use crate::reactor::{CacheSetup, Message};
 use crate::sandbox::Places;
-use seekway_policy::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
+use seekway_stack::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
 use std::sync::{Arc, Weak};
 
 /// The size of the caches of all devices.

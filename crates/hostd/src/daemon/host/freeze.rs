@@ -6,7 +6,7 @@ use crate::daemon::error::HostError;
 use crate::daemon::handover::Used;
 use crate::images::User;
 use crate::reactor::{self, Message};
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::thread::Builder;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::daemon::devices::{kernel_name, patience};
 use crate::daemon::error::HostError;
 use crate::daemon::slots::lock;
 use crate::reactor::Message;
-use seekway_policy::stack::limit::{DiskLimits, GroupName, Limits};
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits};
 
 impl Host {
     /// Other limits for a disk, and another group or none, instead of all that it

@@ -26,7 +26,7 @@ use crate::images::Limits;
 use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
 use io_uring::types;
 use receive::Scatter;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use send::MEASURED_SENDS;
 use slots::{Data, Slots};
 use std::any::Any;

@@ -3,7 +3,7 @@
 
 use super::wire::*;
 use crate::images::Limits;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 
 /// Length of a request's header.
 pub const HEADER_LEN: usize = 28;

@@ -12,7 +12,7 @@ use super::vring::{Broken, Taken, Vring};
 use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
 use io_uring::{opcode, types};
 use libc::iovec;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::any::Any;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -9,7 +9,7 @@
 //! a [`Request`] with [`Ask::Refuse`].
 
 use libc::iovec;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::cmp::Ordering;
 use std::ffi::c_void;
 use std::marker::PhantomData;

@@ -8,7 +8,7 @@ use super::memory::GuestMemory;
 use super::request::{self, Ask, BrokenChain, Request, STATUS_OK, Table};
 use super::ring::{BrokenRing, Parts, Ring};
 use libc::iovec;
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use virtio_bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;

@@ -2,7 +2,7 @@
 //! prefetchers share out: as the operator says, or as it was measured until
 //! more is seen.
 
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Over so long it is counted what the device reads, to see whether it can do
 /// more than was measured.

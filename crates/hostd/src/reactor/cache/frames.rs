@@ -4,7 +4,7 @@
 
 use crate::sandbox;
 use rustix::process::{Resource, getrlimit};
-use seekway_policy::cache::{BLOCK_BYTES, Frame};
+use seekway_stack::cache::{BLOCK_BYTES, Frame};
 use std::io;
 use std::ptr::NonNull;
 

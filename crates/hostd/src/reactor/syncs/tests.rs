@@ -4,7 +4,7 @@ use super::super::{Disk, Reactor};
 use super::*;
 use crate::images::{Image, OpenOptions};
 use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::fs::File;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};

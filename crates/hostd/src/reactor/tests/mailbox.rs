@@ -7,7 +7,7 @@ use crate::reactor::io::Io;
 use crate::reactor::message::{Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc::channel;
 use std::time::Duration;

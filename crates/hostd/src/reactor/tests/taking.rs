@@ -11,7 +11,7 @@ use crate::reactor::io::{Io, Kind};
 use crate::reactor::message::{Disk, Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
 use io_uring::squeue;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::Write;

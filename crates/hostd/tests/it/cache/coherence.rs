@@ -5,8 +5,8 @@
 use super::guesses::{MIB, Wild, prefetch, quiet, rig};
 use crate::common::loops::loop_device;
 use crate::common::{Ask, Client, dir, image, pattern};
+use seekway_core::request::Op;
 use seekway_hostd::reactor::Message;
-use seekway_policy::request::Op;
 use seekway_testing::disk::{Model, SECTOR_BYTES, sectors_of};
 use seekway_workload::generators::rng::{Rng, split};
 use std::fs::OpenOptions;

@@ -4,11 +4,11 @@
 use super::guesses::{MIB, device_read, quiet, rig};
 use super::reads::{at, full_image};
 use crate::common::{Ask, Rig, RigSetup, cache, dir, image, open_image};
+use seekway_core::request::Op;
+use seekway_core::units::Lba;
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::port::{DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{Disk, Message};
-use seekway_policy::request::Op;
-use seekway_policy::units::Lba;
 
 const GIB: u64 = 1024 * MIB;
 

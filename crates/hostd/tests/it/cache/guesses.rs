@@ -1,12 +1,12 @@
 //! Prefetchers for tests: one that guesses wildly, one that reads on.
 
 use crate::common::{Client, Rig, RigSetup, cache};
+use seekway_core::params::ParamError;
+use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::request::{Extent, VmId};
+use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_hostd::reactor::{DiskCache, Message, Status};
-use seekway_policy::params::ParamError;
-use seekway_policy::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_policy::prefetchers;
-use seekway_policy::request::{Extent, VmId};
-use seekway_policy::units::{Instant, Lba, Sectors};
 use seekway_workload::generators::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -4,11 +4,11 @@ use super::guesses::{
     MIB, ReadOn, Wants, Wild, build, device_read, of_disk, prefetch, prefetch_named, quiet, rig,
 };
 use crate::common::{Ask, Rig, RigSetup, cache, dir, open_image, pattern};
+use seekway_core::units::Nanos;
 use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
-use seekway_policy::journal::{Build, Replay};
 use seekway_policy::schedulers;
-use seekway_policy::units::Nanos;
+use seekway_stack::journal::{Build, Replay};
 use seekway_workload::generators::rng::Rng;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

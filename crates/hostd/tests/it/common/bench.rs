@@ -3,7 +3,7 @@
 use super::{Client, Rig, RigSetup, image};
 use seekway_hostd::port::DiskId;
 use seekway_hostd::reactor::{DiskStatus, Message};
-use seekway_policy::stack::limit::DiskLimits;
+use seekway_stack::stack::limit::DiskLimits;
 use tempfile::TempDir;
 
 /// A reactor with disks on images in a folder.

@@ -7,6 +7,9 @@ pub mod daemon;
 pub mod loops;
 pub mod mounted;
 
+use seekway_core::request::Op;
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Nanos, Sectors};
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
@@ -14,9 +17,6 @@ use seekway_hostd::reactor::{
     CacheSetup, Disk, Handle, Message, Poll, Setup, Status, Submitter, spawn,
 };
 use seekway_hostd::throttle::Throttle;
-use seekway_policy::request::Op;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::{Nanos, Sectors};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::File;

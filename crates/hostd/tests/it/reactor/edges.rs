@@ -3,10 +3,10 @@
 
 use crate::common::loops::{loop_device, mount, output};
 use crate::common::{Answer, Ask, Client, Rig, RigSetup, cache, dir, image, open_image, pattern};
+use seekway_core::request::Op;
 use seekway_hostd::images::{BlockSize, Image, OpenOptions};
 use seekway_hostd::port::Errno;
 use seekway_hostd::reactor::{Disk, Message};
-use seekway_policy::request::Op;
 use std::fs;
 use std::path::Path;
 

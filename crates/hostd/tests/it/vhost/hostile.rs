@@ -6,7 +6,7 @@ use super::raw::{self, AVAILABLE, Guest, USED, Vmm};
 use super::server::{Server, Shape};
 use crate::common::PATIENCE;
 use seekway_hostd::reactor::Message;
-use seekway_policy::stack::limit::DiskLimits;
+use seekway_stack::stack::limit::DiskLimits;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 use vmm_sys_util::eventfd::EventFd;

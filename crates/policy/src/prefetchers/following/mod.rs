@@ -49,12 +49,12 @@ pub(super) mod record;
 pub(super) mod stream;
 pub(super) mod table;
 
-use crate::params::{Kind, ParamError, ParamSpec, Params};
-use crate::prefetcher::{Access, Prefetcher, Proposal};
-use crate::request::{Extent, ProcessTag, VmId};
-use crate::units::{Instant, Lba, Nanos, Sectors};
 use plan::Outcome;
 use rate::Rate;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
+use seekway_core::request::{Extent, ProcessTag, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::VecDeque;
 use stream::{Pattern, Run};
 pub(super) use table::Key;
@@ -378,9 +378,9 @@ impl Prefetcher for StreamFollower {
         self.rate.next_wake()
     }
 
-    fn streams(&self, sink: &mut dyn FnMut(&crate::prefetcher::Stream)) {
+    fn streams(&self, sink: &mut dyn FnMut(&seekway_core::prefetcher::Stream)) {
         self.table.each(|vm, f| {
-            sink(&crate::prefetcher::Stream {
+            sink(&seekway_core::prefetcher::Stream {
                 vm,
                 tag: f.reader.tag,
                 armed: f.armed,
@@ -402,7 +402,7 @@ impl Prefetcher for StreamFollower {
         });
         sink("streams", streams as f64);
         sink("armed", armed as f64);
-        sink("ahead_bytes", (ahead * crate::units::SECTOR_BYTES) as f64);
+        sink("ahead_bytes", (ahead * seekway_core::units::SECTOR_BYTES) as f64);
         sink("scale_mean", if armed > 0 { scale / armed as f64 } else { 1.0 });
         self.rate.metrics(sink);
     }

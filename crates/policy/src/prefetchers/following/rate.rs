@@ -38,8 +38,8 @@ use super::interval;
 use super::plan::Outcome;
 use super::stream::{Counts, share};
 use super::table::{Ref, Table};
-use crate::params::{ParamError, Params};
-use crate::units::{Instant, Nanos, SECTOR_BYTES};
+use seekway_core::params::{ParamError, Params};
+use seekway_core::units::{Instant, Nanos, SECTOR_BYTES};
 use std::collections::VecDeque;
 
 /// The paper's T, for what is measured by interval in the continuous form.

@@ -2,7 +2,7 @@
 //! time; and how far readers go on where they begin.
 
 use super::plan::Outcome;
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Proposals are judged when so many sectors of them were used or wasted.
 const SAMPLE: u64 = 2048;

@@ -4,7 +4,7 @@
 use super::plan::{Outcome, Plan};
 use super::record::{Record, Runs};
 use super::stream::{Counts, REACH, Relation, Run, Stream};
-use crate::request::{ProcessTag, VmId};
+use seekway_core::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags
 /// (regions) that are equal modulo their number share one; streams of different

@@ -5,8 +5,8 @@ mod left;
 mod limit;
 
 use super::*;
-use crate::prefetcher::Stream;
 use crate::prefetchers;
+use seekway_core::prefetcher::Stream;
 
 const DISK: u64 = 1 << 21;
 /// A guest's request: 128 KiB.

@@ -1,9 +1,9 @@
 //! What anticipatory remembers of issuers: how long they think, and how far
 //! they seek.
 
-use crate::request::Request;
 use crate::schedulers::think::FadingMean;
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::Request;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 /// A longer think time counts as this (`MAX_THINKTIME`).
 const THINK_MAX: Nanos = Nanos::from_millis(20);

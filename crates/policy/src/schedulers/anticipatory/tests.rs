@@ -1,8 +1,8 @@
 //! The rules of anticipatory, one by one.
 
 use super::{ANTICIPATION, DRAIN};
-use crate::request::{Op, VmId};
 use crate::schedulers::tests::Rig;
+use seekway_core::request::{Op, VmId};
 
 /// VM 0 reads sequentially with a think time, eight times; then VM 1 queues a distant read.
 fn reader(think_us: u64) -> Rig {

@@ -3,7 +3,7 @@
 
 use super::queue::Queue;
 use super::{Bfq, Reason};
-use crate::units::Instant;
+use seekway_core::units::Instant;
 
 impl Bfq {
     /// Does a VM have requests, queued or in flight?

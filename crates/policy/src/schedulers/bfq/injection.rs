@@ -4,7 +4,7 @@
 
 use super::Bfq;
 use super::queue::SHORT_SOLID;
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Requests in flight above which a device is known to queue, and how often they
 /// are looked at for that.

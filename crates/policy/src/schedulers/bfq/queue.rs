@@ -1,10 +1,10 @@
 //! A queue of BFQ: the synchronous or the asynchronous requests of a VM, and
 //! what is known of them.
 
-use crate::queues::{ExpiryQueue, LbaQueue};
-use crate::request::Request;
 use crate::schedulers::think::FadingMean;
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::queues::{ExpiryQueue, LbaQueue};
+use seekway_core::request::Request;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 /// A request further than that from the one before is a seek (`BFQQ_SEEK_THR`),
 /// on a device that does not rotate only if it is shorter than 32 KiB.

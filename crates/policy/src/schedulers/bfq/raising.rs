@@ -2,7 +2,7 @@
 
 use super::Bfq;
 use super::queue::Queue;
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// What a raised weight is multiplied by (`bfq_wr_coeff`), and how much more in
 /// soft real time (`BFQ_SOFTRT_WEIGHT_FACTOR`).

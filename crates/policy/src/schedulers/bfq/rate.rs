@@ -2,8 +2,8 @@
 //! largest budget and for how long an interactive VM is raised.
 
 use super::queue::seeky;
-use crate::request::Request;
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::request::Request;
+use seekway_core::units::{Instant, Lba, Nanos};
 
 /// Rates are in sectors a microsecond, in 2^-16 (`BFQ_RATE_SHIFT`).
 const SHIFT: u32 = 16;

@@ -2,10 +2,10 @@
 
 use super::tree::Tree;
 use super::{ANTICIPATION, IN_FLIGHT};
-use crate::request::{Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::Decision;
 use crate::schedulers::tests::Rig;
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::Decision;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 const GIB: u64 = 1 << 21;
 

@@ -9,7 +9,7 @@
 //! until virtual time has passed the finish, so that it gains nothing by coming
 //! back at once.
 
-use crate::queues::KeyedHeap;
+use seekway_core::queues::KeyedHeap;
 
 /// Virtual time: sectors over weight, in 2^-22 (`WFQ_SERVICE_SHIFT`). Linux has 64
 /// bits of it and lets them wrap.

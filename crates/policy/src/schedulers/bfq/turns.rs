@@ -2,10 +2,10 @@
 //! others send meanwhile.
 
 use super::{Bfq, DEFAULT_BUDGET, Reason};
-use crate::queues::choose;
-use crate::request::RequestId;
 use crate::schedulers::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
-use crate::units::{Instant, Nanos};
+use seekway_core::queues::choose;
+use seekway_core::request::RequestId;
+use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
 /// A seeky queue is waited for only so long (`BFQ_MIN_TT`).

@@ -26,9 +26,9 @@
 //! thing, so now and then it does what it would not: seldom, and the more
 //! seldom the longer nothing changes.
 
-use crate::queues::Slots;
-use crate::request::{Extent, Request, RequestId, VmId};
-use crate::units::{Instant, Nanos, Sectors};
+use seekway_core::queues::Slots;
+use seekway_core::request::{Extent, Request, RequestId, VmId};
+use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// How long a successor is waited for at most, in bins: the paper's 7 ms.
 const BINS: usize = 7;

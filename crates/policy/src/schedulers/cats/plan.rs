@@ -14,9 +14,9 @@
 //! So a request pays for no more than two reads of a table.
 
 use super::table::{Side, Table};
-use crate::queues::{LbaQueue, Pool, Queued};
-use crate::request::{Op, Request, RequestId};
-use crate::units::Lba;
+use seekway_core::queues::{LbaQueue, Pool, Queued};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::units::Lba;
 
 /// The order that the last table gave, and how far it was followed.
 #[derive(Default)]
@@ -126,8 +126,8 @@ fn passed_between(head: Lba, lba: Lba, reads: &LbaQueue) -> Option<RequestId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Extent, VmId};
-    use crate::units::{Instant, Sectors};
+    use seekway_core::request::{Extent, VmId};
+    use seekway_core::units::{Instant, Sectors};
 
     fn insert(reads: &mut LbaQueue, pool: &mut Pool, slot: u32, lba: u64) {
         let extent = Extent::new(Lba::new(lba), Sectors::new(8)).unwrap();

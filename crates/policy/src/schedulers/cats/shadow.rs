@@ -19,9 +19,9 @@
 //! behind more than `LOOK_MAX` others that begin in a span and do not fit into
 //! it is not found there; it is served as any other.
 
-use crate::queues::{LbaQueue, Pool};
-use crate::request::{Extent, Request, RequestId};
-use crate::units::{Instant, Lba, Sectors};
+use seekway_core::queues::{LbaQueue, Pool};
+use seekway_core::request::{Extent, Request, RequestId};
+use seekway_core::units::{Instant, Lba, Sectors};
 
 /// Most reads that a span looks at for a candidate. 221 sectors hold 27 pages.
 pub const LOOK_MAX: usize = 64;
@@ -164,7 +164,7 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Op, VmId};
+    use seekway_core::request::{Op, VmId};
 
     fn extent(start: u64, len: u64) -> Extent {
         Extent::new(Lba::new(start), Sectors::new(len)).unwrap()

@@ -1,10 +1,10 @@
 //! cats on the bench: the order of its rules, and what bounds them.
 
 use super::*;
-use crate::request::Extent;
-use crate::scheduler::DeviceProfile;
 use crate::schedulers::tests::Rig;
-use crate::units::Sectors;
+use seekway_core::request::Extent;
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::Sectors;
 
 fn rig(spec: &str, head: u64) -> Rig {
     let mut rig = Rig::new(spec);

@@ -1,10 +1,10 @@
 //! A queue of CFQ: the requests of one issuer, and what is known of it.
 
-use crate::queues::{ExpiryQueue, LbaQueue};
-use crate::request::{Request, VmId};
 use crate::schedulers::issuers::IssuerId;
 use crate::schedulers::think::FadingMean;
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::queues::{ExpiryQueue, LbaQueue};
+use seekway_core::request::{Request, VmId};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 /// Names a queue: the synchronous queue of an issuer, or the asynchronous one
 /// of a VM.

@@ -2,8 +2,8 @@
 
 use super::Cfq;
 use super::queue::{Queue, QueueId, Workload};
-use crate::request::VmId;
-use crate::units::{Instant, Nanos};
+use seekway_core::request::VmId;
+use seekway_core::units::{Instant, Nanos};
 
 /// The least time that a workload is given (`CFQ_MIN_TT`).
 const WORKLOAD_MIN: Nanos = Nanos::from_millis(2);

@@ -1,9 +1,9 @@
 //! The rules of CFQ, one by one.
 
 use super::{ANTICIPATION, ASYNC};
-use crate::request::{Op, VmId};
-use crate::scheduler::Decision;
 use crate::schedulers::tests::Rig;
+use seekway_core::request::{Op, VmId};
+use seekway_core::scheduler::Decision;
 
 /// Whose requests are dispatched, in runs of (VM, count), when VMs read at
 /// multiples of a million.

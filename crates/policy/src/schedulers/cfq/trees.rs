@@ -2,8 +2,8 @@
 //! they are to be served, by workload.
 
 use super::queue::{Place, Queue, QueueId, Think, Workload};
-use crate::request::VmId;
-use crate::units::Instant;
+use seekway_core::request::VmId;
+use seekway_core::units::Instant;
 use std::collections::BTreeSet;
 
 /// A queue that is put in front goes this far before the first.

@@ -1,8 +1,8 @@
 //! What a command costs a device without a head, as a number of bytes: its length, and a
 //! constant for the command itself. Shares and the governor count in it.
 
-use crate::request::Op;
-use crate::units::Sectors;
+use seekway_core::request::Op;
+use seekway_core::units::Sectors;
 
 /// Bytes that a command costs on top of its length. It lies between the drives of the profiles:
 /// a 4 KiB read then costs an eighth of a 64 KiB one, not a sixteenth.

@@ -31,15 +31,15 @@ use super::governor::{self, Governor};
 use super::price::{Class, Price};
 use super::promises;
 use super::shares::{Shares, Work};
-use crate::params::Params;
-use crate::queues::{Links, Pool, Slots};
-use crate::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use crate::schedulers::merge::Run;
-use crate::units::{Instant, Nanos, Sectors};
 use light::{Lights, Pauses};
 use members::Members;
 use queue::Queue;
+use seekway_core::params::Params;
+use seekway_core::queues::{Links, Pool, Slots};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use vm::{Flight, Vm};
 
 /// The device's queue is kept short.

@@ -23,7 +23,7 @@
 //! the length shows it.
 
 use super::cost;
-use crate::units::{Instant, Nanos, Sectors};
+use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// An epoch has at least so many commands and takes at least so long.
 const EPOCH_COMMANDS: u32 = 64;

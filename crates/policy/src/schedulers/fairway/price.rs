@@ -9,8 +9,8 @@
 //! Others do it in other ways: iocost's model (Heo and others, ASPLOS 2022) is measured before the
 //! disk is used, Gimbal's write cost (Min and others, SIGCOMM 2021) follows the latency.
 
-use crate::request::Op;
-use crate::units::{Instant, Nanos};
+use seekway_core::request::Op;
+use seekway_core::units::{Instant, Nanos};
 
 /// The price until both rates are known. Published figures: 2.6 (Intel DC P3700, 4 KiB: 460,000
 /// reads and 175,000 writes a second), 2.5 (X25-M G2, in sequence: 250 and 100 MB/s).

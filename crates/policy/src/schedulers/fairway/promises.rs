@@ -2,7 +2,7 @@
 
 use super::reserves::Reserves;
 use super::targets::Targets;
-use crate::request::VmId;
+use seekway_core::request::VmId;
 
 /// How reservations are met, all VMs of the device together.
 pub fn metrics(reserves: &Reserves, sink: &mut dyn FnMut(&'static str, f64)) {

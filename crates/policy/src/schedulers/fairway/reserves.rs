@@ -11,9 +11,9 @@
 //! late, that time stands still. All reservations shrink in the same proportion then, which
 //! [`Reserves::met`] says.
 
-use crate::queues::KeyedHeap;
-use crate::scheduler::Reserve;
-use crate::units::{Instant, Nanos, Sectors};
+use seekway_core::queues::KeyedHeap;
+use seekway_core::scheduler::Reserve;
+use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// The reservations' time stands still when one is so far behind.
 const BEHIND_MAX: Nanos = Nanos::from_millis(100);

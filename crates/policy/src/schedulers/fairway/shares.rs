@@ -13,10 +13,10 @@
 
 use super::reserves::Reserves;
 use super::targets::Targets;
-use crate::queues::KeyedHeap;
-use crate::request::Completion;
-use crate::scheduler::{Group, VmSpec};
-use crate::units::{Instant, Sectors};
+use seekway_core::queues::KeyedHeap;
+use seekway_core::request::Completion;
+use seekway_core::scheduler::{Group, VmSpec};
+use seekway_core::units::{Instant, Sectors};
 
 /// Binary digits behind the point of a tag: a tag grows with any weight.
 const FRACTION: u32 = 32;

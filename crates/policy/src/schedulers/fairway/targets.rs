@@ -13,9 +13,9 @@
 //! device beside this load. The others would pay for nothing, so the pressure is taken off for
 //! [`REST_FOR`]; [`State`] says what was reached.
 
-use crate::queues::KeyedHeap;
-use crate::request::Completion;
-use crate::units::{Instant, Nanos};
+use seekway_core::queues::KeyedHeap;
+use seekway_core::request::Completion;
+use seekway_core::units::{Instant, Nanos};
 
 /// What one miss adds to the pressure.
 const STEP: f64 = 0.05;

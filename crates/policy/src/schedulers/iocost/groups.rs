@@ -1,8 +1,8 @@
 //! The VMs with their weights, budgets and virtual times.
 
 use super::Virtual;
-use crate::queues::ExpiryQueue;
-use crate::units::{Instant, Lba};
+use seekway_core::queues::ExpiryQueue;
+use seekway_core::units::{Instant, Lba};
 
 /// Shares are in parts of this (`WEIGHT_ONE`).
 pub(super) const WHOLE: u64 = 1 << 16;

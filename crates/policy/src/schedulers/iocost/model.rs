@@ -1,9 +1,9 @@
 //! What a request costs (`calc_lcoefs`, `calc_vtime_cost_builtin`), and the
 //! classes of devices that the kernel has coefficients for (`autop`).
 
-use crate::params::Params;
-use crate::request::{Op, Request};
-use crate::units::{Lba, Nanos};
+use seekway_core::params::Params;
+use seekway_core::request::{Op, Request};
+use seekway_core::units::{Lba, Nanos};
 
 /// Picoseconds in a second. Costs are in picoseconds of device time.
 const SECOND_PS: u64 = 1_000_000_000_000;

@@ -5,7 +5,7 @@ use super::IoCost;
 use super::Virtual;
 use super::groups::WHOLE;
 use super::model::CLASSES;
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// A rate of 100 %, in millionths.
 pub(super) const MILLION: u64 = 1_000_000;

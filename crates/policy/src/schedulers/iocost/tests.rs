@@ -5,10 +5,10 @@ use super::BUDGET;
 use super::groups::{Groups, WHOLE, charged};
 use super::model::{CLASSES, Coefficients, HDD, Model, SSD};
 use super::period::adjustment;
-use crate::request::{Extent, Op, Request, RequestId, VmId};
-use crate::scheduler::Decision;
 use crate::schedulers::tests::Rig;
-use crate::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::Decision;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::VecDeque;
 
 /// VMs 0.. with these weights, that read at random places far apart, on a

@@ -2,9 +2,9 @@
 //! `auto`, our form or the paper's; `auto` is ours, or the paper's when
 //! `literal=true`.
 
-use crate::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
-use crate::units::{Nanos, Sectors};
 use crate::vnavigator::{ModelParams, ZONES_MAX};
+use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::units::{Nanos, Sectors};
 
 const FLAGS: Kind = Kind::Choice(&["auto", "true", "false"]);
 

@@ -1,8 +1,8 @@
 //! SeekTime: the device's profile where it has a curve, else what completions
 //! have taught.
 
-use crate::scheduler::DeviceProfile;
-use crate::units::{Lba, Nanos, Sectors};
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::{Lba, Nanos, Sectors};
 
 /// Buckets of distance: 0, 1, 2–3, 4–7, …
 const BUCKETS: usize = 65;

@@ -2,10 +2,10 @@
 //! waits while it runs.
 
 use super::{Pregather, Rule, Timer};
-use crate::dispatcher::HOLD_MAX;
-use crate::request::RequestId;
-use crate::scheduler::{Decision, DeviceView};
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::request::RequestId;
+use seekway_core::scheduler::HOLD_MAX;
+use seekway_core::scheduler::{Decision, DeviceView};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 impl Pregather {
     /// Algorithm 1, on completion of a request of `vm`, with nothing in flight.

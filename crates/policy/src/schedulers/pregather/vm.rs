@@ -1,11 +1,11 @@
 //! What Pregather keeps of one VM.
 
 use super::config::Config;
-use crate::queues::{ExpiryQueue, LbaQueue, Links};
-use crate::request::{Extent, Request, RequestId};
-use crate::scheduler::VmSpec;
-use crate::units::{Instant, Lba, Nanos, Sectors};
 use crate::vnavigator::VNavigator;
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links};
+use seekway_core::request::{Extent, Request, RequestId};
+use seekway_core::scheduler::VmSpec;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 /// A VM's queues, averages and model.
 #[derive(Debug)]

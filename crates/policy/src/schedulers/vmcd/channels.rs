@@ -9,9 +9,9 @@ use super::Pending;
 use super::credits::{Claim, allot};
 use super::deadlines::Deadlines;
 use super::lottery::Tickets;
-use crate::queues::Pool;
-use crate::request::{RequestId, VmId};
-use crate::units::{Instant, Nanos};
+use seekway_core::queues::Pool;
+use seekway_core::request::{RequestId, VmId};
+use seekway_core::units::{Instant, Nanos};
 
 /// What one VM has pending, and its credits.
 #[derive(Default)]
@@ -302,10 +302,10 @@ impl Channels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queues::Links;
-    use crate::request::{Extent, Op, Request};
     use crate::schedulers::vmcd::lottery::Generator;
-    use crate::units::{Lba, Sectors};
+    use seekway_core::queues::Links;
+    use seekway_core::request::{Extent, Op, Request};
+    use seekway_core::units::{Lba, Sectors};
 
     const VMS: u64 = 9;
 

@@ -2,7 +2,7 @@
 //! first channel that is about to be late is found in the logarithm of their
 //! number.
 
-use crate::units::Instant;
+use seekway_core::units::Instant;
 
 /// No deadline comes before this.
 const NEVER: u64 = u64::MAX;

@@ -1,7 +1,7 @@
 //! The lottery: a seeded generator, and tickets by channel, drawn and changed
 //! in the logarithm of their number.
 
-use crate::mix;
+use seekway_core::mix;
 
 /// SplitMix64: the same seed, the same draws.
 #[derive(Default)]

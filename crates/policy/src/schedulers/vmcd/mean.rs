@@ -1,6 +1,6 @@
 //! A moving mean of spans of time in integers.
 
-use crate::units::Nanos;
+use seekway_core::units::Nanos;
 
 /// The mean of the samples so far, each counting 1/8 less than the next.
 #[derive(Clone, Copy, Default)]

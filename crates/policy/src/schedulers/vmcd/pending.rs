@@ -1,10 +1,10 @@
 //! The pending queue of a channel: one VM's requests by place and by age.
 //! `vmcd-time` uses it too.
 
-use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool, choose};
-use crate::request::{Op, Request, RequestId};
 use crate::schedulers::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, choose};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 /// A longer way is a seek to CFQ (`CFQQ_SEEK_THR`), in sectors.
 const SEEK_MIN: u64 = 800;

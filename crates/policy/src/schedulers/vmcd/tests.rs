@@ -1,7 +1,7 @@
 //! The rules of VMCD, one by one. VM `n` reads at multiples of `n` gigasectors.
 
-use crate::request::VmId;
 use crate::schedulers::tests::Rig;
+use seekway_core::request::VmId;
 
 const GIGA: u64 = 1_000_000_000;
 

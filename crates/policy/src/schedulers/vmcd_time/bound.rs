@@ -2,8 +2,8 @@
 
 use super::channel::Channel;
 use super::{TURN_LEAST, VmcdTime};
-use crate::request::RequestId;
-use crate::units::{Instant, Nanos};
+use seekway_core::request::RequestId;
+use seekway_core::units::{Instant, Nanos};
 
 impl VmcdTime {
     /// The bound; longer, when so many have work that the least turns of a round

@@ -2,7 +2,7 @@
 
 use super::clock;
 use crate::schedulers::vmcd::{Mean, Pending};
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// Device time over weight, with 24 binary digits behind the point.
 pub type Virtual = u128;

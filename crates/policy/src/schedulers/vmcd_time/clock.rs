@@ -6,7 +6,7 @@
 //! first for all; equal shares would charge a command of 4 KiB as much as one of
 //! 1 MiB, since both stay as long where the device has a queue.
 
-use crate::units::{Instant, Nanos, Sectors};
+use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// Binary digits behind the point of a [`Reading`]: enough for sizes that sum up
 /// to millions to share a nanosecond.

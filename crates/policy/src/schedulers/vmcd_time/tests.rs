@@ -2,10 +2,10 @@
 //! gigasectors.
 
 use super::TURN;
-use crate::request::{Op, VmId};
-use crate::scheduler::Decision;
 use crate::schedulers::tests::Rig;
-use crate::units::{Instant, Nanos};
+use seekway_core::request::{Op, VmId};
+use seekway_core::scheduler::Decision;
+use seekway_core::units::{Instant, Nanos};
 
 const GIGA: u64 = 1_000_000_000;
 

@@ -3,7 +3,7 @@
 
 use super::channel::{Channel, weighed};
 use super::{STALL, TURN_LEAST, VmcdTime};
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 impl VmcdTime {
     /// The running turn ends, and its channel waits if it has work.

@@ -1,9 +1,9 @@
 //! A script against one policy: VMs, requests and a device moved by hand.
 
-use seekway_policy::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_policy::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
 use std::num::NonZeroU32;
 
 pub const FAR: u64 = 100_000_000;

@@ -3,8 +3,8 @@
 use super::script::{Log, Script, Told, scripted, spans};
 use super::support::*;
 use crate::vcpu::*;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::*;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::*;
 
 fn two_vms(pcpus: u16, more: Vec<TaskSpec>) -> MachineSpec {
     let mut spec = spec(pcpus, vec![vm("a", pcpus, more), vm("b", pcpus, Vec::new())]);

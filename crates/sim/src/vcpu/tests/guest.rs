@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::vcpu::*;
-use seekway_policy::units::{Instant, Nanos, Sectors};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_workload::{Issue, Source};
 
 /// One VM with these tasks and no others, alone on its host.

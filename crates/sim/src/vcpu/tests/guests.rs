@@ -3,7 +3,7 @@
 use super::support::{at, ms, run_source};
 use crate::metrics::RunResult;
 use crate::vcpu::*;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use seekway_workload::generators::{VmPlan, parse_vm};
 use std::num::NonZeroU32;
 

@@ -3,7 +3,7 @@
 use super::script::{Log, scripted, spans};
 use super::support::*;
 use crate::vcpu::{Completes, MachineResult, MachineSpec, Start};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::num::NonZeroU32;
 
 fn share(result: &MachineResult, vm: usize) -> f64 {

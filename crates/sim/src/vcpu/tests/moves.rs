@@ -3,9 +3,9 @@
 use super::script::{Log, Told, scripted};
 use super::support::*;
 use crate::vcpu::*;
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::agent::{OVERDUE, PATIENCE};
-use seekway_policy::vcpu::*;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::agent::{OVERDUE, PATIENCE};
+use seekway_vcpu::*;
 use std::sync::{Arc, Mutex};
 
 /// Asks for all of these in its first window, and writes down what became of them.

@@ -1,7 +1,7 @@
 //! A policy that moves whatever does I/O to a vCPU that runs, as soon as its own does not.
 
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::*;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::*;
 use std::collections::BTreeMap;
 
 #[derive(Default)]

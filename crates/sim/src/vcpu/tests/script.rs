@@ -1,7 +1,7 @@
 //! A policy that writes down all it is told, and does what a test says.
 
-use seekway_policy::units::{Instant, Nanos};
-use seekway_policy::vcpu::*;
+use seekway_core::units::{Instant, Nanos};
+use seekway_vcpu::*;
 use std::sync::{Arc, Mutex};
 
 /// What it was told.

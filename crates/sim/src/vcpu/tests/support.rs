@@ -4,10 +4,10 @@ use crate::engine::{Limits, Setup, run};
 use crate::layout::{Layout, Placement};
 use crate::metrics::RunResult;
 use crate::vcpu::*;
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_device::profile;
 use seekway_policy::schedulers;
-use seekway_policy::units::{Instant, Nanos, Sectors};
-use seekway_policy::vcpu::VcpuPolicy;
+use seekway_vcpu::VcpuPolicy;
 use seekway_workload::Source;
 use std::num::NonZeroU32;
 

@@ -29,8 +29,8 @@ pub mod video;
 
 use crate::generators::param;
 use crate::guest::app::Op;
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::{Instant, Nanos};
 
 pub(super) const RUNTIME: ParamSpec =
     param("runtime", Kind::Duration, "0", "ends after this time (0: when the run ends)");

@@ -14,8 +14,8 @@ use crate::generators::pace::Pace;
 use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
-use seekway_policy::units::Nanos;
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::units::Nanos;
 
 static PARAMS: &[ParamSpec] = &[
     param("files", Kind::Count(1, 1000), "10", "data files"),

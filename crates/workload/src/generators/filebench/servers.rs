@@ -11,7 +11,7 @@ use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 /// What sets one personality apart from another.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::generators::pace::Pace;
 use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::HandleSpec;
-use seekway_policy::params::{Kind, ParamError, ParamSpec, Params};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[
     param("active", Kind::Count(1, 10_000), "32", "videos being served"),

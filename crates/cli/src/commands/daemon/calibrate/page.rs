@@ -2,10 +2,10 @@
 
 use super::MeasuredRequests;
 use crate::output;
+use seekway_core::request::Op;
 use seekway_device::fit::{self, Fit, Form, Options, spike};
-use seekway_policy::request::Op;
 use seekway_report::html::{Block, Report, Section};
-use seekway_report::plot::{Axis, Lines, Panels, PointSample, Scatter, Series};
+use seekway_report::plot::{Axis, Figure, Lines, Panels, PointSample, Scatter, Series};
 use seekway_report::table::Table;
 
 /// Points of a cloud, of the curve and of the line.
@@ -76,11 +76,7 @@ pub fn report(
 }
 
 /// The cloud with curve and line, and what the caption says of the cloud.
-fn distances(
-    found: &Fit,
-    measured: &MeasuredRequests,
-    options: &Options,
-) -> (seekway_report::Svg, String) {
+fn distances(found: &Fit, measured: &MeasuredRequests, options: &Options) -> (Figure, String) {
     let mut cloud = PointSample::new(POINTS_MAX);
     let fitted = |s: &&fit::Sample| {
         s.distance().is_some_and(|d| d > options.beyond)
@@ -123,7 +119,7 @@ fn millions(sectors: u64) -> f64 {
     sectors as f64 / 1e6
 }
 
-fn histogram(found: &Fit, measured: &MeasuredRequests) -> seekway_report::Svg {
+fn histogram(found: &Fit, measured: &MeasuredRequests) -> Figure {
     let bins = spike::histogram(&measured.samples);
     let top = bins.iter().map(|&(_, n)| n).max().unwrap_or(0) as f64;
     let bins = bins.into_iter().map(|(ms, n)| (ms, n as f64)).collect();
@@ -137,7 +133,7 @@ fn histogram(found: &Fit, measured: &MeasuredRequests) -> seekway_report::Svg {
     Lines { x, y, series }.render()
 }
 
-fn distributions(found: &Fit) -> seekway_report::Svg {
+fn distributions(found: &Fit) -> Figure {
     let quantiles = &found.validation.quantiles;
     let of = |pick: fn(&(f64, f64, f64)) -> f64| {
         quantiles.iter().map(|q| (pick(q), q.0)).collect::<Vec<_>>()

@@ -1,10 +1,10 @@
 //! What `ctl status` says of reservations and targets of latency: are they kept?
 
 use crate::promises;
+use seekway_core::scheduler::Promise;
 use seekway_hostd::control::{DeviceReport, DiskReport, HostReport};
-use seekway_policy::scheduler::Promise;
-use seekway_policy::stack::limit::DiskLimits;
 use seekway_report::table::Table;
+use seekway_stack::stack::limit::DiskLimits;
 
 /// A target counts as missed from this part of late requests on.
 const MISSED: f64 = 0.01;

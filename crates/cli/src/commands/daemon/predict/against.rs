@@ -63,8 +63,8 @@ impl Against {
     }
 }
 
-/// A JSON file with runs: `compare`'s, `predict`'s, that of `experiment run --live`,
-/// or one written by hand.
+/// A JSON file with runs: `compare`'s, `predict`'s, that of `scripts/lab live`, or one written by
+/// hand.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum File {

@@ -12,15 +12,15 @@ use crate::migrate::coordinator::*;
 use crate::migrate::records::tests::in_folder;
 use crate::system::fake::Fake;
 use crate::tagger::Selection as Chosen;
+use seekway_core::units::Sectors;
 use seekway_device::profile;
 use seekway_policy::schedulers;
-use seekway_policy::units::Sectors;
-use seekway_policy::vcpu::{self, Sign};
 use seekway_sim::vcpu::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start,
     TaskSpec, VmSpec,
 };
 use seekway_sim::{Layout, Limits, Placement, Setup, run};
+use seekway_vcpu::{self as vcpu, Sign};
 use seekway_workload::Source;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -175,9 +175,6 @@ fn simulated(policy: &str, detector: Detector, seed: u64) -> Vec<Call> {
 struct Scripted(Arc<Mutex<Vec<ThreadLoad>>>);
 
 impl Loads for Scripted {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
     fn window(&mut self, _now: Instant, loads: &mut Vec<ThreadLoad>) -> io::Result<()> {
         *loads = std::mem::take(&mut self.0.lock().unwrap());
         Ok(())

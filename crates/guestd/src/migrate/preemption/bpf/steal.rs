@@ -2,8 +2,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::{self, BpfError};
-use crate::migrate::preemption::stat::kvm_offers_steal_time;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));
@@ -20,9 +19,6 @@ const TOLD: u32 = 2;
 
 const NOT_TOLD_WHY: &str = "the host does not tell this guest when its vCPUs are taken away: it is \
                             not run by KVM, or KVM's steal time is off";
-
-/// As `status` names it.
-pub const NAME: &str = "steal-bpf";
 
 /// Load the programs.
 ///
@@ -41,7 +37,7 @@ pub fn open() -> Result<Arc<Edges>, BpfError> {
 fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
     let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };
-    let mut edges = load((NAME, "steal"), OBJECT, given)?;
+    let mut edges = load("steal", OBJECT, given)?;
     match edges.programs.run("steal_told")? {
         TOLD => {}
         NOT_TOLD => return Err(BpfError::Absent(NOT_TOLD_WHY.into())),
@@ -49,6 +45,32 @@ fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     }
     edges.programs.attach()?;
     Ok(Arc::new(edges))
+}
+
+/// Whether KVM offers steal time, as the processor itself says and the kernel goes by
+/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel may still have been
+/// told to do without. `None` where nothing is told to programs.
+fn kvm_offers_steal_time() -> Option<bool> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__cpuid, CpuidResult};
+        const HYPERVISOR: u32 = 1 << 31;
+        const STEAL_TIME: u32 = 1 << 5;
+        // SAFETY: every x86-64 has the instruction, and it changes nothing. (Safe to call from
+        // Rust 1.94 on.)
+        #[allow(unused_unsafe)]
+        let cpuid = |leaf: u32| -> CpuidResult { unsafe { __cpuid(leaf) } };
+        let is_kvm = |leaf: &u32| {
+            let words = cpuid(*leaf);
+            [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
+        };
+        // Beside another hypervisor's (Hyper-V) it may stand at any of these places.
+        let mut bases = (0x4000_0000..0x4001_0000).step_by(0x100);
+        let base = if cpuid(1).ecx & HYPERVISOR != 0 { bases.find(is_kvm) } else { None };
+        Some(base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    None
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{EdgeParams, Edges, load, possible_vcpus};
 use crate::migrate::bpf::BpfError;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use std::fs;
 use std::sync::Arc;
 
@@ -13,9 +13,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tick.bpf.o"));
 const MISSED: u64 = 2;
 /// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
-
-/// As `status` names it.
-pub const NAME: &str = "tick-bpf";
 
 /// Load the programs.
 ///
@@ -30,7 +27,7 @@ fn with(tick: Nanos, vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     // A vCPU that runs looks once a tick at least.
     let (look, blur) = (tick.scaled(1, 4), tick);
     let given = EdgeParams { least, look, vcpus, steal_from_rq: 0, blur };
-    let mut edges = load((NAME, "tick"), OBJECT, given)?;
+    let mut edges = load("tick", OBJECT, given)?;
     edges.programs.attach()?;
     Ok(Arc::new(edges))
 }
@@ -62,7 +59,7 @@ fn resolution(clock: libc::clockid_t) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_policy::vcpu::VCPUS_MAX;
+    use seekway_vcpu::VCPUS_MAX;
 
     #[test]
     fn a_tick_is_as_long_as_some_kernel_has_it() {

@@ -9,7 +9,7 @@ use crate::migrate::preemption::Preemption;
 use crate::migrate::preemption::bpf::steal;
 use crate::migrate::preemption::thread::settle;
 use libbpf_rs::libbpf_sys;
-use seekway_policy::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
 

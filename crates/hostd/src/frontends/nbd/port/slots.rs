@@ -3,7 +3,7 @@
 use crate::frontends::nbd::buffers::Buffer;
 use crate::frontends::nbd::reply::Reply;
 use crate::frontends::nbd::request::{Action, Request};
-use seekway_policy::request::Op;
+use seekway_core::request::Op;
 use std::ops::{Index, IndexMut};
 
 /// What belongs to a request besides its header.

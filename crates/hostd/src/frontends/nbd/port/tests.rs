@@ -11,7 +11,7 @@ use crate::limits_table::{number, says};
 use crate::reactor::Handle;
 use crate::reactor::tests::LIMITS;
 use io_uring::squeue;
-use seekway_policy::units::Instant;
+use seekway_core::units::Instant;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;

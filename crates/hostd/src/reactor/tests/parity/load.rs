@@ -1,8 +1,8 @@
 //! A seeded guest, the same for the simulator and for the reactor.
 
 use super::DISK_SECTORS;
-use seekway_policy::request::{Op, ProcessTag};
-use seekway_policy::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::request::{Op, ProcessTag};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_workload::{Issue, Source, SourceError, VmDisk};
 
 /// A guest: some requests outstanding, think times, streams and random places.

@@ -2,7 +2,7 @@
 
 use super::kernel::Faults;
 use super::random::Random;
-use seekway_policy::units::Nanos;
+use seekway_core::units::Nanos;
 use seekway_policy::{prefetchers, schedulers};
 
 /// What a seed runs.

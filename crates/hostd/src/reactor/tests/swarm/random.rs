@@ -1,7 +1,7 @@
 //! Random numbers that are the same for the same seed, one row of them for each step of a seed:
 //! a step that is left out changes none of the others'.
 
-use seekway_policy::mix::{STEP, mix64};
+use seekway_core::mix::{STEP, mix64};
 
 /// xorshift64 (Marsaglia 2003) with the factor of xorshift64* (Vigna 2016).
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ use crate::images::{
 };
 use crate::reactor::Reactor;
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
+use seekway_core::units::{Lba, Nanos};
 use seekway_policy::schedulers;
-use seekway_policy::stack::limit::DiskLimits;
-use seekway_policy::units::{Lba, Nanos};
+use seekway_stack::stack::limit::DiskLimits;
 use seekway_testing::disk::{Model, SECTOR_BYTES};
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};

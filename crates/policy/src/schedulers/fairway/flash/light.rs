@@ -4,7 +4,7 @@
 //! pauses: a VM that has come back after a second is expected within two. Linux's BFQ decides by a
 //! VM's own think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
 
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// A VM counts as light for at least this time after its last request.
 const LEAST: Nanos = Nanos::from_millis(100);

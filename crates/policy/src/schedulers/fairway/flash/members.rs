@@ -8,8 +8,8 @@
 //! Linux's md chooses in the same way between the mirrors of RAID 1 (`read_balance`), where a request
 //! may go to either.
 
-use crate::request::{Extent, Request};
-use crate::scheduler::Stripe;
+use seekway_core::request::{Extent, Request};
+use seekway_core::scheduler::Stripe;
 
 /// Cost in flight by member; nothing while the stripe is not known.
 #[derive(Default)]
@@ -60,10 +60,10 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Completion, Op, RequestId, VmId};
-    use crate::scheduler::{Decision, DeviceProfile, DeviceView, VmSpec};
     use crate::schedulers;
-    use crate::units::{Instant, Lba, Nanos, Sectors};
+    use seekway_core::request::{Completion, Op, RequestId, VmId};
+    use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, VmSpec};
+    use seekway_core::units::{Instant, Lba, Nanos, Sectors};
     use std::collections::BTreeSet;
 
     fn read(id: u32, vm: u16, chunk: u64) -> Request {

@@ -1,8 +1,8 @@
 //! What a VM has queued on flash: which of its reads and writes goes next.
 
 use super::{Class, QUANTUM};
-use crate::queues::{ExpiryQueue, Pool};
-use crate::request::{Op, Request};
+use seekway_core::queues::{ExpiryQueue, Pool};
+use seekway_core::request::{Op, Request};
 
 /// So few writes of a VM do not keep its reads waiting for long: all go by age.
 const FEW: usize = 4;
@@ -59,10 +59,10 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queues::Links;
-    use crate::request::{Extent, RequestId, VmId};
     use crate::schedulers::fairway::cost;
-    use crate::units::{Instant, Lba, Sectors};
+    use seekway_core::queues::Links;
+    use seekway_core::request::{Extent, RequestId, VmId};
+    use seekway_core::units::{Instant, Lba, Sectors};
 
     /// A VM's queue, to which requests came one after another.
     fn queue(ops: &[Op]) -> (Queue, Pool, Links) {

@@ -2,10 +2,10 @@
 
 use super::light::Pauses;
 use super::queue::Queue;
-use crate::queues::Pool;
-use crate::request::Request;
 use crate::schedulers::fairway::price::Class;
-use crate::units::Instant;
+use seekway_core::queues::Pool;
+use seekway_core::request::Request;
+use seekway_core::units::Instant;
 
 /// What is known of a VM.
 pub struct Vm {

@@ -1,9 +1,9 @@
 //! Which request goes next on a disk with a head, or who is waited for.
 
 use super::{FEW, Head, SHARE, STALL, STREAM};
-use crate::request::RequestId;
-use crate::scheduler::{Decision, DeviceView};
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::request::RequestId;
+use seekway_core::scheduler::{Decision, DeviceView};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 impl Head {
     /// The request that a promise wants to go now.

@@ -6,7 +6,7 @@
 //! the mean in 95 of 100 cases if its end does not depend on how long it has lasted.
 
 use crate::schedulers::vmcd::Mean;
-use crate::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos};
 
 /// A hold lasts for so many times the mean pause.
 const PATIENCE: u64 = 3;

@@ -10,9 +10,9 @@
 //! A VM of a group has the part of the group's weight that its own is of those of the active VMs
 //! of the group.
 
-use crate::queues::KeyedHeap;
-use crate::scheduler::Group;
-use crate::units::Nanos;
+use seekway_core::queues::KeyedHeap;
+use seekway_core::scheduler::Group;
+use seekway_core::units::Nanos;
 
 /// Binary digits behind the point of a tag: a tag grows with any weight.
 const FRACTION: u32 = 24;

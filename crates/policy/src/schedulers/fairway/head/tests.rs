@@ -3,12 +3,12 @@
 //! sector. Closed loops of clients drive it.
 
 use super::vm::OWED_MAX;
-use crate::dispatcher::{Arrival, Config, Dispatcher, Output};
-use crate::request::{Extent, Op, RequestId, VmId};
-use crate::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
 use crate::schedulers::build;
-use crate::units::{Instant, Lba, Nanos, Sectors};
 use proptest::prelude::*;
+use seekway_core::request::{Extent, Op, RequestId, VmId};
+use seekway_core::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use seekway_stack::dispatcher::{Arrival, Config, Dispatcher, Output};
 use std::num::NonZeroU32;
 
 /// Sectors of a VM's region.

@@ -3,10 +3,10 @@
 
 use super::FEW;
 use super::pause::Pause;
-use crate::queues::{ExpiryQueue, LbaQueue, Links, Pool};
-use crate::request::{Op, Request, RequestId};
 use crate::schedulers::vmcd::Mean;
-use crate::units::{Instant, Lba, Nanos};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool};
+use seekway_core::request::{Op, Request, RequestId};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 /// Streams that are known of a VM; the one that went on least recently is forgotten.
 const STREAMS: usize = 8;
@@ -254,8 +254,8 @@ fn class_of(request: &Request) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Extent, VmId};
-    use crate::units::Sectors;
+    use seekway_core::request::{Extent, VmId};
+    use seekway_core::units::Sectors;
 
     /// Each command takes 8 ms. How many reads are among so many commands of a VM that has always
     /// so many reads and writes queued.

@@ -5,8 +5,8 @@ use super::*;
 use crate::migrate::clock;
 use crate::migrate::preemption::thread::settle;
 use crate::migrate::preemption::{Preemption, Seen};
-use seekway_policy::units::Instant;
-use seekway_policy::vcpu::{Sign, VCPUS_MAX, VcpuId};
+use seekway_core::units::Instant;
+use seekway_vcpu::{Sign, VCPUS_MAX, VcpuId};
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 

@@ -10,8 +10,8 @@ use crate::reactor::message::{self, Handle, Message};
 use crate::reactor::tests::setup;
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
-use seekway_policy::scheduler::DeviceProfile;
-use seekway_policy::units::Sectors;
+use seekway_core::scheduler::DeviceProfile;
+use seekway_core::units::Sectors;
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,0 +1,383 @@
+//! What a VM would find in a cache of each size: its *curve*, from a sample of its reads; and how
+//! frames are divided by the curves.
+//!
+//! A block that is read again is a hit in an LRU cache as large as what the VM has read since
+//! (Mattson et al., IBM Systems Journal 1970). Of all nodes a fixed sample is followed, chosen by
+//! a hash of their names, and sizes are scaled by how much of the reads it has (SHARDS-adj:
+//! Waldspurger et al., FAST 2015). What was read since is counted by buckets and not block by
+//! block (MIMIR: Saemundsson et al., SoCC 2014): a curve has [`STEPS`] steps, which is as fine as
+//! frames are divided.
+//!
+//! What is found is counted by reads of a node, not by its blocks: a head that moves for 4 KiB
+//! takes nearly as long as for 64. A guest that reads a node by its blocks reads it again at once,
+//! which any cache finds.
+//!
+//! Frames go where they make a VM faster by the largest factor (proportional fairness: Kelly,
+//! Maulloo and Tan, 1998), and not where most is found in a second: that would be with the VM that
+//! is fast already, and who gets more would become faster and be given more again. A VM that waits
+//! for its reads is as fast as these take little time; what is found takes a [`FOUND_PART`]th of
+//! what is not.
+
+use super::nodes::{Mask, NODE_BLOCKS, Name};
+use seekway_core::mix::mix64;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Steps of a curve; the last is the whole cache.
+const STEPS: usize = 32;
+/// Whole nodes that are followed for each step when a cache is large.
+const NODES_A_STEP: u64 = 8;
+/// What is found takes one part of so many of the time of what is not.
+const FOUND_PART: u64 = 32;
+/// A read, or a hit, as it is counted: they fade by halves.
+const ONE: u64 = 1 << 16;
+/// A VM is as fast as with its share if a 64th is missing at most: so much in a
+/// [`logarithm`] (log2 of 64/63 is 1/44).
+const AS_FAST: u64 = (1 << 16) / 44;
+/// Buckets of a curve at most, and of how many each loses its oldest.
+const BUCKETS_MAX: usize = STEPS + STEPS / 4;
+
+/// How nodes are sampled, and how large a step is; the same for all VMs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// One node of so many is followed: a power of two.
+    one_of: u64,
+    /// Frames of a step.
+    frames: u64,
+    key: u64,
+}
+
+impl Sample {
+    /// For a cache of so many frames at most.
+    pub(super) fn new(frames: u64, key: u64) -> Sample {
+        let nodes = frames / NODE_BLOCKS / (STEPS as u64 * NODES_A_STEP);
+        let one_of = nodes.max(1).next_power_of_two();
+        Sample { one_of, frames: (frames / STEPS as u64).max(1), key }
+    }
+
+    fn has(&self, name: Name) -> bool {
+        self.one_of == 1 || mix64(name.0 ^ self.key) & (self.one_of - 1) == 0
+    }
+
+    /// Blocks of the sample in a step.
+    fn step(&self) -> u64 {
+        (self.frames / self.one_of).max(1)
+    }
+}
+
+/// A VM's. It takes 0.25 MB at most, when a large set is read a block at a time.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Curve {
+    /// By node of the sample: in which bucket it is, and its blocks that were read.
+    last: BTreeMap<u64, (u32, Mask)>,
+    /// Blocks by bucket, the newest last. A bucket is full with a step.
+    buckets: VecDeque<u64>,
+    /// The number of the oldest bucket. Numbers come round: with a small cache a guest gets there
+    /// within hours.
+    first: u32,
+    /// Reads of nodes, and of them by step those that a cache of so many steps finds and one of a
+    /// step less does not. They fade as the VM reads, not by what others do.
+    reads: u64,
+    hits: [u64; STEPS],
+    /// Blocks that were read, and of them those of the sample: how large it really is.
+    blocks: u64,
+    sampled: u64,
+}
+
+impl Curve {
+    /// Blocks of a node are read.
+    #[inline]
+    pub(super) fn read(&mut self, sample: &Sample, name: Name, blocks: Mask) {
+        self.blocks += u64::from(blocks.count_ones());
+        if blocks != 0 && sample.has(name) {
+            self.sampled += u64::from(blocks.count_ones());
+            self.read_sampled(sample, name.0, blocks);
+        }
+    }
+
+    fn read_sampled(&mut self, sample: &Sample, name: u64, blocks: Mask) {
+        let step = sample.step();
+        self.reads += ONE;
+        let mut known = 0;
+        if let Some(&(bucket, mask)) = self.last.get(&name) {
+            let at = self.place(bucket);
+            self.buckets[at] -= u64::from(mask.count_ones());
+            // All of its own bucket too: a part that is a little too small finds nothing of a loop.
+            let newer: u64 = self.buckets.range(at..).sum();
+            let frames = u128::from(newer) * u128::from(self.blocks) / u128::from(self.sampled);
+            if mask & blocks != 0
+                && let Some(hits) = self.hits.get_mut((frames / u128::from(sample.frames)) as usize)
+            {
+                *hits += ONE;
+            }
+            known = mask;
+        }
+        if self.buckets.back().is_none_or(|&blocks| blocks >= step) {
+            self.turn();
+        }
+        if self.reads >= 2 * STEPS as u64 * step * ONE {
+            self.fade();
+        }
+        let mask = known | blocks;
+        if let Some(newest) = self.buckets.back_mut() {
+            *newest += u64::from(mask.count_ones());
+        }
+        self.last.insert(name, (self.begun().wrapping_sub(1), mask));
+    }
+
+    /// Begin a bucket. Those beyond the whole cache are forgotten, with their nodes.
+    fn turn(&mut self) {
+        self.buckets.push_back(0);
+        if self.buckets.len() > BUCKETS_MAX {
+            const GONE: usize = BUCKETS_MAX - STEPS;
+            let first = self.first;
+            self.last.retain(|_, (bucket, _)| bucket.wrapping_sub(first) as usize >= GONE);
+            self.buckets.drain(..GONE);
+            self.first = first.wrapping_add(GONE as u32);
+        }
+        if self.begun().is_multiple_of(STEPS as u32) {
+            self.fade();
+        }
+    }
+
+    /// Where a bucket stands among those that are kept.
+    fn place(&self, bucket: u32) -> usize {
+        bucket.wrapping_sub(self.first) as usize
+    }
+
+    /// Buckets that were ever begun. The number comes round.
+    fn begun(&self) -> u32 {
+        self.first.wrapping_add(self.buckets.len() as u32)
+    }
+
+    fn fade(&mut self) {
+        self.reads /= 2;
+        (self.blocks, self.sampled) = (self.blocks / 2, (self.sampled / 2).max(1));
+        self.hits.iter_mut().for_each(|hits| *hits /= 2);
+    }
+}
+
+/// What a VM has a claim to, in frames.
+pub(super) struct Claim<'a> {
+    /// Its weight's share of all frames.
+    pub share: u64,
+    /// What it needs whatever it finds there; at most its share.
+    pub least: u64,
+    /// Frames that it holds now.
+    pub held: u64,
+    pub curve: &'a mut Curve,
+}
+
+/// A VM while frames are divided.
+struct Divided {
+    part: u64,
+    /// By size in steps: how much faster the VM would be than with a size of none, as a logarithm.
+    gains: [u64; STEPS + 1],
+    /// The extension of its part that gains most for each frame: frames, and the gain.
+    best: Option<(u64, u64)>,
+}
+
+impl Divided {
+    fn new(claim: Claim<'_>, step: u64) -> Divided {
+        let Claim { share, least, held, curve } = claim;
+        let mut gains = [0; STEPS + 1];
+        let mut lost = curve.reads;
+        let time = |lost: u64| logarithm(lost * FOUND_PART + curve.reads + ONE);
+        for (gain, hits) in gains[1..].iter_mut().zip(curve.hits) {
+            lost = lost.saturating_sub(hits);
+            *gain = time(curve.reads) - time(lost);
+        }
+        let share_steps = share.div_ceil(step).min(STEPS as u64);
+        // A VM that has not read as much as its share cannot be judged yet.
+        let is_known = u64::from(curve.begun()) > share_steps;
+        let wanted = gains[share_steps as usize].saturating_sub(AS_FAST);
+        let enough = gains.iter().take_while(|&&gain| gain < wanted).count() as u64;
+        let needed = if is_known { enough * step } else { 2 * held };
+        Divided { part: needed.max(least).min(share), gains, best: None }
+    }
+
+    fn gain(&self, frames: u64, step: u64) -> u64 {
+        self.gains[(frames / step).min(STEPS as u64) as usize]
+    }
+
+    fn extend(&mut self, left: u64, step: u64) {
+        let now = self.gain(self.part, step);
+        let sizes = (self.part / step + 1..=STEPS as u64).map(|n| n * step - self.part);
+        let all = sizes.take_while(|&more| more <= left);
+        let all = all.map(|more| (more, self.gain(self.part + more, step) - now));
+        self.best = all.filter(|&(_, gain)| gain > 0).max_by(|&a, &b| order(a, b));
+    }
+}
+
+/// By the gain for each frame, without division; the smaller first where that is the same.
+fn order(a: (u64, u64), b: (u64, u64)) -> Ordering {
+    let gain = |a: (u64, u64), b: (u64, u64)| u128::from(a.1) * u128::from(b.0);
+    gain(a, b).cmp(&gain(b, a)).then(b.0.cmp(&a.0))
+}
+
+/// The logarithm to base 2, times 2^16; between powers of two a line.
+fn logarithm(n: u64) -> u64 {
+    let power = n.max(1).ilog2();
+    let rest = u128::from(n) << 16 >> power;
+    (u64::from(power) << 16) + rest as u64 - (1 << 16)
+}
+
+/// Divide so many frames. Each VM has as many as make it [as fast](AS_FAST) as its share would, or
+/// twice what it has, up to its share, while it has not read as much. The others go where each
+/// gains most (the lookahead algorithm of utility-based cache partitioning: Qureshi and Patt, MICRO
+/// 2006). Where none gains anything, they are nobody's: who has them keeps them. Returns the frames
+/// of each VM; the sum is at most `frames`.
+pub(super) fn divide(frames: u64, sample: &Sample, claims: Vec<Claim<'_>>) -> Vec<u64> {
+    let step = sample.frames;
+    let mut vms: Vec<_> = claims.into_iter().map(|claim| Divided::new(claim, step)).collect();
+    let mut left = frames.saturating_sub(vms.iter().map(|vm| vm.part).sum());
+    vms.iter_mut().for_each(|vm| vm.extend(left, step));
+    loop {
+        let best = vms.iter_mut().filter_map(|vm| Some((vm.best?, vm)));
+        // Of equal ones the first.
+        let Some(((more, _), vm)) = best.reduce(|a, b| if order(a.0, b.0).is_lt() { b } else { a })
+        else {
+            break;
+        };
+        vm.part += more;
+        left -= more;
+        vm.extend(left, step);
+        let too_large = |vm: &&mut Divided| vm.best.is_some_and(|(more, _)| more > left);
+        vms.iter_mut().filter(too_large).for_each(|vm| vm.extend(left, step));
+    }
+    vms.iter().map(|vm| vm.part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seekway_core::request::VmId;
+
+    fn name(n: u64) -> Name {
+        Name::of(VmId::new(0), n * NODE_BLOCKS).unwrap()
+    }
+
+    /// Round and round over so many whole nodes.
+    fn round(nodes: u64, sample: &Sample) -> Curve {
+        let mut curve = Curve::default();
+        (0..4).flat_map(|_| 0..nodes).for_each(|n| curve.read(sample, name(n), !0));
+        curve
+    }
+
+    fn claim(share: u64, held: u64, curve: &mut Curve) -> Claim<'_> {
+        Claim { share, least: share / 16, held, curve }
+    }
+
+    #[test]
+    fn a_loop_is_found_as_a_whole_or_not_at_all() {
+        for frames in [4096, 1 << 19] {
+            let sample = Sample::new(frames, 7);
+            let curve = round(frames / NODE_BLOCKS / 4, &sample);
+            let found = |steps: usize| curve.hits[..steps].iter().sum::<u64>();
+            assert!(found(STEPS) > 0);
+            // A quarter of the cache, within two steps.
+            assert!(found(STEPS / 4 - 2) < found(STEPS) / 20, "{curve:?}");
+            assert!(found(STEPS / 4 + 2) > found(STEPS) * 19 / 20, "{curve:?}");
+        }
+    }
+
+    /// A node is found once a round, though it is read in four pieces.
+    #[test]
+    fn pieces_of_a_node_are_found_at_once() {
+        let sample = Sample::new(1 << 16, 7);
+        let mut curve = Curve::default();
+        let nodes = (1 << 16) / NODE_BLOCKS / 2;
+        let pieces = [0xf, 0xf0, 0xf00, 0xf000];
+        (0..3).flat_map(|_| 0..nodes).for_each(|n| {
+            pieces.iter().for_each(|&piece| curve.read(&sample, name(n), piece));
+        });
+        let later: u64 = curve.hits[2..].iter().sum();
+        assert!(later > 0 && later <= curve.hits[0] / 2, "{curve:?}");
+    }
+
+    #[test]
+    fn what_is_read_once_is_never_found_and_what_is_followed_is_bounded() {
+        let sample = Sample::new(1 << 16, 7);
+        let mut curve = Curve::default();
+        (0..100_000).for_each(|n| curve.read(&sample, name(n), 1));
+        assert_eq!(curve.hits, [0; STEPS]);
+        assert!(curve.buckets.len() <= BUCKETS_MAX);
+        assert!(curve.last.len() as u64 <= BUCKETS_MAX as u64 * sample.step());
+    }
+
+    #[test]
+    fn numbers_of_buckets_come_round() {
+        let sample = Sample::new(256, 7);
+        let mut curve = Curve { first: u32::MAX - 100, ..Curve::default() };
+        (0..100).flat_map(|_| 0..8).for_each(|n| curve.read(&sample, name(n), !0));
+        assert!(curve.begun() < u32::MAX / 2, "they have come round");
+        let found: u64 = curve.hits[..20].iter().sum();
+        assert!(found > 0 && curve.hits[20..].iter().sum::<u64>() == 0, "{curve:?}");
+    }
+
+    /// Of four VMs one reads round and round over 0.6 of the cache, one over a tenth, one reads
+    /// once, and one has read nothing yet, but has half of its share: the loops fit, and the last
+    /// has its share.
+    #[test]
+    fn frames_go_where_they_are_of_use() {
+        let frames = 1 << 16;
+        let sample = Sample::new(frames, 7);
+        let nodes = frames / NODE_BLOCKS;
+        let (mut large, mut small) = (round(nodes * 6 / 10, &sample), round(nodes / 10, &sample));
+        let (mut once, mut new) = (Curve::default(), Curve::default());
+        (0..4 * nodes).for_each(|n| once.read(&sample, name(n), !0));
+        let share = frames / 5;
+        let curves = [&mut large, &mut small, &mut once, &mut new];
+        let held = [frames / 5, frames / 10, frames / 5, frames / 10];
+        let claims = curves.into_iter().zip(held).map(|(curve, held)| claim(share, held, curve));
+        let parts = divide(frames, &sample, claims.collect());
+        assert!(parts.iter().sum::<u64>() <= frames);
+        assert!(parts[0] >= frames * 58 / 100 && parts[1] >= frames / 10, "{parts:?}");
+        assert!(parts[2] < share / 4 && parts[3] >= share - 1, "{parts:?}");
+    }
+
+    /// Who finds something in his share loses no frame that lets him find it, though another would
+    /// find a hundred times as much.
+    #[test]
+    fn nobody_loses_what_he_finds_in_his_share() {
+        let frames = 1 << 16;
+        let sample = Sample::new(frames, 7);
+        let nodes = frames / NODE_BLOCKS;
+        let (mut slow, mut fast) = (round(nodes / 5, &sample), round(nodes * 9 / 10, &sample));
+        (0..400).flat_map(|_| 0..nodes / 4).for_each(|n| fast.read(&sample, name(n), !0));
+        let claims = vec![claim(frames / 4, 0, &mut slow), claim(3 * frames / 4, 0, &mut fast)];
+        let parts = divide(frames, &sample, claims);
+        assert!(parts[0] >= frames * 18 / 100, "{parts:?}");
+    }
+
+    /// Two read round and round over as much, one of them ten times as often: both have it.
+    #[test]
+    fn who_reads_more_has_no_more() {
+        let frames = 1 << 16;
+        let sample = Sample::new(frames, 7);
+        let nodes = frames / NODE_BLOCKS * 4 / 10;
+        let (mut slow, mut fast) = (round(nodes, &sample), round(nodes, &sample));
+        (0..36).flat_map(|_| 0..nodes).for_each(|n| fast.read(&sample, name(n), !0));
+        let (mut none, mut none_too) = (Curve::default(), Curve::default());
+        let curves = [&mut slow, &mut fast, &mut none, &mut none_too];
+        let claims = curves.into_iter().map(|curve| claim(frames / 4, 0, curve));
+        let parts = divide(frames, &sample, claims.collect());
+        assert!(parts[..2].iter().all(|&part| part >= frames * 38 / 100), "{parts:?}");
+    }
+
+    #[test]
+    fn who_has_not_read_his_share_has_twice_what_he_has() {
+        let mut curves = [Curve::default(), Curve::default(), Curve::default()];
+        let claims =
+            curves.iter_mut().zip([0, 300, 900]).map(|(curve, held)| claim(1024, held, curve));
+        assert_eq!(divide(3072, &Sample::new(3072, 7), claims.collect()), [64, 600, 1024]);
+    }
+
+    #[test]
+    fn logarithms_grow_as_they_should() {
+        assert_eq!(logarithm(1), 0);
+        assert_eq!(logarithm(1 << 40), 40 << 16);
+        assert!((1..5000).all(|n| logarithm(n) < logarithm(n + 1)));
+        assert_eq!(logarithm(u64::MAX) >> 16, 63);
+    }
+}

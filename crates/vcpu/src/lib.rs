@@ -1,0 +1,278 @@
+//! The contract between an engine and a policy for virtual CPUs: which of a
+//! guest's tasks run on which of its vCPUs, while the host takes vCPUs away and
+//! gives them back (algorithms.md, section 7).
+//!
+//! There is one policy for each guest. It is a state machine like a scheduler:
+//! it is told what is seen of the vCPUs and of the tasks, and says, when asked,
+//! what to do. It never reads a clock, and does the same on the same input. The
+//! engines are the simulator's guests and the agent `seekway-guest`.
+//!
+//! 1. [`VcpuPolicy::attach`] says which vCPUs there are.
+//! 2. Whatever tells of preemption calls [`VcpuPolicy::heard`]: an exact detector for
+//!    each edge; a heartbeat for each wake-up of the sleeping thread that each vCPU has,
+//!    which sleeps until [`VcpuPolicy::beat_at`].
+//! 3. Each window (5 ms) [`VcpuPolicy::window`] has the tasks that did I/O in it.
+//! 4. After each of these, and when [`VcpuPolicy::next_wake`] has come, the engine
+//!    asks [`VcpuPolicy::next`] until it answers `None`, and sees that each action is
+//!    done without waiting for it; [`VcpuPolicy::moved`] says when it was.
+//! 5. [`VcpuPolicy::beat_at`] and [`VcpuPolicy::windows`] say what the engine has to
+//!    observe from now on. Where nothing is shared or nobody does I/O, that is next to
+//!    nothing. They change only in the calls above: ask again after each.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod agent;
+mod detector;
+pub mod mask;
+mod monitor;
+mod registry;
+mod vanilla;
+mod vmigrater;
+mod vsched;
+mod vslicer;
+mod xballoon;
+
+pub use mask::{Affinity, VCPUS_MAX, VcpuSet};
+pub use registry::{Entry, REGISTRY, build};
+
+use seekway_core::units::{Instant, Nanos};
+
+/// One of a guest's vCPUs, by its number in the guest: 0 to [`VCPUS_MAX`] - 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VcpuId(u16);
+
+impl VcpuId {
+    /// The vCPU of that number, which is below [`VCPUS_MAX`]; panics otherwise.
+    pub const fn new(number: u16) -> VcpuId {
+        assert!((number as usize) < VCPUS_MAX, "a vCPU's number is below 1024");
+        VcpuId(number)
+    }
+
+    /// Its number, to index with.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A task of a guest: the engine's own handle, the same for the task's whole life
+/// (a thread's id).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskId(pub u64);
+
+/// What is seen of a vCPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sign {
+    /// Its monitor woke up: it runs. It had asked to be woken at `due`; much later means
+    /// that the vCPU was taken away between the beat before and `due`, and is back
+    /// since now. The first beat after a rest has no `due`.
+    Beat {
+        /// When it was to come.
+        due: Option<Instant>,
+    },
+    /// The host took it away.
+    Preempted,
+    /// The host took it away: not before this sign was made, and by then at the latest.
+    Lost {
+        /// It did not run then.
+        by: Instant,
+    },
+    /// The host gave it back.
+    Resumed,
+    /// It has nothing to run: that it does not run is nobody's doing.
+    Idle,
+}
+
+/// What a task did in a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaskLoad {
+    /// The task that did it.
+    pub task: TaskId,
+    /// Where it ran last, or is queued.
+    pub vcpu: VcpuId,
+    /// Where its owner lets it run: its own affinity, whatever was set meanwhile.
+    pub allowed: VcpuSet,
+    /// Time of the window in which it waited for I/O: from the block to the wake-up,
+    /// not from there to when it ran.
+    pub waited: Nanos,
+    /// Time of the window in which it ran.
+    pub ran: Nanos,
+    /// I/Os that it waited for and that ended in the window. Their mean time is
+    /// what `leave` adds.
+    pub ios: u32,
+    /// Time that these took together, from issue to completion.
+    pub io_time: Nanos,
+    /// The last of its I/Os that ended, in this window or before; `None` if nobody keeps that.
+    pub last: Option<LastIo>,
+}
+
+/// An I/O that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastIo {
+    /// When it was issued.
+    pub asked: Instant,
+    /// When its completion was heard.
+    pub done: Instant,
+    /// The vCPU that heard it.
+    pub heard_on: VcpuId,
+}
+
+/// Who makes a move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// The vCPU on which the task is, while it still runs.
+    Push,
+    /// The vCPU to which it goes: the source has gone.
+    Pull,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// The task goes to a vCPU.
+    Move {
+        /// The task that is to move.
+        task: TaskId,
+        /// The vCPU to which it goes.
+        to: VcpuId,
+        /// And may run on these from then on: never empty, `to` is one, all are allowed.
+        within: VcpuSet,
+        /// Which of the two vCPUs carries the move out.
+        by: Means,
+    },
+    /// The task may run again wherever its owner lets it.
+    Release {
+        /// The task whose own affinity is to be restored.
+        task: TaskId,
+    },
+}
+
+impl Action {
+    /// The task that it is about.
+    pub fn task(&self) -> TaskId {
+        match *self {
+            Action::Move { task, .. } | Action::Release { task } => task,
+        }
+    }
+}
+
+/// What became of an action.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The action was carried out as asked.
+    Done,
+    /// It cannot be done: the task has ended, or may not be moved.
+    Refused,
+    /// It was not done, and may be asked for again: whoever makes moves is busy.
+    Dropped,
+}
+
+/// A vCPU as a policy sees it, for `status` and reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VcpuView {
+    /// The vCPU's number in the guest.
+    pub vcpu: VcpuId,
+    /// False while the host has it taken away; an idle vCPU is active.
+    pub active: bool,
+    /// The slice that it is expected to have, once one was seen.
+    pub slice: Option<Nanos>,
+    /// What is expected to be left of it; none while it is away.
+    pub remaining: Option<Nanos>,
+    /// Slices whose length was learned so far.
+    pub slices: u64,
+    /// Time for which it was taken away, as far as is known.
+    pub away: Nanos,
+}
+
+/// Which edges of a vCPU a policy has to hear of at once, where an exact detector tells of
+/// edges. It hears of the others in its next turn, whatever that is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Urgent {
+    /// The host takes the vCPU away.
+    pub loss: bool,
+    /// The host gives it back.
+    pub back: bool,
+}
+
+impl Urgent {
+    /// Every edge at once.
+    pub const ALL: Urgent = Urgent { loss: true, back: true };
+}
+
+/// A policy for the vCPUs of one guest.
+pub trait VcpuPolicy: Send {
+    /// The guest has these vCPUs from now on. Called first of all, and when one goes
+    /// on or off line: then what is known of the others stays.
+    fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
+
+    /// A sign of a vCPU, made at `at`. Those of one vCPU come in order; those of
+    /// several may come late by some microseconds, and `at` then lies before the time of
+    /// an earlier call.
+    fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
+
+    /// What the agent has used of the guest's vCPUs since it began; told before a window, where
+    /// it is known.
+    fn spent(&mut self, _now: Instant, _used: Nanos) {}
+
+    /// The tasks that did I/O in the window that ends at `now`, in ascending order, each
+    /// once. Those that are not there did none.
+    fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
+
+    /// The action on this task has come to its end.
+    fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
+
+    /// What to do next, until `None`. No task has two actions under way.
+    fn next(&mut self, _now: Instant) -> Option<Action> {
+        None
+    }
+
+    /// When to ask again if nothing is heard before.
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The vCPU whose monitor had best ask then: what is to be decided concerns a task there.
+    fn wakes_on(&self) -> Option<VcpuId> {
+        None
+    }
+
+    /// The edges of this vCPU that the policy has to hear of at once. Asked with an exact
+    /// detector only; a wake-up for each edge costs more than most edges tell.
+    fn urgent(&self, _vcpu: VcpuId) -> Urgent {
+        Urgent::ALL
+    }
+
+    /// When this vCPU's monitor is to beat next, where beats are what tells; `None`: not
+    /// before something else is heard. Not asked with an exact detector.
+    fn beat_at(&self, _vcpu: VcpuId) -> Option<Instant> {
+        None
+    }
+
+    /// From window to window of the tasks' loads; `None`: nobody needs them now, and the
+    /// next window has all that happened since the last one. 5 ms in the paper.
+    fn windows(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The slice that the host's scheduler gives this guest's vCPUs instead of its own:
+    /// for policies that are the host's (vSlicer).
+    fn slice(&self, whole: Nanos) -> Nanos {
+        whole
+    }
+
+    /// No I/O task of this vCPU can run, and a compute task could: until when shall the
+    /// vCPU idle of its own accord instead? An I/O task that wakes ends that. `waited` is how
+    /// long the vCPU has waited for a processor since the guest began, its steal time. For
+    /// policies that are the guest kernel's (xBalloon).
+    fn idles(&mut self, _now: Instant, _vcpu: VcpuId, _waited: Nanos) -> Option<Instant> {
+        None
+    }
+
+    /// The vCPUs as this policy sees them, in ascending order; empty if it does not look.
+    fn vcpus(&self, _now: Instant) -> Vec<VcpuView> {
+        Vec::new()
+    }
+
+    /// Only what this policy alone knows, by name.
+    fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
+}

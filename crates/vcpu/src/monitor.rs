@@ -1,0 +1,158 @@
+//! From signs to slices: when each vCPU was given to the guest and taken away, what of
+//! its slice is left, and when one that is away will be back.
+//!
+//! Source: vMigrater, section 3.2. A beat that comes late says that the vCPU was away at
+//! the time at which it was due: it was taken away after the beat before, and is back
+//! now. Slice = last beat - return before it; remaining = predicted slice - time since the
+//! return. Where this differs from the paper (`literal` switches it off):
+//!
+//! - An absence shorter than two periods (600 µs) is no end of a slice. Beats come late
+//!   by 15 µs, and in an emulated guest by hundreds, though nothing happened; and to leave
+//!   a vCPU two periods before it goes cannot pay for an absence that is shorter.
+//! - Nor is one that is shorter than a quarter of the usual one and of the usual slice, where
+//!   beats tell of it: who takes a vCPU away keeps it for a slice, and an emulated guest's
+//!   timers are late by milliseconds at times. When most are so short, that is what is usual.
+//! - Beats may be sparse. Then the slice is only known to lie between the last beat and
+//!   the time at which the next was due. Such a slice is taken down only when the whole
+//!   of that span contradicts the prediction, and then its end that is nearer to it. So no
+//!   prediction falls below what some slice really was by more than a period, however
+//!   sparse the beats are (`predictions_never_fall_below_what_was_seen` below).
+//! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight or longer
+//!   than 5/4: they were cut short, or two with an absence between that no beat fell into.
+//!   Either comes without a warning and says nothing about the next.
+//! - A vCPU of which few slices were seen is expected to have what others of the guest had.
+//! - A vCPU that runs longer than predicted is expected to run until the next longer
+//!   slice of the eight; and one that has outlived all of these, or was never seen to be
+//!   taken away, for as long again as it has.
+
+mod slices;
+mod watch;
+
+use super::{Sign, VcpuId, VcpuSet, VcpuView};
+use seekway_core::units::{Instant, Nanos};
+pub(super) use slices::Recent;
+pub(super) use watch::{News, State, Watch};
+
+/// How the next slice follows from those seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Predict {
+    /// It is as the last.
+    Last,
+    /// As the least of the last eight.
+    #[default]
+    Min8,
+}
+
+/// What is the same for all vCPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settings {
+    /// From beat to beat, at the densest.
+    pub period: Nanos,
+    pub predict: Predict,
+    /// An absence that is shorter ends no slice.
+    pub absence: Nanos,
+    /// As the paper has it.
+    pub literal: bool,
+}
+
+impl Settings {
+    /// A beat that comes later than this was kept from coming.
+    pub fn tolerance(&self) -> Nanos {
+        self.period.scaled(1, 2)
+    }
+
+    /// A beat that is missing for so long says that its vCPU is away.
+    pub fn grace(&self) -> Nanos {
+        self.tolerance().max(self.absence)
+    }
+}
+
+/// What is known of each vCPU that is on line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Monitor {
+    pub settings: Settings,
+    watches: Vec<Option<Watch>>,
+    pub online: VcpuSet,
+}
+
+impl Monitor {
+    pub fn new(settings: Settings) -> Monitor {
+        Monitor { settings, ..Monitor::default() }
+    }
+
+    /// These are on line. What is known of those that stay is kept.
+    pub fn attach(&mut self, now: Instant, online: &VcpuSet) {
+        self.online = *online;
+        self.watches.resize(online.iter().last().map_or(0, |last| last.index() + 1), None);
+        for (n, watch) in self.watches.iter_mut().enumerate() {
+            if !online.contains(VcpuId::new(n as u16)) {
+                *watch = None;
+            } else if watch.is_none() {
+                *watch = Some(Watch::new(now));
+            }
+        }
+    }
+
+    /// A sign of a vCPU; one that is off line is not looked at.
+    pub fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) -> News {
+        let settings = self.settings;
+        let watch = self.watches.get_mut(vcpu.index()).and_then(Option::as_mut);
+        let Some(watch) = watch else { return News::None };
+        let news = watch.heard(at, sign, &settings);
+        if let Some(slice) = watch.learned.filter(|_| !settings.literal) {
+            self.lend(slice);
+        }
+        news
+    }
+
+    /// Of a vCPU of which no slice was seen the same is expected as of others.
+    fn lend(&mut self, slice: Nanos) {
+        for watch in self.watches.iter_mut().flatten().filter(|watch| watch.slices() == 0) {
+            watch.lend(slice);
+        }
+    }
+
+    /// A beat that was due has not come: the vCPU is away. Was it thought to run?
+    pub fn missed(&mut self, vcpu: VcpuId, due: Instant) -> bool {
+        let settings = self.settings;
+        let watch = self.watches.get_mut(vcpu.index()).and_then(Option::as_mut);
+        watch.is_some_and(|watch| watch.missed(due, &settings))
+    }
+
+    pub fn get(&self, vcpu: VcpuId) -> Option<&Watch> {
+        self.watches.get(vcpu.index())?.as_ref()
+    }
+
+    /// Of the slices that are remembered, how many were much shorter than is usual, in
+    /// thousandths.
+    pub fn cut_permille(&self) -> u64 {
+        let (cut, all) = self
+            .watches
+            .iter()
+            .flatten()
+            .fold((0, 0), |(cut, all), watch| (cut + watch.cut, all + watch.remembered()));
+        (cut * 1000).checked_div(all).unwrap_or(0) as u64
+    }
+
+    /// For `status` and reports.
+    pub fn view(&self, now: Instant) -> Vec<VcpuView> {
+        let view = |(vcpu, watch): (VcpuId, &Watch)| VcpuView {
+            vcpu,
+            active: watch.state != State::Away,
+            slice: watch.predicted(),
+            remaining: watch.remaining(now, &self.settings),
+            slices: watch.slices(),
+            away: watch.away(now),
+        };
+        self.all().map(view).collect()
+    }
+
+    /// Those on line, in ascending order.
+    pub fn all(&self) -> impl Iterator<Item = (VcpuId, &Watch)> {
+        let watches = self.watches.iter().enumerate();
+        watches.filter_map(|(n, watch)| Some((VcpuId::new(n as u16), watch.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

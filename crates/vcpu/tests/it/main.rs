@@ -1,0 +1,6 @@
+//! All integration tests of the crate in one program: `cargo test -p seekway-vcpu --test it FILE::`
+//! runs those of one file.
+
+mod affinity;
+mod vcpu;
+mod vcpu_golden;
