@@ -184,7 +184,7 @@ fn the_way_of_one_read_is_in_the_code() {
     let way = way.split("\n## ").next().expect("its end");
     let names = way.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::"));
     let mut texts = Vec::new();
-    for of in ["policy", "device", "workload", "sim", "hostd"] {
+    for of in ["core", "policy", "stack", "device", "workload", "sim", "hostd"] {
         sources(&root().join("crates").join(of).join("src"), &mut texts);
     }
     let mut found = 0;
