@@ -46,7 +46,7 @@ fn check_help(command: &str) -> usize {
 #[test]
 fn every_command_has_help() {
     let commands = check_help("");
-    assert!(commands > 45, "{commands} commands");
+    assert!(commands > 40, "{commands} commands");
     assert!(seekway(&["--version"]).ok().starts_with("seekway 0."));
 }
 
