@@ -305,9 +305,8 @@ def why_not(line: Line, venv: Path) -> str | None:
         )
         for other in sorted(started - RUN):
             return f"{other} acts on more than a folder"
-        if program == "seekway":
-            if command[1] in ("campaign", "plan"):
-                program = f"seekway-{command[1]}"
+        if program == "seekway" and command[1] in ("campaign", "plan"):
+            program = f"seekway-{command[1]}"
         if program != "seekway" and shutil.which(program, path=path) is None:
             return f"no {program} here"
     for word in line.words():
