@@ -100,6 +100,7 @@ impl EnvCompleter for WholeWords {
 }
 
 /// A policy with its parameters, `NAME:key=value,…`.
+#[cfg(feature = "daemon")]
 pub fn policy() -> ArgValueCompleter {
     spec(&schedulers::REGISTRY, &[])
 }

@@ -26,6 +26,7 @@ pub mod output;
 mod progress;
 mod promises;
 mod runs;
+#[cfg(feature = "daemon")]
 mod signals;
 mod stacks;
 mod toml_text;

@@ -10,11 +10,13 @@ pub fn requests(total: Option<u64>, what: &str) -> ProgressBar {
 }
 
 /// A bar over `total` runs.
+#[cfg(feature = "daemon")]
 pub fn runs(total: u64, what: &str) -> ProgressBar {
     bar(Some(total), what, "{pos}/{len} runs, {eta} left", "")
 }
 
 /// A spinner whose message says what is being done.
+#[cfg(feature = "daemon")]
 pub fn steps(what: &str) -> ProgressBar {
     bar(None, what, "", "{elapsed}")
 }
