@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = (
     "Exit status 0: all that is asked is met; 1: some of it is missed, or rows differ; 2: wrong "
-    "usage, or cut short. What has run is kept: run again to go on."
+    "usage, or cut short."
 )
+KEPT = " What has run is kept: run again to go on."
 SEEDS = 5
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="seekway-lab", description=__doc__, epilog=STATUS, allow_abbrev=False
+        prog="seekway-lab", description=__doc__, epilog=STATUS + KEPT, allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, about: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=about, description=about, epilog=STATUS)
+        status = STATUS if name == "live" else STATUS + KEPT
+        made = commands.add_parser(name, help=about, description=about, epilog=status)
         docs = ROOT / "docs"
         made.add_argument("--docs", type=Path, default=docs, help="the pages' folder [docs]")
         return made
@@ -103,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seekway-lab: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("seekway-lab: stopped; run again to go on where this was", file=sys.stderr)
+        kept = "" if args.command == "live" else "; run again to go on where this was"
+        print(f"seekway-lab: stopped{kept}", file=sys.stderr)
         return 130
 
 

@@ -126,7 +126,10 @@ def test_options_are_of_their_experiments(capsys: pytest.CaptureFixture[str]) ->
         (["migrate-live", "--rounds", "2"], "--rounds: for noisy only"),
         (["pregather-read", "--scenes", "disk/*"], "--scenes: for noisy and together only"),
         (["noisy", "--vcpu", "vanilla"], "--vcpu: for migrate-live only"),
-        (["noisy", "--daemon", "/nowhere/seekway"], "/nowhere/seekway: not there"),
+        (["noisy", "--daemon", "/nowhere/seekway"], "/nowhere/seekway: no file"),
+        (["noisy", "--daemon", "/bin/true"], "--daemon /bin/true: this is not seekway"),
+        (["noisy", "--daemon", "/etc/passwd"], "--daemon /etc/passwd: Permission denied"),
+        (["noisy", "--seed", "-1"], "--seed -1: 0 to 18446744073709551615"),
     ]:
         assert main(["live", *arguments]) == 2
         assert part in capsys.readouterr().err

@@ -125,6 +125,9 @@ def scenes(options: Options) -> list[Scene]:
     if not found:
         names = ", ".join(scene.name for scene in every)
         raise LabError(f"--scenes {options.scenes}: none; there are {names}")
+    asked = [name for name in PEERS if name in options.servers]
+    if asked and all(scene.emulated for scene in found):
+        raise LabError(f"--servers {asked[0]}: in the scenes {DISK}/* only")
     return found
 
 

@@ -62,6 +62,10 @@ def output(*command: str | Path, package: str, folder: Path | None = None) -> st
     return done.stdout
 
 
+#: The owner, $0, may have ended before the kernel was told to end its child with it.
+OWNED = '[ "$PPID" = "$0" ] && exec "$@"'
+
+
 class Process:
     """A running program. The kernel kills it when the thread that started it ends."""
 
@@ -85,7 +89,8 @@ class Process:
         """
         self.log = log
         program, *rest = map(str, command)
-        owned = [need("setpriv", "util-linux"), "--pdeathsig", "KILL", need(program, package)]
+        owned = [need("setpriv", "util-linux"), "--pdeathsig", "KILL", "sh", "-c", OWNED]
+        owned += [str(os.getpid()), need(program, package)]
         child: subprocess.Popen[bytes] | None = None
         try:
             with log.open("ab") as file, _uninterrupted():
@@ -137,7 +142,7 @@ def _uninterrupted() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    every = (signal.SIGINT, signal.SIGTERM)
+    every = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in every}
     try:
         yield

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ EXPERIMENTS = {
     "noisy": "noisy",
     "together": "together",
 }
+#: Those that run the agent in their guests.
+AGENTS = ["vio-procs", "migrate-live", "together"]
 #: A measurement is void when more of its commands are late: the device was not the one named.
 LATE_MAX = 0.01
 #: Or when the host had no processor left.
@@ -162,8 +165,13 @@ def command(args: argparse.Namespace) -> int:
         if args.name not in names and getattr(args, option) not in (None, "*"):
             flag = option.replace("_", "-")
             raise LabError(f"--{flag}: for {' and '.join(names)} only")
-    if not args.daemon.exists():
-        raise LabError(f"{args.daemon}: not there: make build, or --daemon FILE")
+    if not 0 <= args.seed < 1 << 64:
+        raise LabError(f"--seed {args.seed}: 0 to {(1 << 64) - 1}")
+    _check_program(args.daemon, "seekway", "--daemon")
+    if args.name in AGENTS:
+        _check_program(args.agent, "seekway-guest", "--agent")
+    if args.json:
+        args.json.open("a").close()
     _check_policies(str(args.daemon.absolute()), args.policy, args.vcpu)
     options = Options(
         name=args.name,
@@ -182,13 +190,28 @@ def command(args: argparse.Namespace) -> int:
     )
     # Guests and servers are ended and images removed on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     report: Report = import_module(f"seekway_lab.live.{EXPERIMENTS[args.name]}").run(options)
-    if args.json:
-        args.json.write_text(json.dumps(report.json, indent=1, ensure_ascii=False) + "\n")
     print("\n".join(map(str, report.tables)), end="")
     if args.quick:
         print("\nA quick run: not a result.")
+    sys.stdout.flush()
+    if args.json:
+        args.json.write_text(json.dumps(report.json, indent=1, ensure_ascii=False) + "\n")
     return int(report.missed)
+
+
+def _check_program(file: Path, name: str, flag: str) -> None:
+    """Refuses what is not the program, before anything runs."""
+    if not file.is_file():
+        raise LabError(f"{file}: no file: build {name}, or {flag} FILE")
+    try:
+        done = subprocess.run([file, "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise LabError(f"{flag} {file}: {error.strerror}") from error
+    if not done.stdout.startswith(f"{name} "):
+        raise LabError(f"{flag} {file}: this is not {name}")
 
 
 def _check_policies(program: str, policies: Sequence[str], vcpu: str | None) -> None:
