@@ -13,7 +13,9 @@ use super::spec::{
 use Key::{BurstLength, Group, IoSize, Latency, Least, Of, Weight};
 use Part::{Burst, Length, Rate};
 use Scope::{Read, Total, Write};
-use seekway_core::params::{ParamError, parse_bytes, parse_count, parse_duration, parse_spec};
+use seekway_core::params::{
+    ParamError, SPEC_BYTES_MAX, parse_bytes, parse_count, parse_duration, parse_spec,
+};
 use seekway_core::scheduler::{Promise, Reserve};
 use seekway_core::units::Nanos;
 use std::collections::BTreeMap;
@@ -43,36 +45,43 @@ enum Key {
     Group,
 }
 
-/// A key's names: ours, libvirt's in `<iotune>`, and QEMU's in `throttling.*` and
-/// `throttle-group`. All are ours where the others have no such key.
-type Names = [&'static str; 3];
+/// A key's names: ours, libvirt's in `<iotune>`, QEMU's in `throttling.*` and `throttle-group`,
+/// and those of QMP's `block_set_io_throttle`, which QEMU's `-drive` takes too. All are ours where
+/// the others have no such key.
+type Names = [&'static str; OWNERS.len()];
+
+/// Whose the names are, in the order of [`Names`]; ours are nobody's.
+const OWNERS: [&str; 4] = ["", "libvirt", "QEMU", "QEMU"];
+
+/// In front of QEMU's names.
+const QEMU_PREFIXES: [&str; 2] = ["throttling.", "throttling-"];
 
 /// The rates.
 const RATES: [(Unit, Scope, Names); 6] = [
-    (Iops, Total, ["iops", "total_iops_sec", "iops-total"]),
-    (Iops, Read, ["read_iops", "read_iops_sec", "iops-read"]),
-    (Iops, Write, ["write_iops", "write_iops_sec", "iops-write"]),
-    (Bytes, Total, ["bandwidth", "total_bytes_sec", "bps-total"]),
-    (Bytes, Read, ["read_bandwidth", "read_bytes_sec", "bps-read"]),
-    (Bytes, Write, ["write_bandwidth", "write_bytes_sec", "bps-write"]),
+    (Iops, Total, ["iops", "total_iops_sec", "iops-total", "iops"]),
+    (Iops, Read, ["read_iops", "read_iops_sec", "iops-read", "iops_rd"]),
+    (Iops, Write, ["write_iops", "write_iops_sec", "iops-write", "iops_wr"]),
+    (Bytes, Total, ["bandwidth", "total_bytes_sec", "bps-total", "bps"]),
+    (Bytes, Read, ["read_bandwidth", "read_bytes_sec", "bps-read", "bps_rd"]),
+    (Bytes, Write, ["write_bandwidth", "write_bytes_sec", "bps-write", "bps_wr"]),
 ];
 
 /// Suffixes of a rate's name.
 const PARTS: [(Part, Names); 3] = [
-    (Rate, ["", "", ""]),
-    (Burst, ["_burst", "_max", "-max"]),
-    (Length, ["_burst_length", "_max_length", "-max-length"]),
+    (Rate, ["", "", "", ""]),
+    (Burst, ["_burst", "_max", "-max", "_max"]),
+    (Length, ["_burst_length", "_max_length", "-max-length", "_max_length"]),
 ];
 
 /// The other keys.
 const OTHERS: [(Key, Names); 7] = [
-    (BurstLength, ["burst_length"; 3]),
-    (IoSize, ["iops_size", "size_iops_sec", "iops-size"]),
-    (Least(Iops), ["reserve_iops"; 3]),
-    (Least(Bytes), ["reserve_bandwidth"; 3]),
-    (Latency, ["latency"; 3]),
-    (Weight, ["weight"; 3]),
-    (Group, ["group", "group_name", "group"]),
+    (BurstLength, ["burst_length"; OWNERS.len()]),
+    (IoSize, ["iops_size", "size_iops_sec", "iops-size", "iops_size"]),
+    (Least(Iops), ["reserve_iops"; OWNERS.len()]),
+    (Least(Bytes), ["reserve_bandwidth"; OWNERS.len()]),
+    (Latency, ["latency"; OWNERS.len()]),
+    (Weight, ["weight"; OWNERS.len()]),
+    (Group, ["group", "group_name", "group", "group"]),
 ];
 
 /// The names of all keys, for messages: those of reads and writes in short.
@@ -86,8 +95,11 @@ impl Key {
     /// # Errors
     /// For a name of libvirt's or QEMU's, says ours.
     fn named(name: &str) -> Result<Option<Key>, ParamError> {
-        let found = ["", "libvirt", "QEMU"].into_iter().enumerate();
-        let mut found = found.filter_map(|(at, owner)| Some((owner, Key::find(name, at)?)));
+        let qemus = QEMU_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        let found = OWNERS.into_iter().enumerate();
+        let found = found.filter(|(_, owner)| qemus.is_none() || *owner == "QEMU");
+        let bare = qemus.unwrap_or(name);
+        let mut found = found.filter_map(|(at, owner)| Some((owner, Key::find(bare, at)?)));
         match found.next() {
             None => Ok(None),
             Some(("", key)) => Ok(Some(key)),
@@ -315,15 +327,23 @@ fn read_pairs(text: &str) -> Result<LimitsDraft, ParamError> {
     if text.trim() == "none" {
         return Ok(LimitsDraft::default());
     }
-    // Before the pairs a name has to stand; it is not looked at.
-    let text = format!("limits:{text}");
-    let spec = parse_spec(&text)?;
-    if spec.given.is_empty() {
+    if text.len() > SPEC_BYTES_MAX {
+        let n = text.len();
+        return Err(ParamError::new(format!("limits of {n} bytes; at most {SPEC_BYTES_MAX}")));
+    }
+    let mut draft = LimitsDraft::default();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(ParamError::new(format!("'{pair}' is not key=value, as in iops=2000")));
+        };
+        draft.set_known(key.trim(), value.trim())?;
+    }
+    if draft.values.is_empty() {
         return Err(ParamError::new(format!(
             "no limit is given; there are {KEYS_SHOWN}; write none to lift all"
         )));
     }
-    LimitsDraft::read(spec.given)
+    Ok(draft)
 }
 
 impl DiskLimits {

@@ -99,7 +99,8 @@ fn values_that_cannot_be_are_refused() {
         ("weight=4294967296", "expected a whole number from 1"),
         ("group=../a", "cannot be a group's name"),
         ("group=", "cannot be a group's name"),
-        ("iops", "is not key=value"),
+        ("ro", "'ro' is not key=value, as in iops=2000"),
+        ("iops=5, ro", "'ro' is not key=value"),
         ("", "no limit is given; there are iops, bandwidth"),
         ("oips=1", "no limit 'oips'; there are iops, bandwidth"),
     ] {
@@ -126,10 +127,12 @@ fn values_that_cannot_be_are_refused() {
 #[test]
 fn names_of_libvirt_and_qemu_are_translated() {
     let docs = include_str!("../../../../../../docs/serve.md");
-    let has_row = |[ours, libvirt, qemu]: Names, end: &str| {
+    let has_row = |[ours, libvirt, qemu, qmp]: Names, end: &str| {
         let row = match ours == libvirt {
-            true => format!("| `{ours}` | | |"),
-            false => format!("| `{end}{ours}` | `{end}{libvirt}` | `{end}{qemu}` |"),
+            true => format!("| `{ours}` | | | |"),
+            false => format!(
+                "| `{end}{ours}` | `{end}{libvirt}` | `{end}{qemu}` | `{end}{qmp}` |"
+            ),
         };
         assert!(docs.contains(&row), "docs/serve.md: no row {row}");
     };
@@ -142,6 +145,19 @@ fn names_of_libvirt_and_qemu_are_translated() {
         ("iops=5,bps-read-max=5", "no limit 'bps-read-max' (QEMU's name): write read_bandwidth_bu"),
         ("size_iops_sec=5", "(libvirt's name): write iops_size"),
         ("group_name=a", "(libvirt's name): write group"),
+        (
+            "throttling.iops-total=5",
+            "no limit 'throttling.iops-total' (QEMU's name): write iops",
+        ),
+        ("throttling-bps-write-max-length=5", "(QEMU's name): write write_bandwidth_burst_length"),
+        ("throttling.iops=5", "no limit 'throttling.iops' (QEMU's name): write iops"),
+        ("throttling.group=a", "(QEMU's name): write group"),
+        ("bps=5", "no limit 'bps' (QEMU's name): write bandwidth"),
+        ("bps_rd=5", "(QEMU's name): write read_bandwidth"),
+        ("iops_rd=5", "(QEMU's name): write read_iops"),
+        ("bps_max=5", "(QEMU's name): write bandwidth_burst"),
+        ("iops_wr_max_length=5", "(QEMU's name): write write_iops_burst_length"),
+        ("throttling.total_iops_sec=5", "no limit 'throttling.total_iops_sec'; there are iops"),
     ] {
         let error = DiskLimits::parse(text).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
