@@ -6,7 +6,7 @@
 use super::disk::DiskDraft;
 use super::keys;
 use super::{ConfigError, GroupConfig, Origin, Setting, Settings};
-use seekway_stack::stack::limit::{LimitsDraft, new_group};
+use seekway_stack::stack::limit::{GroupName, LimitsDraft, new_group};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -134,27 +134,46 @@ impl Reader<'_> {
             let needs = "write each group as [[group]] with name = \"…\" and its limits";
             return self.error(at, needs.into());
         };
-        let mut limits = LimitsDraft::default();
+        let (mut limits, errors_before) = (LimitsDraft::default(), self.found.errors.len());
         self.options(table, &["name"], |key, value| {
             limits.set_known(key, value).map_err(|e| e.to_string())
         });
-        match new_group(name, limits) {
-            Ok((name, limits)) => {
-                self.found.groups.push((GroupConfig { name, limits }, self.origin(at)));
+        let group_name = match GroupName::new(name) {
+            Ok(name) => name,
+            Err(e) => return self.error(at, e.to_string()),
+        };
+        let mut group = GroupConfig::without_limits(group_name);
+        // Where some of the limits could not be read, what the others lack is not known.
+        if self.found.errors.len() == errors_before {
+            match new_group(name, limits) {
+                Ok((_, limits)) => group.limits = limits,
+                Err(e) => self.error(at, e.to_string()),
             }
-            Err(e) => self.error(at, e.to_string()),
         }
+        self.found.groups.push((group, self.origin(at)));
     }
 
-    /// Set each pair of a table but those with these keys.
+    /// Set each pair of a table but those with these keys. A pair of a table inside has both keys:
+    /// `throttling.iops-total`.
     fn options(
         &mut self,
         table: &DeTable<'_>,
         but: &[&str],
         mut set: impl FnMut(&str, &str) -> Result<(), String>,
     ) {
+        let mut pairs = Vec::new();
         for (key, value) in table.iter().filter(|(k, _)| !but.contains(&k.get_ref().as_ref())) {
-            let (key_at, name) = (key.span().start, key.get_ref());
+            let name = key.get_ref();
+            match value.get_ref() {
+                DeValue::Table(inner) if !inner.is_empty() => {
+                    pairs.extend(inner.iter().map(|(key, value)| {
+                        (key.span().start, format!("{name}.{}", key.get_ref()), value)
+                    }))
+                }
+                _ => pairs.push((key.span().start, name.to_string(), value)),
+            }
+        }
+        for (key_at, name, value) in pairs {
             let values = match value.get_ref() {
                 // No names would be no restriction.
                 DeValue::Array(values) if values.is_empty() && name == "allow" => {
@@ -167,7 +186,7 @@ impl Reader<'_> {
             };
             for value in values {
                 let done = match value {
-                    Some(text) => set(name, &text),
+                    Some(text) => set(&name, &text),
                     None => Err(format!("{name}: expected a text or a number")),
                 };
                 if let Err(message) = done {

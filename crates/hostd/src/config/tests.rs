@@ -383,9 +383,9 @@ group = "c"
 iops = [1]
 "#,
         expect![[r#"
-            /etc/seekway/serve.toml:2: group a has no limit and no weight: give it bandwidth, iops or weight, as in a:bandwidth=300MiB
             /etc/seekway/serve.toml:4: no limit 'bandwith'; there are iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
             /etc/seekway/serve.toml:5: group a: group: a group cannot be in a group
+            /etc/seekway/serve.toml:5: a group 'a' is there already (/etc/seekway/serve.toml:2); names differ
             /etc/seekway/serve.toml:8: '../a' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two not at the front), at most 64
             /etc/seekway/serve.toml:11: write each group as [[group]] with name = "…" and its limits
             /etc/seekway/serve.toml:16: a group 'b' is there already (/etc/seekway/serve.toml:13); names differ
@@ -416,6 +416,48 @@ iops = [1]
         --group a:iops_burst=5: group a: iops_burst needs iops
         --group b: group b has no limit and no weight: give it bandwidth, iops or weight, as in b:bandwidth=300MiB
     "#]].assert_eq(&shown(flags));
+}
+
+/// One error for each fault: neither a group with a wrong key nor its disks are told more.
+#[test]
+fn limits_of_qemu_are_named_and_nothing_false_is_said() {
+    check(
+        r#"
+[[group]]
+name = "t"
+total_bytes_sec = 5
+[[group]]
+name = "u"
+iops_burst = 5
+[[group]]
+name = "empty"
+
+[[disk]]
+name = "db"
+path = "db.img"
+group = "t"
+[disk.throttling]
+iops-total = 5
+bps-read-max = 6
+[[disk]]
+name = "log"
+path = "log.img"
+group = "u"
+throttling.colour = 5
+bps_rd = 5
+iops = {}
+"#,
+        expect![[r#"
+            /etc/seekway/serve.toml:4: no limit 'total_bytes_sec' (libvirt's name): write bandwidth
+            /etc/seekway/serve.toml:5: group u: iops_burst needs iops
+            /etc/seekway/serve.toml:8: group empty has no limit and no weight: give it bandwidth, iops or weight, as in empty:bandwidth=300MiB
+            /etc/seekway/serve.toml:16: no limit 'throttling.iops-total' (QEMU's name): write iops
+            /etc/seekway/serve.toml:17: no limit 'throttling.bps-read-max' (QEMU's name): write read_bandwidth_burst
+            /etc/seekway/serve.toml:22: a disk has no option 'throttling.colour'; it has weight, ro, lba, buffered, cache, accept-lost-writes, incoming, block_size, guest_memory, serial, on, nbd, allow, socket_owner, socket_group, socket_mode, fault, and limits: iops, bandwidth, iops_burst, bandwidth_burst, iops_burst_length, bandwidth_burst_length (each also with read_ or write_ in front), burst_length, iops_size, reserve_iops, reserve_bandwidth, latency, group
+            /etc/seekway/serve.toml:23: no limit 'bps_rd' (QEMU's name): write read_bandwidth
+            /etc/seekway/serve.toml:24: iops: expected a text or a number
+        "#]],
+    );
 }
 
 #[test]

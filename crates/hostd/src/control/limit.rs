@@ -125,6 +125,8 @@ mod tests {
             let error = serde_json::from_str::<LimitRequest>(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
         }
+        let error = LimitRequest::disk("db", "ro").unwrap_err();
+        assert_eq!(error, "'ro' is not key=value, as in iops=2000");
         assert!(LimitRequest::group("a", "oips=1").unwrap_err().contains("no limit 'oips'"));
     }
 }

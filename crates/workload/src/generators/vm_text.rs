@@ -338,6 +338,8 @@ mod tests {
             ("app=sysbench:mode", "is not key=value"),
             ("iops=5,read_iops=5,app=sysbench", "iops and read_iops contradict"),
             ("iops=0,app=sysbench", "iops=0: at least 1"),
+            ("throttling.iops-total=5,app=sysbench", "(QEMU's name): write iops"),
+            ("bps_rd=5,app=sysbench", "no limit 'bps_rd' (QEMU's name): write read_bandwidth"),
             ("latency=60us,app=uniform", "latency is a guest's, and uniform has none"),
             ("name=,app=sysbench", "expected 1 to 64 bytes"),
             ("app=sysbench:block=1g", "a block must fit in a file"),

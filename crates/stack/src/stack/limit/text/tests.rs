@@ -130,9 +130,7 @@ fn names_of_libvirt_and_qemu_are_translated() {
     let has_row = |[ours, libvirt, qemu, qmp]: Names, end: &str| {
         let row = match ours == libvirt {
             true => format!("| `{ours}` | | | |"),
-            false => format!(
-                "| `{end}{ours}` | `{end}{libvirt}` | `{end}{qemu}` | `{end}{qmp}` |"
-            ),
+            false => format!("| `{end}{ours}` | `{end}{libvirt}` | `{end}{qemu}` | `{end}{qmp}` |"),
         };
         assert!(docs.contains(&row), "docs/serve.md: no row {row}");
     };
@@ -145,10 +143,7 @@ fn names_of_libvirt_and_qemu_are_translated() {
         ("iops=5,bps-read-max=5", "no limit 'bps-read-max' (QEMU's name): write read_bandwidth_bu"),
         ("size_iops_sec=5", "(libvirt's name): write iops_size"),
         ("group_name=a", "(libvirt's name): write group"),
-        (
-            "throttling.iops-total=5",
-            "no limit 'throttling.iops-total' (QEMU's name): write iops",
-        ),
+        ("throttling.iops-total=5", "no limit 'throttling.iops-total' (QEMU's name): write iops"),
         ("throttling-bps-write-max-length=5", "(QEMU's name): write write_bandwidth_burst_length"),
         ("throttling.iops=5", "no limit 'throttling.iops' (QEMU's name): write iops"),
         ("throttling.group=a", "(QEMU's name): write group"),
