@@ -166,6 +166,34 @@ fn heat_maps_take_anything() {
 }
 
 #[test]
+fn a_map_of_one_time_has_an_axis() {
+    let drawn = |x_range| {
+        let map = HeatMap {
+            x: Axis::time("time", "s"),
+            y: Axis::linear("LBA", "sectors"),
+            x_range,
+            y_range: (0.0, 8.0),
+            columns: 2,
+            values: vec![0.0, 1.0],
+            value_label: "density".into(),
+            outlines: vec![],
+        };
+        page(&map.render())
+    };
+    let range = |low, high| format!("\"range\":[{low:?},{high:?}]");
+    // The last column is filled: at one time it is no later than the first.
+    let mark = format!("\"cells\":\"-{}\"", ".".repeat(39));
+    for (given, shown, cells) in [
+        ((0.0, f64::MIN_POSITIVE), range(0.0, 1.0), &*mark),
+        ((4.0, 4.000_000_000_000_001), range(4.0, 8.0), &*mark),
+        ((0.0, 1e-6), range(0.0, 1e-6), "\"cells\":\".-\""),
+    ] {
+        let html = drawn(given);
+        assert!(html.contains(&shown) && html.contains(cells), "{shown}, {cells}: {html}");
+    }
+}
+
+#[test]
 fn what_is_left_out_is_counted() {
     let lines = |points| Lines {
         x: Axis::log("x", ""),

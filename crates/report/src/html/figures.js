@@ -8,9 +8,12 @@
   const NEAR = 30;
   /** Ticks between powers of ten. */
   const FACTORS = [1, 2, 5, 10].map(Math.log10);
+  /** Ends that differ by less than this part of them, or of one, are one value; as in `plot/heat.rs`. */
+  const FLAT = 1e-12;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const ends = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+  const isFlat = (low, high) => high - low <= FLAT * Math.max(1, Math.abs(low), Math.abs(high));
   const element = (name, properties, ...children) => {
     const made = Object.assign(document.createElement(name), properties);
     made.append(...children);
@@ -39,10 +42,11 @@
       this.exponent = 0;
     }
 
-    /** A value's place. The last of a distribution, 1, has no end of nines. */
+    /** A value's place. The last of a distribution, 1, has no end of nines: it has a tick above all others. */
     place(value) {
       if (value === null || this.scale === "linear") return value;
-      return this.scale === "log" ? Math.log10(value) : Math.min(-Math.log10(1 - value), this.top ?? 9);
+      if (this.scale === "log") return Math.log10(value);
+      return value < 1 ? Math.min(-Math.log10(1 - value), 9) : this.whole;
     }
 
     /** Notes where the data end. */
@@ -50,25 +54,27 @@
       const some = values.filter((value) => value !== null);
       if (this.scale === "nines") {
         const tail = ends(some.filter((value) => value < 1).map((value) => -Math.log10(1 - value)))[1];
-        this.top = clamp(Math.ceil(tail), 1, 9);
+        this.whole = clamp(Math.ceil(tail - 1e-9), 1, 9) + 1;
       }
       const [low, high] = this.range ?? ends(some);
       this.data = [this.place(low), this.place(high)];
       const size = Math.max(Math.abs(low), Math.abs(high));
-      const isLong = this.scale === "linear" && !this.percent && size > 0 && (size < 1e-2 || size >= 1e5);
+      const isLong = this.scale === "linear" && !this.percent && size > FLAT && (size < 1e-2 || size >= 1e5);
       // A window that is narrow beside its offset keeps all its digits instead.
-      if (isLong && !((high - low) / size < 1e-4)) this.exponent = Math.floor(Math.floor(Math.log10(size)) / 3) * 3;
+      if (isLong && (isFlat(low, high) || (high - low) / size >= 1e-4)) this.exponent = Math.floor(Math.floor(Math.log10(size)) / 3) * 3;
       return this;
     }
 
     /** The ends of the axis for data with these ends. */
     rounded(low, high) {
-      if (this.scale === "nines") return [0, clamp(Math.ceil(high - 1e-9), 1, this.top)];
+      if (this.scale === "nines") return [0, clamp(Math.ceil(high - 1e-9), 1, this.whole)];
       if (this.range) return this.range.map((value) => this.place(value));
       if (this.from_zero) [low, high] = [Math.min(low, 0), Math.max(high, 0)];
-      if (low === high) {
-        const room = this.scale === "linear" ? Math.abs(low) * 0.05 || 1 : 0.3;
-        return [low - room, high + room];
+      if (isFlat(low, high)) {
+        const size = Math.max(Math.abs(low), Math.abs(high));
+        if (this.scale === "log") return [low - 0.3, high + 0.3];
+        if (size <= FLAT) return [low < 0 ? -1 : 0, 1];
+        return [low - size * 0.05, high + size * 0.05];
       }
       if (this.tight) return [low, high];
       if (this.scale === "log") {
@@ -92,14 +98,14 @@
       const factors = this.scale === "log" && (high - low) * 3 <= room ? FACTORS.slice(0, 3) : [0];
       const every = Math.max(1, Math.ceil((high - low) / room));
       for (let n = Math.floor(low); n <= Math.ceil(high); n++) {
-        if (n % every === 0) made.push(...factors.map((factor) => n + factor));
+        if (n % every === 0 || n === this.whole) made.push(...factors.map((factor) => n + factor));
       }
       return made.filter((tick) => tick >= low - 1e-9 && tick <= high + 1e-9);
     }
 
     labels(ticks, step) {
       if (this.scale === "log") return ticks.map(logLabel);
-      if (this.scale === "nines") return ticks.map(ninesLabel);
+      if (this.scale === "nines") return ticks.map((tick) => (tick === this.whole ? "100 %" : ninesLabel(tick)));
       const unit = this.percent ? 0.01 : 10 ** this.exponent;
       const decimals = clamp(Math.ceil(-Math.log10(step / unit) - 1e-9), 0, 9);
       // A step of 2.5 needs one more.
@@ -162,6 +168,16 @@
     return { data, raw };
   }
 
+  /** The rows of a series that no line reaches: those between gaps. */
+  function alone(values) {
+    const own = [...values.keys()].filter((i) => values[i] !== undefined);
+    const isGap = (n) => (values[own[n]] ?? null) === null;
+    return own.filter((_, n) => !isGap(n) && isGap(n - 1) && isGap(n + 1));
+  }
+
+  /** Are all points of a series in one place? */
+  const isSpot = (series) => [series.x, series.y].every((of) => new Set(of.filter((v) => v !== null)).size <= 1);
+
   /** The row of a series that the pointer reads: the nearest of a cloud; of a line the one beside the pointer, if the line is there. */
   function nearest(u, n, at, isCloud) {
     const [xs, ys] = [u.data[0], u.data[n]];
@@ -205,15 +221,21 @@
       const isLast = n + 1 === spec.panels.length;
       const y = new Axis(spec.y).fit(panel.flatMap((s) => s.y));
       const { data, raw } = aligned(panel, x, y);
+      // A line's point beside the pointer may be at another x than the heading says.
+      const read = (u, n, i) => {
+        if (i === null) return "–";
+        const [own, heading] = [i, u.cursor.idxs[0] ?? i].map((row) => x.read(raw[0][row]));
+        return y.read(raw[n][i]) + (own === heading ? "" : ` at ${own}`);
+      };
       const drawn = panel.map((s) => {
         const { colour, dash } = look(s);
         const points = isCloud
           ? { show: true, space: 0, size: few ? 5 : 2, width: 0, fill: colour, stroke: colour }
-          : { show: s.x.length <= 24, size: 6, fill: colour };
+          : { show: s.x.length <= 24 || isSpot(s), size: 6, fill: colour, filter: (u, n, all) => (all ? null : alone(raw[n])) };
         return {
           label: s.name || y.label, stroke: colour, width: 1.75, dash, points,
           paths: isCloud ? () => null : undefined,
-          value: (u, value, n, i) => (i === null ? "–" : y.read(raw[n][i])),
+          value: (u, value, n, i) => read(u, n, i),
         };
       });
       return new uPlot(

@@ -8,6 +8,11 @@ use super::{Axis, Figure, first, note_left_out};
 const COLUMNS_MAX: usize = 240;
 const ROWS_MAX: usize = 120;
 const OUTLINES_MAX: usize = 400;
+/// Ends that differ by less than this part of them, or of one, are one value, as in `figures.js`:
+/// no tick can tell them apart.
+const FLAT: f64 = 1e-12;
+/// Along an axis of one value only the first of so many cells is filled: wide enough to be seen.
+const FLAT_CELLS: usize = 40;
 /// A cell's level as a character, from the least value to the largest by equal factors.
 const LEVELS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
 const BLANK: char = '.';
@@ -69,8 +74,10 @@ impl HeatMap {
         let (columns, cells) = self.merged();
         let some = cells.iter().copied().filter(|v| *v > 0.0);
         let ends = (some.clone().reduce(f64::min), some.reduce(f64::max));
-        let axis = |axis: &Axis, (low, high): (f64, f64)| {
-            (low < high && high - low <= f64::MAX).then(|| axis.clone().range(low, high))
+        let axis = |axis: &Axis, range: (f64, f64)| {
+            let (low, high) = range;
+            let shown = if is_flat(range) { low + size(range) } else { high };
+            (low < high && high - low <= f64::MAX).then(|| axis.clone().range(low, shown))
         };
         let (Some(least), Some(largest), Some(x), Some(y)) =
             (ends.0, ends.1, axis(&self.x, self.x_range), axis(&self.y, self.y_range))
@@ -98,8 +105,8 @@ impl HeatMap {
     fn merged(&self) -> (usize, Vec<f64>) {
         let columns = self.columns.max(1);
         let rows = self.values.len().div_ceil(columns);
-        let (by_x, by_y) = (columns.div_ceil(COLUMNS_MAX).max(1), rows.div_ceil(ROWS_MAX).max(1));
-        let (wide, high) = (columns.div_ceil(by_x), rows.div_ceil(by_y));
+        let (by_x, wide) = merging(columns, COLUMNS_MAX, self.x_range);
+        let (by_y, high) = merging(rows, ROWS_MAX, self.y_range);
         let mut cells = vec![0.0_f64; wide * high];
         for (i, value) in self.values.iter().enumerate().filter(|(_, v)| v.is_finite()) {
             let (column, row) = (i % columns / by_x, i / columns / by_y);
@@ -108,6 +115,23 @@ impl HeatMap {
         }
         (wide, cells)
     }
+}
+
+/// How many of so many cells become one, and how many there are then.
+fn merging(cells: usize, cells_max: usize, range: (f64, f64)) -> (usize, usize) {
+    if is_flat(range) {
+        return (cells.max(1), FLAT_CELLS);
+    }
+    let merged = cells.div_ceil(cells_max).max(1);
+    (merged, cells.div_ceil(merged))
+}
+
+fn size((low, high): (f64, f64)) -> f64 {
+    low.abs().max(high.abs()).max(1.0)
+}
+
+fn is_flat((low, high): (f64, f64)) -> bool {
+    high - low <= FLAT * size((low, high))
 }
 
 fn level(value: f64, least: f64, largest: f64) -> char {
