@@ -255,6 +255,8 @@ impl Core {
             let Some(mut disk) = self.disks.0[number].take_if(ends) else { continue };
             self.detaches -= 1;
             self.frozen -= usize::from(disk.frozen.take().is_some());
+            // Its number may be another disk's soon, which must not wait for its requests.
+            self.ports.turns.resume();
             self.slow.forget(DiskId(number as u16));
             self.share_jobs();
             self.stack.detach(self.now, vm);

@@ -111,8 +111,15 @@ fn a_frozen_disk_can_be_detached_and_the_daemon_ends_with_one() {
     let port = bench.rig.open_in_turns(disk);
     assert_eq!(freeze(&bench, disk, LONG), Ok(()));
     port.ask(writes(2));
+    assert!(bench.status(disk).frozen_until.is_some());
     let detached = bench.rig.handle.ask(|reply| Message::DetachDisk(disk, reply));
     assert_eq!(detached, Some(Ok(())));
+    // Another disk has its number, and is served.
+    let next = bench.disk("c");
+    assert_eq!(next, disk);
+    let port = bench.rig.open_in_turns(next);
+    port.ask(writes(2));
+    take(&port, 2);
     assert_eq!(freeze(&bench, other, LONG), Ok(()));
     drop(bench);
 }
