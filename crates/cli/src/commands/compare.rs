@@ -444,14 +444,20 @@ pub fn tables(compared: &CompareReport) -> Vec<Table> {
     all
 }
 
-/// The best run by a figure, and the figure.
+/// The best run by a figure, and the figure. A run without requests has nothing to be good at.
 fn best(compared: &CompareReport, figure: impl Fn(&Run) -> f64) -> Option<(&Run, f64)> {
-    let finite = compared.runs.iter().map(|r| (r, figure(r)));
+    let finite = compared.runs.iter().filter(|r| r.requests > 0).map(|r| (r, figure(r)));
     finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The result in a sentence. A single run has nothing to be better than.
 fn sentence(compared: &CompareReport) -> String {
+    if compared.runs.iter().all(|run| run.requests == 0) {
+        let came = compared.runs.iter().any(|run| run.outstanding_max > 0);
+        let said = if came { "no read or write was done" } else { "no request came" };
+        let name = compared.scenario.iter().map(|name| format!("{name}, "));
+        return format!("{}{}: {said}.", name.collect::<String>(), compared.device);
+    }
     if let [run] = compared.runs.as_slice() {
         let name = compared.scenario.iter().map(|name| format!("{name}, "));
         let private =
@@ -549,4 +555,25 @@ fn pictures(shown: &[Shown<'_>]) -> Vec<Section> {
         Section::new("Response times", responses),
         Section::new("Bandwidth over time", bandwidth),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn runs_without_requests_are_not_compared() {
+        let said = |start: &str| {
+            let vm = format!("name=a,app=uniform:requests=5,start={start}");
+            let line = ["seekway", "compare", "--vm", &vm, "--until", "1s"];
+            let line = line.into_iter().chain(["--policies", "noop,fairway"]);
+            let Command::Compare(args) = Cli::parse_from(line).command else { unreachable!() };
+            sentence(&made(&args, &Running::shown(None)).unwrap()[0].compared)
+        };
+        let (none, some) = (said("10s"), said("0s"));
+        assert!(none.ends_with(": no request came."), "{none}");
+        assert!(some.contains(" answers fastest in the mean "), "{some}");
+    }
 }
