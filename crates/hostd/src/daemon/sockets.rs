@@ -10,9 +10,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Longest path of a unix socket, in bytes (unix(7): `sun_path`, with its NUL 108).
 pub const PATH_BYTES_MAX: usize = 107;
+
+/// A daemon that was killed listens until the kernel has taken down its rings.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +66,7 @@ enum Socket {
 
 impl Listener {
     /// Make a unix socket, mode 0600. One that nobody listens at any more is
-    /// replaced.
+    /// replaced; one of a process that is just ending is waited for.
     ///
     /// # Errors
     /// [`SocketError`], which names the path.
@@ -70,9 +75,16 @@ impl Listener {
         if path.as_os_str().len() > PATH_BYTES_MAX {
             return Err(SocketError::TooLong(path.to_path_buf()));
         }
-        let socket = match UnixListener::bind(path) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => replace(path)?,
-            bound => bound.map_err(failed)?,
+        let until = Instant::now() + DYING;
+        let socket = loop {
+            let bound = match UnixListener::bind(path) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => replace(path),
+                bound => bound.map_err(failed),
+            };
+            match bound {
+                Err(SocketError::InUse(_)) if Instant::now() < until => sleep(DYING / 100),
+                bound => break bound?,
+            }
         };
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
@@ -289,6 +301,17 @@ mod tests {
         assert!(listener.accept().unwrap().is_some());
         drop(listener);
         assert!(!path.exists());
+    }
+
+    /// The other listens until a first attempt has found it.
+    #[test]
+    fn a_listener_that_is_ending_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let ending = UnixListener::bind(&path).unwrap();
+        let other = std::thread::spawn(move || drop(ending.accept().unwrap()));
+        Listener::unix(&path).unwrap();
+        other.join().unwrap();
     }
 
     #[test]

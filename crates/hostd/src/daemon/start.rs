@@ -1,7 +1,7 @@
 //! What a daemon is started with besides its configuration, and what ends it.
 
 use super::sockets::Listener;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -55,6 +55,8 @@ impl Stopper {
             signal_hook::flag::register(signal, seen.clone())?;
             signal_hook::low_level::pipe::register(signal, self.duplicate()?.0)?;
         }
+        // A write beyond the limit of a file's size is an error (EFBIG), and no end.
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
         Ok(())
     }

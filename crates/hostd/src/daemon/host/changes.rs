@@ -157,7 +157,7 @@ impl Host {
     ) -> Result<T, HostError> {
         let (number, disk) = (claim.number, &claim.name.clone());
         let (done, result) = sync_channel(1);
-        let name = format!("disk-{disk}").chars().take(15).collect();
+        let name = format!("disk-{disk}").chars().filter(|c| *c != '\0').take(15).collect();
         // It is confined as the thread that starts it, which carries out commands too.
         let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
             let outcome = work(&claim.host, &claim);

@@ -147,7 +147,8 @@ impl Host {
         hangs: Option<Instant>,
         work: impl FnOnce(&Host, &Claim) -> Result<Attached, HostError> + Send + 'static,
     ) -> Result<Option<Result<Attached, HostError>>, HostError> {
-        let name: String = format!("disk-{}", claim.disk()).chars().take(15).collect();
+        let name: String =
+            format!("disk-{}", claim.disk()).chars().filter(|c| *c != '\0').take(15).collect();
         // No room: either the outcome is taken, or whoever has waited is told so.
         let (done, outcome) = sync_channel(0);
         let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
