@@ -110,7 +110,12 @@ impl Settings {
         let origin = Origin::Flag(format!("--group {text}"));
         match GroupConfig::parse(text) {
             Ok(group) => self.groups.push((group, origin)),
-            Err(message) => self.errors.push(ConfigError { origin, message }),
+            Err(message) => {
+                let name = text.split_once(':').map_or(text, |(name, _)| name).trim();
+                let group = GroupName::new(name).map(GroupConfig::without_limits);
+                self.groups.extend(group.ok().map(|group| (group, origin.clone())));
+                self.errors.push(ConfigError { origin, message });
+            }
         }
     }
 

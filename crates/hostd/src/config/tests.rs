@@ -458,6 +458,13 @@ iops = {}
             /etc/seekway/serve.toml:24: iops: expected a text or a number
         "#]],
     );
+    let mut flags = Settings::default();
+    flags.disk_flag("db=db.img,group=t");
+    flags.group_flag("t:total_bytes_sec=5");
+    expect![[r#"
+        --group t:total_bytes_sec=5: no limit 'total_bytes_sec' (libvirt's name): write bandwidth
+    "#]]
+    .assert_eq(&shown(flags));
 }
 
 #[test]
