@@ -177,6 +177,26 @@ fn as_nbd(run: &Path) -> Result<(), String> {
 }
 
 /// What only the daemon touches of it would be charged to the daemon.
+/// The kernel sends SIGXFSZ with the error.
+#[test]
+fn a_file_may_grow_no_further() {
+    let mut world = World::start(&[]);
+    let pid = world.pid();
+    limit(pid, libc::RLIMIT_FSIZE, Some(IMAGE_BYTES / 2));
+    let mut write = nbd::request(nbd::WRITE, 0, IMAGE_BYTES - 4096, 4096);
+    write.extend([7; 4096]);
+    world.nbd.send(&write);
+    assert_ne!(world.nbd.reply().0, 0, "it cannot be written");
+    limit(pid, libc::RLIMIT_FSIZE, None);
+    world.check();
+    world.nbd.send(&write);
+    assert_eq!(world.nbd.reply().0, 0);
+    // No name of a thread either.
+    let answer = world.ask("{\"command\":\"attach\",\"name\":\"\\u0000\",\"path\":\"/x\"}");
+    assert!(answer["error"].as_str().is_some_and(|e| e.contains("disk's name")), "{answer}");
+    world.check();
+}
+
 #[test]
 fn a_vmm_hands_over_no_more_memory_than_its_disk_allows() {
     let mut world = World::start(&[]);

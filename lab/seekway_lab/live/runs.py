@@ -1,4 +1,4 @@
-"""What all live experiments share: options, void rules, reports, and the command `live`."""
+"""Parts that all live experiments share: options, void rules, reports, and the command `live`."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment gave."""
+    """Result of an experiment."""
 
     tables: Sequence[Table]
     #: For --json.
@@ -168,11 +168,11 @@ def command(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 1 << 64:
         raise LabError(f"--seed {args.seed}: 0 to {(1 << 64) - 1}")
     _check_program(args.daemon, "seekway", "--daemon")
+    _check_policies(str(args.daemon.absolute()), args.policy, args.vcpu)
     if args.name in AGENTS:
         _check_program(args.agent, "seekway-guest", "--agent")
     if args.json:
         args.json.open("a").close()
-    _check_policies(str(args.daemon.absolute()), args.policy, args.vcpu)
     options = Options(
         name=args.name,
         program=args.daemon.absolute(),
