@@ -3,14 +3,12 @@
 
 use crate::Policy;
 use seekway_core::request::{Completion, Request, RequestId, VmId};
-use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, HOLD_MAX, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_stack::dispatcher::Arrival;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The longest hold that the contract allows.
-const HOLD_MAX: Nanos = Nanos::from_secs(10);
 /// Holds that may follow each other, each to its end and without any input.
 const HOLDS_IN_A_ROW_MAX: u32 = 4;
 /// Adjacent requests are coalesced into commands of at most this.

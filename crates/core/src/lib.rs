@@ -1,9 +1,8 @@
-//! What policies and both engines agree on: units, requests, and the contracts of schedulers and
-//! prefetchers, with the parameters and registries by which they are named.
+//! Shared by policies and both engines: units, requests, the contracts of schedulers and
+//! prefetchers, and the parameters and registries by which they are named.
 //!
-//! What is absent here, and in the crates of the policies and of the stack, stays absent: clocks,
-//! threads, I/O, logging, callbacks into an engine, knowledge of which engine drives, dependencies
-//! beyond `std`.
+//! Absent on purpose, here and in the crates `policy`, `stack` and `vcpu`: clocks, threads, I/O,
+//! logging, callbacks into an engine, knowledge of which engine drives, dependencies beyond `std`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 pub mod fairness;

@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::number;
 
-/// How many series have a colour of their own.
+/// Number of series with a colour of their own.
 const COLOURS: usize = 8;
 
 /// A figure of a report. It can only be made by this crate, so its text is already escaped.

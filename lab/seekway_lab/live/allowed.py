@@ -1,4 +1,4 @@
-"""What the recorded schedule of the host allows: arithmetic on a `Recording`.
+"""Bounds of the recorded schedule of the host: arithmetic on a `Recording`.
 
 Where the reader is, the host sees too: when a task submits a request, the thread of its vCPU wakes
 the daemon.

@@ -92,7 +92,7 @@ def until_at_work(daemon: Daemon, names: Iterable[str], idle: Status, requests_m
 
 
 def emulated_between(before: Status, after: Status) -> Status | None:
-    """What an emulated device did: `commands`, `late` ones, and times in ms. None if nothing.
+    """Counters of an emulated device: `commands`, `late` ones, and times in ms. None if nothing.
 
     `service_ms` is the mean service as guests had it; of it, `added_ms` is what the daemon adds to
     the model's time (times k): images and timers that are late, and other work of its thread.
@@ -117,7 +117,7 @@ def emulated_between(before: Status, after: Status) -> Status | None:
 
 
 def usage_between(before: Status, after: Status) -> Status:
-    """What the cache did for the first disk that has one, with the paper's accuracy and cost.
+    """Counters of the first disk that has a cache, with the paper's accuracy and cost.
 
     What is prefetched and unused at the end counts as unused.
     """
@@ -139,7 +139,7 @@ def _usage(status: Status) -> Status:
 
 
 def tags_between(before: Status, after: Status) -> int:
-    """How many tags there are under which something was read."""
+    """Number of tags under which something was read."""
 
     def reads(status: Status) -> list[tuple[int, int]]:
         return [

@@ -167,7 +167,7 @@ class Guest:
         while True:
             try:
                 self._machine.connect()
-                # What an earlier life of the guest had still to say is passed over.
+                # Lines from before a reset of the guest are passed over.
                 while not self._machine.line("boot", BOOT_S).startswith("ready"):
                     pass
                 break
@@ -240,7 +240,7 @@ class Guest:
         try:
             after.connect()
             _reaches(after, "query-status", "inmigrate")
-            # So that a guest that writes much is caught up with.
+            # Else a guest that writes much is never caught up with.
             limits = {"max_bandwidth": 4 << 30, "downtime_limit": 2000}
             before.qmp("migrate-set-parameters", limits)
             before.qmp("migrate", {"uri": uri})

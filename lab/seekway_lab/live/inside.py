@@ -110,7 +110,7 @@ class Computing:
         self.run(f"rm -f /tmp/fio.json; (exec {arguments} >/tmp/fio.log 2>&1) &")
 
     def end_fio(self) -> dict[str, Any]:
-        """What fio has measured, once it has ended: its JSON, of --output=/tmp/fio.json."""
+        """Figures of fio when it has ended: its JSON, of --output=/tmp/fio.json."""
         said = self.run(
             "while pidof fio >/dev/null; do sleep 0.05; done; cat /tmp/fio.json || cat /tmp/fio.log"
         )

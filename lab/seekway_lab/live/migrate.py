@@ -265,7 +265,7 @@ def sleeps(said: str) -> tuple[float, int] | None:
 
 
 def per_second(before: tuple[float, int] | None, after: tuple[float, int] | None) -> float:
-    """What was counted from one time to a later one, a second; 0 for nothing."""
+    """Difference of a counter between two times, a second; 0 for nothing."""
     if before is None or after is None:
         return 0.0
     return max(after[1] - before[1], 0) / max(after[0] - before[0], 1e-9)
@@ -333,7 +333,7 @@ def _readers(pair: Figures) -> float:
 OF_PAIR: dict[str, Callable[[Figures], float]] = {
     # I/O throughput with the agent over that without.
     "gain": _gain,
-    # What the schedule allows: the share of the time with any vCPU of the guest running over that
+    # Bound of the schedule: the share of the time with any vCPU of the guest running over that
     # in which the reader's ran without the agent.
     "allowed": _allowed,
     "of_allowed": lambda pair: _gain(pair) / _allowed(pair),
@@ -439,7 +439,7 @@ def results(rows: Sequence[Figures], pairs: int, window_s: int) -> runs.Table:
 
 
 def hosts(rows: Sequence[Figures]) -> runs.Table:
-    """Who ran when, and what the reader did of it."""
+    """Table of the vCPUs' running time, and of the reader's part of it."""
 
     def one(side: Figures) -> dict[str, Cell]:
         def median(key: str) -> float:

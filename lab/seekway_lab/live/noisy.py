@@ -147,7 +147,7 @@ class Stage:
         """Writes the images."""
         disk = self.scenes[0]
         self.options.tell(f"{disk.device}: two images of {disk.image_bytes // MIB} MiB")
-        # Whoever finds a folder later knows whether its owner still runs.
+        # The folder's name tells later whether its owner still runs.
         prefix = f"seekway-live-{os.getpid()}-"
         with ExitStack() as stack:
             images, self.folder = (
@@ -214,7 +214,7 @@ class Stage:
                 with _peer(sockets, self.images, limit):
                     yield sockets, dict
                 return
-            # It is the policies that are compared, and the other server has no cache.
+            # Policies are compared, and the other server has no cache.
             arguments = ["--policy", server, "--cache", "off"]
             if scene.emulated:
                 # Times are absolute: a real completion that comes late is counted.

@@ -66,7 +66,7 @@ def run(options: runs.Options) -> runs.Report:
 
 
 def scenario() -> Table:
-    """The same guests and loads in the simulator."""
+    """Runs these guests and loads in the simulator."""
     # The initramfs and the kernel's own memory are not the page cache's.
     guest = {"ram": f"{MEMORY_MIB}MiB", "reserved": "200MiB", "vcpus": 1, "max_request_kib": 128}
     vms = [
@@ -174,7 +174,7 @@ def sysbench_rates(said: str) -> list[float]:
 
 
 def moved(before: Status, after: Status, seconds: float) -> Table:
-    """What the disks and the policy did between two statuses. The keys in JSON stay."""
+    """Figures of the disks and the policy between two statuses, by their keys in JSON."""
     was, now = counters.device(before), counters.device(after)
     vms = []
     for disk in now["disks"]:
@@ -228,7 +228,7 @@ def zero_seeks(journal: Iterable[str], policies: int) -> list[float]:
 
 
 def tables(rows: Sequence[Table], window_s: int) -> list[runs.Table]:
-    """What all VMs had, and what each had."""
+    """Tables of all VMs together, and of each."""
     base = rows[0]
     totals: twin.Columns = {
         "policy": lambda row: row["policy"],

@@ -82,7 +82,7 @@ def run(options: runs.Options) -> runs.Report:
 
 
 def simulated(row: Table, seed: int, window_s: int) -> Table:
-    """The same guest on the same drive in the simulator."""
+    """Runs this guest on this drive in the simulator."""
     guest = {"image": "64GiB", "ram": f"{MEMORY_MIB}MiB", "reserved": "200MiB", "vcpus": 2}
     guest |= {"tags": row["tagged"], "read_ahead_kb": row["read_ahead_kb"]}
     load = {"app": "fio", "rw": "read", "bs": "64KiB", "size": "4GiB", "io_size": "1TiB"}

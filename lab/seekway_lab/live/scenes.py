@@ -52,7 +52,7 @@ class Scene:
 
     @property
     def scenario(self) -> Table:
-        """The same loads on the same disk in the simulator."""
+        """Runs these loads on this disk in the simulator."""
         device = self.device or ""
         profile = tomllib.loads(device) if "\n" in device else device
         return {"vm": list(self.vms), "device": {"profile": profile, "slow": self.k}}
@@ -126,7 +126,7 @@ def _arguments(scene: Scene, folder: Path) -> list[str]:
 
 
 def emulated(device: str, k: int, folder: Path) -> str:
-    """What `serve --emulate` takes; a profile's text becomes a file in the folder.
+    """Value of `serve --emulate`; a profile's text becomes a file in the folder.
 
     With a k that is fixed, a real completion that comes late is counted.
     """
@@ -269,7 +269,7 @@ def pooled(loads: Sequence[Table]) -> tuple[float, float]:
 
 
 def tables(name: str, scene: Scene, rows: Sequence[Table], window_s: int) -> list[runs.Table]:
-    """What all VMs had, and what each had."""
+    """Tables of all VMs together, and of each."""
     figures = {
         "bandwidth (MiB/s)": "mib_s",
         "response (ms)": "response_ms",

@@ -220,7 +220,7 @@ def _lines(text: str, strict: bool = True) -> Iterable[tuple[int, int, str, int,
 
 
 def parse(text: str, begin_us: int, end_us: int, names: dict[int, int]) -> Recording:
-    """What the tracer's file says, begun and ended at these times; threads by `names`, where they
+    """Reads the tracer's file, begun and ended at these times; threads by `names`, where they
     have one. Switches between threads that are not recorded are not in it.
     """
     runs: list[Run] = []

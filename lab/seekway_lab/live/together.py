@@ -222,7 +222,7 @@ class Stage:
     def __init__(self, stack: ExitStack, plan: Plan, processors: Sequence[int]) -> None:
         """Boots the guests; `stack` ends them."""
         self.plan = plan
-        # Whoever finds the folder later knows whether its owner still runs.
+        # The folder's name tells later whether its owner still runs.
         prefix = f"seekway-live-{os.getpid()}-"
         folder = tempfile.TemporaryDirectory(prefix=prefix, dir=MEMORY)
         root = Path(stack.enter_context(folder))
@@ -277,7 +277,7 @@ class Stage:
         every = range(len(self.guests))
         order: list[tuple[int, Sequence[int]]] = [(OFF, every), (ON, every)]
         order += [(PRIVATE, [guest]) for guest in every]
-        # What drifts while the run lasts hits all sides alike.
+        # A drift during the run hits all sides alike.
         if n % 2:
             order = [*order[2:], (ON, every), (OFF, every)]
         found = [(side, window(side, who)) for side, who in order]
@@ -395,7 +395,7 @@ def fio(load: Load, side: int, round_: int, seed: int) -> str:
         VIDEO: f"--filename=/dev/{disk} --rw=read --bs=128k --offset={round_ * FILM_BYTES} "
         f"--size={FILM_BYTES}",
     }[load]
-    # Who has read all there is, on a machine so busy that windows last, begins again. As
+    # A reader that has read all files, on a machine so busy that windows last, begins again. As
     # applications do: no hints to the kernel, and no cache is dropped on the way. Places follow
     # from the seed alone: with `randrepeat`, fio's default, two windows of different seeds share
     # four of ten places.
@@ -455,14 +455,14 @@ class Inside:
         )
 
     def end_load(self) -> Figures:
-        """What the application has measured, once it has ended."""
+        """Figures of the application when it has ended."""
         found = load_figures(self.computing.end_fio())
         if not found["iops"] > 0:
             raise LabError(f"guest {self.load.name}: fio has measured nothing: {found}")
         return found
 
     def progress(self) -> Figures:
-        """What compute tasks and agents have done since their starts."""
+        """Counters of compute tasks and agents since their starts."""
         seen = self.computing.look(" ".join(f"$(cat /tmp/{agent}.pid)" for agent in self.agents))
         cpu = dict(zip(self.agents, (of for _, of in seen.cpu), strict=True))
         return {
@@ -477,7 +477,7 @@ class Inside:
 
 
 def progress(was: Figures, now: Figures) -> Figures:
-    """What was done between two looks."""
+    """Differences of counters between two looks."""
     found = {key: now[key] - was[key] for key in was}
     if found["seconds"] <= 0 or min(found["mib"], found["tag_cpu"], found["migrate_cpu"]) < 0:
         raise LabError(f"a compute task or an agent has ended in the window: {was}, {now}")
@@ -612,7 +612,7 @@ def judge(scene: str, plan: Plan, rounds: Sequence[Figures], lost: Sequence[str]
 
 
 def sentence(scenes: Sequence[Figures]) -> str:
-    """What the whole is worth."""
+    """Verdict on the whole."""
 
     def least(key: str) -> float:
         return min(float(guest[key]["median"]) for scene in scenes for guest in scene["guests"])
@@ -687,7 +687,7 @@ def of_guest(load: Load, at: int, rounds: Sequence[Figures]) -> Figures:
     kept = ratio("on", "off", _hashed) or {}
     row: Figures = {
         "guest": load.name,
-        # What `off`, `on` and `alone` count, a second.
+        # Counters of `off`, `on` and `alone`, a second.
         "unit": load.unit,
         **{side: over(side, throughput) for side in ("off", "on", "alone")},
         "progress_off": ratio("off", "alone", throughput),
@@ -727,7 +727,7 @@ def _spread(values: Iterable[float | None]) -> Figures | None:
 
 
 def _hashed(guest: Figures) -> float:
-    """What compute tasks hashed, in MiB a second of the guest's time."""
+    """Rate of the compute tasks' hashing, in MiB a second of the guest's time."""
     return float(guest["compute"]["mib"] / guest["compute"]["seconds"])
 
 
@@ -744,8 +744,8 @@ def _hit(guest: Figures) -> float | None:
 
 
 def process_max(load: Load) -> float:
-    """What a process of an application gets of a vCPU if it computes all the time, beside a compute
-    task on each vCPU.
+    """Share of a vCPU that an application's process gets if it computes all the time, beside a
+    compute task on each vCPU.
     """
     return min(VCPUS / (load.processes + VCPUS), 0.5)
 
@@ -789,7 +789,7 @@ def of_side(rounds: Sequence[Sequence[Figures]]) -> Figures:
         # Of the emulated device's commands, 0 to 1.
         "late": _spread(max(map(_late, windows)) for windows in rounds),
         "commands": total(lambda window: window["commands"]),
-        # What all applications read and wrote.
+        # Bytes that all applications read and wrote.
         "mib_s": total(
             lambda window: sum(g["load"]["mib_s"] for g in window["guests"] if g["load"])
         ),
@@ -800,7 +800,7 @@ def of_side(rounds: Sequence[Sequence[Figures]]) -> Figures:
 
 
 def shown(scene: Figures, plan: Plan) -> list[runs.Table]:
-    """What was measured of one disk."""
+    """Tables of one disk's figures."""
 
     def one(guest: Figures) -> dict[str, Cell]:
         def median(key: str, times: float = 1) -> float | None:
@@ -864,7 +864,7 @@ def _notes(scene: Figures, plan: Plan) -> list[str]:
 
 
 def _host(scene: Figures) -> runs.Table:
-    """Who had the host's processors, and what all had together."""
+    """Table of the host's processors by process, and in all."""
 
     def one(side: Figures) -> dict[str, Cell]:
         shares = {

@@ -39,7 +39,7 @@ KEYS = {"service": "service_ms", "response": "response_ms", "throughput": "secto
 
 @dataclass(frozen=True)
 class Target:
-    """What the guest's image lies on."""
+    """Device below the guest's image."""
 
     name: str
     #: The fitted line instead of the disk.
@@ -118,7 +118,7 @@ def measure(
 
 
 def simulated(target: Target, policy: str, seeds: Iterable[int], window_s: int) -> list[Table]:
-    """The same load on the model alone, seed by seed."""
+    """Runs this load on the model alone, seed by seed."""
     k = target.k
     made = []
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""What the tests of guests need: the agent, folders, and the right to hold vCPUs."""
+"""Fixtures of the tests of guests: the agent, folders, and the right to hold vCPUs."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Absence:
 
 @dataclass
 class Truth:
-    """What the host did, by its own clock."""
+    """Record of the host, by its own clock."""
 
     # Of each vCPU, in order.
     absences: list[list[Absence]]
@@ -163,7 +163,7 @@ def _near(
 
 
 def on_host(seen: Iterable[Absence], clock: Clock) -> list[Absence]:
-    """The same absences by the host's clock."""
+    """Moves these absences to the host's clock."""
     return [
         Absence(it.vcpu, *(clock.on_host(at) for at in (it.begin, it.until, it.told)))
         for it in seen
@@ -171,14 +171,14 @@ def on_host(seen: Iterable[Absence], clock: Clock) -> list[Absence]:
 
 
 def quantiles(all: Iterable[int]) -> list[float]:
-    """What 10, 50 and 90 % are not above, in milliseconds."""
+    """Percentiles 10, 50 and 90, in milliseconds."""
     ordered = sorted(all)
     return [ordered[len(ordered) * p // 100] / 1e6 if ordered else 0.0 for p in (10, 50, 90)]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found, in words; why it is refused; whether there was enough to judge."""
+    """Findings in words; why they are refused; whether there was enough to judge."""
 
     text: str
     refused: str | None

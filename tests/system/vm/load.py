@@ -1,4 +1,4 @@
-"""What a guest runs that verifies its disk, in the background."""
+"""Load of a guest that verifies its disk in the background."""
 
 #: fio writes with flushes, reads back and checks each block, with new data in each round; beside
 #: it, blocks are written, discarded, and have to read as zeroes.

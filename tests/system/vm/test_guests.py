@@ -72,7 +72,7 @@ class World:
         return self.guests[guest].check(command, PATIENCE_S)
 
     def ops(self, disk: str, op: str) -> Any:
-        """What has been done on a disk by one operation: requests, bytes, errors."""
+        """Counters of a disk by one operation: requests, bytes, errors."""
         return self.daemon.disk(disk)["ops"][op]
 
     def image(self, disk: str) -> Path:
@@ -201,7 +201,7 @@ def test_a_guest_sees_its_disk_grow(world: World) -> None:
         f'for n in $(seq 300); do [ "$(cat /sys/block/vda/size)" = {size // 512} ] && exit 0; '
         "sleep 0.1; done; cat /sys/block/vda/size; exit 1",
     )
-    # What is behind the old end is there to be written.
+    # The part behind the old end can be written.
     last = size // 4096 - 1
     write = f"dd if=/dev/urandom of=/dev/vda bs=4k count=1 seek={last} oflag=direct"
     world.run("a", write)
@@ -278,7 +278,7 @@ def test_qemu_dies_in_mid_write(world: World) -> None:
     while last < 25:
         last = int(world.guests["b"].event(PATIENCE_S))
     world.guests["b"].kill()
-    # What it had still reported before it died.
+    # Records that it reported before it died.
     last = world.last_event("b", 5, last)
     world.check_records("b", last)
     assert world.daemon.process.ended() is None, "the daemon is gone"
@@ -326,7 +326,7 @@ def test_writes_are_seen_through_the_hosts_cache(world: World) -> None:
     )
     same = f'[ "$({read})" = "$(cat /tmp/sum)" ]'
     world.run("a", f"({write}) 2>/dev/null && {same} && {same}")
-    # What was cached is gone, and zeros come in its place.
+    # The cached blocks are gone, and zeros come in their place.
     zeros = f"dd if=/dev/zero bs=1M count={mib} 2>/dev/null | md5sum >/tmp/sum"
     discard = f"blkdiscard -o {DISCARD_AT} -l {mib * MIB} /dev/vda"
     world.run("a", f"{discard} && {zeros} && {same} && {same}")

@@ -87,7 +87,7 @@ masks() {
 
 
 class Seen(NamedTuple):
-    """What the agent says of a thread: its own process; how often it has moved the thread; where
+    """Report of the agent on a thread: its own process; how often it has moved the thread; where
     the thread's owner lets it run."""
 
     agent: int
@@ -123,7 +123,7 @@ class Moved(Stage):
         return super().run(f". /tmp/lib; {command}")
 
     def seen_after(self, command: str, tid: str) -> Seen:
-        """What the agent says of a thread after this command; nothing while there is no agent."""
+        """Report of the agent on a thread after this command; nothing without an agent."""
         status = f"{command} >/dev/null; seekway-guest status --format json"
         text = self.guest.run(status, PATIENCE_S).text
         try:
@@ -180,7 +180,7 @@ def test_tasks_are_moved_and_left_as_they_were(programs: Programs, kernel: str) 
 
 
 def is_moved(seen: Seen) -> bool:
-    """It has been everywhere."""
+    """The thread has been on every vCPU."""
     return seen.moves >= MANY
 
 
@@ -198,7 +198,7 @@ def own_mask(stage: Moved, reader: str) -> None:
 
 
 def adopted(stage: Moved, reader: str) -> None:
-    """What its owner sets while it is moved is its mask from then on. Linux cannot change a mask on
+    """A mask that its owner sets while it is moved stays. Linux cannot change a mask on
     condition that nobody else has changed it: an agent that has just looked, and whose vCPU is then
     taken away, overwrites what the owner sets meanwhile. So the owner repeats it."""
     stage.run("migrate")

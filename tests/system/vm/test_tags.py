@@ -102,7 +102,7 @@ class Tagged(Stage):
 
 @pytest.mark.parametrize("kernel", ["current", "released", "backport"])
 def test_tags_name_processes(programs: Programs, kernel: str) -> None:
-    """What does not depend on the kernel is tested on one. The released one takes no hints."""
+    """Tests that do not depend on the kernel run on one. The released one takes no hints."""
 
     def test(folder: Path) -> None:
         # CFQ waits for a process on a disk only.

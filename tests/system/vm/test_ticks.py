@@ -103,7 +103,7 @@ def compare(guest: Guest, processors: int) -> str:
     # The guest has read its clock after the start and before the answer.
     since_start = begin - int(float(uptime.split()[0]) * 1e9)
     clock = fit(truth, seen, since_start - UPTIME_NS, since_start + answered + UPTIME_NS)
-    # What was seen while vCPUs were held.
+    # Absences that were seen while vCPUs were held.
     held = [it for it in on_host(seen, clock) if it.begin > begin and it.until < end]
     verdict = judge(truth, held, begin, end)
     say(f"          {VCPUS} vCPUs on {processors}: {verdict.text}")
@@ -129,7 +129,7 @@ def absences(recording: schedule.Recording, vcpu: int, tid: int) -> list[Absence
 
 
 def seen_by(way: dict[str, Any]) -> Sequence[Absence]:
-    """What the guest saw."""
+    """Absences as the guest saw them."""
     return [
         Absence(gone["vcpu"], gone["at_ns"], back["at_ns"], gone["told_ns"])
         for gone, back in pairwise(way["edges"])

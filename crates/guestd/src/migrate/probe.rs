@@ -30,7 +30,7 @@ struct Probed {
     /// Better detectors, and why they do not work here.
     passed_over: Vec<String>,
     looked_ms: u64,
-    /// Who waited for I/O.
+    /// Tasks that waited for I/O.
     waiting: Vec<Waiting>,
     #[serde(flatten)]
     watched: Watched,
@@ -57,7 +57,7 @@ struct Edge {
     told_ns: u64,
 }
 
-/// What monitors saw.
+/// Absences of vCPUs that monitors saw.
 #[derive(Default, Serialize)]
 struct Watched {
     /// Losses and returns of vCPUs, each vCPU's in order. Heartbeats, which have to be told when

@@ -283,7 +283,7 @@
     const label = (at) => (at === 0 ? "0" : `${at < 0 ? "−" : ""}10${raised((Math.abs(at) - 0.5) / 2)}`);
     const unit = spec.unit ? ` (${spec.unit})` : "";
     return spec.panels.map((panel, n) => {
-      // What was counted is seen.
+      // Cells with a count are visible.
       const seen = shares[n].map((v) => (v > 0 ? Math.max(v, top / 100) : null));
       const value = (u, v, of, i) => (i === null || v === null ? "–" : `${share.read(shares[n][i])} (${number(counts[n][i], 3)})`);
       const bars = (colour, keep) => ({

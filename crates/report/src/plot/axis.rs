@@ -9,7 +9,7 @@ const HUGE: f64 = 1e300;
 /// Values are written in steps of less than this part of an axis.
 const STEPS_DIGITS: i32 = 4;
 
-/// What an axis shows and how.
+/// Quantity, unit and scale of an axis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Axis {
     label: String,
@@ -57,7 +57,7 @@ impl Axis {
         Axis { tight: true, ..Axis::linear(label, unit) }
     }
 
-    /// The same axis, which spans zero too; for axes of equal steps only.
+    /// Widens the axis to span zero; for axes of equal steps only.
     pub fn from_zero(self) -> Axis {
         Axis { from_zero: true, ..self }
     }

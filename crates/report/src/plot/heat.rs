@@ -117,7 +117,7 @@ impl HeatMap {
     }
 }
 
-/// How many of so many cells become one, and how many there are then.
+/// Number of cells that become one, and of the cells after that.
 fn merging(cells: usize, cells_max: usize, range: (f64, f64)) -> (usize, usize) {
     if is_flat(range) {
         return (cells.max(1), FLAT_CELLS);

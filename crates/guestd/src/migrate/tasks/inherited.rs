@@ -55,7 +55,7 @@ impl<S: System> Tasks<S> {
         let known = ancestors.len();
         let tids = tid.map_or_else(|| self.system.threads(pid), |tid| vec![tid]);
         look_at(&self.system, (pid, parent), &tids, &mut ancestors, &[]);
-        // What has ended before it was looked at may have started others.
+        // A task that ended before the search saw it may have started others.
         for tid in tids.into_iter().filter(|tid| self.system.stat(*tid).is_none()) {
             let now = BootTime::now();
             let child = Child::new(pid, parent, tid, now.0 / TICK_NS);

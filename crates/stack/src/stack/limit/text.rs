@@ -38,7 +38,7 @@ enum Key {
     /// The length of all bursts that have none of their own.
     BurstLength,
     IoSize,
-    /// What it is to have at least.
+    /// Key of a promise: at least so much.
     Least(Unit),
     Latency,
     Weight,
@@ -50,7 +50,7 @@ enum Key {
 /// the others have no such key.
 type Names = [&'static str; OWNERS.len()];
 
-/// Whose the names are, in the order of [`Names`]; ours are nobody's.
+/// Owner of each of the [`Names`]; of ours, none.
 const OWNERS: [&str; 4] = ["", "libvirt", "QEMU", "QEMU"];
 
 /// In front of QEMU's names.
