@@ -79,7 +79,10 @@ impl Reserves {
 
     /// Has the VM something queued?
     pub fn set_work(&mut self, now: Instant, vm: usize, has_work: bool) {
-        let least = self.time(now).saturating_sub(CREDIT.get());
+        // Where all are behind, a VM that comes back is as far behind as the furthest: with less,
+        // one that has a single request at a time would have to wait for all others each time.
+        let furthest = self.waiting.first().map_or(u64::MAX, |(due, _)| due);
+        let least = self.time(now).saturating_sub(CREDIT.get()).min(furthest);
         let Some(clock) = self.known(vm) else { return };
         if has_work && !std::mem::replace(&mut clock.has_work, has_work) {
             (clock.requests, clock.bytes) = (clock.requests.max(least), clock.bytes.max(least));

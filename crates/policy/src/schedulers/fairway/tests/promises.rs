@@ -40,6 +40,16 @@ fn reservations_that_cannot_all_be_met_shrink_in_proportion() {
 }
 
 #[test]
+fn a_reservation_of_one_request_at_a_time_shrinks_as_the_others_do() {
+    let one = Client { len: 8, depth: 1, reserve: (3_000, 0), ..FLOOD };
+    let got = run("fairway", &[Client { reserve: (12_000, 0), ..FLOOD }, one], 3000);
+    let part = |n: usize, reserved: f64| got[n].requests as f64 / 3.0 / reserved;
+    let (flood, one) = (part(0, 12_000.0), part(1, 3_000.0));
+    assert!((0.3..0.7).contains(&flood), "{flood} of what is reserved");
+    assert!((0.9..1.1).contains(&(one / flood)), "{one} beside {flood}");
+}
+
+#[test]
 fn a_target_of_latency_is_met_where_it_can_be() {
     let busy = Client { len: 16, depth: 32, ..FLOOD };
     let floods = [FLOOD; 4];
