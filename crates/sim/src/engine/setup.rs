@@ -101,7 +101,11 @@ pub enum SimError {
          the journal, the cache, or warm=true"
     )]
     WarmJournal,
-    /// A source keeps issuing without time passing.
-    #[error("a source issues without end at {at}; this is a bug in the source")]
+    /// A source keeps issuing without time passing: flushes, discards and write-zeroes are done
+    /// at once.
+    #[error(
+        "a load issues without end at {at}: flushes, discards and write-zeroes take no time in \
+         the simulator; give it reads or writes, or a think time"
+    )]
     RunAway { at: Instant },
 }
