@@ -1,4 +1,4 @@
-//! How evenly a disk was shared: VMCD's φ, Jain's index and the max-min share.
+//! Measures of fairness: VMCD's φ, Jain's index and the max-min share.
 //!
 //! Pure functions over one number per VM. Bandwidths are in MiB/s, which the VMCD paper calls
 //! "Mbps"; only the equal-demand class of φ depends on the unit.
@@ -81,7 +81,7 @@ pub fn jain(got: &[f64]) -> Option<f64> {
     Some(total * total / (got.len() as f64 * squares))
 }
 
-/// What each VM would get of `capacity` under weighted max-min fairness (progressive filling).
+/// Computes each VM's share of `capacity` under weighted max-min fairness (progressive filling).
 ///
 /// No VM gets more than it demands; what one leaves is divided among the others by weight.
 /// Source: Bertsekas, Gallager, "Data Networks", section 6.5.2.

@@ -13,22 +13,22 @@ pub use quantity::{parse_bytes, parse_count, parse_duration, parse_lba, parse_si
 use crate::units::{Nanos, Sectors};
 use std::fmt;
 
-/// What kind of value a parameter takes.
+/// Type and range of a parameter's value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// A span of time, with a unit.
     Duration,
-    /// The same, or this word.
+    /// As [`Kind::Duration`], or this word.
     DurationOr(&'static str),
     /// A length on the disk in whole sectors: bytes, with a unit or without.
     Size,
-    /// Bytes, also a second, up to so many.
+    /// Bytes, also a second, up to this number.
     Bytes(u64),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
     /// A decimal number in a range, both ends included.
     Number(f64, f64),
-    /// The same, or this word.
+    /// As [`Kind::Number`], or this word.
     NumberOr(f64, f64, &'static str),
     /// `true` or `false`; `1`, `on`, `yes`, `0`, `off` and `no` are read too.
     Flag,
@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct ParamSpec {
     /// The name that stands before the equals sign.
     pub key: &'static str,
-    /// What values it takes, and their range.
+    /// Type and range of its values.
     pub kind: Kind,
     /// Its default, in the spelling of the command line.
     pub default: &'static str,
@@ -72,7 +72,7 @@ enum Value {
     Choice(&'static str),
 }
 
-/// What was wrong with a specification. The text says what to do.
+/// An error in a specification. The text says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParamError(String);
 
@@ -93,7 +93,7 @@ impl std::error::Error for ParamError {}
 /// `name:key=value,key=value` taken apart; no registry has checked it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec<'a> {
-    /// What stands before the colon.
+    /// The part before the colon.
     pub name: &'a str,
     /// The pairs, as written.
     pub given: Vec<(&'a str, &'a str)>,

@@ -18,10 +18,10 @@ pub struct Access {
     pub tag: Option<ProcessTag>,
     /// Where on the VM's disk.
     pub extent: Extent,
-    /// How much of it needs a read of the device that was not under way: what
-    /// "reached the disk" in the paper's sense. 0 to the extent's length.
+    /// Sectors that needed a new read of the device: those that "reached the disk" in the paper's
+    /// sense. 0 to the extent's length.
     pub missed: Sectors,
-    /// How much of it waits for a fetch under way: prefetched, but late.
+    /// Sectors that wait for a fetch under way: prefetched, but late.
     pub late: Sectors,
 }
 
@@ -61,12 +61,12 @@ pub trait Prefetcher: Send {
     /// A VM leaves: forget it.
     fn detach(&mut self, _vm: VmId) {}
 
-    /// The device reads so many bytes a second at best (the paper's BW_T). Until
-    /// it is told a prefetcher takes no bound from it.
+    /// Sets the device's highest rate (the paper's BW_T). A prefetcher that is not told has no
+    /// bound by it.
     fn bandwidth(&mut self, _bytes_per_s: u64) {}
 
-    /// So many sectors that a guest wants to read wait at a limit of its VM; they are told
-    /// of by [`Prefetcher::accessed`] when they have passed it.
+    /// Reports sectors that a guest wants to read and that its VM's limit delays.
+    /// [`Prefetcher::accessed`] reports them when they have passed the limit.
     fn held(&mut self, _vm: VmId, _sectors: Sectors) {}
 
     /// Tells of a guest's read and how much of it the cache did not have.
@@ -76,9 +76,8 @@ pub trait Prefetcher: Send {
     /// whether a guest read them meanwhile.
     fn evicted(&mut self, _now: Instant, _vm: VmId, _extent: Extent, _used: bool) {}
 
-    /// What to fetch now, at most `room` sectors; asked until it says `None`.
-    /// A proposal counts as fetched: it is not made again unless the pattern
-    /// comes back to it.
+    /// Chooses the next fetch, at most `room` sectors. Called until it returns `None`. A proposal
+    /// counts as fetched: it is not made again unless the pattern comes back to it.
     fn propose(&mut self, _now: Instant, _room: Sectors) -> Option<Proposal> {
         None
     }

@@ -54,15 +54,15 @@ impl<T> Slots<T> {
         self.len -= taken.is_some() as usize;
         taken
     }
-    /// What a slot holds.
+    /// The entry of this slot.
     pub fn get(&self, id: RequestId) -> Option<&T> {
         self.entries.get(id.slot())?.as_ref()
     }
-    /// What a slot holds, to change it.
+    /// The entry of this slot, to change it.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         self.entries.get_mut(id.slot())?.as_mut()
     }
-    /// What all occupied slots hold, to change it, in slot order.
+    /// All entries, to change them, in slot order.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().flatten()
     }

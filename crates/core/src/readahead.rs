@@ -121,7 +121,7 @@ impl ReadAhead {
     }
 }
 
-/// Pages of the first window for a request of so many (`get_init_ra_size`).
+/// Pages of the first window for a request of `request` pages (`get_init_ra_size`).
 fn initial_size(request: u64, max: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= max / 32 {

@@ -6,7 +6,7 @@ use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// What a registry knows of an entry, besides how to make one.
+/// Description of an entry, without its constructor.
 pub trait RegistryEntry {
     /// The name on the command line.
     fn name(&self) -> &'static str;
@@ -62,7 +62,7 @@ impl<E: RegistryEntry> Registry<E> {
         check_name(self.kind, self, name)
     }
 
-    /// What its entries are, in one or two words.
+    /// The kind of its entries, in one or two words.
     pub fn kind(&self) -> &'static str {
         self.kind
     }

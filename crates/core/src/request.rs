@@ -1,6 +1,6 @@
-//! What travels between engines, dispatcher and policies: requests and their
-//! completions. Nothing here belongs to one policy; a policy keeps what it
-//! wants to remember of a request in its own table, indexed by [`RequestId`].
+//! Requests and their completions, as engines, dispatcher and policies exchange them. Nothing here
+//! belongs to one policy: a policy keeps its own notes on a request in its own table, indexed by
+//! [`RequestId`].
 
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use std::fmt;
@@ -57,8 +57,8 @@ impl ProcessTag {
     }
 }
 
-/// What a request asks for. Policies see [`Op::Read`] and [`Op::Write`] only;
-/// the others are ordered by the dispatcher's barriers.
+/// The operation of a request. Policies see [`Op::Read`] and [`Op::Write`] only; the dispatcher's
+/// barriers order the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Op {
     /// Data from the device.
@@ -162,7 +162,7 @@ pub struct Request {
     pub vm: VmId,
     /// Which process inside the guest, if its agent says so.
     pub tag: Option<ProcessTag>,
-    /// What it asks for.
+    /// Its operation.
     pub op: Op,
     /// Does somebody wait for it? Reads always; writes when O_SYNC or O_DIRECT
     /// made them so (`REQ_SYNC` of the Linux block layer). Never set for

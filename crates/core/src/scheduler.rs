@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 /// The longest that a policy may withhold work without being asked again.
 pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
 
-/// What a VM is to have at least, a second, while it asks for it. Zero: nothing is reserved.
+/// The least rate that a VM gets while it asks for it. Zero: nothing is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reserve {
     /// Requests a second; zero reserves none.
@@ -27,7 +27,7 @@ impl Reserve {
     }
 }
 
-/// What an operator may promise a VM beside its weight, and only some policies keep.
+/// A service-level target beside the weight, which only some policies keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
     /// Reserved requests a second: [`Reserve::iops`].
@@ -49,7 +49,7 @@ pub struct Group {
     pub weight: NonZeroU32,
 }
 
-/// What a scheduler is told of a VM when it joins.
+/// Description of a VM for the scheduler it joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmSpec {
     /// Its share relative to the other VMs', of its group if it has one; 1 unless the operator
@@ -100,7 +100,7 @@ pub trait Scheduler: Send {
     /// A request that this policy dispatched is done, or a part of one.
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
-    /// What to do now. Called only while the device has room for a command.
+    /// Chooses the next step. Called only while the device has room for a command.
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision;
 
     /// Requests are queued and the device has no room for a command. Called
@@ -113,9 +113,10 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// How much of a VM's prefetches may go now, as one command: at least `len` sectors, or none.
-    /// Asked while nothing is queued. Into an idle device one request goes whatever the answer, on a
-    /// device with a head after a while without demand. A policy that does not know prefetches has them all go.
+    /// Limits the VM's prefetches that may go now as one command: at least `len` sectors, or none.
+    /// Called while nothing is queued. An idle device takes one request whatever the answer; a
+    /// device with an arm does so after a while without demand. A policy without rules for
+    /// prefetches lets all of them go.
     fn background_most(
         &mut self,
         _now: Instant,
@@ -141,7 +142,7 @@ pub trait Scheduler: Send {
     /// Only what this policy alone knows; latency is measured outside, alike for all.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 
-    /// The same of each VM that is attached.
+    /// As [`Scheduler::metrics`], for each attached VM.
     fn vm_metrics(&self, _sink: &mut dyn FnMut(&'static str, VmId, f64)) {}
 }
 
@@ -162,7 +163,7 @@ pub enum Decision {
     DispatchPart {
         /// The queued request of which a part goes.
         id: RequestId,
-        /// How long the command may be.
+        /// Longest allowed command.
         len: Sectors,
     },
     /// Work is queued and deliberately withheld, at the latest until `until`,
@@ -170,7 +171,7 @@ pub enum Decision {
     Hold {
         /// When the policy wants to be asked again if nothing happens.
         until: Instant,
-        /// What it waits for.
+        /// Reason of the hold.
         why: &'static str,
     },
     /// Work is queued and withheld until a command completes or a request
@@ -179,7 +180,7 @@ pub enum Decision {
         /// When the policy wants to be asked again if neither happens, because
         /// the device may never complete a command: in `(now, now + HOLD_MAX]`.
         until: Option<Instant>,
-        /// What it waits for.
+        /// Reason of the hold.
         why: &'static str,
     },
     /// Nothing is queued, so nothing goes and nothing is withheld.
@@ -202,7 +203,7 @@ pub struct DeviceView<'a> {
     /// and write-zeroes, requests past the hard limit, the background's, and
     /// an earlier policy's.
     pub unseen: u32,
-    /// What is known of the device.
+    /// The device's description.
     pub profile: &'a DeviceProfile,
 }
 
@@ -213,7 +214,7 @@ impl<'a> DeviceView<'a> {
     }
 }
 
-/// What a policy may know of a device.
+/// Description of a device for policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceProfile {
     /// Size of the device.
@@ -223,7 +224,7 @@ pub struct DeviceProfile {
     /// Seek time against distance in sectors, ascending in distance: the
     /// knots of a piecewise linear curve, without rotation. Empty: unknown.
     pub seek: Vec<(Sectors, Nanos)>,
-    /// How it spreads its sectors over several drives, where that is known.
+    /// Layout of its sectors over several drives, if known.
     pub stripe: Option<Stripe>,
 }
 
@@ -243,11 +244,11 @@ impl Stripe {
         let is_array = (2..=Stripe::MEMBERS_MAX).contains(&members) && chunk > Sectors::ZERO;
         is_array.then_some(Stripe { members, chunk })
     }
-    /// How many drives.
+    /// Number of drives.
     pub fn members(self) -> u32 {
         self.members
     }
-    /// What lies on one drive before the next drive's turn.
+    /// Sectors on one drive before the next drive's turn.
     pub fn chunk(self) -> Sectors {
         self.chunk
     }

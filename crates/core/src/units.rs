@@ -109,7 +109,7 @@ impl Lba {
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// How far apart two places are, whichever comes first.
+    /// Distance between two offsets, in either direction.
     pub const fn distance(self, other: Lba) -> Sectors {
         Sectors(self.0.abs_diff(other.0))
     }

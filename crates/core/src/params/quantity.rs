@@ -157,7 +157,7 @@ pub fn parse_lba(text: &str) -> Result<Lba, ParamError> {
     }
 }
 
-/// How many: `2000`, `16k` (16,000), `1.5M`.
+/// Parses a count: `2000`, `16k` (16,000), `1.5M`.
 ///
 /// # Errors
 /// What was expected, without the text.

@@ -1,4 +1,4 @@
-//! What the elevators keep: the requests of all VMs, sorted by place.
+//! The elevators' queue: the requests of all VMs, sorted by disk offset.
 
 use super::{LbaQueue, Pool};
 use crate::request::{Request, RequestId, VmId};
