@@ -33,10 +33,10 @@ const QUEUE_SIZE_MIN: u16 = 256;
 const DESCRIPTORS: u16 = 3;
 /// Most requests outstanding: the queue has at most 1,024 entries.
 const DEPTH_MAX: u16 = 341;
-/// How long the server may be silent.
+/// Longest silence of the server before it counts as an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How to wait for completions.
+/// Way of waiting for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// For the queue's call eventfd.
@@ -66,8 +66,8 @@ impl Client {
         Self::with_queue(socket, memory_bytes, QUEUE_SIZE_MIN)
     }
 
-    /// The same for one load, as deep as it is. It ends with an error soon after
-    /// `stop` is set.
+    /// As [`Client::connect`], for one load at its own depth. Ends with an error soon after `stop`
+    /// is set.
     pub fn for_load(socket: &Path, load: Load, stop: Arc<AtomicBool>) -> Result<Client> {
         let entries = load.depth.min(DEPTH_MAX) * DESCRIPTORS;
         let size = entries.next_power_of_two().max(QUEUE_SIZE_MIN);

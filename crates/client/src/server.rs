@@ -1,4 +1,4 @@
-//! What it takes to start a server that is a peer.
+//! Starts peers' servers.
 
 use crate::load::Result;
 use std::path::Path;
