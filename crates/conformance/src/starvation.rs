@@ -10,9 +10,9 @@ use std::fmt;
 
 /// The longest that a VM may have requests queued and get none served.
 const LIMIT: Nanos = Nanos::from_secs(30);
-/// How long a scene lasts.
+/// Length of a scene.
 const LENGTH: Nanos = Nanos::from_secs(40);
-/// What a command takes.
+/// Service time of a command.
 const SERVICE: Nanos = Nanos::from_millis(2);
 
 /// A VM that had requests queued for [`LIMIT`], and got none served.
@@ -96,13 +96,13 @@ const GUESTS: [Guest; 4] = [
     Guest { name: "a random reader", depth: 4, think: Nanos::ZERO },
 ];
 
-/// What is going on with a guest.
+/// A guest's requests during a scene.
 #[derive(Clone, Copy)]
 struct State {
     /// Requests that it may send from `next` on.
     idle: u32,
     next: Instant,
-    /// It was last served, or asked after it had nothing queued.
+    /// Time of its last service, or of its first request after an empty queue.
     since: Instant,
 }
 
