@@ -66,7 +66,7 @@ pub struct DriveOptions {
     pub write: bool,
 }
 
-/// What was measured, of requests that were issued and done within the window.
+/// Results of the requests that were issued and done within the window.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// Length of the window.

@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Buffers of O_DIRECT start at a multiple of it, on any device.
 const ALIGN: usize = 4096;
 const SECTOR_BYTES: u64 = 512;
-/// What a thread does needs little.
+/// Stack of a worker, which needs little.
 const STACK_BYTES: usize = 128 << 10;
 
 /// A request that has ended.
@@ -34,7 +34,7 @@ struct Job {
     len: usize,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     file: File,
     jobs: Mutex<Receiver<Job>>,
