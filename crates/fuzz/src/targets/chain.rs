@@ -150,7 +150,7 @@ impl Chain {
         bytes(&self.readable).take(16).map(|at| memory[at as usize]).collect()
     }
 
-    /// What is asked for, and the addresses of its data.
+    /// Builds the request, and returns the addresses of its data.
     fn ask(&self, memory: &[u8]) -> (Ask, Vec<u64>) {
         let [readable, writable] = self.len_bytes();
         let header = self.header(memory);

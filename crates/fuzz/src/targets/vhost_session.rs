@@ -79,7 +79,7 @@ fn run(input: &[u8]) {
     check_released(&name);
 }
 
-/// What a VMM has to give.
+/// The memory and descriptors of a VMM.
 struct Guest {
     name: String,
     memory: File,

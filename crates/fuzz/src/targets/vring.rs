@@ -64,7 +64,7 @@ struct World {
     batch: Vec<(u16, u32)>,
     /// All that the record says is in flight, the oldest first.
     order: Vec<u16>,
-    /// What has to come first after a restart.
+    /// Requests that have to come first after a restart.
     left: VecDeque<u16>,
     is_broken: bool,
     /// The guest has written to the used ring, or the VMM to the record.
