@@ -23,13 +23,13 @@ const UPLOT_LICENSE: &str = include_str!("../../../share/web/vendor/LICENSE");
 const CONTENT_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// What a report says.
+/// The content of a report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub title: String,
     /// One sentence with the result.
     pub subtitle: String,
-    /// What was run: command line, device, seed, version.
+    /// Facts of the run: command line, device, seed, version.
     pub meta: Vec<(String, String)>,
     /// In this order, with a table of contents if there are several.
     pub sections: Vec<Section>,

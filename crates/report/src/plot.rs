@@ -55,7 +55,7 @@ impl Series {
         Series { name: name.into(), points, reference: false }
     }
 
-    /// The same series, in grey and dotted.
+    /// Draws the series in grey and dotted.
     pub fn as_reference(self) -> Series {
         Series { reference: true, ..self }
     }

@@ -70,7 +70,7 @@ pub enum Cell {
     },
 }
 
-/// How good the news is.
+/// Judgement of a cell, shown as its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Neither good nor bad: without a colour.

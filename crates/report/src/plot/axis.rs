@@ -111,7 +111,7 @@ impl Axis {
     }
 }
 
-/// So many decimals; with fewer than none, so many zeros before the point.
+/// Rounds to this number of decimals; a negative number rounds to tens, hundreds, and so on.
 fn rounded(value: f64, decimals: i32) -> f64 {
     if let Ok(decimals) = usize::try_from(decimals) {
         return format!("{value:.*}", decimals.min(300)).parse().unwrap_or(value);

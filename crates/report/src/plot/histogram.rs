@@ -1,4 +1,4 @@
-//! How far the disk's head had to move, forwards and backwards, and how often not at all.
+//! Histogram of the disk arm's moves: forwards, backwards, and none.
 
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ impl SeekBins {
         *slot = slot.saturating_add(n);
     }
 
-    /// How many were counted.
+    /// Number of counted values.
     pub fn total(&self) -> u64 {
         self.back.iter().chain(&self.ahead).fold(self.zero, |sum, n| sum.saturating_add(*n))
     }
@@ -58,7 +58,7 @@ fn bin(distance: i64) -> Option<usize> {
 /// One panel for each policy, one below the other, with a common scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// What is counted, such as "Seek distance".
+    /// Quantity that is counted, such as "Seek distance".
     pub label: String,
     /// Its unit, such as "sectors".
     pub unit: String,

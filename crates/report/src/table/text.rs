@@ -16,7 +16,7 @@ const WORD_MAX: usize = 16;
 /// Below this a terminal is not taken at its word.
 const WIDTH_MIN: usize = 20;
 
-/// How a table is printed on a terminal.
+/// Options of a table on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
     /// The terminal's columns; as wide as need be when `None` (a pipe).
