@@ -30,7 +30,7 @@ use seekway_core::units::{Instant, Sectors};
 /// A cap on I/Os or on bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cap {
-    /// What lasts, a second; at least 1.
+    /// Sustained rate, a second; at least 1.
     pub base: u64,
     /// While there is credit; at least `base`, which is a volume that cannot burst.
     pub burst: u64,
@@ -86,8 +86,8 @@ impl Bucket {
         self.at_ns = now_ns;
     }
 
-    /// How long the gate is held for `amount`: at the burst rate, or as long as it
-    /// takes to earn what is missing.
+    /// Time for which the gate stays closed after `amount`: at the burst rate, or until the missing
+    /// credit is earned.
     fn hold_ns(&self, amount: u64) -> u64 {
         let asked = u128::from(amount) * NS;
         let bursting = asked.div_ceil(u128::from(self.cap.burst));
@@ -124,9 +124,9 @@ pub struct Cloud {
     bytes: Bucket,
     /// When the gate is free.
     gate_ns: u64,
-    /// What comes on top of the floor, by quantile.
+    /// Times on top of the floor, by quantile.
     additions_ns: Vec<u64>,
-    /// Commands that came so far.
+    /// Number of commands that arrived.
     number: u64,
     in_flight: InFlight,
     counts: Counts,
@@ -173,7 +173,7 @@ impl Cloud {
         begin_ns + rest_ns
     }
 
-    /// What this command takes behind the gate.
+    /// Computes the command's time behind the gate.
     fn latency_ns(&mut self, floor_ns: u64) -> u64 {
         let step = nth(self.spec.seed.wrapping_add(self.number)) as usize % STEPS;
         self.number += 1;

@@ -71,12 +71,12 @@ pub struct Overheads {
     pub write_miss_ns: [u64; 2],
 }
 
-/// What the cache does, part by part.
+/// Rules of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheRules {
     /// Number, size and replacement of the segments.
     pub shape: CacheShape,
-    /// What a hit does to the segments.
+    /// Effect of a hit on the segments.
     pub on_hit: OnHit,
     /// Does the drive read on after a read at all?
     pub read_ahead: bool,
@@ -96,7 +96,7 @@ pub struct CacheRules {
     pub read_hits_on_writes: bool,
     /// Are writes done when they are in the cache ("immediate reporting")?
     pub write_cache: bool,
-    /// How many written runs the cache may hold before they reach the medium, at least 1.
+    /// Written runs that the cache may hold before they reach the medium, at least 1.
     pub write_segments: u32,
 }
 

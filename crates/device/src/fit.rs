@@ -76,7 +76,7 @@ pub fn samples(records: &[Record]) -> Vec<Sample> {
     records.iter().map(&mut sample).collect()
 }
 
-/// What the least squares go through.
+/// Points of the least squares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
     #[default]
@@ -87,7 +87,7 @@ pub enum Form {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// What the line goes through.
+    /// Points of the line.
     pub form: Form,
     /// One line for all requests, as the paper has it: without the steps of [`Fit::write_ms`] and
     /// [`Fit::near_ms`].
@@ -156,7 +156,7 @@ pub struct Fit {
     pub capacity: u64,
     /// The line, by the form that was asked for.
     pub line: Line,
-    /// What the line went through.
+    /// Points of the line.
     pub form: Form,
     /// The line by the paper's form, whichever was asked for.
     pub line_averaged: Line,
@@ -313,7 +313,7 @@ fn mean_ms<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<f64>
     (count >= FITTED_MIN).then(|| sum_ns / 1e6 / count as f64)
 }
 
-/// Median services in ms of the reads and the writes that lie beyond so many sectors.
+/// Median services in ms of the reads and the writes more than `beyond` sectors away.
 pub fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>) {
     let median = |op: Op| {
         let far = |s: &&Sample| s.op == op && s.distance().is_some_and(|d| d > beyond);

@@ -6,7 +6,7 @@ use seekway_core::units::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A command past the end of a device of so many sectors is a programmer error and panics.
+/// Panics on a command past the end of a device of `capacity` sectors, which is a programmer error.
 pub(crate) fn assert_inside(command: &Request, capacity: u64) {
     let extent = command.extent;
     let is_inside = extent.end().get() <= capacity;

@@ -47,11 +47,11 @@ use seekway_core::units::Instant;
 /// span several guests' requests that the engine coalesced; its id is the
 /// engine's handle and comes back from [`DeviceModel::pop_completed`].
 pub trait DeviceModel: Send {
-    /// What a policy may know of the device.
+    /// Description of the device for policies.
     fn profile(&self) -> DeviceProfile;
 
-    /// How many commands the device takes at once, at least 1. The engine never
-    /// submits more; a command counts until it is popped.
+    /// Commands that the device takes at once, at least 1. The engine never submits more; a command
+    /// counts until it is popped.
     fn queue_depth(&self) -> u32;
 
     /// A command reaches the device. `now` never runs backwards. An extent past

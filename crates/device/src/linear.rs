@@ -21,8 +21,8 @@ pub struct LinearSpec {
     pub base_ns: u64,
     /// S, what a distance of D adds.
     pub stroke_ns: u64,
-    /// Places at most so many sectors from the head, and what it takes to get there in ns:
-    /// seek curves are steep there, and the line is not. None: they are on the line.
+    /// Distance in sectors up to which a seek takes a fixed time, and that time in ns: seek curves
+    /// are steep there, and the line is not. None: the line holds there too.
     pub near: Option<(u64, u64)>,
     /// A real revolution, for what policies are told; at most twice `base_ns`.
     pub rotation_ns: u64,
@@ -34,8 +34,8 @@ pub struct LinearSpec {
     pub write_ns: Option<u64>,
     /// Sectors that the cache takes in after a request's end.
     pub prefetch_sectors: u64,
-    /// What a hit does: [`OnHit::Consume`] enters the request anew, as section
-    /// 3.1 has it; [`OnHit::Extend`] prefetches on in the same segment.
+    /// Effect of a hit: [`OnHit::Consume`] enters the request anew, as section 3.1 has it;
+    /// [`OnHit::Extend`] prefetches on in the same segment.
     pub on_hit: OnHit,
     /// After a hit, does the head go back to where its segment ends and read on,
     /// if no other command comes before it could be there? What a drive does that
@@ -49,10 +49,10 @@ pub struct LinearSpec {
 pub struct Linear {
     spec: LinearSpec,
     cache: Cache,
-    /// What is read on when nothing else comes: segment, up to where, since when.
+    /// Read-ahead of an idle drive: segment, end, and time of its start.
     idle: Option<(usize, u64, u64)>,
     head: u64,
-    /// When the last command accepted so far will be done.
+    /// Time when the last accepted command will be done.
     free_ns: u64,
     in_flight: InFlight,
     reads: u64,

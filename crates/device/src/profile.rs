@@ -46,13 +46,13 @@ const EMBEDDED: &[(&str, &str)] = &[
 /// Longest profile text that is parsed.
 pub const PROFILE_BYTES_MAX: usize = 1 << 20;
 
-/// What is wrong with a profile or with how it was asked for.
+/// An error in a profile or in its overrides.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProfileError {
     /// No embedded profile has this name.
     #[error("no device profile is called `{name}`; known are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
         known: String,
     },
@@ -65,7 +65,7 @@ pub enum ProfileError {
     Value {
         /// Path of the key, as in `disk.layout.zone[3].sectors_per_track`.
         key: String,
-        /// What is allowed there.
+        /// The allowed values.
         expected: String,
         found: String,
     },
@@ -84,7 +84,7 @@ pub enum ProfileError {
 #[derive(Clone)]
 pub struct Profile {
     file: File,
-    /// The same, where overrides are set.
+    /// The profile as a table, to which overrides apply.
     table: Table,
 }
 
@@ -209,7 +209,7 @@ impl Profile {
         &self.file.name
     }
 
-    /// What it describes, in a sentence.
+    /// A sentence on the device.
     pub fn summary(&self) -> &str {
         &self.file.summary
     }
@@ -267,8 +267,8 @@ impl Profile {
         check::ssd(self.file.ssd.as_ref()?).ok().map(Ssd::new)
     }
 
-    /// What was published of a solid-state drive or an array of them; `None`
-    /// where the profile states nothing, or is of another device.
+    /// Published figures of a solid-state drive or an array of them; `None` where the profile
+    /// states nothing, or is of another device.
     pub fn published(&self) -> Option<Published> {
         match &self.file {
             File { slow: 1, ssd: Some(ssd), .. } => ssd.published.clone(),

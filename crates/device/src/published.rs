@@ -12,7 +12,7 @@ use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 
-/// What the maker says of the drive, and how that was measured.
+/// Figures that the maker publishes, and their method.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PublishedFile"))]
 #[serde(deny_unknown_fields)]
@@ -48,8 +48,8 @@ pub const SEQUENTIAL_DEPTH: u32 = 32;
 /// A model is good when each figure is as near as this to the published one, a mix of 70 % reads
 /// included.
 pub const ERROR_MAX: f64 = 0.15;
-/// The same for other mixes and for response times. The tail (p95, p99) of a load whose sizes are
-/// known as means only may be off by a factor of two.
+/// Largest error for other mixes and for response times. The tail (p95, p99) of a load whose sizes
+/// are known as means only may be off by a factor of two.
 pub const CURVE_ERROR_MAX: f64 = 0.25;
 
 const SEQUENTIAL_SECTORS: u64 = 256;
@@ -65,13 +65,13 @@ const SEED: u64 = 0x5EED_0001;
 /// One test of a drive.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What was done, as in `random read 4 KiB, depth 32`.
+    /// Name of the test, as in `random read 4 KiB, depth 32`.
     pub test: String,
     /// `MB/s` of sequential tests, `IOPS` of random ones, `µs` of response times.
     pub unit: &'static str,
     /// `None` if nothing was published.
     pub published: Option<f64>,
-    /// What the model does.
+    /// Result of the model.
     pub model: f64,
     /// The error must be at least this, which is below 0,
     pub error_min: f64,
@@ -80,7 +80,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// How far the model is off, as a share of the published figure.
+    /// Error of the model, as a share of the published figure.
     pub fn error(&self) -> Option<f64> {
         self.published.map(|published| self.model / published - 1.0)
     }
@@ -91,12 +91,13 @@ impl Figure {
     }
 }
 
-/// How the drive of a test begins.
+/// State of the drive at the start of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// As its profile says.
     AsStated,
-    /// The same, but its data lie in order: makers write a drive in order before sequential tests.
+    /// As its profile says, but with its data in order: makers write a drive in order before
+    /// sequential tests.
     InOrder,
 }
 
@@ -140,12 +141,12 @@ pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>)
     figures
 }
 
-/// What is done over and over.
+/// The load of a test.
 struct Test {
     op: Op,
     sectors: u64,
     depth: u32,
-    /// Random over so many sectors; `None`: one after the other.
+    /// Range of random offsets in sectors; `None`: sequential.
     span: Option<u64>,
 }
 

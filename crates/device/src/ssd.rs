@@ -78,9 +78,9 @@ pub struct SsdSpec {
     pub full_duplex: bool,
     /// The controller's time for a command, one after the other: reads.
     pub read_command_ns: u64,
-    /// The same for all that is no read.
+    /// As above, for all other commands.
     pub write_command_ns: u64,
-    /// What the firmware adds to a read, however many are under way.
+    /// Time that the firmware adds to a read, however many are under way.
     pub read_latency_ns: u64,
     /// From the data's arrival in the buffer to the answer.
     pub write_latency_ns: u64,
@@ -91,7 +91,7 @@ pub struct SsdSpec {
     /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
     pub separate_paths: bool,
     pub write_place: WritePlace,
-    /// What reads may do to programs and erases.
+    /// Rules for reads beside programs and erases.
     pub rules: ReadRules,
     /// The mapping table, if the drive's memory does not hold it.
     pub map: Option<MapSpec>,
@@ -140,8 +140,8 @@ pub struct Ssd {
     mapping: Option<Mapping>,
     /// To the host, and from it; without full duplex the first carries both.
     links: [Lane; 2],
-    /// When the controller has taken every command that came so far: reads, and all else;
-    /// without separate paths the first has both.
+    /// Times when the controllers will have taken all commands that arrived: reads, and all else.
+    /// Without separate paths the first has both.
     controllers_ns: [u64; 2],
     /// Up to here the background is worked out: nothing is reserved before.
     past_ns: u64,
@@ -177,7 +177,7 @@ impl Ssd {
         }
     }
 
-    /// What it was built from.
+    /// The specification it was built from.
     #[cfg(test)]
     pub(crate) fn spec(&self) -> SsdSpec {
         self.spec
@@ -205,7 +205,7 @@ impl Ssd {
         done_ns
     }
 
-    /// What the last command waits for, if that may still move.
+    /// The job that the last command waits for, if that may still move.
     pub(crate) fn behind(&self) -> Option<Behind> {
         self.behind
     }

@@ -34,7 +34,7 @@ pub struct Record {
     pub gap_ns: u64,
 }
 
-/// What is wrong with a trace.
+/// An error in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TraceError {
     /// A line that is not a record.
@@ -117,14 +117,14 @@ pub enum Pace {
     Measured,
 }
 
-/// How well a model does.
+/// Results of a model's validation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Validation {
-    /// How many were replayed.
+    /// Number of replayed requests.
     pub requests: usize,
     /// RMS horizontal distance between the two distributions, in ms.
     pub demerit_ms: f64,
-    /// The same as a share of the measured mean.
+    /// `demerit_ms` as a share of the measured mean.
     pub demerit_relative: f64,
     /// Mean measured response time, in ms.
     pub mean_measured_ms: f64,

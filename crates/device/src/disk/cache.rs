@@ -86,7 +86,7 @@ impl Cache {
         }
     }
 
-    /// What segment `index` holds.
+    /// Contents of segment `index`.
     pub fn span(&self, index: usize) -> Span {
         self.spans[index]
     }
@@ -96,8 +96,8 @@ impl Cache {
         self.touching(lba).filter(|&index| self.spans[index].end > lba)
     }
 
-    /// The same, or else a segment that ends just before `lba`, so that data
-    /// read from there on can join it.
+    /// As [`Cache::find`], or else a segment that ends just before `lba`, so that data read from
+    /// there on can join it.
     #[inline]
     pub fn touching(&self, lba: u64) -> Option<usize> {
         let near = self.starts.iter().zip(&self.lengths);

@@ -1,4 +1,4 @@
-//! What happens to one command inside the drive, and between commands.
+//! The work of a drive for one command, and between commands.
 
 use super::cache::{Cache, OnHit};
 use super::geometry::Track;
@@ -101,8 +101,8 @@ impl Drive {
         done_ns
     }
 
-    /// How long after `at_ns` the head could begin with the command: for choosing
-    /// among several. Nothing for what the cache holds. Call [`Drive::catch_up`] first.
+    /// Time from `at_ns` until the arm could begin with the command, for choosing among several.
+    /// Zero for what the cache holds. Call [`Drive::catch_up`] first.
     pub(super) fn positioning_ns(&self, at_ns: u64, command: &Request) -> u64 {
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
         let write = command.op != Op::Read;
@@ -243,7 +243,7 @@ impl Drive {
         Some(done_ns)
     }
 
-    /// What a hit on `segment` does to segments and read-ahead.
+    /// Updates segments and read-ahead after a hit on `segment`.
     fn after_hit(&mut self, at_ns: u64, segment: usize, start: u64, end: u64) {
         self.cache.touch(segment);
         let mut target_segment = segment;

@@ -11,7 +11,8 @@ use super::divisor::Divisor;
 pub enum Mapping {
     /// All heads of a cylinder in the same order, then the next cylinder.
     Cylinder,
-    /// The same, but every other cylinder of a zone from the last head to the first.
+    /// As [`Mapping::Cylinder`], but every other cylinder of a zone runs from the last head to the
+    /// first.
     Serpentine,
     /// A band of cylinders on one surface, back over the same band on the next
     /// surface, and so on; then the next band (drives since about 2004).
@@ -33,7 +34,7 @@ pub struct ZoneSpec {
     /// Turn between the end of a track and the start of the next on another
     /// head, in sectors of this zone, from 0 to `sectors_per_track`.
     pub track_skew: f64,
-    /// The same for a step to another cylinder.
+    /// As `track_skew`, for a step to another cylinder.
     pub cylinder_skew: f64,
     /// Angle of the zone's first sector, as a fraction of a turn in [0, 1).
     pub first_angle: f64,
@@ -62,7 +63,7 @@ pub struct Place {
     pub sector: u32,
     /// Angle at which the sector begins.
     pub angle: Turn,
-    /// How many logical sectors there are from here to the track's end, at least 1.
+    /// Logical sectors from here to the track's end, at least 1.
     pub left_on_track: u64,
 }
 
@@ -72,7 +73,7 @@ struct Zone {
     first_cylinder: u32,
     cylinders: u32,
     sectors_per_track: u32,
-    /// The same, to divide by.
+    /// `sectors_per_track`, to divide by.
     track_length: Divisor,
     /// The physical position after the last data sector.
     physical_end: u64,
@@ -87,7 +88,7 @@ struct Zone {
     slip_keys: Vec<u64>,
 }
 
-/// How many tracks make a cylinder and a band, to divide by.
+/// Tracks of a cylinder and of a band, to divide by.
 struct Steps {
     heads: Divisor,
     /// Cylinders in a band, and its tracks; both 1 for mappings without bands.
@@ -186,13 +187,13 @@ impl Geometry {
         self.zones[zone].sectors_per_track
     }
 
-    /// The same, to divide by.
+    /// `sectors_per_track`, to divide by.
     #[inline]
     pub(super) fn track_length(&self, zone: usize) -> Divisor {
         self.zones[zone].track_length
     }
 
-    /// The same on the longest track of all.
+    /// Sectors of the longest track.
     pub fn sectors_per_track_max(&self) -> u32 {
         self.sectors_per_track_max
     }

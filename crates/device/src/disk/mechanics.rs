@@ -10,13 +10,13 @@ use super::seek::SeekCurve;
 /// only the rounding of angles to nanoseconds says otherwise.
 const ROUNDING_NS: u64 = 64;
 
-/// What a profile states of the mechanics, in ns.
+/// Times of the mechanics in a profile, in ns.
 pub struct Mechanics {
     pub geometry: Geometry,
     /// Time to move the arm, by distance in cylinders.
     pub seek: SeekCurve,
     pub rotation_ns: u64,
-    /// The same, to divide by.
+    /// The revolution, to divide by.
     rotation: Divisor,
     /// Choosing another head; hidden behind a longer seek.
     pub head_switch_ns: u64,
@@ -59,8 +59,8 @@ impl Mechanics {
         seek.max(switch) + if write { self.write_settle_ns } else { 0 }
     }
 
-    /// How long after `now_ns` the angle comes under the head: below a turn.
-    /// The spindle turns from time 0 at angle 0 and never stops.
+    /// Time from `now_ns` until the angle comes under the head: below a turn. The spindle turns
+    /// from time 0 at angle 0 and never stops.
     #[inline]
     pub fn rotation_wait_ns(&self, now_ns: u64, angle: Turn) -> u64 {
         let phase = self.rotation.rem(now_ns);

@@ -15,10 +15,10 @@ const BINS: usize = 16;
 const OCTAVES: usize = 52;
 /// Bins on each side in the average that joins hits of different sizes.
 const BROAD: usize = BINS / 4;
-/// What a spike must hold of all reads, so that a thin tail is none.
+/// Least share of all reads in a spike, so that a thin tail is none.
 const SHARE_MIN: f64 = 0.005;
 const COUNT_MIN: u64 = 10;
-/// Both hills must be so many times as high as the trough.
+/// Least height of both hills, in heights of the trough.
 const PROMINENCE: f64 = 2.0;
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -3,8 +3,8 @@
 use super::{Fit, Form};
 use std::fmt::Write as _;
 
-/// What the cache is taken to be, where nothing was measured of it: the paper's
-/// Cheetah 15K.4 (algorithms.md, sections 3.1 and 5).
+/// Cache of a fitted profile, because nothing is measured of it: that of the paper's Cheetah 15K.4
+/// (algorithms.md, sections 3.1 and 5).
 const HIT_MS: f64 = 0.25;
 const SEGMENTS: u32 = 64;
 const SEGMENT_SECTORS: u64 = 221;

@@ -20,7 +20,7 @@ const FIGURE_ERROR_MIN: f64 = 0.02;
 /// A figure that changes by less while a parameter doubles does not depend on it: it is the
 /// chance of a short run.
 const CHANGE_MIN: f64 = 0.03;
-/// Worse by so many squared standard errors of a figure is clearly worse.
+/// Squared standard errors by which a figure is clearly worse.
 const CLEARLY: f64 = 4.0;
 /// Dies with which a search begins.
 const DIES_TRIED: [f64; 3] = [4.0, 16.0, 64.0];
@@ -44,7 +44,7 @@ impl Measured {
     }
 }
 
-/// How well the cells tell a parameter.
+/// Precision of a fitted parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Told {
     /// Fitted; its standard error as a share of it.
@@ -184,7 +184,7 @@ impl Search<'_> {
         CLEARLY * self.variance(score, free)
     }
 
-    /// Where the search begins with so many dies: bounds that can be read off the cells.
+    /// Start of the search with `dies` dies, from bounds that the cells show directly.
     fn guess(&self, dies: f64) -> FlashDrive {
         let most = |of: &dyn Fn(&Measured) -> f64| self.measured.iter().map(of).fold(0.0, f64::max);
         let bytes = |m: &Measured| m.seen.iops * f64::from(m.cell.kib) * 1024.0;
@@ -287,7 +287,7 @@ impl Search<'_> {
         std::array::from_fn(|n| (variance * inverse[n]).sqrt())
     }
 
-    /// How the logarithm of each figure changes with that of a parameter, around the drive.
+    /// Changes of each figure's logarithm with that of a parameter, around the drive.
     fn changes(&mut self, drive: &FlashDrive, n: usize) -> Vec<f64> {
         // Dies come in whole eights.
         let by: f64 = if n == DIES { 2.0 } else { 2_f64.sqrt() };
@@ -330,7 +330,7 @@ fn inverse_diagonal(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     (0..size).map(|n| rows[n][size + n].max(0.0)).collect()
 }
 
-/// How far a model is off in a half of the matrix.
+/// Error of a model in a half of the matrix.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Judgement {
     /// Mean of |model / measured - 1| over IOPS and the quiet reader's means.

@@ -113,7 +113,7 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
     })
 }
 
-/// What is near the head, and how long it takes.
+/// Checks the distance near the head, and its time.
 fn near(f: &LinearFile) -> Result<Option<(u64, u64)>, ProfileError> {
     let sectors = within("linear.near_sectors", f.near_sectors, 0..=CAPACITY_MAX)?;
     match f.near_ms {

@@ -94,7 +94,7 @@ fn read(value: &str) -> Value {
     number.or_else(switch).unwrap_or_else(|| Value::String(value.into()))
 }
 
-/// What the value of a key is.
+/// Type of a key's value, in words.
 fn expected(key: &str) -> &'static str {
     match key {
         "replacement" => "fifo or lru",

@@ -14,8 +14,8 @@ use seekway_core::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// So many commands may wait in the host. With more, the drive cannot take the rate: the run ends,
-/// and those that wait count with the time that they have waited.
+/// Commands that may wait in the host. Beyond this the drive cannot take the rate: the run ends,
+/// and waiting commands count with the time that they have waited.
 const WAITING_MAX: usize = 100_000;
 /// A block, of which longer commands have a whole number.
 const BLOCK_SECTORS: u64 = 8;
@@ -120,7 +120,7 @@ impl Mix {
     }
 }
 
-/// What a run gave.
+/// Results of a run.
 struct Measured {
     iops: f64,
     /// Ascending.
@@ -365,7 +365,7 @@ mod tests {
         assert!(beside.mean_us() > alone.mean_us());
     }
 
-    /// It ends, and says that reads wait for long.
+    /// A rate beyond the drive ends the run, and the reads' times say so.
     #[test]
     fn a_rate_beyond_the_drive_is_not_met() {
         let flood = measure(&Mix { reads_per_s: 1e8, ..mix() }, "intel-320");

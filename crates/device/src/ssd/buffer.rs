@@ -60,7 +60,7 @@ impl Buffer {
         self.queue.len()
     }
 
-    /// Is so much waiting that units written in part wait no longer for the rest?
+    /// Tells whether the queue is long enough that partly written units stop waiting for the rest.
     pub(super) fn is_pressed(&self) -> bool {
         self.queue.len() as u32 > self.capacity / 4
     }

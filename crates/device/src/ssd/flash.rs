@@ -9,14 +9,14 @@ use super::tasks::{Kind, ReadRules, Task, Tasks};
 use crate::in_flight::Moved;
 use seekway_core::mix::nth;
 
-/// What the flash takes.
+/// Times of the flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashTimes {
     /// From the array to the register.
     pub read_ns: u64,
     /// From the register to the array; the mean of all programs.
     pub program_ns: u64,
-    /// A program takes at most so much more or less than the mean.
+    /// Largest deviation of a program from the mean, to either side.
     pub program_spread_ns: u64,
     /// Where the sequence of these differences begins.
     pub seed: u64,
@@ -29,8 +29,8 @@ pub struct FlashTimes {
 }
 
 impl FlashTimes {
-    /// How long program `number` takes. The differences are spread evenly: vendors publish a
-    /// typical and a longest time, and no distribution.
+    /// Duration of program `number`. The differences are spread evenly: vendors publish a typical
+    /// and a longest time, and no distribution.
     fn program_ns(&self, number: u64) -> u64 {
         let spread_ns = self.program_spread_ns;
         if spread_ns == 0 {
@@ -95,14 +95,14 @@ pub(super) struct Flash {
     dies: Vec<Die>,
     /// Where the search for an idle die begins, so that equals take turns.
     turn: u32,
-    /// Programs so far; each has its number.
+    /// Number of programs; each has its number.
     programs: u64,
     rules: ReadRules,
     /// Of each die, if reads may go before them; else none.
     tasks: Vec<Tasks>,
     /// Programs whose end the last command has moved.
     pub(super) moved: Vec<Moved>,
-    /// How often programs and erases were suspended.
+    /// Numbers of suspended programs and erases.
     pub(super) suspensions: [u64; 2],
 }
 
@@ -368,7 +368,7 @@ impl Flash {
         let mut best: Option<(u64, u32)> = None;
         for (first, dies) in [(self.turn, from), (0, before)] {
             for (number, die) in (first..).zip(dies) {
-                // The cheap question first: most dies are no better than the best so far.
+                // The cheap question first: most dies are no better than the best one found.
                 let is_better = best.is_none_or(|(least_ns, _)| die.array_ns < least_ns);
                 if is_better && !skip.contains(&number) {
                     best = Some((die.array_ns, number));

@@ -14,7 +14,7 @@ use super::holes::Holes;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// How a solid-state drive begins.
+/// State of a solid-state drive at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateFile"))]
 #[serde(rename_all = "kebab-case")]
@@ -48,7 +48,7 @@ pub struct Layout {
     pub map_units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
-    /// How the filled units lie.
+    /// Layout of the filled units.
     pub start: Start,
 }
 
@@ -58,8 +58,8 @@ pub(super) const RESERVED_BLOCKS: u32 = 1;
 const COLLECT_BELOW: u32 = 4;
 /// Free blocks of each die of a drive that begins with its collection under way.
 const FREE_AT_START: u32 = COLLECT_BELOW - 1;
-/// What a die needs besides the blocks that the logical units fill: two that
-/// are open, the reserved one, and one to begin the collection with.
+/// Blocks of a die beside those that the logical units fill: two open ones, the reserved one, and
+/// one to begin the collection with.
 pub const SPARE_BLOCKS_MIN: u32 = 4;
 
 impl Layout {
@@ -184,7 +184,7 @@ struct Die {
     full: bool,
 }
 
-/// What a die has to do for garbage collection.
+/// Work of a die for garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Work {
     pub pages_read: u32,

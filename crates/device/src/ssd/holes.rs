@@ -66,7 +66,7 @@ impl Holes {
         there.then(|| self.before[block] + number as u32)
     }
 
-    /// How many of the die's first `units` units lie in `block`.
+    /// Number of the die's first `units` units in `block`.
     pub(super) fn held(&self, block: u32, units: u32) -> u32 {
         let block = block as usize;
         self.before[block + 1].min(units) - self.before[block].min(units)

@@ -1,5 +1,5 @@
-//! What a die does in the background, where a read may go before it or suspend it: programs,
-//! erases, and the reads of garbage collection and of units written in part.
+//! Background work of a die, which reads may precede or suspend: programs, erases, and the reads of
+//! garbage collection and of partly written units.
 //!
 //! Suspension is that of Wu and He ("Reducing SSD read latency via NAND flash program and erase
 //! suspension", FAST 2012): the die leaves off a program or an erase, reads, and goes on with the
@@ -14,20 +14,20 @@
 use crate::in_flight::Moved;
 use std::collections::VecDeque;
 
-/// How often one program or erase may be suspended, and at what cost.
+/// Limit and cost of a program's or an erase's suspensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Suspension {
     /// 0: never.
     pub times: u32,
     /// From the wish to suspend until the die is free for the read.
     pub stop_ns: u64,
-    /// What the rest becomes longer by, each time.
+    /// Time by which each suspension lengthens the rest.
     pub resume_ns: u64,
     /// With no more than this left, it is not suspended.
     pub keep_ns: u64,
 }
 
-/// What reads may do to the background's work. By default nothing.
+/// Effects of reads on the background work. By default none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadRules {
     /// While fewer units than this are in the write buffer, reads go before what has not begun,
@@ -35,7 +35,7 @@ pub struct ReadRules {
     pub first_below_units: u32,
     pub program: Suspension,
     pub erase: Suspension,
-    /// So long what was suspended runs on before it may be again.
+    /// Time that suspended work runs on before it may be suspended again.
     pub resume_min_ns: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Kind {
     Erase,
 }
 
-/// What a die has reserved its array for.
+/// Work for which a die has reserved its array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Task {
     pub kind: Kind,

@@ -244,7 +244,7 @@ fn a_die_without_overlap_does_one_thing_at_a_time() {
     let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
     let done = all(&mut ssd, &[read(0, 0, 8), read(1, 32, 8)]);
     assert_eq!(done, [first, first + 50_000 + CHANNEL]);
-    // A program's page is sent when the die is free: 400 writes take so much longer.
+    // A program's page is sent when the die is free: this delays each of 400 writes.
     let time = |overlap| {
         let flash = FlashTimes { overlap, ..spec().flash };
         let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
@@ -445,7 +445,7 @@ fn what_is_programmed_longer_is_in_the_buffer_longer() {
     assert_eq!(metric(&ssd, "buffer_hits"), 1.0);
 }
 
-/// A map of eight pages of 64 entries, so many of which are in memory.
+/// A map of eight pages of 64 entries, `cached_pages` of which are in memory.
 fn mapped(cached_pages: u32) -> SsdSpec {
     let layout = Layout { units: 520, map_units: 8, ..spec().layout };
     SsdSpec { layout, map: Some(MapSpec { entries: 64, cached_pages }), ..spec() }

@@ -59,7 +59,7 @@ struct Served {
     place: Place,
     begin_ns: u64,
     done_ns: u64,
-    /// What the metrics grew by.
+    /// Increases of the metrics.
     mechanical: u64,
     seek_ns: u64,
     rotation_ns: u64,

@@ -8,7 +8,7 @@ use seekway_device::flash_fit::{
 use seekway_device::profile::Profile;
 use std::thread;
 
-/// What is fitted is a run of its own, of other places and shorter.
+/// The seed of the fitted run, which has other offsets and is shorter.
 const SEED_MEASURED: u64 = 7;
 const SEED_MODEL: u64 = 1;
 const LONGER: u64 = 4;

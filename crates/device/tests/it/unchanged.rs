@@ -1,6 +1,5 @@
-//! What drives of flash did on the day when these constants were written down. They are there so
-//! that a key that a profile does not use changes nothing; a change of the model that is meant to
-//! move times writes them anew and says why.
+//! Holds flash drives to recorded results. They show that a key that a profile does not use changes
+//! nothing; a change of the model that is meant to move times records them anew and says why.
 
 use crate::common;
 

@@ -192,7 +192,7 @@ impl Filled {
         ((self.state >> 33) % u64::from(self.ftl.layout.units)) as u32
     }
 
-    /// Writes so many pages; units programmed to units written.
+    /// Writes this number of pages; returns units programmed over units written.
     fn amplification(&mut self, pages: u32) -> f64 {
         let before = (self.ftl.counts.host, self.ftl.counts.collected);
         for _ in 0..pages {
