@@ -30,7 +30,7 @@ pub enum AgentError {
     /// A call to the system.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// It was told something that cannot be.
+    /// A usage error.
     #[error("{0}")]
     Usage(String),
 }
@@ -174,7 +174,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// What was found at the start.
+    /// Reports the findings of the start.
     fn introduce(&self) {
         let status = self.tagger.status();
         let connector = self.connector.is_some();

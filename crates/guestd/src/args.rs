@@ -197,7 +197,7 @@ pub enum Agent {
 }
 
 impl RestoreArgs {
-    /// What to put back, and where it is written down.
+    /// The agents whose changes are to be put back, and their state files.
     pub fn states(&self) -> Vec<(Agent, PathBuf)> {
         let tag = StateArgs { file: self.state.clone() }.path();
         let migrate = given_or(&self.state, MIGRATE_STATE);

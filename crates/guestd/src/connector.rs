@@ -51,7 +51,7 @@ pub struct Fork {
     pub tid: i32,
 }
 
-/// What has been heard.
+/// News from the kernel.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct News {
     /// Events in the order in which the kernel reported them.
@@ -113,7 +113,7 @@ impl Connector {
         self.socket.fd()
     }
 
-    /// What has come, without waiting; what is left of very much comes with the next call.
+    /// Reads the pending events without waiting. A long backlog comes in several calls.
     ///
     /// # Errors
     /// The socket is of no more use.
@@ -146,7 +146,7 @@ fn parse(bytes: &[u8]) -> Vec<ProcessEvent> {
     messages(bytes).filter_map(event_in).collect()
 }
 
-/// What the kernel answered to a subscription: an error's number, 0 for none.
+/// The kernel's answer to a subscription: an error's number, 0 for none.
 fn answer_in(message: &[u8]) -> Option<i32> {
     let is_proc = (word(message, 16)?, word(message, 20)?) == (CN_IDX_PROC, CN_VAL_PROC);
     let is_answer = is_proc && word(message, HEADERS_BYTES)? == PROC_EVENT_NONE;

@@ -1,4 +1,4 @@
-//! What the agent has to say, one line each, as text or JSON.
+//! The agent's messages, one line each, as text or JSON.
 
 use seekway_core::ioprio;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Event {
     /// Tags are given from now on.
     Started {
-        /// How tags are encoded: `hints`.
+        /// Encoding of tags: `hints`.
         encoding: &'static str,
-        /// How many there are.
+        /// Number of tags.
         tags: usize,
         /// The kernel tells of new processes.
         connector: bool,
@@ -52,9 +52,9 @@ pub enum Event {
     /// Tasks are moved from now on.
     Migrates {
         policy: String,
-        /// How preemption is seen.
+        /// Detector of preemption.
         preemption: String,
-        /// How it is seen who waits for I/O.
+        /// Detector of waiting for I/O.
         loads: String,
         /// Better detectors, and why they do not work in this guest.
         passed_over: Vec<String>,

@@ -14,7 +14,7 @@ const WHO_PROCESS: libc::c_int = 1;
 /// Of `include/uapi/linux/sched.h`, Linux 6.12; the C library does not name it.
 const SCHED_EXT: i32 = 7;
 
-/// What a system call has returned, or the error that it has set.
+/// Turns a system call's result into the value, or the error that it has set.
 pub fn checked<T: Into<i64> + Copy>(result: T) -> io::Result<T> {
     if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -34,7 +34,7 @@ pub fn wait_for_input<const N: usize>(
     });
     let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut watched = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: so many descriptors and one time, all ours and alive; no signal mask.
+    // SAFETY: `N` descriptors and one time, all ours and alive; no signal mask.
     let ready = unsafe { libc::ppoll(watched.as_mut_ptr(), N as u64, left, std::ptr::null()) };
     match checked(ready) {
         Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),

@@ -1,6 +1,5 @@
-//! What `/proc` says about processes and threads. They come and go while it is
-//! read, and their names hold whatever somebody put there: what cannot be read
-//! is `None`, never a panic.
+//! Reads `/proc` about processes and threads. They come and go while it is read, and their names
+//! hold whatever somebody put there: what cannot be read is `None`, never a panic.
 
 use seekway_vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::fs::{self, File};
@@ -15,7 +14,7 @@ pub const STATE_FIELD: usize = 3;
 /// and this the vCPU on which it ran last, or was put to run next.
 const VCPU_FIELD: usize = 39;
 
-/// What the agent uses of `/proc/PID/stat` (proc_pid_stat(5)).
+/// The fields of `/proc/PID/stat` (proc_pid_stat(5)) that the agent uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
     /// The name, with what cannot be printed escaped.
@@ -68,7 +67,7 @@ pub fn io_bytes(pid: i32) -> io::Result<u64> {
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The same of one thread alone.
+/// As [`io_bytes`], of one thread alone.
 ///
 /// # Errors
 /// It has gone, or may not be looked at (CAP_SYS_PTRACE).

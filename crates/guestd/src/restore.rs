@@ -10,12 +10,12 @@ use std::io;
 /// Threads start others, with the priority they have, while this goes on.
 const ROUNDS_MAX: usize = 5;
 
-/// What came of putting back.
+/// Result of putting back.
 #[derive(Debug)]
 pub struct Outcome {
     /// To be said, as [`Event::Restored`].
     pub event: Event,
-    /// What is still to be put back, if anything.
+    /// Changes still to be put back, if any.
     pub left: Option<State>,
     /// The last look at all threads still found inherited tags.
     pub unfinished: bool,

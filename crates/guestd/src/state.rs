@@ -39,7 +39,7 @@ pub struct State {
     /// inherited one are found by it.
     pub given: Vec<u16>,
     pub threads: Vec<Record>,
-    /// What an earlier agent had changed and could not put back.
+    /// Changes of an earlier agent that could not be put back.
     #[serde(default)]
     pub left: Vec<Record>,
 }
@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// What a file of a state holds.
+/// Content of a state file.
 pub trait Stored: Sized {
     /// As it is written.
     fn to_bytes(&self) -> Vec<u8>;
@@ -92,10 +92,10 @@ impl Stored for State {
 /// Something is wrong with the file of the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// It cannot be read, written or locked.
+    /// The file cannot be read, written or locked.
     #[error("{what} {path}: {source}", path = .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
-    /// It was not written by this program.
+    /// The file was not written by this program.
     #[error("{path} is no state of seekway-guest ({why}): look at it, and remove it", path = .path.display())]
     Broken { path: PathBuf, why: String },
     /// Somebody else has it.
@@ -136,7 +136,7 @@ impl StateFile {
         }
     }
 
-    /// What an earlier agent has left; `None` when it ended in order.
+    /// Loads an earlier agent's changes; `None` when it ended in order.
     ///
     /// # Errors
     /// It cannot be read, or was not written by this program for this user:

@@ -1,4 +1,4 @@
-//! What the agent needs of the operating system, so that tests can stand in for it.
+//! The operating system as the agent needs it, so that tests can stand in for it.
 
 use crate::kernel;
 use crate::procfs::{self, Stat};
@@ -94,7 +94,7 @@ pub trait System {
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
         kernel::affinity(tid)
     }
-    /// The same with those that are off line. `None` when it has gone.
+    /// As `affinity`, with the CPUs that are off line. `None` when the thread has gone.
     fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
         procfs::affinity(tid)
     }

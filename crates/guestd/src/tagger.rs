@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a freed tag is not given to another process: longer than the host remembers a
+/// Time for which a freed tag is not given to another process: longer than the host remembers a
 /// stream.
 pub const REST: Duration = Duration::from_secs(5);
-/// Control groups and exited processes are looked at once in so many scans.
+/// Scans from one look at control groups and exited processes to the next.
 const SELDOM: u64 = 10;
 
 /// Which processes are tagged.
@@ -72,7 +72,7 @@ struct Carried {
 /// A thread of a process that has a tag of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// It carries the tag.
+    /// The process carries the tag.
     Ours(Record),
     /// Somebody else set its priority, or its scheduling class has its own.
     LeftAlone,
@@ -97,7 +97,7 @@ struct Process {
     refused: bool,
     /// At the last look; `None` if the kernel does not show it.
     io_bytes: Option<u64>,
-    /// The same of each of its threads.
+    /// `io_bytes` of each of its threads.
     thread_io_bytes: BTreeMap<i32, u64>,
     carried: Option<Carried>,
     /// The tag that it had inherited from a tagged process.
@@ -113,7 +113,7 @@ pub struct Tagger {
     eager: bool,
     pool: Pool,
     processes: BTreeMap<i32, Process>,
-    /// Every priority given so far.
+    /// Every priority that was given.
     given: BTreeSet<u16>,
     scans: u64,
     events: Vec<Event>,
@@ -137,8 +137,8 @@ impl Tagger {
         }
     }
 
-    /// Look at all processes; the changes that this asks for. The first scan
-    /// only learns what each has done so far, and tags who is chosen.
+    /// Looks at all processes, and returns the changes to make. The first scan only learns each
+    /// process's totals, and tags those that were chosen.
     ///
     /// # Errors
     /// Processes cannot be listed.
@@ -170,7 +170,7 @@ impl Tagger {
         changes
     }
 
-    /// What happened since this was asked last.
+    /// Takes the events after the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

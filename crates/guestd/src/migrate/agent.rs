@@ -130,7 +130,7 @@ impl Agent {
         })
     }
 
-    /// What was found at the start.
+    /// Reports the findings of the start.
     fn introduce(&self) {
         let About { policy, preemption, loads, passed_over } = self.about.clone();
         let connector = self.connector.is_some();
@@ -184,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// What is looked at once a second.
+    /// Does the work of once a second.
     fn seldom(&mut self, follows: bool) -> Result<(), AgentError> {
         self.follow_vcpus()?;
         let now = clock::now();

@@ -64,7 +64,7 @@ fn none(message: String) -> AgentError {
     failed("status")(io::Error::other(message))
 }
 
-/// Who reads may have gone.
+/// Prints; a reader that has gone is no error.
 pub(super) fn print(text: &str) -> Result<(), AgentError> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(failed("write")(e)),

@@ -41,13 +41,13 @@ pub enum BpfError {
     Refused {
         name: &'static str,
         error: libbpf_rs::Error,
-        /// What libbpf had to say, or nothing.
+        /// Messages of libbpf, or nothing.
         said: String,
     },
     /// The kernel's memory could not be mapped.
     #[error("map the memory of BPF map '{name}': {error}")]
     Map { name: &'static str, error: io::Error },
-    /// What is asked for is not there.
+    /// The requested thing does not exist.
     #[error("{0}")]
     Absent(String),
 }
@@ -65,7 +65,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// The section of programs that are attached nowhere.
 const BY_HAND: &str = "raw_tp";
 
-/// What libbpf says goes into the error, not to the terminal.
+/// Messages of libbpf, which go into the error and not to the terminal.
 static SAID: Mutex<String> = Mutex::new(String::new());
 const SAID_BYTES_MAX: usize = 2000;
 
@@ -210,12 +210,12 @@ impl Loaded {
     }
 }
 
-/// What a program has cost.
+/// Cost of a program.
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Cost {
     pub name: String,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
     /// All its runs together.
     pub ns: u64,
@@ -235,7 +235,7 @@ pub fn set_constant(open: &mut OpenObject, bytes: &[u8]) -> Result<(), BpfError>
     Ok(())
 }
 
-/// How far the kernel's per-CPU variable `to` lies from `from`, in bytes, by its BTF.
+/// Distance in bytes from the kernel's per-CPU variable `from` to `to`, by its BTF.
 ///
 /// # Errors
 /// The kernel has not got them both.
@@ -255,7 +255,7 @@ pub fn distance(from: &str, to: &str) -> Result<u64, BpfError> {
     Ok(u64::from(to).wrapping_sub(from.into()))
 }
 
-/// What may be read and written in memory that the kernel reads and writes meanwhile.
+/// Types that may be read and written in memory that the kernel reads and writes meanwhile.
 ///
 /// # Safety
 /// All fields are atomic, and every pattern of bits is a value.
@@ -287,8 +287,8 @@ impl<T: Plain> Mapped<T> {
     }
 
     pub fn records(&self) -> &[T] {
-        // SAFETY: so many were mapped, to be read and written for as long as this lives; a `Plain` is what
-        // may change meanwhile, and the mapping is aligned to a page.
+        // SAFETY: `len` records were mapped, to be read and written for as long as this lives; a
+        // `Plain` may change meanwhile, and the mapping is aligned to a page.
         unsafe { std::slice::from_raw_parts(self.records.as_ptr(), self.len) }
     }
 }

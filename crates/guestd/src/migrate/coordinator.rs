@@ -42,11 +42,11 @@ const WINDOWS_PART: u64 = 200;
 /// More than this is no CPU time of a wake-up, but an absence of its vCPU that the guest, without
 /// a steal clock, takes for it.
 const USED_MAX: Nanos = Nanos::from_millis(2);
-/// ... as long as they need not be longer than so many times what the policy asks.
+/// ... up to this factor over the length that the policy asks for.
 const LONGER_MAX: u64 = 4;
-/// Something is due for so long, and nobody has come: no vCPU had anything to run.
+/// Time by which an event is overdue when no vCPU can have had anything to run.
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
-/// Loads rest when the policy has asked for none for so long.
+/// Time without a request of the policy after which loads are not read.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
 
 /// The policy, and the news that wait for it.
@@ -62,7 +62,7 @@ pub struct Coordinator<S> {
     online: Mutex<Option<VcpuSet>>,
     watching: Mutex<Watching<S>>,
     published: Published,
-    /// What a wake-up of a monitor costs.
+    /// Cost of a monitor's wake-up.
     cost: Cost,
     /// CPU time of all threads, in nanoseconds.
     used: AtomicU64,
@@ -82,13 +82,13 @@ pub struct Coordinator<S> {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct View {
     pub vcpus: Vec<VcpuView>,
-    /// What the policy alone knows.
+    /// Metrics that only the policy knows.
     pub metrics: Vec<(&'static str, f64)>,
     /// The length of windows, if the policy asks for loads.
     pub windows: Option<Nanos>,
 }
 
-/// What the lock protects.
+/// State under the lock.
 struct Core {
     agent: Agent,
     news: News,
@@ -196,18 +196,18 @@ impl<S: System> Coordinator<S> {
         (now > due + FORGOTTEN).then_some(timetable.lead)
     }
 
-    /// A monitor spent so much CPU time on its last wake-up.
+    /// Reports the CPU time of a monitor's last wake-up.
     pub fn spent(&self, time: Nanos) {
         self.cost.spent(time);
         self.used(time);
     }
 
-    /// A thread spent so much CPU time on its last wake-up.
+    /// Reports the CPU time of a thread's last wake-up.
     pub fn used(&self, time: Nanos) {
         self.used.fetch_add(time.min(USED_MAX).get(), SeqCst);
     }
 
-    /// What is due at `now`: the end of a window, and a decision.
+    /// Tells what is due at `now`: the end of a window, and a decision.
     pub fn is_due(&self, now: Instant) -> (bool, bool) {
         let timetable = self.published.timetable();
         (timetable.window_is_due(now, Nanos::ZERO), timetable.decision_is_due(now))
@@ -421,17 +421,17 @@ impl<S: System> Coordinator<S> {
 struct Cost(AtomicU64);
 
 impl Cost {
-    /// A wake-up took so much. The least falls at once, and rises by a sixteenth at most. If two
-    /// threads do so at the same time, one of the two counts.
+    /// Records the cost of a wake-up. The least falls at once, and rises by a sixteenth at most. If
+    /// two threads record at the same time, one of the two counts.
     fn spent(&self, time: Nanos) {
         let before = self.0.load(SeqCst);
         let risen = before + before / 16 + 1;
         self.0.store(if before == 0 { time.get() } else { time.get().min(risen) }, SeqCst);
     }
 
-    /// The length of windows where the policy asks for `asked`: so long that wake-ups for
-    /// windows take little of a vCPU ([`WINDOWS_PART`], [`LONGER_MAX`]). In an emulated guest a
-    /// wake-up takes 0.1 ms and more; else some microseconds.
+    /// Length of windows where the policy asks for `asked`: long enough that wake-ups for windows
+    /// take little of a vCPU ([`WINDOWS_PART`], [`LONGER_MAX`]). In an emulated guest a wake-up
+    /// takes 0.1 ms and more; else some microseconds.
     fn windows(&self, asked: u64) -> u64 {
         let affordable = self.0.load(SeqCst).saturating_mul(WINDOWS_PART);
         affordable.clamp(asked, asked.saturating_mul(LONGER_MAX))

@@ -16,7 +16,7 @@ pub const TICK_NS: u64 = 10_000_000;
 const PROCESS_FORK_NS: u64 = 1_000_000_000;
 /// and its vCPU may be away.
 const THREAD_FORK_NS: u64 = LEAST_ASKED_NS;
-/// What runs another program is looked at so late.
+/// Delay of the look at a process that runs another program.
 const LATE_NS: u64 = 1_000_000_000;
 /// An orphan that is older was looked at before, or its mask is its own.
 const ORPHAN_NS: u64 = 10_000_000_000;
@@ -54,7 +54,8 @@ impl Child {
         }
     }
 
-    /// It has this mask of one whose owner set `original`, and may have descendants too.
+    /// Records a task with this mask whose parent's owner set `original`; it may have descendants
+    /// too.
     pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Record {
         let mut history = MaskHistory::default();
         history.begin(self.from, shown);
@@ -90,7 +91,7 @@ impl Record {
         self.tid != self.pid && is_ours
     }
 
-    /// What a child of this may have handed on that has ended before it was looked at.
+    /// Masks that a child which ended before it was looked at may have handed on.
     pub fn through(&self, child: &Child, now: BootTime) -> Option<Record> {
         let mut history = self.history.handed_on(child.from, child.to);
         history.settle(now, &VcpuSet::EMPTY);

@@ -53,8 +53,8 @@ impl MaskHistory {
         self.during(from, to).any(|stand| stand.mask == *mask)
     }
 
-    /// What a child may have had that was started from `from` to `to` and has ended: it may
-    /// have handed it on.
+    /// Masks that a child which was started between `from` and `to` and has ended may have had, and
+    /// handed on.
     pub fn handed_on(&self, from: BootTime, to: BootTime) -> MaskHistory {
         let stands = self.during(from, to);
         MaskHistory(stands.map(|stand| Stand { from, until: None, ..*stand }).collect())
@@ -65,7 +65,7 @@ impl MaskHistory {
         self.0.is_empty()
     }
 
-    /// What ended before is forgotten.
+    /// Forgets masks that ended before `time`.
     pub fn forget_before(&mut self, time: BootTime) {
         self.0.retain(|stand| stand.until.is_none_or(|until| until >= time));
     }

@@ -16,7 +16,7 @@ use std::thread::{Builder, JoinHandle};
 /// The pause before a monitor tries again what another thread was at, and the time between
 /// dense beats (algorithms.md, section 7).
 const PAUSE: Nanos = Nanos::from_micros(300);
-/// The same where the kernel keeps alarms: about a tick, which is how often it looks at them.
+/// As above, where the kernel keeps alarms: about a tick, which is how often it looks at them.
 const RETRY: Nanos = Nanos::from_millis(4);
 /// The shortest time between beats that a policy asks for.
 const GAP_MIN: Nanos = Nanos::from_micros(50);
@@ -122,8 +122,8 @@ fn watch(
     Ok(())
 }
 
-/// How fast a monitor goes on while another thread has the policy. That thread may have lost its
-/// vCPU: then the policy hears nothing, and what is due stays due until it is back.
+/// Pace of a monitor while another thread has the policy. That thread may have lost its vCPU: then
+/// the policy hears nothing, and due events wait until it is back.
 #[derive(Default)]
 struct Pace {
     /// When this monitor beat last.

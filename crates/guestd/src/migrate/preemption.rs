@@ -1,5 +1,5 @@
-//! How vCPUs are seen to be taken away and given back: with BPF by edges, which KVM's steal time
-//! or the guest's own ticks tell; without BPF by heartbeats.
+//! Detects vCPUs that are taken away and given back: with BPF by edges, which KVM's steal time or
+//! the guest's own ticks tell; without BPF by heartbeats.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -25,15 +25,16 @@ pub trait Preemption: Send + Sync {
         None
     }
 
-    /// What the thread that is pinned to this vCPU waits on. Called once for each.
+    /// Makes the object on which the thread that is pinned to this vCPU waits. Called once for
+    /// each.
     ///
     /// # Errors
     /// Whatever keeps it from watching.
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>>;
 }
 
-/// What is worth a wake-up, as programs in the kernel know it. Any thread may change it for any
-/// vCPU, at the price of a store in memory.
+/// Reasons to wake a monitor, as programs in the kernel know them. Any thread may change them for
+/// any vCPU, at the price of a store in memory.
 pub trait Bells: Send + Sync {
     /// Wakes this vCPU's monitor once this time has come and the vCPU switches tasks or has a
     /// timer; while it is busy, that is within a tick. `None`: not for the time.
@@ -100,7 +101,7 @@ impl Waker {
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
-    /// Take the wake-ups so far; true if there were any.
+    /// Takes the pending wake-ups; true if there were any.
     pub fn take(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok_and(|n| n == 8)
     }

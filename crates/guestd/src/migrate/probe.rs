@@ -63,7 +63,7 @@ struct Watched {
     /// Losses and returns of vCPUs, each vCPU's in order. Heartbeats, which have to be told when
     /// to beat, see none.
     edges: Vec<Edge>,
-    /// How often monitors woke for that, and their CPU time.
+    /// Wake-ups of monitors for that, and their CPU time.
     wakeups: u64,
     cpu_us: u64,
 }
@@ -181,7 +181,7 @@ fn watch_one(
 }
 
 impl Watched {
-    /// How often each vCPU that was away was given back, and its time away before that.
+    /// Returns of each vCPU that was away, and its time away before that.
     fn away(&self) -> BTreeMap<usize, (u64, Nanos)> {
         let mut vcpus = BTreeMap::<usize, (u64, Nanos)>::new();
         for pair in self.edges.windows(2) {

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 /// Of each line, with its end.
 const LINE_BYTES: usize = 1024;
-/// How the first line begins.
+/// Begin of the first line.
 const MAGIC: &str = "seekway-guest migrate 1";
 /// Of the masks that were set, as many are written down.
 const MASKS_MAX: usize = 16;
@@ -25,7 +25,7 @@ pub struct Record {
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
-    /// Whose its mask is.
+    /// Ownership of its mask.
     pub affinity: Affinity,
     /// Masks that were set, to find what it has started.
     pub history: MaskHistory,
@@ -58,7 +58,7 @@ impl Record {
     }
 }
 
-/// What a file tells.
+/// Content of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// Numbers of threads mean nothing after another boot.
@@ -137,7 +137,7 @@ impl Records {
         })
     }
 
-    /// What is about to be done to a task.
+    /// Writes down the change that is about to be made to a task.
     ///
     /// # Errors
     /// It cannot be written: it may not be done then.

@@ -1,4 +1,5 @@
-//! What the threads of `migrate` share: the detector, the coordinator, the tasks and the workers.
+//! State that the threads of `migrate` share: the detector, the coordinator, the tasks and the
+//! workers.
 
 use super::coordinator::Coordinator;
 use super::preemption::Preemption;
@@ -17,9 +18,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// What all threads share.
+/// State that all threads share.
 pub struct Shared {
-    /// How vCPUs are seen to come and go.
+    /// Detector of preemption.
     pub preemption: Box<dyn Preemption>,
     pub coordinator: Coordinator<Linux>,
     /// Tasks and their masks.
@@ -37,7 +38,7 @@ pub struct Shared {
 /// One thread's lists for a turn of the policy, which it uses again.
 #[derive(Default)]
 pub struct Orders {
-    /// What the policy asks for.
+    /// Actions that the policy asks for.
     actions: Vec<Action>,
     /// Actions that were carried out at once, or that no worker took, and that the policy has
     /// not been told of.
@@ -139,7 +140,7 @@ impl Shared {
         *waited_for(&self.rank) = Some(rank);
     }
 
-    /// How monitors are scheduled; `None` before the first has started.
+    /// Scheduling of the monitors; `None` before the first has started.
     pub fn rank(&self) -> Option<Rank> {
         *waited_for(&self.rank)
     }

@@ -30,9 +30,9 @@ const NEW_MAX: usize = 4;
 /// The most ended tasks and descendants that are remembered, because they may have started
 /// others.
 const ANCESTORS_MAX: usize = 256;
-/// The same if the table is full.
+/// As above, if the table is full.
 const ROOM_AFTER: Nanos = Nanos::from_millis(100);
-/// A task that has its owner's mask is forgotten after so long without I/O.
+/// Time without I/O after which a task that has its owner's mask is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 /// The most loads that are carried over to the next window.
 const MISSED_MAX: usize = 4 * TASKS_MAX;
@@ -47,8 +47,7 @@ struct Task {
     place: Option<Place>,
     /// An action is under way.
     busy: bool,
-    /// It was moved to this vCPU while it slept: widen its mask to these when it was seen
-    /// there.
+    /// A move to this vCPU while the task slept: its mask becomes these once it was seen there.
     then: Option<(VcpuId, VcpuSet)>,
     /// Why it is not to be moved.
     left_alone: Option<&'static str>,
@@ -77,7 +76,7 @@ struct Table {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
-    /// Moves made so far.
+    /// Number of moves.
     moves: u64,
     /// Descendants that were given their owner's mask, and tasks that have ended.
     ancestors: VecDeque<Record>,
@@ -98,7 +97,7 @@ pub struct TaskView {
     pub waited: (Nanos, Nanos),
     /// When that window ended, of CLOCK_MONOTONIC.
     pub seen: Instant,
-    /// How often it was moved.
+    /// Number of moves.
     pub moves: u64,
     /// Its mask is one of ours.
     pub confined: bool,

@@ -1,4 +1,4 @@
-//! What the agent is doing, for its status file.
+//! The agent's activity, for its status file.
 
 use super::*;
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub struct ProcessStatus {
 }
 
 impl Tagger {
-    /// What the agent does at this moment, process by process.
+    /// The agent's present activity, process by process.
     pub fn status(&self) -> Status {
         let tagged = self.processes.iter().filter_map(|(&pid, process)| {
             let carried = process.carried.filter(|c| c.own)?;

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// What a look at one thread comes to.
+/// Result of a look at one thread.
 enum Found {
-    /// It has what it shall have, or is left alone already.
+    /// The thread has the priority it should have, or is left alone already.
     Settled,
-    /// It is to be given the tag; its start time and the priority that it has now.
+    /// The thread needs the tag; its start time and the priority that it has now.
     Change(u64, u16),
-    /// It is left alone from now on; the event that reports it, if any.
+    /// The thread is left alone from now on; the event that reports it, if any.
     Leave(Option<Event>),
 }
 

@@ -1,4 +1,4 @@
-//! What the policy hears when its lock is taken.
+//! Tests of the policy's events while its lock is taken.
 
 mod parity;
 
@@ -11,7 +11,7 @@ use seekway_vcpu::agent::PATIENCE;
 use seekway_vcpu::{Means, Sign, Urgent};
 use std::collections::BTreeMap;
 
-/// What a policy was told, and what it wants.
+/// A policy that keeps what it is told.
 #[derive(Default)]
 struct Told {
     wake: Option<Instant>,
@@ -216,7 +216,7 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
     assert_eq!(cost.windows(u64::MAX), u64::MAX);
 }
 
-/// What the kernel was told: alarms, and the edges that ring.
+/// A kernel that keeps what it is told: alarms, and the edges that ring.
 #[derive(Default)]
 struct Kept {
     alarms: Mutex<BTreeMap<usize, Option<Instant>>>,

@@ -1,6 +1,6 @@
-//! Who waits for I/O, by BPF: programs in the scheduler and the block layer keep totals
-//! for each task (`bpf/waits.bpf.c`), and a window is the difference of two looks at them.
-//! A look is no system call: the table is mapped.
+//! Detects waiting for I/O by BPF: programs in the scheduler and the block layer keep totals for
+//! each task (`bpf/waits.bpf.c`), and a window is the difference of two looks at them. A look is no
+//! system call: the table is mapped.
 
 use super::{Loads, ThreadLoad};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
@@ -46,7 +46,7 @@ struct Set {
 // SAFETY: atomics only.
 unsafe impl Plain for Set {}
 
-/// What an entry held when it was looked at last.
+/// An entry's totals at the last look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Totals {
     tid: u32,
@@ -55,7 +55,7 @@ struct Totals {
     ran: u64,
     io_time: u64,
     ios: u32,
-    /// It waited or ran: the totals grow without an event.
+    /// The task waited or ran: the totals grow without an event.
     open: bool,
 }
 
@@ -169,8 +169,8 @@ fn last_io(entry: &Entry) -> Option<LastIo> {
     })
 }
 
-/// What came on top of what was there. Totals never fall: a look between the two halves of
-/// an update of the kernel's sees less for a moment, and the next one makes up for it.
+/// Computes the increase of the totals. They never fall: a look between the two halves of an update
+/// of the kernel's sees less for a moment, and the next one makes up for it.
 fn difference(before: &mut Totals, now: Totals, pid: i32, vcpu: VcpuId) -> Option<ThreadLoad> {
     if (before.tid, before.born) != (now.tid, now.born) {
         *before = Totals { tid: now.tid, born: now.born, ..Totals::default() };

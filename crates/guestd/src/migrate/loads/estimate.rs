@@ -12,21 +12,21 @@
 use seekway_core::units::Nanos;
 use seekway_vcpu::VcpuId;
 
-/// How a thread is found.
+/// State of a thread at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posture {
-    /// It runs, or would if it were let.
+    /// Runs, or is ready to run.
     Ready,
-    /// It waits for a disk: state D, or asleep in a system call that waits for I/O under way.
+    /// Waits for a disk: state D, or asleep in a system call that waits for I/O under way.
     WaitsForIo,
-    /// It waits for something else.
+    /// Waits for something else.
     Sleeps,
 }
 
-/// What is known of a thread at one look. The sums are over its life.
+/// Counters of a thread at one look. The sums are over its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counters {
-    /// How it is found.
+    /// State of the thread.
     pub posture: Posture,
     /// Where it runs, or ran last.
     pub vcpu: VcpuId,
@@ -40,7 +40,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// What a thread did between two looks.
+/// A thread's activity between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Time for which it waited for I/O.
@@ -71,7 +71,7 @@ impl Estimate {
         Estimate { last: first, waits: 0, sleeps: 0, pending: Nanos::ZERO }
     }
 
-    /// What was known at the last look.
+    /// Counters at the last look.
     pub fn last(&self) -> &Counters {
         &self.last
     }

@@ -13,7 +13,7 @@ use std::{fs, io};
 
 /// From the start of one round to that of the next,
 const ROUND: Nanos = Nanos::from_millis(100);
-/// or so many times the CPU time of a round: rounds take 2 % of a vCPU.
+/// or the CPU time of a round times this: rounds take 2 % of a vCPU.
 const PAUSE: u64 = 50;
 /// An emulated guest on a busy host takes absences for CPU time: a pause is no longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -77,7 +77,7 @@ struct Known {
     /// Process whose threads are left out: the agent's own.
     except: i32,
     processes: BTreeMap<i32, Process>,
-    /// The first round only learns what each has done so far.
+    /// The first round only learns each thread's totals.
     has_begun: bool,
     disks: Vec<u8>,
 }

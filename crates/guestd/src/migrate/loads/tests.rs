@@ -78,8 +78,8 @@ struct Iocb {
 }
 
 impl OnDisk {
-    /// The same with libaio's system calls, one page at a time: it waits in
-    /// io_getevents(2), which is no iowait.
+    /// Reads with libaio's system calls, one page at a time: the thread waits in io_getevents(2),
+    /// which is no iowait.
     pub fn read_asynchronously_until(&self, stop: &AtomicBool) {
         let mut page = Page([0; PAGE]);
         let mut context: libc::c_ulong = 0;

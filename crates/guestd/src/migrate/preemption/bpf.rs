@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The least that a ring can have: it only wakes.
 const RING_BYTES: u32 = 4096;
 
-/// What the programs know of a vCPU; its layout stands in `edges.h`.
+/// A vCPU's record, which the programs share; its layout stands in `edges.h`.
 #[repr(C)]
 #[derive(Debug)]
 struct Vcpu {
@@ -62,10 +62,10 @@ pub struct Edges {
     blur: Nanos,
 }
 
-/// What programs go by: `given` in `edges.h`.
+/// Settings of the programs: `given` in `edges.h`.
 #[derive(Clone, Copy, Debug)]
 struct EdgeParams {
-    /// Who was away for less was not away.
+    /// Shorter absences are ignored.
     least: Nanos,
     /// From one look at the other vCPUs to the next.
     look: Nanos,
@@ -117,7 +117,7 @@ impl Preemption for Arc<Edges> {
     }
 }
 
-/// What one vCPU's thread waits on.
+/// The thing on which a vCPU's thread waits.
 struct Watch {
     edges: Arc<Edges>,
     bell: RingBuffer<'static>,
@@ -162,13 +162,13 @@ impl Bells for Edges {
 }
 
 impl Edges {
-    /// What its programs cost.
+    /// Costs of its programs.
     #[cfg(test)]
     pub fn costs(&self) -> Vec<bpf::Cost> {
         self.programs.costs()
     }
 
-    /// What no monitor has told of yet.
+    /// Collects the news that no monitor has told yet.
     fn news(&self, seen: &mut Vec<Seen>) {
         for (n, (vcpu, told)) in self.vcpus.records().iter().zip(&self.told).enumerate() {
             let before = told.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What makes a thread fit to watch one vCPU: it runs there alone, before whatever else
-//! is ready there, wakes on time, and stays in memory.
+//! Prepares a thread to watch one vCPU: it runs there alone, before whatever else is ready there,
+//! wakes on time, and stays in memory.
 //!
 //! It only sleeps and decides, a few microseconds at a time. So it may be real-time of
 //! the lowest priority: what the guest runs in real time above it keeps its place.
@@ -94,7 +94,7 @@ mod tests {
     use seekway_vcpu::VCPUS_MAX;
     use std::thread;
 
-    /// What `/proc/thread-self/stat` has in this field, as its manual numbers them.
+    /// Reads a field of `/proc/thread-self/stat`, numbered as in its manual.
     fn stat_field(n: usize) -> String {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let rest = stat.rsplit_once(") ").unwrap().1;

@@ -226,7 +226,7 @@ impl Table {
         written
     }
 
-    /// What is its owner's again need not be written down.
+    /// Drops the record of a task that has its owner's mask again.
     fn settle(&mut self, tid: i32) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if let (true, Some(place)) = (task.record.affinity.is_original(), task.place) {

@@ -84,7 +84,7 @@ impl<S: System> Tasks<S> {
         found
     }
 
-    /// It is let run on more: that does not wait for a vCPU. `None` if that cannot be.
+    /// Widens the task's mask, which waits for no vCPU. `None` if that is impossible.
     pub(super) fn give_back(
         &self,
         child: &Child,
@@ -104,8 +104,7 @@ impl Table {
         self.tasks.values().map(|task| &task.record).chain(&self.ancestors)
     }
 
-    /// What the owner of the one that started this has set, if this has one of our masks
-    /// from there.
+    /// The mask that the parent's owner has set, if this child has one of our masks from there.
     pub(super) fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
         self.known().find(|a| a.gave(child, shown)).map(|a| *a.affinity.original())
     }

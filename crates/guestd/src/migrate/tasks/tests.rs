@@ -1,4 +1,4 @@
-//! Whose mask is whose, on a system in memory.
+//! Tests of mask ownership, on a system in memory.
 
 use super::*;
 use crate::connector::{Fork, ProcessEvent};

@@ -31,7 +31,7 @@ fn first_of(mask: &VcpuSet) -> VcpuId {
 }
 
 impl Process {
-    /// Who is awake runs where it may.
+    /// Moves tasks that are awake to where they may run.
     fn settle(&mut self) {
         for (tid, vcpu) in &mut self.vcpus {
             let mask = &self.masks[tid];
@@ -89,7 +89,7 @@ impl Fake {
         }
     }
 
-    /// It ends, and its parent waits for it.
+    /// Ends a process, for which its parent waits.
     pub fn end(&self, pid: i32) {
         let ended = self.processes.borrow_mut().remove(&pid);
         let Some(child) = ended else { return };
@@ -120,7 +120,7 @@ impl Fake {
         self.change(pid, |p| p.normal = false);
     }
 
-    /// It is a thread of the kernel.
+    /// Makes it a thread of the kernel.
     pub fn kernel(&self, pid: i32) {
         self.change(pid, |p| p.stat.kernel = true);
     }
@@ -148,7 +148,7 @@ impl Fake {
         });
     }
 
-    /// So many ticks after boot the next process starts.
+    /// Sets the ticks after boot at which the next process starts.
     pub fn set_clock(&self, ticks: u64) {
         self.clock.set(ticks - 1);
     }

@@ -151,7 +151,7 @@ fn spec(detector: Detector) -> MachineSpec {
     }
 }
 
-/// What the simulator's agent tells the policy.
+/// Calls of the simulator's agent to the policy.
 fn simulated(policy: &str, detector: Detector, seed: u64) -> Vec<Call> {
     let spec = spec(detector);
     let notes: Arc<Mutex<Vec<Call>>> = Arc::default();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));
 
-/// Who was away for less was not away: the least that the heartbeat can see, half a period
-/// of 300 us (algorithms.md, section 7).
+/// Shorter absences are ignored: the least that the heartbeat can see, half a period of 300 us
+/// (algorithms.md, section 7).
 const LEAST: Nanos = Nanos::from_micros(150);
 /// From one look at the other vCPUs to the next.
 const LOOK: Nanos = Nanos::from_micros(100);
 
-/// What the program `steal_told` answers.
+/// Answers of the program `steal_told`.
 const NOT_TOLD: u32 = 1;
 const TOLD: u32 = 2;
 
@@ -33,7 +33,7 @@ pub fn open() -> Result<Arc<Edges>, BpfError> {
     with(possible_vcpus()?)
 }
 
-/// For so many vCPUs.
+/// Loads the programs for this number of vCPUs.
 fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
     let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tick.bpf.o"));
 
-/// Who has not looked for so many ticks was away: one could have come late.
+/// Ticks without a look after which a vCPU was away: one could have come late.
 const MISSED: u64 = 2;
 /// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";

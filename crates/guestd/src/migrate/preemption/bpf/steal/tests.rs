@@ -23,7 +23,7 @@ fn possible() -> Option<Arc<Edges>> {
     }
 }
 
-/// What the monitor of a vCPU tells until then.
+/// Collects what the monitor of a vCPU tells until then.
 fn watch(steal: &Arc<Edges>, vcpu: VcpuId, until: Instant) -> JoinHandle<Vec<Seen>> {
     let mut monitor = steal.monitor(vcpu).unwrap();
     thread::spawn(move || {
