@@ -1,6 +1,5 @@
-//! How many requests a second the whole simulator does on one core: source,
-//! dispatcher, policy, disk model and metrics, uniformly random 4 KiB, two
-//! thirds reads, 64 outstanding.
+//! Requests a second of the whole simulator on one core: source, dispatcher, policy, disk model and
+//! metrics, uniformly random 4 KiB, two thirds reads, 64 outstanding.
 //!
 //! Targets: noop 1.5 million requests a second, pregather 0.7 million.
 //! `cargo bench -p seekway-sim --bench engine`; a word after `--` selects

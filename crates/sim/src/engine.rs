@@ -118,7 +118,7 @@ struct Engine<'a> {
     outstanding_max: usize,
     completed: u64,
     issues: Vec<Issue>,
-    /// What had been counted when the measuring began, if that was not at time zero.
+    /// Counts at the begin of the measuring, if that was not at time zero.
     settled: Option<CountsAtStart>,
 }
 

@@ -6,7 +6,7 @@ use seekway_core::units::{Lba, Sectors};
 use seekway_stack::stack::Map;
 use seekway_workload::VmDisk;
 
-/// How the disks of several VMs are placed.
+/// Placement of the VMs' disks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// One after the other from this sector on, as a host's file system lays
@@ -90,9 +90,9 @@ pub enum LayoutError {
     /// The number of places is not that of the VMs.
     #[error("{places} places were given for {vms} VMs")]
     Count {
-        /// How many places [`Placement::At`] has.
+        /// Number of offsets in [`Placement::At`].
         places: usize,
-        /// How many VMs' disks are to be placed.
+        /// Number of VMs whose disks are to be placed.
         vms: usize,
     },
 }
@@ -147,7 +147,7 @@ impl Layout {
         Layout { places: self.places[vms].to_vec(), host_fs: self.host_fs.clone() }
     }
 
-    /// With so many VMs that never do any I/O behind the others.
+    /// Adds `count` VMs that never do any I/O behind the others.
     pub fn with_idle(mut self, count: usize) -> Layout {
         let Some(first) = self.places.first().cloned() else { return self };
         self.places.resize(self.places.len() + count, first);

@@ -184,7 +184,7 @@ pub struct Device {
     pub profile: ProfileText,
     /// Changes of the profile, after those in its name.
     pub change: Map,
-    /// How many times slower all of it is, beside the profile's own `slow`.
+    /// Factor that slows all of it, beside the profile's own `slow`.
     pub slow: u32,
 }
 
@@ -540,7 +540,7 @@ pub struct Measure {
     pub settle: Option<Time>,
     /// The simulated time at which the run stops, the time to settle included.
     pub until: Option<Time>,
-    /// The run stops after so many requests.
+    /// Number of requests after which the run stops.
     pub requests: Option<u64>,
 }
 
@@ -669,7 +669,7 @@ pub enum TaskLoad {
         cpu: Time,
         #[serde(default = "one_block")]
         depth: u16,
-        /// After so many blocks it computes or sleeps for `between`; 0 for never.
+        /// Blocks after which it computes or sleeps for `between`; 0 for never.
         #[serde(default)]
         burst: u32,
         between: Option<Time>,

@@ -111,8 +111,8 @@ fn bad_sources_are_errors_not_hangs() {
     assert!(matches!(endless, SimError::RunAway { .. }), "{endless}");
 }
 
-/// What a guest sees of a request begins when it submits it: a wait at its limit counts, with a
-/// host cache and without.
+/// A guest's response begins when it submits its request: a wait at its limit counts, with a host
+/// cache and without.
 #[test]
 fn a_wait_at_a_limit_is_part_of_the_response() {
     // Two at once, and from then on one in 100 ms. The cache is of one block, and never hits.

@@ -302,7 +302,7 @@ fn what_is_done_while_a_run_settles_is_not_measured() {
     assert_eq!(counts(&short), all, "a run that ends before is measured whole");
 }
 
-/// What came of a run, without its histograms.
+/// Formats the results of a run, without its histograms.
 fn figures(result: &RunResult) -> String {
     let RunResult { simulated, stats, host, vms, .. } = result;
     let vms: Vec<_> = vms.iter().map(|v| (v.requests, v.last, v.device_time, &v.host)).collect();

@@ -12,9 +12,8 @@ use seekway_stack::stack::{CacheSpec, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What the cache and the prefetcher cost on the host, on one thread, as the
-/// daemon has one for each device. Work there queues; the device's own reads do
-/// not wait for it.
+/// Costs of cache and prefetcher on the host, on one thread, as the daemon has one for each device.
+/// Work there queues; the device's own reads do not wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostCosts {
     /// A guest's read, wherever its data comes from: look-up, answer, notification.
@@ -27,7 +26,7 @@ pub struct HostCosts {
     pub event: Nanos,
     /// A poll of a prefetcher that asked to be woken (its interval).
     pub poll: Nanos,
-    /// The same for each read since the last poll.
+    /// Cost for each read after the last poll.
     pub poll_event: Nanos,
 }
 
@@ -59,7 +58,7 @@ pub struct Host {
     /// Its size and its prefetcher (see `seekway_policy::prefetchers`).
     pub cache: CacheSpec,
     pub costs: HostCosts,
-    /// What the cache is told that the device reads at best, bytes a second.
+    /// The device's highest read rate that the cache is told, bytes a second.
     pub bandwidth: u64,
 }
 
@@ -109,7 +108,7 @@ impl Thread {
     }
 }
 
-/// What cache and prefetcher cost in a run.
+/// Costs of cache and prefetcher in a run.
 #[derive(Default)]
 pub(super) struct HostSide {
     costs: HostCosts,
@@ -117,7 +116,7 @@ pub(super) struct HostSide {
     thread: Thread,
     /// Reads that are done, by the time at which the guest has them.
     answers: BinaryHeap<Reverse<(Instant, u64, Guest)>>,
-    /// Answers so far: those of one instant keep their order.
+    /// Number of answers: those of one instant keep their order.
     count: u64,
     /// Reads since the prefetcher was last polled, and the time that it had
     /// asked for then.
@@ -133,7 +132,7 @@ impl HostSide {
         HostSide { costs, bandwidth, ..HostSide::default() }
     }
 
-    /// What the device reads a second at best.
+    /// The device's highest read rate, bytes a second.
     pub(super) fn bandwidth(&self) -> u64 {
         self.bandwidth
     }
@@ -206,7 +205,7 @@ impl HostSide {
         }
     }
 
-    /// What came of it so far, and each of `vms` VMs' part.
+    /// Results until now, and each of `vms` VMs' share.
     pub(super) fn result(&self, stack: &Stack, vms: usize) -> (HostResult, Vec<VmHost>) {
         let mut result = HostResult {
             prefetch: stack.prefetcher().to_string(),

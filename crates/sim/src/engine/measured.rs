@@ -1,4 +1,4 @@
-//! What a run has measured since it began to, and what is made of that at its end.
+//! Measurements of a run from the begin of the measuring on, and their results at its end.
 
 use super::Engine;
 use super::host::HostSide;
@@ -30,7 +30,7 @@ impl Engine<'_> {
         numbered.collect()
     }
 
-    /// What came of the host's cache so far, and each VM's part.
+    /// Results of the host's cache until now, and each VM's share.
     fn host_result(&self) -> Option<(HostResult, Vec<VmHost>)> {
         Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
     }

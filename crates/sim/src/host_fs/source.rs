@@ -1,4 +1,4 @@
-//! What the host's ext3 asks of the disk itself, and when that holds up the VMs.
+//! The requests of the host's own ext3, and the VMs that wait for it.
 //!
 //! The process that serves a VM (Xen's tapdisk) reads and writes the image with O_DIRECT. A read
 //! changes the image's access time, a write its modification time, once a second
@@ -40,7 +40,7 @@ pub(crate) struct FileBacked<'a> {
     /// Requests under way by token.
     tokens: Vec<Option<Owner>>,
     free: Vec<u64>,
-    /// What a source asked for just now; empty between two calls.
+    /// Requests of a source in this call; empty between two calls.
     asked: Vec<Issue>,
 }
 
@@ -59,13 +59,13 @@ struct ImageFile {
     changed: Option<u64>,
     /// Does its process sleep?
     sleeps: bool,
-    /// What the VM asked for meanwhile, by source.
+    /// Requests of the VM meanwhile, by source.
     held: VecDeque<(u32, Issue)>,
     /// When its inode was last written in place.
     written: Instant,
 }
 
-/// Whose a request is.
+/// Owner of a request.
 #[derive(Clone, Copy)]
 enum Owner {
     Guest { source: u32, token: u64 },

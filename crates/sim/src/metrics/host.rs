@@ -1,4 +1,4 @@
-//! What the host cache and its prefetcher did in a run.
+//! Work of the host cache and its prefetcher in a run.
 
 use seekway_core::prefetcher::Stream;
 use seekway_core::request::ProcessTag;
@@ -10,7 +10,7 @@ pub struct HostResult {
     pub prefetch: String,
     /// Size of the cache.
     pub cache_bytes: u64,
-    /// What the device reads at best, bytes a second: measured before the run.
+    /// The device's highest read rate, bytes a second: measured before the run.
     pub bandwidth: u64,
     /// Sectors and counts, summed over the VMs.
     pub usage: Usage,

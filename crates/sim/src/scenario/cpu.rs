@@ -1,4 +1,4 @@
-//! How VMs share the host's processors, and what the agent in each guest does about it.
+//! The VMs' shares of the host's processors, and the agents in the guests.
 
 use super::text::{Chosen, Scalar, Time, is_default};
 use crate::vcpu::{Ablation, Completes, Costs, Detector, GuestCpu, Processors};
@@ -63,7 +63,7 @@ impl Cpu {
         Ok(self)
     }
 
-    /// One of so many parts of them, without an agent.
+    /// Gives each VM a `parts`-th of them, without an agent.
     pub(super) fn one_of(mut self, parts: u32) -> Cpu {
         self.agent = NO_AGENT.into();
         self.more.part = Some(parts);
@@ -139,7 +139,7 @@ struct Without {
     completions: bool,
     /// Moves cost nothing.
     moves: bool,
-    /// The policy is told of a preemption so long before it happens.
+    /// Time by which the policy is told of a preemption in advance.
     foresight: Option<Time>,
 }
 
@@ -153,7 +153,7 @@ struct GuestTable {
     shared_cache: Option<bool>,
 }
 
-/// How a guest's policy learns of preemption.
+/// Detector of preemption for a guest's policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DetectorTable {

@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 1 << 30;
 /// Most traces that are known.
 const TRACES_MAX: usize = 4096;
 
-/// What a pass over a trace has found.
+/// Findings of a pass over a trace.
 pub struct ScannedTrace {
     pub scan: Scan,
     /// Its requests, unless they are too many.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Requests outstanding over all VMs of one trace beyond which its clock waits.
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
 
-/// How long a run lasts by default if a VM's load does not end by itself.
+/// Default length of a run if a VM's load does not end by itself.
 pub const RUN_DEFAULT: Nanos = Nanos::from_secs(60);
 
 /// A trace that can be read as often as there are runs.
@@ -413,7 +413,7 @@ impl Load {
         source.checked_sub(self.traces.len())
     }
 
-    /// How many sources there are.
+    /// Number of sources.
     pub fn source_count(&self) -> usize {
         self.traces.len() + self.made.len()
     }
@@ -503,7 +503,7 @@ fn groups(given: &[Group], vms: &[Made]) -> Result<Vec<(GroupName, Limits)>> {
     Ok(groups)
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 ///
 /// # Errors
 /// A value that cannot be, or two that contradict each other.
@@ -538,7 +538,7 @@ pub fn trace_options(trace: &TraceText) -> Result<TraceOptions> {
     })
 }
 
-/// How a trace is replayed.
+/// Options for replaying a trace.
 ///
 /// # Errors
 /// As [`trace_options`].

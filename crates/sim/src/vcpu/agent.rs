@@ -205,7 +205,7 @@ impl Machine {
         }
     }
 
-    /// What was foretold does not come to pass.
+    /// Takes back a preemption that was announced.
     pub(super) fn untell(&mut self, v: usize) {
         if self.vcpus[v].is_foretold {
             self.tell_edge(v, Sign::Resumed);
@@ -274,7 +274,7 @@ impl Machine {
         self.take_turn(v, true);
     }
 
-    /// What the tasks that did I/O did since they were asked before.
+    /// Collects the loads of tasks that did I/O after the last call.
     fn loads(&mut self, vm: usize) -> Vec<TaskLoad> {
         let mut loads = Vec::new();
         for t in self.vms[vm].tasks.clone() {

@@ -1,4 +1,4 @@
-//! What will happen on a machine: one heap, in order of time, then of asking.
+//! A machine's future events: one heap, in order of time, then of scheduling.
 //!
 //! Whatever may still change its mind has a generation in its event; one whose
 //! generation has passed is stale and does nothing.
@@ -8,17 +8,17 @@ use seekway_vcpu::Sign;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What happens. vCPUs, processors, VMs and tasks are numbers of the whole machine.
+/// An event. vCPUs, processors, VMs and tasks are numbers of the whole machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Event {
     /// A processor: its switch is done, its slice is over, or it has to choose.
     Processor { pcpu: usize, generation: u64 },
     /// The policy is told, before its slice's end, that a vCPU will be taken away.
     Foreseen { pcpu: usize, generation: u64 },
-    /// What a vCPU executes has come to its end.
+    /// A vCPU has finished what it executed.
     Executed { vcpu: usize, generation: u64 },
-    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep. So many times
-    /// it had slept before.
+    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep. `nap` counts its
+    /// sleeps before.
     Slept { task: usize, vcpu: usize, nap: u64 },
     /// The interrupt of a request that is done reaches the guest.
     Interrupt { token: usize },

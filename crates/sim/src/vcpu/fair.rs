@@ -24,7 +24,7 @@ impl Age {
         Age(self.0 + by.0)
     }
 
-    /// How much older than `other`; negative if younger.
+    /// Difference of age; negative if this one is younger.
     pub fn minus(self, other: Age) -> Age {
         Age(self.0 - other.0)
     }

@@ -112,7 +112,7 @@ impl Machine {
         vcpu.floor = vcpu.floor.max(floor);
     }
 
-    /// What a vCPU executes has come to its end.
+    /// Ends what a vCPU executed.
     pub(super) fn executed(&mut self, v: usize) {
         self.settle(v);
         let vcpu = &self.vcpus[v];
@@ -281,7 +281,7 @@ impl Machine {
         self.tasks[t].state = State::Sleeping;
     }
 
-    /// What goes before all else on a vCPU that has something to run: the stopper.
+    /// Executes work that goes before all else on a vCPU that has something to run: the stopper.
     pub(super) fn execute_first(&mut self, v: usize, left: Nanos, what: WorkKind) {
         self.settle(v);
         self.vcpus[v].work.push_front(Work { left, what });

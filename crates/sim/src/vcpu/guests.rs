@@ -33,7 +33,7 @@ impl Machine {
         self.give(t, Need::Nothing);
     }
 
-    /// What a task needs next.
+    /// Gives a task its next need.
     fn give(&mut self, t: usize, need: Need) {
         let now = self.now;
         match need {
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// It waited for the disk, and executes again.
+    /// Ends a task's wait for the disk; it executes again.
     fn take_wait(&mut self, t: usize) {
         let now = self.now;
         if std::mem::take(&mut self.tasks[t].io.outstanding) > 0 {
@@ -77,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// What follows from what a guest did on vCPU `v`: tasks wake, requests go out, the
+    /// Carries out the effects of a guest's step on vCPU `v`: tasks wake, requests go out, the
     /// kernel's timer is set.
     fn follow_guest(&mut self, v: usize, vm: usize) {
         let (mut woken, mut issues) = (Vec::new(), Vec::new());

@@ -103,7 +103,7 @@ impl Machine {
         self.events.push(self.now + after, Event::Processor { pcpu: p, generation });
     }
 
-    /// What a processor was at has come to its end.
+    /// Ends what a processor was doing.
     pub(super) fn processor_event(&mut self, p: usize) {
         self.charge(p);
         match self.pcpus[p].on {
@@ -126,8 +126,8 @@ impl Machine {
         self.arm_processor(p, self.host.context_switch);
     }
 
-    /// Who goes next: one with short slices whose turn it is, one that was interrupted
-    /// by such, the youngest.
+    /// Chooses the next vCPU: one with short slices whose turn it is, one that was interrupted by
+    /// such, the youngest.
     fn preferred(&mut self, p: usize) -> Option<usize> {
         if let Some(short) = self.short_due(p) {
             return Some(short);
@@ -165,7 +165,7 @@ impl Machine {
         Some((Age::mean(all().map(of))?, weights))
     }
 
-    /// The one with short slices that has had less than its share so far.
+    /// Finds the vCPU with short slices that has had less than its share.
     fn short_due(&self, p: usize) -> Option<usize> {
         let (mean, _) = self.mean_age(p)?;
         let waiting = self.pcpus[p].waiting.iter().copied();

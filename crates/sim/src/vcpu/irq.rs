@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// What a task waits for has happened, and no vCPU hears of it.
+    /// Records an event for a task that no vCPU is there to hear.
     fn not_heard(&mut self, t: usize) {
         let is_first = !matches!(self.tasks[t].wants, Wants::Unheard(_));
         if self.tasks[t].state == State::Sleeping && is_first {

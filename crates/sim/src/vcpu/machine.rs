@@ -55,7 +55,8 @@ impl Machine {
         Machine::with(spec, policy, &agent, seed, measured_from)
     }
 
-    /// The same with policies that are in no registry: `policy` builds one for each agent.
+    /// As [`Machine::new`], with policies that are in no registry: `policy` builds one for each
+    /// agent.
     ///
     /// # Errors
     /// As [`Machine::new`].
@@ -70,7 +71,8 @@ impl Machine {
         Machine::with_guests(spec, guests, name, policy, seed, measured_from)
     }
 
-    /// The same with a guest for each VM that has tasks of one ([`Load::Guest`](super::Load)).
+    /// As [`Machine::with`], with a guest for each VM that has tasks of one
+    /// ([`Load::Guest`](super::Load)).
     ///
     /// # Errors
     /// As [`Machine::new`].

@@ -3,7 +3,7 @@
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::{VcpuId, VcpuSet};
 
-/// How long something has lasted, on and off.
+/// Total duration of a state that comes and goes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tally {
     sum: Nanos,
@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// It lasts from now on; nothing if it does already.
+    /// Begins the state; nothing if it has begun already.
     pub fn start(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }

@@ -45,7 +45,7 @@ impl Machine {
         self.vms[vm].tasks.contains(&t).then_some(t)
     }
 
-    /// What no policy may do.
+    /// Asserts that the policy keeps its duties.
     fn assert_proper(&self, t: usize, action: &Action) {
         let task = &self.tasks[t];
         assert!(

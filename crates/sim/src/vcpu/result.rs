@@ -1,4 +1,4 @@
-//! How vCPUs and tasks fared.
+//! Results of vCPUs and tasks.
 
 use crate::metrics::{Times, times};
 use seekway_core::units::{Instant, Nanos};
@@ -22,7 +22,7 @@ pub struct PcpuResult {
     pub switching: Nanos,
     /// Time for which none wanted to run.
     pub idle: Nanos,
-    /// How often it went from one to another.
+    /// Switches from one vCPU to another.
     pub switches: u64,
     /// Slices that vCPUs began on it, those cut short included.
     pub slices: u64,
@@ -89,7 +89,7 @@ pub struct TaskResult {
     pub response: Times,
     /// Time in which it had something to run, or its I/O was done, and its vCPU was away.
     pub inactive: Nanos,
-    /// How often it was moved.
+    /// Number of moves.
     pub moves: u64,
     /// When each quarter of a second began, and its blocks in it.
     pub series: Vec<(Instant, u64)>,

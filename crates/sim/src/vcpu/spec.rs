@@ -1,5 +1,4 @@
-//! What a machine is: its processors, its VMs, their tasks, and what is modelled of
-//! moving them.
+//! Description of a machine: its processors, its VMs, their tasks, and the model of moves.
 
 use seekway_core::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -9,13 +8,13 @@ use std::num::NonZeroU32;
 pub struct MachineSpec {
     /// Processors of the host. vCPU n of every VM is pinned to processor n modulo this.
     pub pcpus: u16,
-    /// How the host schedules.
+    /// The host's scheduling.
     pub host: HostCpu,
     pub guest: GuestCpu,
-    /// How a guest's policy learns of preemption.
+    /// Detector of preemption for a guest's policy.
     pub detector: Detector,
     pub costs: Costs,
-    /// What is not modelled.
+    /// Parts of the model that are left out.
     pub ablation: Ablation,
     pub vms: Vec<VmSpec>,
 }
@@ -31,9 +30,9 @@ pub struct HostCpu {
     pub slice: Nanos,
     /// Slices are longer or shorter by up to this, evenly distributed.
     pub jitter: Nanos,
-    /// So many in a thousand slices are cut short, at an evenly distributed point, and
-    /// another vCPU goes next. What was lost is made up for later: shares stay. Of shorter
-    /// slices as many the fewer are: what cuts them comes as often.
+    /// Slices in a thousand that are cut short, at an evenly distributed point, after which another
+    /// vCPU goes next. The lost time is made up for later: shares stay. Shorter slices are cut less
+    /// often in proportion, because their interruptions come at the same rate.
     pub cut_permille: u16,
     /// Does a vCPU that wakes take the processor from one that has used more? Linux
     /// does so when the difference exceeds about half a slice.
@@ -93,7 +92,7 @@ pub enum Completes {
     Steered,
 }
 
-/// How the policy of a guest learns of preemption.
+/// Detector of preemption for a guest's policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detector {
     /// A thread on each vCPU that beats as the policy asks; each beat costs this
@@ -112,14 +111,14 @@ pub enum Detector {
     },
 }
 
-/// What the agent's doings cost, and what they do to tasks.
+/// Costs of the agent's work, and its effects on tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// To change a task's mask, on the vCPU that decided it: the mask is read, written down
     /// and set. A move takes two changes if the task may then run on several vCPUs. A vCPU on
     /// which the task is current has to run for it: see [`VmCpu`](super::VmCpu)'s `blocked`.
     pub call: Nanos,
-    /// What the task lacks in caches on its new vCPU: it runs this much longer.
+    /// Additional run time of a task on its new vCPU, whose caches are cold.
     pub cold: Nanos,
     /// Reading a window of the tasks' loads.
     pub window: Nanos,
@@ -144,7 +143,7 @@ impl Default for Costs {
     }
 }
 
-/// What of the model is left out: an ablation says what decides.
+/// Parts of the model that are left out: an ablation shows which ones decide.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ablation {
     /// A task that is current on a vCPU that is away moves at once, as if no stopper
@@ -202,12 +201,12 @@ pub enum Start {
     Any,
 }
 
-/// What a task does; for ever, unless its guest has an end.
+/// Work of a task; for ever, unless its guest has an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     /// Computes without a pause, and does no I/O.
     Compute,
-    /// Computes so much of the time, in bursts of this length, and sleeps between them.
+    /// Computes for this share of the time, in bursts of this length, and sleeps between them.
     Partly {
         burst: Nanos,
         /// Share of a processor that it would have alone.
@@ -223,7 +222,7 @@ pub enum Load {
         cpu: Nanos,
         /// Blocks that it keeps under way.
         depth: u16,
-        /// After so many blocks it computes for `between`, or sleeps; 0 for never.
+        /// Blocks after which it computes for `between`, or sleeps; 0 for never.
         burst: u32,
         between: Nanos,
         /// Computes between bursts rather than sleeping.

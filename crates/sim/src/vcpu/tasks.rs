@@ -1,4 +1,4 @@
-//! What tasks do: compute, sleep, ask for blocks and wait for them.
+//! Activities of tasks: compute, sleep, ask for blocks and wait for them.
 
 use super::Load;
 use super::Machine;
@@ -89,7 +89,7 @@ impl Machine {
         (task.phase, task.left) = (Phase::Prepare, Some(cpu));
     }
 
-    /// What was heard is seen by the task.
+    /// Hands a task the blocks that its vCPU has heard of.
     fn take_blocks(&mut self, t: usize) {
         let Load::Io { block, .. } = self.tasks[t].load else { return };
         let step = (self.now.since(self.measured_from).get() / SERIES_STEP.get()) as usize;

@@ -18,7 +18,7 @@ pub const DISK: u64 = 10_000;
 /// Sectors of the device.
 pub const CAPACITY: Sectors = Sectors::new(1 << 20);
 
-/// What reached a device, in order.
+/// Commands that reached a device, in order.
 pub type Log = Arc<Mutex<Vec<(Op, Extent)>>>;
 
 /// Every command takes 5 ms; `depth` at once.
@@ -87,7 +87,7 @@ impl Timed {
         }
     }
 
-    /// The same, with requests of two processes by turns: tags 8 and 9.
+    /// As [`Timed::new`], with requests of two processes by turns: tags 8 and 9.
     pub fn tagged(plan: &[Planned]) -> Self {
         let mut timed = Timed::new(plan);
         for (n, (_, issue)) in timed.plan.iter_mut().enumerate() {

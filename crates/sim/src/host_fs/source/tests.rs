@@ -1,4 +1,5 @@
-//! What reaches the disk, and when, with a disk that takes a fixed time for everything.
+//! Tests of the requests that reach the disk, and their times, with a disk that takes a fixed time
+//! for everything.
 
 use super::*;
 

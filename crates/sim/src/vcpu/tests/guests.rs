@@ -18,7 +18,7 @@ fn processors(count: u16) -> Processors {
     processors
 }
 
-/// A run of these VMs on so many processors, to its end or to `until`.
+/// Runs these VMs on `count` processors, to its end or to `until`.
 fn shared(texts: &[&str], count: u16, policy: &str, until: Option<Nanos>) -> RunResult {
     shared_on(&processors(count), texts, policy, until)
 }
@@ -64,7 +64,7 @@ fn guests_compute_on_each_vcpu() {
     assert!(run(true, "vmigrater").vms[0].moves > 0);
 }
 
-/// The same VM on vCPUs that nobody takes away.
+/// Runs the VM on vCPUs that nobody takes away.
 fn alone(text: &str, until: Option<Nanos>) -> RunResult {
     run_source(parse_vm(text).unwrap().source(1, 0).unwrap(), until)
 }
@@ -152,7 +152,7 @@ fn a_guest_with_two_disks_shares_processors() {
     assert_eq!([0, 1].map(|disk| bytes(&alone, disk)), [1, 2].map(|disk| bytes(&result, disk)));
 }
 
-/// The same seed gives the same run, to the last byte.
+/// Equal seeds give equal runs, to the last byte.
 #[test]
 fn runs_repeat() {
     let texts = [

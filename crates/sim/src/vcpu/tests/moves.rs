@@ -44,8 +44,8 @@ fn to(task: u64, to: u16, within: &[u16]) -> Action {
     Action::Move { task: TaskId(task), to: VcpuId::new(to), within, by: Means::Push }
 }
 
-/// What became of actions and after what time, where the tasks that do I/O are afterwards, and
-/// the result.
+/// Results of actions and their durations, the vCPUs of the I/O tasks afterwards, and the machine's
+/// result.
 type After = (Vec<(Outcome, Nanos)>, Vec<usize>, MachineResult);
 
 fn after(spec: &MachineSpec, wanted: &[Action]) -> After {
@@ -164,9 +164,9 @@ fn without_a_shared_cache_who_is_woken_on_an_absent_vcpu_cannot_be_moved() {
     assert!(moves > 60 && blocked > moves / 3, "{blocked} of {moves}: half are away from it");
 }
 
-/// How late a timer of a millisecond is heard in a second, and the agent's CPU time: vCPU 0 leads
-/// and is taken away for slices of this length, vCPU 1 is not. With beats of both, the policy
-/// expects vCPU 0 to run on.
+/// Measures the lateness of a timer of a millisecond over a second, and the agent's CPU time: vCPU
+/// 0 leads and is taken away for slices of this length, vCPU 1 is not. With beats of both, the
+/// policy expects vCPU 0 to run on.
 fn lateness(slice: Nanos, beats: Option<Nanos>) -> (Vec<Nanos>, Nanos) {
     let mut spec = spec(2, vec![vm("a", 2, Vec::new()), vm("b", 1, Vec::new())]);
     spec.vms[1].agent = false;
