@@ -41,18 +41,18 @@ pub struct Seen {
     pub at: Instant,
     /// The vCPU of which the sign tells.
     pub vcpu: VcpuId,
-    /// What was seen of it.
+    /// The observation.
     pub sign: Sign,
 }
 
-/// What the policy has not been told yet. A turn empties the lists.
+/// News that the policy has not been told yet. A turn empties the lists.
 #[derive(Default)]
 pub struct News {
     /// The vCPUs that are on line, if that has changed.
     pub online: Option<VcpuSet>,
     /// Signs; those of one vCPU in order.
     pub signs: Vec<Seen>,
-    /// What the agent has used of the guest's vCPUs since it began, with a window.
+    /// The agent's use of the guest's vCPUs from its start on, reported with a window.
     pub used: Option<Nanos>,
     /// The end of a window whose loads are in `loads`.
     pub window: Option<Instant>,

@@ -19,18 +19,18 @@ use seekway_core::units::{Instant, Nanos};
 
 /// Tasks that are followed at a time; more are left alone.
 pub(super) const TASKS_MAX: usize = 1024;
-/// An I/O that is heard so long after its vCPU has come back ended then, and not before.
+/// Time from a vCPU's return within which an I/O is heard that ended during the absence.
 const HEARD_AFTER: Nanos = Nanos::from_millis(1);
-/// A window of so many times what was asked for is a long one.
+/// Factor over the requested length at which a window is a long one.
 const LONG: u64 = 2;
 
-/// What makes a task I/O-bound.
+/// Settings of the detector of I/O-bound tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     pub window: Nanos,
     /// Share of the window in thousandths.
     pub threshold_permille: u64,
-    /// For so long after.
+    /// Time for which a task remains I/O-bound.
     pub keep: Nanos,
     /// Time for which its vCPU was away is left out.
     pub corrected: bool,
@@ -46,12 +46,12 @@ pub(super) struct Task {
     pub allowed: VcpuSet,
     /// Share of the last window that told, in thousandths.
     pub load_permille: u64,
-    /// How long it is still taken to be I/O-bound.
+    /// Remaining time as an I/O-bound task.
     left: Nanos,
     latencies: Recent,
     /// Where it asked for the I/O that it waits for, as far as is known.
     pub asked_on: VcpuId,
-    /// It does not have its owner's mask.
+    /// Its mask is not its owner's.
     pub moved: bool,
     /// When it was moved last.
     pub moved_at: Instant,
@@ -59,9 +59,9 @@ pub(super) struct Task {
     away_before: Nanos,
     /// Its move is under way.
     pub going: Option<VcpuId>,
-    /// It is being released.
+    /// A release is under way.
     pub releasing: bool,
-    /// It may not be moved.
+    /// Moving it was refused.
     pub refused: bool,
     /// Its I/Os take longer than a slice: wherever it asks, its vCPU is taken away before the
     /// answer. To move it gains nothing.
@@ -98,7 +98,7 @@ pub(super) struct Detector {
     /// The tasks in ascending order of their ids, for binary search.
     pub tasks: Vec<Task>,
     last: Option<Instant>,
-    /// What each vCPU had been away at the last window.
+    /// Each vCPU's total absence at the last window.
     away: Vec<Nanos>,
     /// Asked for often: as of the last window.
     any_bound: bool,
@@ -118,7 +118,7 @@ impl Detector {
         self.any_bound
     }
 
-    /// What tasks did up to now.
+    /// Reports tasks' loads of the window that ends now.
     pub fn window(&mut self, now: Instant, loads: &[TaskLoad], monitor: &Monitor) {
         let span = self.last.map_or(self.settings.window, |last| now.since(last));
         let began = self.last.replace(now);
@@ -230,9 +230,9 @@ impl Window<'_> {
         (tells.then(|| permille(load.waited.saturating_sub(lost), usable)), usable)
     }
 
-    /// How long a task's I/Os take, if one ended whose vCPU was there to hear of it: it ran all
-    /// the time, or had been back for a while. What ended during an absence says nothing: it was
-    /// heard late.
+    /// Computes the latency of a task's I/Os, if one ended whose vCPU was there to hear of it: it
+    /// ran all the time, or had been back for a while. I/Os that ended during an absence say
+    /// nothing, because they were heard late.
     fn latency(&self, load: &TaskLoad) -> Option<Nanos> {
         let ran_from = |vcpu| self.monitor.get(vcpu).map(|watch| watch.runs_from());
         if let Some(last) = load.last.filter(|_| self.settings.corrected) {
@@ -253,7 +253,7 @@ impl Window<'_> {
 }
 
 impl Task {
-    /// It was moved, to a vCPU that has been `away` for so long until now.
+    /// Records a move to a vCPU whose absence until now is `away`.
     pub fn arrive(&mut self, now: Instant, to: VcpuId, away: Nanos) {
         // What it waits for now it asked for before, and there if it lived there.
         if !self.silent {
@@ -283,13 +283,13 @@ impl Task {
         }
     }
 
-    /// It did no I/O to speak of in a window of which so much was lost.
+    /// Records a window with little I/O, `lost` of which the vCPU was away.
     fn age(&mut self, span: Nanos, lost: Nanos) {
         self.left = self.left.saturating_sub(span.saturating_sub(lost));
     }
 
-    /// It could not be moved. Until it is I/O-bound anew nobody tries again, and if it is
-    /// elsewhere by our doing it is let go.
+    /// Records that a move failed. It is not tried again until the task is I/O-bound anew; a task
+    /// that we moved before is released.
     pub fn refuse(&mut self) {
         self.refused = true;
         if self.moved {

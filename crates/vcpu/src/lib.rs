@@ -60,7 +60,7 @@ impl VcpuId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TaskId(pub u64);
 
-/// What is seen of a vCPU.
+/// An observation of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sign {
     /// Its monitor woke up: it runs. It had asked to be woken at `due`; much later means
@@ -74,16 +74,16 @@ pub enum Sign {
     Preempted,
     /// The host took it away: not before this sign was made, and by then at the latest.
     Lost {
-        /// It did not run then.
+        /// A time at which it did not run.
         by: Instant,
     },
     /// The host gave it back.
     Resumed,
-    /// It has nothing to run: that it does not run is nobody's doing.
+    /// The vCPU has nothing to run; the host did not take it away.
     Idle,
 }
 
-/// What a task did in a window.
+/// A task's use of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskLoad {
     /// The task that did it.
@@ -117,7 +117,7 @@ pub struct LastIo {
     pub heard_on: VcpuId,
 }
 
-/// Who makes a move.
+/// The thread that makes a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// The vCPU on which the task is, while it still runs.
@@ -126,7 +126,7 @@ pub enum Means {
     Pull,
 }
 
-/// What is to be done.
+/// An action for the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// The task goes to a vCPU.
@@ -156,14 +156,14 @@ impl Action {
     }
 }
 
-/// What became of an action.
+/// Result of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The action was carried out as asked.
     Done,
-    /// It cannot be done: the task has ended, or may not be moved.
+    /// The action is impossible: the task has ended, or may not be moved.
     Refused,
-    /// It was not done, and may be asked for again: whoever makes moves is busy.
+    /// The agent was busy; the action may be asked for again.
     Dropped,
 }
 
@@ -176,9 +176,9 @@ pub struct VcpuView {
     pub active: bool,
     /// The slice that it is expected to have, once one was seen.
     pub slice: Option<Nanos>,
-    /// What is expected to be left of it; none while it is away.
+    /// Expected remainder of its slice; none while it is away.
     pub remaining: Option<Nanos>,
-    /// Slices whose length was learned so far.
+    /// Number of slices whose length was learned.
     pub slices: u64,
     /// Time for which it was taken away, as far as is known.
     pub away: Nanos,
@@ -210,8 +210,8 @@ pub trait VcpuPolicy: Send {
     /// an earlier call.
     fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
 
-    /// What the agent has used of the guest's vCPUs since it began; told before a window, where
-    /// it is known.
+    /// Reports the agent's use of the guest's vCPUs from its start on; called before a window,
+    /// where it is known.
     fn spent(&mut self, _now: Instant, _used: Nanos) {}
 
     /// The tasks that did I/O in the window that ends at `now`, in ascending order, each
@@ -221,7 +221,7 @@ pub trait VcpuPolicy: Send {
     /// The action on this task has come to its end.
     fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
 
-    /// What to do next, until `None`. No task has two actions under way.
+    /// Returns the next action, or `None`. No task has two actions under way.
     fn next(&mut self, _now: Instant) -> Option<Action> {
         None
     }

@@ -165,7 +165,7 @@ impl FromStr for VcpuSet {
     }
 }
 
-/// Whose the mask of one task is, and what to set.
+/// Ownership of one task's mask, and the mask to set.
 ///
 /// ```
 /// use seekway_vcpu::{Affinity, VcpuSet};
@@ -183,11 +183,11 @@ impl FromStr for VcpuSet {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Affinity {
-    /// What its owner set.
+    /// The owner's mask.
     original: VcpuSet,
-    /// What was set last, if it is not the original.
+    /// The last mask that the agent set, if it is not the original.
     set: Option<VcpuSet>,
-    /// What is about to be set.
+    /// The mask that the agent is about to set.
     next: Option<VcpuSet>,
     /// CPUs that went off line since the last look, whether or not they are back.
     went: VcpuSet,
@@ -205,8 +205,8 @@ impl Affinity {
         Affinity { set: Some(shown), ..Affinity::new(original) }
     }
 
-    /// What its owner set: what [`TaskLoad::allowed`](super::TaskLoad::allowed) says. As of
-    /// the last look at what the kernel shows.
+    /// The owner's mask, as [`TaskLoad::allowed`](super::TaskLoad::allowed) reports it, at the last
+    /// look at the kernel's.
     pub fn original(&self) -> &VcpuSet {
         &self.original
     }
@@ -222,9 +222,9 @@ impl Affinity {
         self.went.insert(cpu);
     }
 
-    /// It shows `shown` now, and is wanted on these: the mask to set, which is the part of
-    /// the owner's that is wanted and on line. `None`: leave it alone, because there is no
-    /// such part, or because that is what it has.
+    /// Returns the mask to set for a task that shows `shown` and is wanted on `wanted`: the wanted
+    /// CPUs that the owner allows and that are on line. `None` if there are none, or if the task
+    /// has that mask already.
     pub fn change(
         &mut self,
         shown: &VcpuSet,
@@ -235,8 +235,8 @@ impl Affinity {
         self.plan(shown, online, self.original.and(wanted).and(online))
     }
 
-    /// It shows `shown` now, and is to have its owner's mask again: the mask to set.
-    /// `None`: it has it, or somebody has changed it, or nothing of it is on line.
+    /// Returns the mask that restores the owner's for a task that shows `shown`. `None` if the task
+    /// has it, if somebody has changed it, or if none of its CPUs is on line.
     pub fn restore(&mut self, shown: &VcpuSet, online: &VcpuSet) -> Option<VcpuSet> {
         self.look(shown, online);
         self.plan(shown, online, self.original)
@@ -254,7 +254,7 @@ impl Affinity {
         [self.next, self.set].into_iter().flatten()
     }
 
-    /// Whose is what it shows? If it is somebody else's, it is the original from now on.
+    /// Decides whether `shown` is ours. A mask of anybody else is the original from now on.
     fn look(&mut self, shown: &VcpuSet, online: &VcpuSet) {
         let ours = self.candidates().any(|set| {
             let gone = set.iter().all(|cpu| self.went.contains(cpu) || !online.contains(cpu));

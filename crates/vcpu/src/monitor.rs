@@ -33,17 +33,17 @@ use seekway_core::units::{Instant, Nanos};
 pub(super) use slices::Recent;
 pub(super) use watch::{News, State, Watch};
 
-/// How the next slice follows from those seen.
+/// Prediction of the next slice from those seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Predict {
-    /// It is as the last.
+    /// As long as the last.
     Last,
     /// As the least of the last eight.
     #[default]
     Min8,
 }
 
-/// What is the same for all vCPUs.
+/// Settings that hold for all vCPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     /// From beat to beat, at the densest.
@@ -61,13 +61,13 @@ impl Settings {
         self.period.scaled(1, 2)
     }
 
-    /// A beat that is missing for so long says that its vCPU is away.
+    /// Time without a beat after which a vCPU counts as away.
     pub fn grace(&self) -> Nanos {
         self.tolerance().max(self.absence)
     }
 }
 
-/// What is known of each vCPU that is on line.
+/// State of each vCPU that is on line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Monitor {
     pub settings: Settings,

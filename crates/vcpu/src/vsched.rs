@@ -42,7 +42,7 @@ pub(super) const ENTRY: Entry = Entry {
 const WINDOW: Nanos = Nanos::from_millis(5);
 /// Tasks that are followed at a time; more are left alone.
 const TASKS_MAX: usize = 1024;
-/// A task that was not told of for so long is left to itself.
+/// Time without news after which a task is forgotten.
 const FORGET: Nanos = Nanos::from_secs(1);
 
 struct Task {

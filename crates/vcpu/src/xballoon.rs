@@ -52,23 +52,23 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 const WINDOW: Nanos = Nanos::from_millis(5);
-/// A vCPU has an I/O task for so long after one was seen to wait.
+/// Time after a task was last seen waiting for which its vCPU has an I/O task.
 const HOSTS_FOR: Nanos = Nanos::from_secs(1);
 /// In the authors' code a stretch as long as this is a cap's, and no idling.
 const CAPPED_FROM: Nanos = Nanos::from_millis(25);
 
-/// How one vCPU idles in its present period.
+/// A vCPU's idling in its present period.
 #[derive(Clone, Copy, Default)]
 struct Balloon {
-    /// It has an I/O task until then.
+    /// End of the time for which it has an I/O task.
     hosts_until: Instant,
     /// When the period began in which it idles.
     began: Instant,
-    /// It has idled for so long in it.
+    /// Time that it has idled in the period.
     idled: Nanos,
-    /// It idles now: from then, until then.
+    /// Begin and end of its present idling.
     idles: Option<(Instant, Instant)>,
-    /// How long it had waited for a processor when it was last asked.
+    /// Its time spent waiting for a processor at the last query.
     waited: Nanos,
 }
 

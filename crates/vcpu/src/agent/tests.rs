@@ -1,4 +1,4 @@
-//! Who wakes when, and what the policy is told in which order.
+//! Tests of wake-ups, and of the order in which the policy is told of events.
 
 use super::*;
 use crate::{Means, VcpuView};

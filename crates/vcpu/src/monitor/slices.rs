@@ -34,7 +34,7 @@ impl Recent {
     }
 }
 
-/// What the prediction rests on: computed when a slice is learned, asked for often.
+/// Basis of the prediction: computed when a slice is learned, asked for often.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Usual {
     spans: [Nanos; RECENT],

@@ -54,7 +54,7 @@ impl Host {
         self.monitor.heard(when, V, Sign::Beat { due })
     }
 
-    /// It runs for so long, then is away for so long, and is given back.
+    /// Lets the vCPU run for `runs` and be away for `away`, then gives it back.
     fn round(&mut self, runs: u64, away: u64) {
         let ends = at(self.now + runs);
         while self.due() < ends {

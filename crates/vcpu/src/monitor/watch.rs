@@ -5,33 +5,33 @@ use super::{Predict, Settings};
 use crate::Sign;
 use seekway_core::units::{Instant, Nanos};
 
-/// One slice in so many is watched to its end, where beats are sparse.
+/// With sparse beats, one slice of this number is watched to its end.
 const WATCHED_OF: u32 = 4;
 
-/// With so many slices seen of a vCPU what was seen of others counts no more.
+/// Slices of a vCPU after which those of others stop counting for it.
 const OWN: u64 = 4;
-/// For so long one of which no slice was seen is watched every period.
+/// Time for which a vCPU without a known slice is watched every period.
 const LEARNING: Nanos = Nanos::from_millis(100);
 
-/// What a vCPU is doing.
+/// Activity of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum State {
-    /// It runs, as far as is known.
+    /// Runs, as far as is known.
     #[default]
     Runs,
     /// The host has taken it away.
     Away,
-    /// It has nothing to run.
+    /// Has nothing to run.
     Idle,
 }
 
-/// What the signs of one vCPU have told so far.
+/// State of one vCPU, learned from its signs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     pub state: State,
     /// When it was given back, if that was seen.
     since: Option<Instant>,
-    /// It runs since then at least.
+    /// The time from which it certainly runs.
     runs_from: Instant,
     /// The last time at which it was known to run.
     pub seen: Instant,
@@ -49,7 +49,7 @@ pub(crate) struct Watch {
     pub(super) cut: usize,
     /// The slice that the last sign has told.
     pub(super) learned: Option<Nanos>,
-    /// What another vCPU's slice was before any of its own was seen.
+    /// Another vCPU's slice, before any of its own was seen.
     lent: Option<Nanos>,
     /// Slices in a row that were watched closely and ended unseen all the same.
     unseen_ends: u32,
@@ -61,16 +61,16 @@ pub(crate) struct Watch {
     away: Nanos,
 }
 
-/// What a sign has told.
+/// Meaning of a sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// It is in the same state as before the sign.
+    /// No change of state.
     None,
-    /// It does not run any more.
+    /// The vCPU has stopped running.
     Left,
-    /// It runs again, or it was wrong to think that it does not.
+    /// The vCPU runs again, or was wrongly taken to be away.
     Back,
-    /// The same, and it was really away.
+    /// The vCPU runs again after a real absence.
     Returned,
 }
 
@@ -134,7 +134,7 @@ impl Watch {
         if was == State::Away { News::Back } else { News::None }
     }
 
-    /// It is back. It was taken away after `seen`, and was away at `gone`.
+    /// Records a return. The vCPU was taken away after `seen`, and was away at `gone`.
     fn returned(&mut self, at: Instant, gone: Instant, settings: &Settings) -> News {
         let was = std::mem::replace(&mut self.state, State::Runs);
         let seen = std::mem::replace(&mut self.seen, at);
@@ -213,8 +213,7 @@ impl Watch {
         (self.usual.len > 0).then_some(self.usual.least)
     }
 
-    /// What is expected to be left of its slice; `None` when nothing can be said or it
-    /// does not run.
+    /// Expected remainder of its slice; `None` when nothing can be said or it does not run.
     pub fn remaining(&self, now: Instant, settings: &Settings) -> Option<Nanos> {
         let predicted = self.predicted();
         match self.state {
@@ -242,7 +241,7 @@ impl Watch {
         }
     }
 
-    /// It runs since then, or longer.
+    /// The latest time from which it is known to run.
     pub fn runs_from(&self) -> Instant {
         self.runs_from
     }
@@ -294,7 +293,7 @@ impl Watch {
         self.lent = Some(slice);
     }
 
-    /// How long it is away, as a rule. Before that was seen: for one other's slice.
+    /// Usual length of its absences; before one was seen, of one other vCPU's slice.
     pub fn absence(&self) -> Nanos {
         self.absences.median().or(self.predicted()).unwrap_or(Nanos::ZERO)
     }
@@ -310,7 +309,7 @@ impl Watch {
         self.slices.all().len()
     }
 
-    /// Slices whose length was learned so far.
+    /// Number of slices whose length was learned.
     pub fn slices(&self) -> u64 {
         self.slices.seen
     }

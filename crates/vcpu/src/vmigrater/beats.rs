@@ -29,7 +29,7 @@ const PROBES: [Nanos; 3] =
     [Nanos::from_millis(67), Nanos::from_millis(103), Nanos::from_millis(149)];
 /// Two absences within this: there is somebody to share with.
 const SHARED_WITHIN: Nanos = Nanos::from_secs(1);
-/// That holds for so long.
+/// Time for which that holds.
 const SHARED_FOR: Nanos = Nanos::from_secs(2);
 
 /// Does anybody take our vCPUs away?

@@ -1,4 +1,4 @@
-//! What the agent may cost.
+//! The agent's budget of CPU time.
 //!
 //! A move costs some microseconds on hardware, and 0.3 to 0.5 ms in an emulated guest. What it
 //! gains, an I/O task's part of a slice, is lost to the guest's other tasks several times over
@@ -8,9 +8,9 @@
 
 use seekway_core::units::{Instant, Nanos};
 
-/// Windows are so many times as long while more was spent.
+/// Factor for the length of windows while the budget is overspent.
 pub(super) const LONGER: u64 = 4;
-/// So much of the share is saved, or owed.
+/// Most of the budget that can be saved or owed.
 const SAVED: Nanos = Nanos::from_secs(1);
 
 /// The agent's share, and what it has left of it.
@@ -41,7 +41,7 @@ impl Budget {
         self.left = left.saturating_sub(signed(used.saturating_sub(before))).clamp(-most, most);
     }
 
-    /// It may be spent from.
+    /// Tells whether the budget has time to spend.
     pub fn allows(&self) -> bool {
         self.left >= 0
     }

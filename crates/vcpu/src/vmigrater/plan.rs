@@ -1,4 +1,4 @@
-//! Who goes where.
+//! Chooses the vCPU for each task.
 //!
 //! An I/O is heard of on the vCPU on which it was asked for, once that runs. So a place is
 //! worth to a task what it says about when an I/O that is asked for there would be heard:
@@ -25,7 +25,7 @@ struct Destination {
     runs: bool,
     /// For how long it has run.
     ran: Nanos,
-    /// What is left of its slice, if anything can be said.
+    /// Remainder of its slice, if anything can be said.
     left: Option<Nanos>,
     slice: Option<Nanos>,
     absence: Nanos,
@@ -33,10 +33,10 @@ struct Destination {
     back: Instant,
 }
 
-/// What a vCPU offers to a task.
+/// A vCPU's offer to a task.
 #[derive(Clone, Copy)]
 struct Prospect {
-    /// What is left of its slice.
+    /// Remainder of its slice.
     left: Nanos,
     /// An I/O that is asked for at once is heard in this slice.
     in_time: bool,
@@ -48,7 +48,7 @@ struct Prospect {
 struct MoveCandidate {
     at: usize,
     load_permille: u64,
-    /// What it has if it stays. `None`: nobody knows.
+    /// Offer of the vCPU where it is. `None`: unknown.
     here: Option<Prospect>,
 }
 
@@ -58,7 +58,7 @@ struct Map {
     places: Vec<Option<Destination>>,
     /// I/O-bound tasks on each.
     hosted: Vec<u64>,
-    /// Tasks that were sent off so far.
+    /// Number of tasks that this plan sends away.
     sent: usize,
 }
 
@@ -109,8 +109,8 @@ impl VMigrater {
         }
     }
 
-    /// Who has found nothing, or has to wait there, looks again: when it is time to park, and
-    /// at times, because a vCPU may run on for longer than was thought and nothing else
+    /// Plans the next look for a task that found no destination or has to wait there: at its time
+    /// to park, and at intervals, because a vCPU may run longer than predicted and nothing else
     /// would tell.
     fn look_again(
         &mut self,
@@ -214,7 +214,7 @@ impl VMigrater {
         self.settings.monitor.period.scaled(2, 1)
     }
 
-    /// How much has to be left of a vCPU's slice for this task.
+    /// Remainder of a vCPU's slice at which this task leaves it.
     fn leave(&self, task: &Task, place: &Destination) -> Nanos {
         if let Some(leave) = self.settings.leave {
             return leave;
@@ -301,7 +301,7 @@ impl VMigrater {
         waits.scaled(stays.get(), slice.get()) > self.settings.monitor.period.scaled(1, 3)
     }
 
-    /// What has to be left of the slice for parking to be too early.
+    /// Remainder of the slice at which parking is still too early.
     fn parks_with(&self, latency: Nanos) -> Nanos {
         latency + self.settings.monitor.period
     }
