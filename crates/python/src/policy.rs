@@ -56,7 +56,7 @@ impl Request {
     }
 }
 
-/// What became of a request, or of a part of one.
+/// The end of a request, or of one command of it.
 #[pyclass(frozen, get_all)]
 pub struct Completion {
     request: Py<Request>,
@@ -130,7 +130,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What a policy has raised, if any.
+    /// Takes the exception that a policy has raised, if any.
     pub fn take(&self) -> Option<PyErr> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How often signals are heard and progress is told.
+/// Interval between checks for signals and reports of progress.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// A policy of the caller's own: its name, and what makes one.
