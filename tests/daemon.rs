@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long it may take to open its images and answer, and to end.
+/// Time limit for the daemon to open its images and answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How much of its log is shown in an error, in bytes.
+/// Bytes of its log that an error shows.
 const TAIL: usize = 4096;
 
 /// A running daemon. Dropping it kills it, and so does the end of the thread that started it.

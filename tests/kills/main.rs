@@ -47,7 +47,7 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_seekway"))
 }
 
-/// How a daemon is set up: what a seed chooses.
+/// Settings of a daemon, chosen by the seed.
 #[derive(Debug)]
 struct Setup {
     policy: &'static str,

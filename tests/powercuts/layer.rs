@@ -22,7 +22,7 @@ const NAME: &str = "disk.img";
 const FILE: u64 = 2;
 /// The kernel may keep what it knows of the file.
 const TTL: Duration = Duration::from_secs(3600);
-/// What reached the disk, and what its client was told.
+/// A change on the disk, or a mark of its client.
 #[derive(Clone, Debug)]
 pub enum Event<M> {
     Write {
@@ -51,7 +51,7 @@ pub struct Log<M> {
 }
 
 impl<M> Log<M> {
-    /// What may be on the disk when the power fails after the first `count` events: all that is
+    /// Builds a possible disk after a power failure behind the first `count` events: all that is
     /// durable, and what `rng` chooses of the rest, by blocks of `unit_bytes`, which the disk
     /// writes as a whole.
     pub fn cut(&self, count: usize, unit_bytes: usize, rng: &mut Rng) -> Vec<u8> {
@@ -112,14 +112,14 @@ fn flushed<M>(event: &Event<M>) -> Option<u64> {
     }
 }
 
-/// What the mounted file system and the test share.
+/// State that the mounted file system and the test share.
 pub struct Disk<M> {
     log: Mutex<Log<M>>,
     /// Flushes fail from now on.
     pub flushes_fail: AtomicBool,
-    /// One of so many writes fails; 0 for none.
+    /// One of this number of writes fails; 0 for none.
     pub writes_fail_in: AtomicU64,
-    /// Each answer is late by up to so many milliseconds.
+    /// Largest delay of an answer, in milliseconds.
     pub slowest_ms: AtomicU64,
     /// Nothing is answered while this is so.
     hangs: Mutex<bool>,
@@ -131,7 +131,7 @@ impl<M> Disk<M> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log so far. A new one begins, whose crash points say nothing.
+    /// Takes the log. A new one begins, whose crash points say nothing.
     pub fn take_log(&self) -> Log<M> {
         let mut log = self.log();
         let empty = Log { bytes: log.bytes, first: Vec::new(), events: Vec::new() };
@@ -225,7 +225,7 @@ impl<M> Drop for Layer<M> {
     }
 }
 
-/// What waits for its answer.
+/// An operation that waits for its answer.
 enum Answer {
     Write { id: u64, len: usize, reply: ReplyWrite },
     Zeroes(u64, ReplyEmpty),
@@ -273,7 +273,7 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
 /// The file system.
 struct Files<M> {
     disk: Arc<Disk<M>>,
-    /// What the disk shows while it has power.
+    /// Contents of the disk while it has power.
     content: Vec<u8>,
     page_cache: bool,
     answers: Sender<Answer>,

@@ -93,7 +93,7 @@ impl Bench<Mark> {
         self.serve(&["--cache", if cache { "16MiB" } else { "off" }], &[disk])
     }
 
-    /// The same, until the client's requests are done, while the daemon is killed, the client's write
+    /// Runs until the client's requests are done, while the daemon is killed, the client's write
     /// cache is switched, and the disk fails writes.
     fn ordeal(
         &self,
@@ -200,8 +200,8 @@ fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<Option<[usize; 1]
     Ok(Some([log.events.len()]))
 }
 
-/// Check so many crash points under a client, in runs of the daemon with at most `per_round`.
-/// A run tells how many it had of what `counted` names; `None`: skipped.
+/// Checks this number of crash points under a client, in runs of the daemon with at most
+/// `per_round`. A run tells its counts of what `counted` names; `None`: skipped.
 fn survives<const N: usize>(
     client: &str,
     cuts: u64,

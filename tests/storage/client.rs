@@ -49,8 +49,8 @@ pub enum Kind {
     WriteZeroes,
 }
 
-/// What the client tells whoever watches, before or after it is true for the device: a
-/// submission before the device can see it, an answer after it is taken.
+/// Observer of the client. It is told before or after the fact is true for the device: of a
+/// submission before the device can see it, of an answer after it is taken.
 pub trait Watch {
     fn submitted(&mut self, request: &Request);
     fn answered(&mut self, request: &Request);
