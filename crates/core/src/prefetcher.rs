@@ -46,7 +46,7 @@ pub struct Stream {
     pub tag: Option<ProcessTag>,
     /// Is it being prefetched for?
     pub armed: bool,
-    /// Share of its blocks that followed its pattern lately, 0 to 1.
+    /// Share of its blocks that followed its pattern recently, 0 to 1.
     pub linear: f64,
     /// Aggressiveness S (algorithms.md, section 6); 1 where the prefetcher has none.
     pub scale: f64,

@@ -14,7 +14,7 @@ mod published;
 mod tests;
 
 use super::loads::{Loads, ThreadLoad};
-use super::preemption::{Bells, Waker};
+use super::preemption::{Alarms, Waker};
 use super::selection::Selection;
 use super::tasks::Tasks;
 use super::waited_for;
@@ -74,7 +74,7 @@ pub struct Coordinator<S> {
     tasks: Arc<Tasks<S>>,
     /// Where the detector tells of edges by itself, and the kernel keeps alarms: monitors set no
     /// timers then, and do not beat.
-    bells: Option<Arc<dyn Bells>>,
+    alarms: Option<Arc<dyn Alarms>>,
     clock: fn() -> Instant,
 }
 
@@ -111,7 +111,7 @@ struct Watching<S> {
 }
 
 impl<S: System> Coordinator<S> {
-    /// Before the first thread comes. `bells`: of a detector that tells of edges by itself.
+    /// Before the first thread comes. `alarms`: of a detector that tells of edges by itself.
     /// `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
     /// CLOCK_MONOTONIC.
     ///
@@ -119,7 +119,7 @@ impl<S: System> Coordinator<S> {
     /// There are no descriptors left.
     pub fn new(
         policy: Box<dyn VcpuPolicy>,
-        bells: Option<Arc<dyn Bells>>,
+        alarms: Option<Arc<dyn Alarms>>,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
@@ -151,7 +151,7 @@ impl<S: System> Coordinator<S> {
             view: Mutex::default(),
             answered,
             tasks,
-            bells,
+            alarms,
             clock,
         };
         coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
@@ -164,10 +164,10 @@ impl<S: System> Coordinator<S> {
     /// gone. What is due is not tried before `pause`, if there is one: another thread is at it.
     pub fn due(&self, vcpu: VcpuId, pause: Option<Instant>) -> (Option<Instant>, Option<Instant>) {
         let later = |at: Instant| pause.map_or(at, |pause| at.max(pause));
-        if let Some(bells) = &self.bells {
+        if let Some(alarms) = &self.alarms {
             loop {
                 let before = self.published.timetable();
-                bells.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
+                alarms.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
                 // Another thread may have set it meanwhile, for a newer timetable.
                 if self.published.timetable() == before {
                     let decides = before.lead == vcpu;
@@ -181,7 +181,7 @@ impl<S: System> Coordinator<S> {
 
     /// Does the kernel keep alarms?
     pub fn has_bells(&self) -> bool {
-        self.bells.is_some()
+        self.alarms.is_some()
     }
 
     /// A monitor has woken. If the lead is overdue, this one leads from now on.
@@ -192,7 +192,7 @@ impl<S: System> Coordinator<S> {
     /// The lead, if what is due has been so for long: no vCPU was busy enough to notice.
     pub fn forgets(&self, now: Instant) -> Option<VcpuId> {
         let timetable = self.published.timetable();
-        let due = timetable.due().filter(|_| self.bells.is_some())?;
+        let due = timetable.due().filter(|_| self.alarms.is_some())?;
         (now > due + FORGOTTEN).then_some(timetable.lead)
     }
 
@@ -388,11 +388,11 @@ impl<S: System> Coordinator<S> {
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
         let windows = core.agent.windows().map_or(NEVER, Nanos::get);
         self.published.windows.store(windows, SeqCst);
-        if let Some(bells) = &self.bells {
+        if let Some(alarms) = &self.alarms {
             let timetable = self.published.timetable();
             for vcpu in core.agent.online().iter() {
-                bells.set_alarm(vcpu, timetable.alarm(vcpu, None));
-                bells.set_urgent(vcpu, core.agent.urgent(vcpu));
+                alarms.set_alarm(vcpu, timetable.alarm(vcpu, None));
+                alarms.set_urgent(vcpu, core.agent.urgent(vcpu));
             }
             return;
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub trait Preemption: Send + Sync {
     /// Alarms that the kernel keeps, and edges that wake nobody, if it tells of edges by itself.
     /// Otherwise its monitors beat as the policy asks, and set timers.
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
+    fn alarms(&self) -> Option<Arc<dyn Alarms>> {
         None
     }
 
@@ -35,7 +35,7 @@ pub trait Preemption: Send + Sync {
 
 /// Reasons to wake a monitor, as programs in the kernel know them. Any thread may change them for
 /// any vCPU, at the price of a store in memory.
-pub trait Bells: Send + Sync {
+pub trait Alarms: Send + Sync {
     /// Wakes this vCPU's monitor once this time has come and the vCPU switches tasks or has a
     /// timer; while it is busy, that is within a tick. `None`: not for the time.
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>);
@@ -48,7 +48,7 @@ pub trait Bells: Send + Sync {
 pub trait Monitor: Send {
     /// Sleep until something is seen, or until `until`, or until a beat is due at `beat`;
     /// and append what was seen, of whichever vCPU. `None` and `None`: until something is
-    /// seen or the waker wakes it. One with bells beats never.
+    /// seen or the waker wakes it. One with alarms beats never.
     ///
     /// # Errors
     /// It can see nothing more.

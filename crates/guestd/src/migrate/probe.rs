@@ -122,7 +122,7 @@ fn look(loads: &mut dyn Loads, time: Duration, signals: &Signals) -> io::Result<
 
 /// Watches with a monitor on each vCPU while `look` goes on.
 fn watch(detector: &dyn Preemption, look: impl FnOnce() -> io::Result<()>) -> io::Result<Watched> {
-    if detector.bells().is_none() {
+    if detector.alarms().is_none() {
         return look().map(|()| Watched::default());
     }
     let online = procfs::online()?;

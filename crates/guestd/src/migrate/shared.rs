@@ -63,7 +63,7 @@ impl Shared {
         let watching = (loads, Selection::new(Linux, chosen, own));
         let at = (online, clock::now as fn() -> Instant);
         let coordinator =
-            Coordinator::new(policy, preemption.bells(), watching, tasks.clone(), at)?;
+            Coordinator::new(policy, preemption.alarms(), watching, tasks.clone(), at)?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();

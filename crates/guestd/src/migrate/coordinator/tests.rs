@@ -223,7 +223,7 @@ struct Kept {
     urgent: Mutex<BTreeMap<usize, Urgent>>,
 }
 
-impl Bells for Kept {
+impl Alarms for Kept {
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
         self.alarms.lock().unwrap().insert(vcpu.index(), at);
     }
@@ -235,8 +235,8 @@ impl Bells for Kept {
 #[test]
 fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide() {
     let (mut coordinator, told) = coordinator();
-    let bells = Arc::new(Kept::default());
-    coordinator.bells = Some(bells.clone());
+    let kept = Arc::new(Kept::default());
+    coordinator.alarms = Some(kept.clone());
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let waker = Waker::new().unwrap();
     coordinator.add_waker(one, Some(waker.try_clone().unwrap()));
@@ -247,12 +247,12 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
     coordinator.published.window.store(NEVER, SeqCst);
     coordinator.left.store(true, SeqCst);
     assert!(coordinator.turn(zero, true, &mut Vec::new()));
-    let alarm = |n| bells.alarms.lock().unwrap()[&n];
+    let alarm = |n| kept.alarms.lock().unwrap()[&n];
     assert_eq!((alarm(0), alarm(1)), (Some(wake), Some(wake + PATIENCE)));
-    assert_eq!(bells.urgent.lock().unwrap()[&1], Urgent::ALL);
+    assert_eq!(kept.urgent.lock().unwrap()[&1], Urgent::ALL);
     assert!(!waker.take(), "an alarm is set by a store");
     // The alarm rang in vain: it is set again. What another thread is at waits.
-    bells.set_alarm(zero, None);
+    kept.set_alarm(zero, None);
     assert_eq!(coordinator.due(zero, None), (Some(wake), None), "to decide, on time");
     assert_eq!(coordinator.due(one, None), (None, None));
     assert_eq!(alarm(0), Some(wake));

@@ -4,7 +4,7 @@
 pub mod steal;
 pub mod tick;
 
-use super::{Bells, Monitor, Preemption, Seen, Waker, sleep};
+use super::{Alarms, Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
@@ -97,7 +97,7 @@ fn possible_vcpus() -> Result<usize, BpfError> {
 }
 
 impl Preemption for Arc<Edges> {
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
+    fn alarms(&self) -> Option<Arc<dyn Alarms>> {
         Some(self.clone())
     }
 
@@ -147,7 +147,7 @@ impl Monitor for Watch {
     }
 }
 
-impl Bells for Edges {
+impl Alarms for Edges {
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
         let Some(record) = self.vcpus.records().get(vcpu.index()) else { return };
         record.alarm.store(at.map_or(0, |at| at.as_nanos().max(1)), Ordering::Relaxed);
