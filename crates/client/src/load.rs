@@ -12,7 +12,7 @@ pub struct Load {
     pub block_bytes: u32,
     /// Requests outstanding, at least 1.
     pub depth: u16,
-    /// One after the other, wrapping at the end; else uniformly random.
+    /// Sequential offsets, wrapping at the end; otherwise uniformly random ones.
     pub sequential: bool,
     /// Writes instead of reads.
     pub write: bool,

@@ -43,11 +43,11 @@ fn starves(policy: &Policy) -> Option<Starved> {
     scenes.map(|scene| scene.play(policy)).find_map(Result::err)
 }
 
-/// Tests that a policy starves nobody, or says that it does. With an entry's defaults also that what
-/// it says is true.
+/// Tests that a policy starves nobody, or declares that it does. With an entry's defaults the
+/// declaration has to be true.
 ///
 /// # Panics
-/// With the VM that starved and beside what, or with what is said and does not happen.
+/// With the VM that starved and its neighbours, or with a declared starvation that does not happen.
 pub fn starves_as_said(policy: &Policy) {
     let Policy { entry, given, .. } = policy;
     let has = |pair: &str| pair.is_empty() || given.split(',').any(|other| other == pair);

@@ -39,7 +39,7 @@ pub enum Kind {
 /// A parameter as a registry entry declares it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ParamSpec {
-    /// The name that stands before the equals sign.
+    /// The name before the equals sign.
     pub key: &'static str,
     /// Type and range of its values.
     pub kind: Kind,
@@ -62,7 +62,7 @@ pub const fn param(
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),
-    /// The word that stands for a duration or a number.
+    /// A word in place of a duration or a number.
     Word,
     Size(Sectors),
     Bytes(u64),
@@ -205,7 +205,7 @@ impl Params {
         let Value::Duration(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// A duration; `None` when the word that may stand for it was given.
+    /// A duration; `None` when its word was given.
     pub fn duration_or_word(&self, key: &str) -> Option<Nanos> {
         (self.value(key) != Value::Word).then(|| self.duration(key))
     }
@@ -222,12 +222,12 @@ impl Params {
             given => Ok(given),
         }
     }
-    /// A size in sectors, whatever unit was given.
+    /// A size in sectors, from any unit.
     pub fn size(&self, key: &str) -> Sectors {
         let Value::Size(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// Bytes, whatever unit was given.
+    /// Bytes, from any unit.
     pub fn bytes(&self, key: &str) -> u64 {
         let Value::Bytes(value) = self.value(key) else { self.is_wrong(key) };
         value
@@ -242,7 +242,7 @@ impl Params {
         let Value::Number(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// A decimal number; `None` when the word that may stand for it was given.
+    /// A decimal number; `None` when its word was given.
     pub fn number_or_word(&self, key: &str) -> Option<f64> {
         (self.value(key) != Value::Word).then(|| self.number(key))
     }

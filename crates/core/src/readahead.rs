@@ -102,8 +102,7 @@ impl ReadAhead {
         true
     }
 
-    /// A window whose marker would be hit by the very read that asks for it
-    /// takes the next one along.
+    /// If this very read would hit the window's marker, the window takes the next one along.
     fn submit(&mut self, offset: u64, max: u64) -> Window {
         if offset == self.start && self.size == self.async_size {
             let more = next_size(self.size, max);

@@ -1,8 +1,7 @@
 //! The contract between the dispatcher and a scheduling policy.
 //!
-//! A scheduler is a state machine: it is told what happens and when, and says
-//! what to do when it is asked. It never reads a clock, never calls back, and
-//! decides the same on the same input.
+//! A scheduler is a state machine: the engine reports events with their times, and asks for
+//! decisions. It never reads a clock, never calls back, and decides the same on the same input.
 
 use crate::request::{Completion, Extent, Request, RequestId, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
@@ -55,12 +54,11 @@ pub struct VmSpec {
     /// Its share relative to the other VMs', of its group if it has one; 1 unless the operator
     /// says otherwise.
     pub weight: NonZeroU32,
-    /// The group whose share it has a part of.
+    /// The group that divides its share among its VMs, if the VM is in one.
     pub group: Option<Group>,
     /// Met before the shares by a policy that knows reservations.
     pub reserve: Reserve,
-    /// The time within which 99 of 100 of its requests are to be done, for a policy that knows
-    /// such targets.
+    /// Target time of 99 of 100 of its requests, for a policy that knows such targets.
     pub latency: Option<Nanos>,
     /// The VM's region: the extents of its images on the device, ascending and
     /// disjoint. Empty when nothing is known of them.
@@ -88,8 +86,8 @@ pub trait Scheduler: Send {
     /// Requests already dispatched complete later; their `completed` still comes.
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request>;
 
-    /// A request joins the queue. Only reads and writes come here. Its extent is
-    /// what is still to be sent: the rest, when an earlier policy sent a part.
+    /// Adds a request to the queue: a read or a write. Its extent is what remains to be sent, after
+    /// an earlier policy sent a part.
     fn arrived(&mut self, now: Instant, request: Request);
 
     /// A queued request is taken back: the policy forgets it and does not count
@@ -139,7 +137,7 @@ pub trait Scheduler: Send {
     /// Such a command is done, which was sent then. Its VM may have left.
     fn background_completed(&mut self, _now: Instant, _command: &Request, _sent: Instant) {}
 
-    /// Only what this policy alone knows; latency is measured outside, alike for all.
+    /// Reports figures that only this policy knows; latency is measured outside, alike for all.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 
     /// As [`Scheduler::metrics`], for each attached VM.
@@ -154,9 +152,8 @@ pub trait Scheduler: Send {
 pub enum Decision {
     /// Send this one; the policy forgets it until `completed`.
     Dispatch(RequestId),
-    /// Send the first `len` sectors of what is left of this request, or all of
-    /// it if it is not longer. While something is left, the request stays in
-    /// the policy's queue with the rest.
+    /// Send the first `len` sectors that remain of this request, or all of it if it is not longer.
+    /// A remainder stays in the policy's queue.
     ///
     /// `len`, at least 1, also bounds the command: requests that continue it
     /// are asked for only as far as they fit.
@@ -197,7 +194,7 @@ pub struct DeviceView<'a> {
     pub in_flight: u32,
     /// Commands that the device takes at once, at least 1.
     pub depth: u32,
-    /// Commands in flight, the one that is being made included.
+    /// Commands in flight, including the one that is being decided.
     pub commands: u32,
     /// Those of `commands` that do not come from this policy: flushes, discards
     /// and write-zeroes, requests past the hard limit, the background's, and
@@ -236,7 +233,7 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// The most drives: the memory for them stays small whatever a journal says.
+    /// The most drives, which bounds the memory for any journal.
     pub const MEMBERS_MAX: u32 = 1024;
 
     /// `None` with less than two drives or more than [`Stripe::MEMBERS_MAX`], or an empty chunk.
@@ -271,9 +268,8 @@ impl DeviceProfile {
         self.rotation.is_some()
     }
 
-    /// Time to position the head `distance` away: seek by the curve and half a
-    /// rotation (algorithms.md, section 2.2). Zero for distance zero, where the
-    /// head already stands. `None` when the curve is not known.
+    /// Time to move the arm by `distance`: seek by the curve and half a rotation (algorithms.md,
+    /// section 2.2). Zero for distance zero. `None` when the curve is not known.
     pub fn positioning(&self, distance: Sectors) -> Option<Nanos> {
         let (&first, &last) = (self.seek.first()?, self.seek.last()?);
         if distance == Sectors::ZERO {

@@ -1,6 +1,5 @@
-//! The quantities that policies reason with, each a type of its own, with
-//! arithmetic only where it has meaning: `Lba + Sectors` is a place on the
-//! disk, `Lba + Lba` does not compile.
+//! The quantities that policies reason with, each a type of its own, with arithmetic only where it
+//! has meaning: `Lba + Sectors` is an offset on the disk, `Lba + Lba` does not compile.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

@@ -38,7 +38,7 @@ struct Job {
 struct Shared {
     file: File,
     jobs: Mutex<Receiver<Job>>,
-    /// The kernel takes tags; nobody has been refused yet.
+    /// The kernel takes tags: it has refused none yet.
     takes_tags: AtomicBool,
     /// Some request had one.
     has_tags: AtomicBool,
@@ -52,7 +52,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// `threads` of them, and where they say what is done.
+    /// Starts `threads` workers, which report their results on one channel.
     ///
     /// # Errors
     /// The system has no more threads.
@@ -151,7 +151,7 @@ fn execute(file: &File, job: &Job, buffer: &mut Buffer) -> io::Result<()> {
     }
 }
 
-/// Memory for O_DIRECT, filled with what does not compress to nothing.
+/// Memory for O_DIRECT, filled with incompressible data.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,

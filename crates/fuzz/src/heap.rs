@@ -1,4 +1,4 @@
-//! Counts what the current thread allocates.
+//! Counts the current thread's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

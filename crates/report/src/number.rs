@@ -5,7 +5,7 @@ pub const ABSENT: &str = "–";
 
 /// `value` with `digits` significant digits and thousands separated: `1,234`, `12.3`, `0.00457`.
 ///
-/// Scientific only below 10^-9 and from 10^15 on; absent for what is not finite.
+/// Scientific only below 10^-9 and from 10^15 on; absent for values that are not finite.
 pub fn significant(value: f64, digits: i32) -> String {
     if value != 0.0 && value.abs() < 1e-9 {
         return format!("{value:.*e}", digits.max(1) as usize - 1);

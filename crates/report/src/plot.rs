@@ -45,7 +45,7 @@ pub struct Series {
     pub name: String,
     /// (x, y), joined from left to right; in a line, a y of NaN makes a gap.
     pub points: Vec<(f64, f64)>,
-    /// Drawn in grey and dotted: what others measured, a bound, a baseline.
+    /// Drawn in grey and dotted: others' measurements, a bound, a baseline.
     pub reference: bool,
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-/// Bytes of a sector: what a device writes whole or not at all.
+/// Bytes of a sector, which a device writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
 /// Which write the contents of a sector are of; 0 for zeroes.
@@ -70,12 +70,12 @@ impl Version {
     }
 }
 
-/// A disk. All times are of one clock of the test's, which goes on with each event.
+/// A model of a disk. All times are of one clock of the test's, which advances with each event.
 #[derive(Clone)]
 pub struct Model {
-    /// A read may see a part of what a write that is under way puts into a sector. The kernel's page
-    /// cache allows that: buffered reads of ext4 and of block devices take no lock that a write
-    /// holds (`filemap_read` in Linux's `mm/filemap.c`; those of XFS do, `xfs_file_buffered_read`).
+    /// Lets a read see a part of a write that is under way. The kernel's page cache allows that:
+    /// buffered reads of ext4 and of block devices take no lock that a write holds (`filemap_read`
+    /// in Linux's `mm/filemap.c`; those of XFS do, `xfs_file_buffered_read`).
     pub tears: bool,
     sectors: Vec<Vec<Version>>,
     /// Writes that had ended before this time are durable.
@@ -167,7 +167,7 @@ impl Model {
         Ok(())
     }
 
-    /// Forget what no read finds that is asked for at `begun` or later.
+    /// Forgets contents that no read from `begun` on can find.
     pub fn forget(&mut self, sectors: Range<usize>, begun: u64) {
         for sector in &mut self.sectors[sectors] {
             let gone: Vec<bool> = sector.iter().map(|v| Model::is_gone(sector, v, begun)).collect();

@@ -11,7 +11,7 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// The requests by place.
+    /// The requests by offset.
     pub fn places(&self) -> &LbaQueue {
         &self.places
     }

@@ -57,7 +57,7 @@ struct Drawn<'a> {
     columns: usize,
     /// Rows from the top down.
     cells: String,
-    /// Which characters stand for which values.
+    /// Legend of characters and values.
     levels: &'static str,
     least: f64,
     largest: f64,

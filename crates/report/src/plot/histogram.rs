@@ -9,7 +9,7 @@ use crate::number;
 const PER_DECADE: usize = 2;
 /// Bins on each side of zero that hold every i64.
 const BINS: usize = 2 * 19;
-/// Shown on each side at least, so that figures of different runs look alike.
+/// Least number of columns on each side, so that figures of different runs look alike.
 const SHOWN_MIN: usize = 8;
 const PANELS_MAX: usize = 16;
 

@@ -2,8 +2,8 @@
 
 /// Keeps at most `points_max` points of a stream of any length, chosen by hash and so repeatable.
 ///
-/// Points are chosen by a hash of their place in the stream rather than every n-th, because
-/// streams of several processes alternate: every second point might be all of one of them.
+/// Points are chosen by a hash of their index in the stream rather than every n-th, because streams
+/// of several processes alternate: every second point might be all of one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointSample {
     points_max: usize,
