@@ -19,7 +19,7 @@ pub struct Timetable {
     pub decision: Option<Instant>,
     /// When the window ends.
     pub window: Option<Instant>,
-    /// The vCPU whose monitor wakes for both.
+    /// The vCPU whose monitor wakes for windows and decisions.
     pub lead: VcpuId,
     /// A lead that missed the due time. It does not lead again before it has woken.
     pub absent: Option<VcpuId>,

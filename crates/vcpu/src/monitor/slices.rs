@@ -1,4 +1,4 @@
-//! The last few spans of time, and what is expected from them.
+//! The last few spans of time, and the next one that they predict.
 
 use seekway_core::units::Nanos;
 

@@ -37,25 +37,25 @@ pub(crate) struct Watch {
     pub seen: Instant,
     /// While it is away: when it was taken away, as far as is known.
     left: Instant,
-    /// While it is away, and its edges are told: when it had gone for certain.
+    /// While it is away, with edges: the time at which it had certainly gone.
     gone: Instant,
-    /// Its edges are told: it runs until one says that it does not.
+    /// Edges are told: it runs until one says that it does not.
     exact: bool,
     slices: Recent,
     absences: Recent,
-    /// Slices with what of them is not expected again left out.
+    /// Slices without those that are not expected again.
     usual: Usual,
-    /// Of those that are remembered, these were cut short.
+    /// Number of remembered slices that were cut short.
     pub(super) cut: usize,
-    /// The slice that the last sign has told.
+    /// The slice that the last sign revealed.
     pub(super) learned: Option<Nanos>,
     /// Another vCPU's slice, before any of its own was seen.
     lent: Option<Nanos>,
     /// Slices in a row that were watched closely and ended unseen all the same.
     unseen_ends: u32,
-    /// Slices since the last one that was watched closely.
+    /// Slices after the last one that was watched closely.
     unwatched: u32,
-    /// Beats heard: no two in a row are as far apart as others.
+    /// Number of beats; their intervals vary.
     pub beats: u64,
     /// Time for which it was away before the present absence.
     away: Nanos,
@@ -89,7 +89,7 @@ impl Watch {
                 if self.state == State::Away {
                     return News::None;
                 }
-                // One that was idle wants to run, and has to wait: that begins now.
+                // An idle vCPU wants to run and has to wait: its absence begins now.
                 (self.state, self.seen) = (State::Away, at);
                 (self.left, self.gone) = (at, at);
                 News::Left
@@ -188,7 +188,7 @@ impl Watch {
         } else {
             self.unwatched += 1;
         }
-        // Beats are dense until the first slice was sharp; told edges are never denser.
+        // Beats are dense until the first sharp slice; with edges they are never dense.
         let first = self.exact && self.slices() == 0;
         let slice = match () {
             () if settings.literal || sharp || first || least > predicted => least,
@@ -225,7 +225,7 @@ impl Watch {
             return Some(predicted?.saturating_sub(now.since(self.since?)));
         }
         let ran = now.since(self.runs_from);
-        // It runs for sure up to what was seen of it.
+        // It certainly ran until the last sign.
         let surely = if self.exact { now } else { self.seen };
         let unseen = now.since(surely);
         let next = self.usual.all().iter().filter(|span| **span > ran).min();
@@ -257,15 +257,15 @@ impl Watch {
         self.slices() == 0 || self.unseen_ends > 0 || self.unwatched + 1 >= WATCHED_OF
     }
 
-    /// When its monitor is to beat, where beats are sparse: at a time that lies in its next
-    /// absence, so that its return is seen; and if this slice's end is to be seen, every
-    /// period from two periods before it, or earlier if it was missed before.
+    /// Time of the next sparse beat: within the vCPU's next absence, so that its return is seen;
+    /// and if the end of this slice should be seen, every period from two periods before it, or
+    /// earlier if the last end went unseen.
     pub fn next_beat(&self, settings: &Settings, rest_max: Nanos) -> Instant {
         let ran = self.seen.since(self.runs_from);
         let early = self.predicted().filter(|_| self.slices() > 0).unwrap_or(Nanos::ZERO);
         let early = early.saturating_sub(settings.period.scaled(2, 1));
-        // What is taken for one slice may be two or three with as many absences between:
-        // one of them lies in the middle or at a third.
+        // One slice may really be two or three with absences between: one of those is in the middle
+        // or at a third.
         let within = early.scaled(1, 2 + self.slices() % 2);
         let from = match self.is_watched() {
             true if self.unseen_ends == 0 && ran < within => within,
@@ -275,13 +275,13 @@ impl Watch {
         if self.since.is_some() && ran < from {
             return self.runs_from + from;
         }
-        // The longer it goes on beyond what was ever seen, the less often.
+        // The longer it outlives the longest known slice, the rarer the beats.
         let known = if self.slices() == 0 { LEARNING } else { self.longest() };
         let beyond = ran.saturating_sub(known);
         self.seen + settings.period.max(beyond.scaled(1, 8)).min(rest_max)
     }
 
-    /// When it is expected back if it is away. One that is overdue: after as long again.
+    /// Expected return of an absent vCPU. An overdue one is expected after as long again.
     pub fn back_at(&self, now: Instant) -> Instant {
         let expected = self.left + self.absence();
         if expected > now { expected } else { now + now.since(expected) }
@@ -323,7 +323,7 @@ impl Watch {
     }
 }
 
-/// Are these so near that what lies between is as good as known?
+/// Tells whether the two times are near enough that the end between them is known.
 fn is_sharp(seen: Instant, gone: Instant, settings: &Settings) -> bool {
     gone.since(seen) <= settings.period.scaled(3, 2)
 }
