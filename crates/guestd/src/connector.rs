@@ -79,8 +79,8 @@ impl Connector {
     /// Subscribe.
     ///
     /// # Errors
-    /// EPERM without the right to; EPROTONOSUPPORT or ECONNREFUSED where the
-    /// kernel has no connector; TimedOut where nobody answers, as in a PID namespace.
+    /// EPERM without the right; EPROTONOSUPPORT or ECONNREFUSED where the kernel has no connector;
+    /// TimedOut without an answer, as in a PID namespace.
     pub fn open() -> io::Result<Connector> {
         let socket = Socket::open(libc::NETLINK_CONNECTOR, CN_IDX_PROC)?;
         socket.make_room(ROOM_BYTES);

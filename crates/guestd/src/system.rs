@@ -13,7 +13,7 @@ pub struct Watched {
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
-    /// A file in its folder: the kernel reads it to nobody once the thread has gone.
+    /// A file in the thread's folder: unreadable once the thread has gone.
     name: Option<File>,
 }
 

@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The agent's first thread answers when its vCPU runs and nobody goes before it.
+/// Time limit for an answer: the agent's first thread answers when its vCPU runs and is free.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Show what the agent is doing.
+/// Shows the agent's status.
 ///
 /// # Errors
 /// None is at work, or it does not answer.

@@ -1,5 +1,5 @@
-//! Loads the programs of `crates/guestd/bpf` into the running kernel, and says what is
-//! missing where that does not go.
+//! Loads the programs of `crates/guestd/bpf` into the running kernel, and names what is missing
+//! where that fails.
 //!
 //! The crate libbpf-rs does what would be long to write and easy to get wrong: it finds the
 //! fields that the programs read in this kernel's BTF and patches the instructions (CO-RE).
@@ -36,7 +36,7 @@ pub enum BpfError {
          process is in another"
     )]
     OtherNumbers,
-    /// Whatever else the kernel or libbpf found.
+    /// Another error of the kernel or libbpf.
     #[error("load BPF program '{name}': {error}{said}")]
     Refused {
         name: &'static str,
@@ -93,8 +93,7 @@ pub fn check_numbers() -> Result<(), BpfError> {
     }
 }
 
-/// Load an object's programs. `prepare` may set what is fixed from then on. Nothing runs
-/// before it is attached.
+/// Loads an object's programs. `prepare` may set constants. Nothing runs before it is attached.
 ///
 /// # Errors
 /// As [`BpfError`] has it.
@@ -122,7 +121,7 @@ fn refused(name: &'static str, error: libbpf_rs::Error) -> BpfError {
 }
 
 impl Loaded {
-    /// From now on the programs run, but for those that are run by hand.
+    /// Attaches the programs, but for those that are run by hand.
     ///
     /// # Errors
     /// As [`BpfError`] has it.
@@ -153,7 +152,7 @@ impl Loaded {
     /// Run a program by hand, on the CPU that this thread is on; its answer.
     ///
     /// # Errors
-    /// There is none of that name, or the kernel does not let it run.
+    /// There is none of that name, or the kernel refuses to run it.
     pub fn run(&self, name: &'static str) -> Result<u32, BpfError> {
         let absent = || BpfError::Absent(format!("BPF object '{}' has no '{name}'", self.name));
         let program = self.object.progs_mut().find(|p| p.name() == name).ok_or_else(absent)?;
@@ -161,14 +160,14 @@ impl Loaded {
         Ok(answer.map_err(|error| refused(self.name, error))?.return_value)
     }
 
-    /// The programs, with what they cost if that is counted (kernel.bpf_stats_enabled).
+    /// The programs, with their costs if the kernel counts them (kernel.bpf_stats_enabled).
     #[cfg(test)]
     pub fn costs(&self) -> Vec<Cost> {
         let cost = |program: ProgramMut<'_>| {
             let mut info = libbpf_sys::bpf_prog_info::default();
             let mut len = size_of_val(&info) as u32;
             let fd = program.as_fd().as_raw_fd();
-            // SAFETY: the place is as long as it is said to be, and asks for no lists.
+            // SAFETY: the buffer has the given length, and asks for no lists.
             let got = unsafe {
                 libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &raw mut len)
             };
@@ -221,7 +220,7 @@ pub struct Cost {
     pub ns: u64,
 }
 
-/// Set what is fixed once the object is loaded: its only constant.
+/// Sets the object's only constant, which loading fixes.
 ///
 /// # Errors
 /// It has none of that size.
@@ -277,7 +276,7 @@ impl<T: Plain> Mapped<T> {
     fn new(fd: i32, len: usize) -> io::Result<Mapped<T>> {
         let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let bytes = len * size_of::<T>();
-        // SAFETY: a new mapping of the kernel's choice of place, freed when this is dropped.
+        // SAFETY: a new mapping at an address of the kernel's choice, freed when this is dropped.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, shared, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -300,7 +299,7 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN stands for all.
+/// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN includes all.
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 const CAP_SYS_ADMIN: u32 = 21;
 

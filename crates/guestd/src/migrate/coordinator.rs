@@ -1,10 +1,10 @@
-//! The policy behind a lock that no thread waits for. What it is told and when monitors wake is
-//! decided by [`seekway_vcpu::agent`]; here is what makes that safe among threads.
+//! The policy behind a try-lock. [`seekway_vcpu::agent`] orders its news and the monitors'
+//! wake-ups; this file makes that safe among threads.
 //!
-//! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`], [`Coordinator::observe`])
-//! and then tries the lock ([`Coordinator::turn`]). If it gets the lock, it takes all news that any
-//! thread has left, and asks the policy what to do. If not, it can go to sleep: the thread that
-//! holds the lock looks for news once more before it lets go.
+//! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`],
+//! [`Coordinator::observe`]) and then tries the lock ([`Coordinator::turn`]). If it gets the lock,
+//! it takes all threads' news, and asks the policy for actions. If not, it can go to sleep: the
+//! thread with the lock looks for news once more before it unlocks.
 //!
 //! Only urgent threads that are pinned to a vCPU come here. A thread that the guest's scheduler
 //! took off its vCPU would keep the lock for as long.
@@ -103,7 +103,7 @@ struct Watching<S> {
     seen: Vec<ThreadLoad>,
     /// The end of the last window.
     last: Instant,
-    /// The end of the window of `tasks`, if the policy has not been told yet.
+    /// End of the window of `tasks`, if the policy has not been told yet.
     ready: Option<Instant>,
     tasks: Vec<TaskLoad>,
     /// When the policy last asked for windows.
@@ -111,9 +111,9 @@ struct Watching<S> {
 }
 
 impl<S: System> Coordinator<S> {
-    /// Before the first thread comes. `alarms`: of a detector that tells of edges by itself.
-    /// `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
-    /// CLOCK_MONOTONIC.
+    /// Makes the coordinator before the first thread starts. `alarms`: of a detector that tells
+    /// edges by itself. `watching`: the detector of waiting for I/O, and the tasks that count.
+    /// `clock` reads CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -158,10 +158,10 @@ impl<S: System> Coordinator<S> {
         Ok(coordinator)
     }
 
-    /// Until when this vCPU's monitor is to sleep, and when it is to beat. Where the kernel
-    /// keeps alarms, it is told this one, and the monitor sleeps until it is woken. Only for a
-    /// decision does it set a timer: an alarm may be a tick late, and then the task's vCPU has
-    /// gone. What is due is not tried before `pause`, if there is one: another thread is at it.
+    /// The times until which this vCPU's monitor sleeps, and of its next beat. Where the kernel
+    /// keeps alarms, it gets this one, and the monitor sleeps until it is woken. Only a decision
+    /// needs a timer: an alarm may be a tick late, and then the task's vCPU has gone. Due events
+    /// are not tried before `pause`, if given: another thread is at them.
     pub fn due(&self, vcpu: VcpuId, pause: Option<Instant>) -> (Option<Instant>, Option<Instant>) {
         let later = |at: Instant| pause.map_or(at, |pause| at.max(pause));
         if let Some(alarms) = &self.alarms {
@@ -180,7 +180,7 @@ impl<S: System> Coordinator<S> {
     }
 
     /// Does the kernel keep alarms?
-    pub fn has_bells(&self) -> bool {
+    pub fn has_alarms(&self) -> bool {
         self.alarms.is_some()
     }
 
@@ -189,7 +189,7 @@ impl<S: System> Coordinator<S> {
         self.published.update(|timetable| timetable.woke(vcpu, now));
     }
 
-    /// The lead, if what is due has been so for long: no vCPU was busy enough to notice.
+    /// The lead, if an event is long overdue: no vCPU was busy enough to notice.
     pub fn forgets(&self, now: Instant) -> Option<VcpuId> {
         let timetable = self.published.timetable();
         let due = timetable.due().filter(|_| self.alarms.is_some())?;
@@ -213,8 +213,8 @@ impl<S: System> Coordinator<S> {
         (timetable.window_is_due(now, Nanos::ZERO), timetable.decision_is_due(now))
     }
 
-    /// A monitor saw this. Signs that cannot be left now stay in `seen`. Without `news` the
-    /// policy hears them when it hears others.
+    /// Leaves a monitor's signs for the policy. Signs that cannot be left now stay in `seen`.
+    /// Without `news` the policy gets them with the next news.
     pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>, news: bool) {
         if seen.is_empty() {
             return;
@@ -237,7 +237,7 @@ impl<S: System> Coordinator<S> {
         self.left.store(true, SeqCst);
     }
 
-    /// Several actions came to their end. Does not wait: those that cannot be left now stay in
+    /// Leaves ended actions for the policy. Does not wait: those that cannot be left now stay in
     /// `ended`.
     pub fn ended_all(&self, ended: &mut Vec<(TaskId, Outcome)>) {
         if ended.is_empty() {
@@ -256,7 +256,7 @@ impl<S: System> Coordinator<S> {
         self.left.store(true, SeqCst);
     }
 
-    /// With what to wake this vCPU's monitor. Before its thread comes here; waits.
+    /// Sets the waker of this vCPU's monitor. Called before its thread starts; waits for the lock.
     pub fn add_waker(&self, vcpu: VcpuId, waker: Option<Waker>) {
         waited_for(&self.core).wakers[vcpu.index()] = waker;
     }
@@ -296,7 +296,7 @@ impl<S: System> Coordinator<S> {
             return Ok(true);
         }
         if watching.ready.is_some() {
-            // The policy has not heard of the last window: the next one covers both.
+            // The policy was not told of the last window: the next one covers both.
             drop(watching);
             self.left.store(true, SeqCst);
             return Ok(false);
@@ -317,7 +317,7 @@ impl<S: System> Coordinator<S> {
         Ok(true)
     }
 
-    /// Lets loads rest while the policy has long asked for none. By a thread that may wait.
+    /// Stops reading loads while the policy has long asked for none. For a thread that may wait.
     ///
     /// # Errors
     /// Nothing can be seen any more.
@@ -376,11 +376,10 @@ impl<S: System> Coordinator<S> {
         }
     }
 
-    /// Publishes what the policy wants from now on, and then wakes the monitors that sleep too
-    /// long for that.
+    /// Publishes the policy's next times, and then wakes the monitors that sleep too long for them.
     fn plan(&self, core: &mut Core, now: Instant, here: (VcpuId, bool)) {
         let mut beat = |vcpu: VcpuId, at: Option<Instant>| {
-            // A monitor reads this before it sleeps, so it sleeps until what stood here.
+            // A monitor reads this before it sleeps, so it sleeps until the old value.
             let before = self.published.beats[vcpu.index()].swap(raw(at), SeqCst);
             is_sooner(at, time(before))
         };
@@ -415,8 +414,8 @@ impl<S: System> Coordinator<S> {
     }
 }
 
-/// The least that a monitor's recent wake-ups took, in nanoseconds of CPU time. Other wake-ups
-/// cost more for what was done then, or because the vCPU was away meanwhile.
+/// The least CPU time of a monitor's recent wake-ups, in nanoseconds. Other wake-ups cost more for
+/// their work, or because the vCPU was away meanwhile.
 #[derive(Default)]
 struct Cost(AtomicU64);
 

@@ -82,9 +82,8 @@ impl Record {
         shown != self.affinity.original() && self.history.stood(shown, child.from, child.to)
     }
 
-    /// The first thread of its process has gone, and this one, which has gone under its own
-    /// number, has taken its place to run another program. It has kept its mask. Is that
-    /// one of ours?
+    /// Tells whether this task, which had another number, has replaced the ended first thread of
+    /// its process to run another program, and still shows one of our masks.
     pub fn became_first(&self, shown: &VcpuSet, now: BootTime) -> bool {
         let from = BootTime(now.0.saturating_sub(LATE_NS));
         let is_ours = shown != self.affinity.original() && self.history.stood(shown, from, now);
@@ -117,7 +116,7 @@ pub fn restore_inherited(
     for _ in 0..ROUNDS_MAX {
         let before = found;
         let pids = system.processes()?;
-        // Who started an orphan is not told any more: only its mask and its age tell.
+        // An orphan's parent is unknown: only its mask and its age tell.
         let gone = |a: &Record| pids.binary_search(&a.pid).is_err();
         let dead: Vec<Record> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
         for &pid in &pids {

@@ -31,7 +31,7 @@ pub struct ThreadLoad {
 }
 
 impl ThreadLoad {
-    /// Adds what the thread did in the window after that.
+    /// Adds the thread's load of the following window.
     pub fn add(&mut self, later: &ThreadLoad) {
         *self = ThreadLoad {
             waited: self.waited + later.waited,

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 /// A detector of preemption.
 pub trait Preemption: Send + Sync {
-    /// Alarms that the kernel keeps, and edges that wake nobody, if it tells of edges by itself.
-    /// Otherwise its monitors beat as the policy asks, and set timers.
+    /// The kernel's alarms, with the edges that wake nobody, if it tells edges by itself. Otherwise
+    /// monitors beat as the policy asks, and set timers.
     fn alarms(&self) -> Option<Arc<dyn Alarms>> {
         None
     }
@@ -29,7 +29,7 @@ pub trait Preemption: Send + Sync {
     /// each.
     ///
     /// # Errors
-    /// Whatever keeps it from watching.
+    /// Anything that keeps it from watching.
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>>;
 }
 
@@ -46,9 +46,8 @@ pub trait Alarms: Send + Sync {
 
 /// The part of one vCPU's thread.
 pub trait Monitor: Send {
-    /// Sleep until something is seen, or until `until`, or until a beat is due at `beat`;
-    /// and append what was seen, of whichever vCPU. `None` and `None`: until something is
-    /// seen or the waker wakes it. One with alarms beats never.
+    /// Sleeps until news of a vCPU, `until`, or a beat that is due at `beat`; appends the news.
+    /// `None` and `None`: until news comes or the waker wakes it. With alarms it never beats.
     ///
     /// # Errors
     /// It can see nothing more.
@@ -69,8 +68,7 @@ fn sleep<const N: usize>(fds: [RawFd; N], end: Option<Instant>) -> io::Result<()
     kernel::wait_for_input(fds, left).map(drop)
 }
 
-/// An eventfd that a monitor waits on too. What is woken once more before it has
-/// looked is woken once.
+/// An eventfd that a monitor waits on too. Several wake-ups before it has looked count as one.
 #[derive(Debug)]
 pub struct Waker(File);
 
@@ -95,9 +93,9 @@ impl Waker {
         Ok(Waker(self.0.try_clone()?))
     }
 
-    /// Wake whoever waits, now or when it waits next.
+    /// Wakes the waiting thread, now or when it waits next.
     pub fn wake(&self) {
-        // It fails only when the counter is full: then whoever waits is woken anyway.
+        // It fails only when the counter is full: then the waiting thread wakes anyway.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 

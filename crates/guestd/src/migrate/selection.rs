@@ -1,4 +1,4 @@
-//! Which processes' tasks are moved: all, or those that the user chose and what they start.
+//! Selects the processes whose tasks are moved: all, or the user's choice with its descendants.
 
 use crate::system::System;
 use crate::tagger::Selection as Chosen;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Time after which a process's program and parent are read again.
 const KNOWN_FOR: Nanos = Nanos::from_secs(1);
-/// From a process up to the first one; a bound for what changes while it is read.
+/// Most steps from a process up to the first one, a bound for a tree that changes while it is read.
 const ANCESTORS_MAX: usize = 64;
 /// Processes that are remembered.
 const KNOWN_MAX: usize = 4096;

@@ -35,7 +35,7 @@ pub struct Status {
     pub rank: String,
     /// The policy has answered in time. Otherwise vCPUs and metrics are those of its last answer.
     pub answered: bool,
-    /// Nothing is shared as far as can be seen: nobody's loads are looked at.
+    /// No sharing was detected: loads are not read.
     pub inert: bool,
     /// Time of the agent, in per cent of one vCPU, since it began.
     pub cpu_percent: f64,

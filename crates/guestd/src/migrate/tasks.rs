@@ -1,5 +1,5 @@
-//! The tasks that did I/O, their masks, and the changes of masks. A mask that somebody else
-//! sets becomes the original. Each change is written to the state file before it is made.
+//! The tasks that did I/O, their masks, and the changes of masks. A mask that another program sets
+//! becomes the original. Each change is written to the state file before it is made.
 //!
 //! Workers may wait for the table's lock and for system calls; monitors wait for neither. No
 //! thread holds the lock during a change of a mask, which may take as long as a vCPU is away.
@@ -67,7 +67,7 @@ pub struct Tasks<S> {
     missed: Mutex<(Vec<ThreadLoad>, Nanos)>,
     /// Moved tasks may have started others.
     moved: AtomicBool,
-    /// Wakes the first thread when the first mask is changed: it follows what tasks start.
+    /// Wakes the first thread at the first change of a mask: it follows tasks' children.
     stirred: Waker,
 }
 
@@ -262,7 +262,7 @@ impl<S: System> Tasks<S> {
         true
     }
 
-    /// Reads a task's mask; returns what the policy is told of the task.
+    /// Reads a task's mask; returns the task's entry for the policy.
     fn look(
         &self,
         table: &mut Table,

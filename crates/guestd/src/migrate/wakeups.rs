@@ -1,4 +1,4 @@
-//! Why monitors wake. Each wake-up costs, in an emulated guest more than what is done in it.
+//! Reasons for monitors' wake-ups. Each wake-up costs, in an emulated guest more than its work.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -28,8 +28,7 @@ pub struct ProcessStatus {
     pub shared: bool,
     /// Threads that carry it.
     pub threads: usize,
-    /// Threads with priorities of somebody else's, or of a scheduling class
-    /// that has its own.
+    /// Threads with another program's priorities, or of a scheduling class that has its own.
     pub left_alone: usize,
     /// Bytes moved from and to disks since the process began.
     pub io_bytes: u64,

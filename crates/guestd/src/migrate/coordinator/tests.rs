@@ -89,7 +89,7 @@ fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
     assert!(coordinator.turn(one, true, &mut actions));
     assert_eq!(told.lock().unwrap().heard, [(10, 1), (20, 0)]);
     assert_eq!(actions.len(), 1);
-    // What is no news is heard with what is.
+    // Signs without news come with the next news.
     coordinator.tell(one, &mut seen(30, 1), false);
     coordinator.turn(one, true, &mut actions);
     assert_eq!(told.lock().unwrap().heard.len(), 2);
@@ -204,7 +204,7 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
     assert_eq!(cost.windows(ms(5)), ms(5), "nothing is known");
     cost.spent(us(7));
     assert_eq!(cost.windows(ms(5)), ms(5));
-    // One that took long says little, and it takes many to say much.
+    // One long wake-up says little, and it takes many to say much.
     cost.spent(us(400));
     assert_eq!(cost.windows(ms(5)), ms(5));
     (0..100).for_each(|_| cost.spent(us(120)));
@@ -251,7 +251,7 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
     assert_eq!((alarm(0), alarm(1)), (Some(wake), Some(wake + PATIENCE)));
     assert_eq!(kept.urgent.lock().unwrap()[&1], Urgent::ALL);
     assert!(!waker.take(), "an alarm is set by a store");
-    // The alarm rang in vain: it is set again. What another thread is at waits.
+    // The alarm rang in vain: it is set again. Another thread's events wait.
     kept.set_alarm(zero, None);
     assert_eq!(coordinator.due(zero, None), (Some(wake), None), "to decide, on time");
     assert_eq!(coordinator.due(one, None), (None, None));
@@ -264,7 +264,7 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
 }
 
 /// A window that the policy's thread has just set stays, though another thread comes before the
-/// length of windows is known; and one that nobody wants any more is not due.
+/// length of windows is known; and one that is not wanted any more is not due.
 #[test]
 fn a_window_is_due_once_the_length_of_windows_is_known() {
     let (coordinator, _) = coordinator();

@@ -59,7 +59,7 @@ struct Totals {
     open: bool,
 }
 
-/// The programs, and what they had counted when the last window ended.
+/// The programs, and their counts at the end of the last window.
 #[derive(Debug)]
 pub struct Bpf {
     sets: Mapped<Set>,
@@ -92,7 +92,8 @@ impl Bpf {
 }
 
 impl Loads for Bpf {
-    /// The programs run at each switch of tasks, which nobody is to pay for in vain.
+    /// Attaches or detaches the programs: they run at each switch of tasks, a cost for nothing
+    /// while no window is wanted.
     fn rest(&mut self, rests: bool) -> io::Result<()> {
         match (self.rests, rests) {
             (false, true) => self.programs.detach(),
@@ -131,13 +132,13 @@ impl Loads for Bpf {
     }
 }
 
-/// An entry's totals up to now, its process and its vCPU; `None` if it has no task, or
-/// one that changes just now.
+/// An entry's totals up to now, its process and its vCPU; `None` if it has no task, or one that
+/// changes just now.
 fn look(tid: &AtomicU32, entry: &Entry, now: u64) -> Option<(Totals, i32, VcpuId)> {
     let number = tid.load(Ordering::Acquire);
     let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
     let (born, since, running) = (get(&entry.born), get(&entry.since), get(&entry.in_since));
-    // What is under way: from its beginning, if there is one.
+    // The open interval, from its beginning.
     let part = |from: u64| if from == 0 { 0 } else { now.saturating_sub(from) };
     let totals = Totals {
         tid: number,

@@ -1,13 +1,13 @@
-//! From what the kernel counts of a thread and how it is found at each look, to how
-//! long it waited for I/O. Pure.
+//! Estimates a thread's time spent waiting for I/O from the kernel's counters and the thread's
+//! state at each look. Pure.
 //!
-//! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel
-//! counts for every thread how long it ran and how long it was ready, to the nanosecond, so
-//! the time in which it was blocked is known; not what for. That is estimated from the last
-//! looks that found it blocked: the share of these in which it waited for I/O. Looks that
-//! found it ready say nothing: a look from its own vCPU always does, because a fast disk has
-//! answered by then. (The kernel's delay accounting would tell exactly, but it is off by
-//! default, and does not see threads that wait for asynchronous I/O.)
+//! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel counts for
+//! every thread how long it ran and how long it was ready, to the nanosecond. So the time in which
+//! it was blocked is known, but not the reason. The last looks that found it blocked give an
+//! estimate: the share of these in which it waited for I/O. Looks that found it ready say nothing:
+//! a look from its own vCPU always does, because a fast disk has answered by then. (The kernel's
+//! delay accounting is exact, but off by default, and does not see threads that wait for
+//! asynchronous I/O.)
 
 use seekway_core::units::Nanos;
 use seekway_vcpu::VcpuId;
@@ -92,7 +92,7 @@ impl Estimate {
             return None;
         }
         let turns = now.turns.saturating_sub(last.turns);
-        // What it does at this moment is not counted yet: about as long as each turn.
+        // Its present activity is not counted yet: about as long as each turn.
         let blocked = match now.posture {
             Posture::Ready => blocked.scaled(turns, turns.saturating_add(1)),
             _ => blocked,
@@ -101,7 +101,7 @@ impl Estimate {
         // Never found blocked: it is for I/O, which it did.
         let (io, all) = if io + other > 0 { (io, io + other) } else { (1, 1) };
         let waited = blocked.scaled(io, all);
-        // It was put on a processor after each wait, whatever it waited for.
+        // It was put on a processor after each wait, for any reason.
         let ios = turns.saturating_mul(io) / all;
         self.pending = Nanos::new(self.pending.get().saturating_add(waited.get()));
         let io_time = if ios > 0 { std::mem::take(&mut self.pending) } else { Nanos::ZERO };

@@ -50,7 +50,7 @@ impl Proc {
         let own = std::process::id() as i32;
         let seen = Thread::open(own, own)?.look(None);
         let seen = seen.ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))?;
-        // All zeroes where it is not counted: who sleeps could not be told from who runs.
+        // All zeroes where it is not counted: sleeping and running look alike.
         if seen.turns == 0 {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }

@@ -1,6 +1,6 @@
-//! One thread's files in `/proc`, which stay open: reading an open one takes a third of
-//! what opening, reading and closing it does. They come and go, and hold whatever a name
-//! holds: what cannot be read is `None`, never a panic.
+//! One thread's files in `/proc`, which stay open: reading an open one takes a third of the time
+//! for opening, reading and closing it. They come and go, and a name may hold anything: unreadable
+//! files are `None`, never a panic.
 
 use super::estimate::{Counters, Posture};
 use crate::procfs;

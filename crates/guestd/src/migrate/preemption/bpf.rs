@@ -56,7 +56,7 @@ unsafe impl Plain for Vcpu {}
 pub struct Edges {
     programs: Loaded,
     vcpus: Mapped<Vcpu>,
-    /// The edges of each vCPU that some monitor has told of.
+    /// The edges of each vCPU that a monitor has told.
     told: Vec<AtomicU64>,
     /// A vCPU is gone at most this long after the time that the programs give.
     blur: Nanos,
@@ -179,7 +179,7 @@ impl Edges {
             let past: [(Instant, Instant); PAST] =
                 std::array::from_fn(|n| (noted(&vcpu.past[n].from), noted(&vcpu.past[n].until)));
             let noticed = noted(&vcpu.noticed);
-            // Changed meanwhile: whoever changed it rings, or it is seen next time.
+            // Changed meanwhile: its writer rings, or it is seen next time.
             if vcpu.edges.load(Ordering::Acquire) != edges
                 || told
                     .compare_exchange(before, edges, Ordering::AcqRel, Ordering::Relaxed)
@@ -207,7 +207,7 @@ fn noted(time: &AtomicU64) -> Instant {
     Instant::from_nanos(time.load(Ordering::Relaxed))
 }
 
-/// The edges of one vCPU in their order. Edge 2n-1 begins absence n, edge 2n ends it. Of more
+/// Tells the edges of one vCPU in their order. Edge 2n-1 begins absence n, edge 2n ends it. Of more
 /// absences than are kept only the last are told.
 fn tell(
     edges: Range<u64>,
@@ -235,7 +235,7 @@ fn tell(
 mod tests {
     use super::*;
 
-    /// Absence n lasts from 100 n to 100 n + 50. What is told: a loss is -at.
+    /// Absence n lasts from 100 n to 100 n + 50. A loss is told as -at.
     fn told(edges: Range<u64>) -> Vec<i64> {
         let at = Instant::from_nanos;
         let last = edges.end / 2;

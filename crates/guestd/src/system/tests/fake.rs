@@ -129,7 +129,7 @@ impl Fake {
         self.change(pid, |p| p.deadline = true);
     }
 
-    /// Somebody else says where a thread may run. One that sleeps stays where it is.
+    /// Changes a thread's affinity as another program does. A sleeping thread stays where it is.
     pub fn taskset(&self, tid: i32, mask: VcpuSet) {
         for process in self.processes.borrow_mut().values_mut() {
             process.masks.entry(tid).and_modify(|m| *m = mask);
@@ -153,7 +153,7 @@ impl Fake {
         self.clock.set(ticks - 1);
     }
 
-    /// The next change of this thread's mask finds that somebody else has just made one.
+    /// Makes another program change this thread's mask just before the agent's next change.
     pub fn taskset_during_the_next_change(&self, tid: i32, mask: VcpuSet) {
         *self.rival.borrow_mut() = Some((tid, mask));
     }
@@ -193,7 +193,7 @@ impl Fake {
         self.change(pid, |p| p.vanishing = true);
     }
 
-    /// Somebody else sets a thread's priority.
+    /// Sets a thread's priority as another program does.
     pub fn set(&self, tid: i32, priority: u16) {
         for process in self.processes.borrow_mut().values_mut() {
             process.threads.entry(tid).and_modify(|p| *p = priority);

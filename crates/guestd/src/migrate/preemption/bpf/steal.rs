@@ -47,9 +47,9 @@ fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     Ok(Arc::new(edges))
 }
 
-/// Whether KVM offers steal time, as the processor itself says and the kernel goes by
-/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel may still have been
-/// told to do without. `None` where nothing is told to programs.
+/// Tells whether KVM offers steal time, by the processor's own flags, which the kernel follows
+/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel's command line may
+/// still disable it. `None` where programs cannot know.
 fn kvm_offers_steal_time() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -64,7 +64,7 @@ fn kvm_offers_steal_time() -> Option<bool> {
             let words = cpuid(*leaf);
             [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
         };
-        // Beside another hypervisor's (Hyper-V) it may stand at any of these places.
+        // Beside another hypervisor's (Hyper-V) it may be at any of these addresses.
         let mut bases = (0x4000_0000..0x4001_0000).step_by(0x100);
         let base = if cpuid(1).ecx & HYPERVISOR != 0 { bases.find(is_kvm) } else { None };
         Some(base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0))

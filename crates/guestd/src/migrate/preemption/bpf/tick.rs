@@ -17,7 +17,7 @@ const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 /// Load the programs.
 ///
 /// # Errors
-/// Ticks are not told by timers here, some vCPUs have none, or BPF is not allowed.
+/// Ticks do not come by timers here, some vCPUs have none, or BPF is not allowed.
 pub fn open() -> Result<Arc<Edges>, BpfError> {
     with(tick()?, possible_vcpus()?)
 }
@@ -51,7 +51,7 @@ fn tick() -> Result<Nanos, BpfError> {
 
 fn resolution(clock: libc::clockid_t) -> Nanos {
     let mut of = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is ours; Linux has both clocks, so that it cannot fail.
+    // SAFETY: the buffer is ours; Linux has both clocks, so that it cannot fail.
     unsafe { libc::clock_getres(clock, &raw mut of) };
     Nanos::from_secs(of.tv_sec as u64) + Nanos::new(of.tv_nsec as u64)
 }
