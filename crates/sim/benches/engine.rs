@@ -25,7 +25,7 @@ const REQUESTS: u64 = 200_000;
 fn simulate(policy: &str, vms: u64) -> u64 {
     let image = 900 / vms;
     let source = |n| {
-        // What does not divide goes to the first.
+        // The first VM gets the remainder.
         let share = |all: u64| all / vms + if n == 0 { all % vms } else { 0 };
         let (outstanding, requests) = (share(64), share(REQUESTS));
         let app = format!("uniform:outstanding={outstanding},read=67,requests={requests}");

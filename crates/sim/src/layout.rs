@@ -37,7 +37,7 @@ pub struct Layout {
 /// Where one VM's disk lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Place {
-    /// From its first sector on the device to its last, with what lies between them.
+    /// From its first sector on the device to its last, with everything between them.
     region: Extent,
     capacity: Sectors,
     map: Map,
@@ -98,8 +98,7 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// Place `disks` on a device of `capacity` sectors. Only
-    /// [`Placement::Identity`] may overlap.
+    /// Places `disks` on a device of `capacity` sectors. Only [`Placement::Identity`] may overlap.
     pub fn place(
         disks: &[VmDisk],
         capacity: Sectors,
@@ -127,7 +126,7 @@ impl Layout {
         Ok(Layout { places, host_fs: None })
     }
 
-    /// The region of VM `vm`: with what lies between the parts of its image, if it is in parts.
+    /// The region of VM `vm`, with everything between the parts of its image, if it is in parts.
     pub fn region(&self, vm: usize) -> Extent {
         self.places[vm].region
     }
@@ -159,7 +158,7 @@ impl Layout {
         self.host_fs.as_ref()
     }
 
-    /// With the whole device as one more disk, for the host's own requests.
+    /// Adds the whole device as one more disk, for the host's own requests.
     pub(crate) fn with_host(mut self, capacity: Sectors) -> Layout {
         let whole = Extent::new(Lba::ZERO, capacity).expect("a device has sectors");
         self.places.push(Place::linear(whole));

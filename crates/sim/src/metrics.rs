@@ -165,7 +165,7 @@ pub struct VmResult {
     /// Time over which its rates are taken: up to its last completion when all its requests were
     /// done, else the whole run.
     pub span: Nanos,
-    /// From the guest's submission to its completion: also what it waited at a limit.
+    /// From the guest's submission to its completion, with the wait at a limit.
     pub response: Times,
     /// Bytes read and written, by when their requests were done.
     pub bandwidth: Series,
@@ -236,7 +236,7 @@ pub struct RunResult {
     pub machine: Option<MachineResult>,
     /// Most requests outstanding at once.
     pub outstanding_max: usize,
-    /// Did every source come to its end (else a limit stopped the run)?
+    /// Tells whether every source came to its end (else a limit stopped the run).
     pub finished: bool,
 }
 
@@ -357,8 +357,8 @@ impl Meter {
         }
     }
 
-    /// Mark those of `vms` that ended early: their load is over, and their last request was
-    /// done before the last hundredth of the run. `run_end` is when the run was to end.
+    /// Marks those of `vms` that ended early: their load is over, and their last request was done
+    /// before the last hundredth of the run. `run_end` is the planned end of the run.
     pub(crate) fn mark_ended(&mut self, vms: std::ops::Range<usize>, run_end: Instant) {
         let hundredth = run_end.since(self.began).scaled(1, 100);
         for vm in &mut self.vms[vms] {
@@ -381,7 +381,7 @@ impl Meter {
         }
     }
 
-    /// A guest, which submitted at `arrived`, hears that its request is done.
+    /// Counts the completion of a request that its guest submitted at `arrived`.
     pub(crate) fn answered(
         &mut self,
         now: Instant,

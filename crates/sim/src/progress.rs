@@ -1,5 +1,5 @@
-//! Progress: what a VM has over what it has on its private disk, which is as many times slower
-//! as there are VMs.
+//! Progress: a VM's rate over that on its private disk, which is as many times slower as there are
+//! VMs.
 
 /// A VM has as much as it asks for from this part of it on.
 const RATE_REACHED: f64 = 0.98;

@@ -85,7 +85,7 @@ fn limits_stop_a_run() {
     assert_eq!(simulate(Timed::new(&plan), 1, requests).unwrap().requests(), 7);
 }
 
-/// A VM that begins warm has what its page cache lacks in the host's cache: no journal says so.
+/// A prefilled VM's missing blocks are in the host's cache, and no journal says so.
 #[test]
 fn a_journal_beside_a_warm_cache_is_an_error() {
     let text =

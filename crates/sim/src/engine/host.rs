@@ -1,5 +1,5 @@
-//! The host's side of a run: what the stack's cache and prefetcher cost on the host, and when
-//! guests have their answers therefore.
+//! The host's side of a run: the costs of the stack's cache and prefetcher on the host, and the
+//! delay of guests' answers by them.
 
 use super::bandwidth;
 use crate::metrics::{HostResult, ProcessUsage, VmHost};
@@ -20,9 +20,9 @@ pub struct HostCosts {
     pub request: Nanos,
     /// A command to the device, demand's or a prefetch's: submission and completion.
     pub command: Nanos,
-    /// Copy of what guests get of the cache, bytes a second.
+    /// Copy of data from the cache to guests, bytes a second.
     pub copy_bytes_per_s: u64,
-    /// A read that cache and prefetcher are told of.
+    /// Cost of telling cache and prefetcher of a read.
     pub event: Nanos,
     /// A poll of a prefetcher that asked to be woken (its interval).
     pub poll: Nanos,
@@ -88,7 +88,7 @@ pub(super) struct Guest {
     pub(super) op: Op,
     pub(super) arrived: Instant,
     pub(super) bytes: u64,
-    /// When the host has done its part; `None` for what did not go through the cache.
+    /// Time when the host's work is done; `None` for a request past the cache.
     pub(super) ready: Option<Instant>,
 }
 
@@ -145,14 +145,14 @@ impl HostSide {
         commands: u32,
         next_prefetch: Option<Instant>,
     ) -> Instant {
-        // What a poll looks at are the reads since its time was named.
+        // A poll looks at the reads after its time was set.
         self.events += 1;
         if next_prefetch != self.named {
             (self.named, self.events) = (next_prefetch, 1);
         }
         let HostCosts { event, request, command, .. } = self.costs;
         let cost = event + request + command.scaled(commands.into(), 1);
-        // A guest that only hits must not stop time, whatever the costs are.
+        // A guest that only hits must not stop time, even at zero cost.
         self.thread.work(now, cost.max(Nanos::new(1)))
     }
 
@@ -192,8 +192,8 @@ impl HostSide {
         self.answers.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The time has come that the prefetcher had named: that is its poll. A poll looks at
-    /// what was read whether or not there is room for what it finds.
+    /// Charges the prefetcher's poll when its time has come. A poll looks at the reads even without
+    /// room for its proposals.
     pub(super) fn charge_poll(&mut self, now: Instant, next_prefetch: Option<Instant>) {
         let wake = next_prefetch.filter(|&at| at <= now);
         if wake.is_some() && wake != self.polled_for {

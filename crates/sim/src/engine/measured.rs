@@ -14,7 +14,7 @@ pub(super) struct CountsAtStart {
 }
 
 impl Engine<'_> {
-    /// Forget what was measured up to `at`.
+    /// Forgets the measurements up to `at`.
     pub(super) fn begin_measuring(&mut self, at: Instant) {
         self.meter.restart(at);
         let host = self.host_result();
@@ -35,8 +35,8 @@ impl Engine<'_> {
         Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
     }
 
-    /// Mark the VMs whose load ended before the run did. A run whose sources have all
-    /// ended lasts until `until`, or until its last request was done.
+    /// Marks the VMs whose load ended before the run did. A run whose sources have all ended lasts
+    /// until `until`, or until its last request was done.
     fn mark_ended(&mut self, finished: bool, until: Option<Instant>) {
         let last = self.meter.vms.iter().map(|vm| vm.last).max().unwrap_or(self.now);
         let run_end = if finished { until.unwrap_or(last) } else { self.now };

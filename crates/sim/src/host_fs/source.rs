@@ -8,15 +8,15 @@
 //!   as soon as a flush of a changed image asks for it (`ext3_sync_file`);
 //! - a commit writes a descriptor and the changed blocks to the log, waits, writes the commit
 //!   block, waits (`journal_commit_transaction`);
-//! - who changes a block that is on its way to the log sleeps until it is there
+//! - a process that changes a block on its way to the log sleeps until it is there
 //!   (`do_get_write_access`, `BJ_Shadow`). The process has one thread: nothing of its VM reaches
 //!   the disk meanwhile;
 //! - a committed block is written in place by the flusher, at most every 30 s.
 //!
-//! The last is more than Linux does: a block that changes each second is nearly always part of
-//! the running transaction, and the flusher passes it by. The host's writes belong to no VM. They
-//! have a disk of their own, the last, whose addresses are the device's. Nobody waits for them in
-//! the sense of CFQ 2.6.18: all are asynchronous.
+//! The last is more than Linux does: a block that changes each second is nearly always part of the
+//! running transaction, and the flusher skips it. The host's writes belong to no VM. They have a
+//! disk of their own, the last, whose addresses are the device's. For CFQ 2.6.18 all are
+//! asynchronous.
 
 use super::{BLOCK_SECTORS, HostFs};
 use seekway_core::request::{Extent, Op};
@@ -44,7 +44,7 @@ pub(crate) struct FileBacked<'a> {
     asked: Vec<Issue>,
 }
 
-/// A source, and whether it is to be polled.
+/// A source, and whether its poll is due.
 struct Behind<'a> {
     source: Box<dyn Source + 'a>,
     first_vm: u16,
@@ -61,7 +61,7 @@ struct ImageFile {
     sleeps: bool,
     /// Requests of the VM meanwhile, by source.
     held: VecDeque<(u32, Issue)>,
-    /// When its inode was last written in place.
+    /// Time of its inode's last write in place.
     written: Instant,
 }
 
@@ -94,7 +94,7 @@ struct Journal {
     running: BTreeSet<u16>,
     /// When the running transaction began.
     began: Option<Instant>,
-    /// Does somebody wait for it?
+    /// Tells whether a process waits for it.
     wanted: bool,
     state: Commit,
     committing: BTreeSet<u16>,

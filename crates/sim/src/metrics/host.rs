@@ -23,7 +23,7 @@ pub struct HostResult {
 }
 
 impl HostResult {
-    /// Without what had been counted `before`. The prefetcher's figures stay.
+    /// Subtracts the counts of `before`. The prefetcher's figures stay.
     pub(crate) fn forget(&mut self, before: &HostResult) {
         self.usage = self.usage.since(&before.usage);
         self.busy = self.busy.saturating_sub(before.busy);
@@ -44,7 +44,7 @@ pub struct VmHost {
 }
 
 impl VmHost {
-    /// Without what had been counted `before`. Streams and residents are the end's.
+    /// Subtracts the counts of `before`. Streams and residents are the end's.
     pub(crate) fn forget(&mut self, before: &VmHost) {
         self.usage = self.usage.since(&before.usage);
         for process in &mut self.processes {

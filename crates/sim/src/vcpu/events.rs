@@ -1,7 +1,7 @@
 //! A machine's future events: one heap, in order of time, then of scheduling.
 //!
-//! Whatever may still change its mind has a generation in its event; one whose
-//! generation has passed is stale and does nothing.
+//! An event that may become obsolete has a generation; one whose generation has passed is stale and
+//! does nothing.
 
 use seekway_core::units::Instant;
 use seekway_vcpu::Sign;
@@ -26,11 +26,11 @@ pub(super) enum Event {
     Kernel { vm: usize, generation: u64 },
     /// A vCPU that idles of its own accord has done so for long enough.
     Dozed { vcpu: usize, generation: u64 },
-    /// A monitor is to beat.
+    /// A monitor's beat is due.
     Beat { vcpu: usize, generation: u64 },
     /// A detector learns of an edge that happened at `at`.
     Edge { vcpu: usize, at: Instant, sign: Sign },
-    /// A monitor wakes for what the policy wants done.
+    /// A monitor wakes for the policy's due work.
     Alarm { vcpu: usize, generation: u64 },
     /// From now on it is measured.
     Measured,

@@ -1,9 +1,9 @@
-//! Weighted fairness by virtual runtime, for the host's scheduler and the guests':
-//! what CFS and EEVDF have in common (Linux, kernel/sched/fair.c).
+//! Weighted fairness by virtual runtime, for the host's scheduler and the guests': the common core
+//! of CFS and EEVDF (Linux, kernel/sched/fair.c).
 //!
-//! Whoever runs ages by the time it ran, divided by its weight; the youngest goes
-//! next. One that slept for long wakes no younger than a slice before the youngest
-//! of those that did not (`place_entity`).
+//! A running entity ages by the time it ran, divided by its weight; the youngest goes next. One
+//! that slept for long wakes no younger than a slice before the youngest of those that did not
+//! (`place_entity`).
 
 use seekway_core::units::Nanos;
 
@@ -29,7 +29,7 @@ impl Age {
         Age(self.0 - other.0)
     }
 
-    /// Of one that wakes: where it was, but no more than `credit` younger than `floor`.
+    /// Age at a wake-up: the old one, but no more than `credit` younger than `floor`.
     pub fn waking(self, floor: Age, credit: Age) -> Age {
         self.max(floor.minus(credit))
     }

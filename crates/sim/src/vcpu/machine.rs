@@ -40,8 +40,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose agents have this policy. What happens before `measured_from`
-    /// is not part of its result.
+    /// Makes a machine whose agents have this policy. Its result covers the time from
+    /// `measured_from` on.
     ///
     /// # Errors
     /// The policy is none, or the machine cannot be.
@@ -103,7 +103,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Handle what is due at this instant.
+    /// Handles the events of this instant.
     fn handle_due(&mut self, now: Instant) {
         while let Some((at, event)) = self.events.peek() {
             if at <= now {
@@ -160,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Forget what was counted up to now.
+    /// Forgets the counts up to now.
     fn begin_measuring(&mut self) {
         let now = self.now;
         self.account(now);

@@ -1,5 +1,5 @@
-//! A machine of VMs as the command line describes them: what `workload` generates runs as
-//! tasks on vCPUs that share processors.
+//! A machine of VMs as the command line describes them: loads of `workload` run as tasks on vCPUs
+//! that share processors.
 
 use super::{
     Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start, TaskSpec,
@@ -90,11 +90,11 @@ impl Processors {
 }
 
 impl Machine {
-    /// These VMs on these processors, those with an agent under this policy. What happens before
-    /// `measured_from` is not part of its result.
+    /// Makes these VMs on these processors, those with an agent under this policy. The result
+    /// covers the time from `measured_from` on.
     ///
     /// # Errors
-    /// What cannot be: the policy is none, or a VM's files exceed its image.
+    /// The policy is unknown, or a VM's files exceed its image.
     pub fn of_vms(
         processors: &Processors,
         planned: &[PlannedVm<'_>],

@@ -19,7 +19,7 @@ pub(super) struct Pcpu {
     pub waiting: Vec<usize>,
     /// Which ran last: only another costs a switch.
     pub last: Option<usize>,
-    /// Goes next, whoever is younger, and with what was left of its slice if that was
+    /// The vCPU that goes next, even if others are younger, with the rest of its slice if that was
     /// interrupted.
     pub front: Option<(usize, Option<Nanos>)>,
     /// The slice of the vCPU that runs.
@@ -72,7 +72,7 @@ pub(super) struct Vcpu {
     pub used: Nanos,
     /// As of a processor.
     pub floor: Age,
-    /// Up to when what it executes is accounted for.
+    /// Time up to which its work is accounted for.
     pub since: Instant,
     pub generation: u64,
     /// News that it hears when it is back.
@@ -86,7 +86,7 @@ pub(super) struct Vcpu {
     /// The policy has made it idle.
     pub dozes: bool,
     pub doze_generation: u64,
-    /// Its policy was told that it loses its processor before it does.
+    /// The policy has been told that the vCPU will lose its processor.
     pub is_foretold: bool,
     pub monitor: Monitor,
     pub ran: Tally,
@@ -114,7 +114,7 @@ pub(super) struct Monitor {
     pub alarm: Alarm,
 }
 
-/// When a monitor wakes for what the policy wants done, as of when it fell asleep.
+/// Time of a monitor's alarm for the policy, as of when it fell asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Alarm {
     pub at: Option<Instant>,
@@ -173,7 +173,7 @@ pub(super) enum WorkKind {
     Beat {
         due: Option<Instant>,
     },
-    /// The monitor wakes, and looks what is due.
+    /// The monitor wakes, and looks for due work.
     Look,
     /// A worker changes a mask for this action; the vCPU was away before it was done.
     Call {
@@ -212,7 +212,7 @@ impl GuestAgent {
 #[derive(Default)]
 pub(super) struct Vm {
     pub name: String,
-    /// Of [`Machine::disks`](super::Machine), those that are its own.
+    /// Its own disks, among [`Machine::disks`](super::Machine).
     pub disks: std::ops::Range<usize>,
     pub agent: Option<GuestAgent>,
     pub first: usize,
@@ -244,20 +244,20 @@ pub(super) struct Vm {
 pub(super) struct Task {
     pub vm: usize,
     pub load: Load,
-    /// Where its owner lets it run.
+    /// The CPUs that its owner allows.
     pub allowed: VcpuSet,
     /// Where it may run now.
     pub within: VcpuSet,
     /// A move while the task slept: its mask becomes these once it was seen there.
     pub then: Option<(usize, VcpuSet)>,
-    /// Where the guest's kernel lists it (`task_cpu`): where it runs, is queued, or ran last.
-    /// One whose mask is changed while it sleeps stays there until it wakes.
+    /// The vCPU by the guest's kernel (`task_cpu`): where it runs, is queued, or ran last. A task
+    /// whose mask is changed while it sleeps stays there until it wakes.
     pub vcpu: usize,
     pub state: State,
     pub phase: Phase,
     /// Of the phase; none: for ever.
     pub left: Option<Nanos>,
-    /// To be executed first: what a move took from its caches.
+    /// Time to execute first: the cost of cold caches after a move.
     pub cold: Nanos,
     pub age: Age,
     /// An action on it is under way.
@@ -293,7 +293,7 @@ pub(super) enum Phase {
     Prepare,
     /// Waits for its own blocks, or for I/O of its guest.
     Wait,
-    /// Was woken, and takes what is there.
+    /// Was woken, and takes the blocks that are there.
     Take,
 }
 
@@ -307,9 +307,9 @@ pub(super) struct IoState {
     pub next: u64,
     /// Asked for and not taken.
     pub outstanding: u16,
-    /// When those that are done and not taken were begun.
+    /// Begin times of the blocks that are done and not taken.
     pub done: Vec<Instant>,
-    /// When the one that it prepares was begun.
+    /// Begin time of the block that it prepares.
     pub begun: Instant,
     /// Begun since the last pause.
     pub in_burst: u32,
@@ -374,7 +374,7 @@ impl Task {
 }
 
 impl Vm {
-    /// Is there a vCPU to be had? One that halts of its own accord is, and so one that dozes.
+    /// Tells whether a vCPU is available: one that halts is, and one that dozes too.
     pub fn look_for_any(&mut self, now: Instant) {
         match self.runs + self.halted > 0 {
             true => self.any.start(now),

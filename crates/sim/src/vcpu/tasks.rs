@@ -17,7 +17,7 @@ impl Task {
         self.left == Some(Nanos::ZERO) && self.cold == Nanos::ZERO
     }
 
-    /// May the guest's balancer move it? Not what waits for the stopper.
+    /// Tells whether the guest's balancer may move it: not while it waits for the stopper.
     pub fn may_move(&self) -> bool {
         self.state == State::Queued
     }
@@ -61,7 +61,7 @@ impl Machine {
         self.events.push(self.now + span, Event::Slept { task: t, vcpu, nap });
     }
 
-    /// A task takes the blocks that are there, and goes on.
+    /// Takes the blocks that are there, and goes on.
     fn next_block(&mut self, t: usize) {
         let Load::Io { cpu, depth, burst, between, computes, .. } = self.tasks[t].load else {
             unreachable!("only tasks that do I/O come here")

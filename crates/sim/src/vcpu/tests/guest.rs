@@ -81,7 +81,7 @@ fn bursts_are_followed_by_pauses() {
         (task.ios, task.ran)
     };
     let (ios, ran) = run(with(10, false));
-    // Ten blocks in 10 ms and what ten blocks take, nearly a millisecond.
+    // Ten blocks in 10 ms and the time of ten blocks, nearly a millisecond.
     assert!((880..960).contains(&ios), "{ios}");
     assert!(ran < ms(20), "{ran}");
     let (computing, ran) = run(with(10, true));

@@ -1,4 +1,4 @@
-//! A policy that writes down all it is told, and does what a test says.
+//! A policy that records its news, and does what a test says.
 
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::*;
