@@ -1,6 +1,6 @@
-//! A daemon whose only disk is a block device is killed, or told to end, and the next one starts at
-//! once: each one serves the disk, without a command, while the kernel may still be done with the
-//! one before. The client's load is verified all the time.
+//! A daemon whose only disk is a block device is killed, or asked to end, and the next one starts
+//! at once: each one serves the disk, without a command, while the kernel may still be busy with
+//! the one before. The client's load is verified all the time.
 
 use crate::client::Client;
 use crate::daemon::Daemon;

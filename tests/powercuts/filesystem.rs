@@ -1,6 +1,6 @@
-//! The image is a file in a file system (ext4, xfs), which lies on the disk that logs what
-//! reaches it. At a crash point the disk is what the log allows, the file system is mounted
-//! again, which replays its journal, and the image in it is checked.
+//! The image is a file in a file system (ext4, xfs) on the disk that logs its requests. At a crash
+//! point the disk is one that the log allows, the file system is mounted again, which replays its
+//! journal, and the image in it is checked.
 //!
 //! The file system of the load is on a loop device on the FUSE file, past the page cache. The
 //! file system of a crash point is on a loop device on a file in a tmpfs of its own.

@@ -1,6 +1,6 @@
 //! A disk below the image whose power can fail: a file system (FUSE) with one file, `disk.img`,
-//! which it keeps in memory. It answers late and in another order than it was asked, and logs
-//! what reaches it. From the log follows what any power failure may leave ([`Log::cut`]).
+//! which it keeps in memory. It answers late and in another order than it was asked, and logs its
+//! requests. The log determines the possible disks after any power failure ([`Log::cut`]).
 
 use fuser::{
     FileAttr, FileType, Filesystem, KernelConfig, MountOption, ReplyAttr, ReplyData, ReplyEmpty,
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "disk.img";
 const FILE: u64 = 2;
-/// The kernel may keep what it knows of the file.
+/// Time for which the kernel may cache the file's attributes.
 const TTL: Duration = Duration::from_secs(3600);
 /// A change on the disk, or a mark of its client.
 #[derive(Clone, Debug)]
@@ -89,8 +89,8 @@ impl<M> Log<M> {
     }
 }
 
-/// The writes, by id and in its order, that were answered before a flush began that was answered.
-/// That a write was to be durable (O_DSYNC) says nothing: most FUSE servers do not look at it.
+/// The writes, by id and in order, that were answered before the begin of a flush that was
+/// answered. The flag of a durable write (O_DSYNC) says nothing: most FUSE servers ignore it.
 fn durable<M>(events: &[Event<M>]) -> Vec<u64> {
     let answered: Vec<u64> = events.iter().filter_map(flushed).collect();
     let (mut written, mut durable) = (Vec::new(), Vec::new());
@@ -232,7 +232,7 @@ enum Answer {
     Flush(u64, ReplyEmpty),
 }
 
-/// Answers what waits, in an order of its own, until the file system is unmounted.
+/// Answers the waiting operations, in an order of its own, until the file system is unmounted.
 fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
     while let Ok(first) = waiting.recv() {
         // Others may come in the meantime.
@@ -247,7 +247,7 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
             }
             let fails_in = disk.writes_fail_in.load(Ordering::Relaxed);
             let fails = fails_in > 0 && rng.below(fails_in) == 0;
-            // Each is in the log before anybody can hear of it.
+            // Each is in the log before its answer.
             match answer {
                 Answer::Write { reply, .. } if fails => reply.error(libc::EIO),
                 Answer::Write { id, len, reply } => {
@@ -343,7 +343,7 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         reply.attr(&TTL, &self.attributes(node));
     }
 
-    /// Times and owners stay what they are, and so does the size.
+    /// Ignores times, owners and size, which stay.
     fn setattr(
         &mut self,
         _: &Request<'_>,

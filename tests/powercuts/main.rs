@@ -1,10 +1,10 @@
 //! The power of the disk below an image fails, at any point of a load; disks that fail flushes
 //! and disks that hang.
 //!
-//! The image lies on a disk that logs what reaches it ([`layer`]), and the client logs there
-//! what it is told. A crash point is a place in the log and a seed for what of the unflushed
-//! writes survives: it is checked against what the client had been promised by then. So one run
-//! of the daemon has thousands of crash points.
+//! The image is on a disk that logs its requests ([`layer`]), and the client adds its own marks to
+//! that log. A crash point is a position in the log and a seed that chooses the surviving unflushed
+//! writes: it is checked against the client's guarantees at that point. So one run of the daemon
+//! has thousands of crash points.
 //!
 //! A few crash points run in `make test`; `make powercuts` runs 1,000 for each kind of client.
 //! `SEEKWAY_CUTS` is their number, `SEEKWAY_SEED` the first seed. Both are printed.
@@ -234,7 +234,7 @@ fn what_was_flushed_survives_a_power_failure() {
     survives("block device", cuts, CUTS_PER_ROUND, ["events"], block_device);
 }
 
-/// A log without a daemon: what flushes make durable, and what cuts leave.
+/// A log without a daemon: flushes make data durable, and cuts lose the rest.
 #[test]
 fn a_cut_keeps_what_was_flushed_and_may_lose_the_rest() {
     let Some(bench) = Bench::<()>::new(4 * SECTOR_BYTES, true, 1) else { return };

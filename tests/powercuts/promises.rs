@@ -27,7 +27,7 @@ pub enum Mark {
     Failed(Ask),
 }
 
-/// Logs what a vhost-user client does.
+/// Logs a vhost-user client's requests and answers.
 pub struct Marker {
     pub disk: Arc<Disk<Mark>>,
     pub write_cache: bool,
@@ -63,7 +63,7 @@ impl Watch for Marker {
 /// The client's guarantees.
 pub struct Promises {
     pub model: Model,
-    /// Goes on with each mark.
+    /// Counts the marks.
     time: u64,
     /// When each flush in flight was asked for.
     flushes: HashMap<u64, u64>,

@@ -94,11 +94,11 @@ pub struct Options {
     pub one_line: bool,
     /// Requests at this distance or less are not fitted; 1000 in issue 4.
     pub beyond: u64,
-    /// Size of the device in sectors, where it is known: else the largest end.
+    /// Size of the device in sectors, if known; by default the largest end.
     pub capacity: Option<u64>,
     /// Time of a cache hit that was measured otherwise (by reading twice), in ms.
     pub hit_ms: Option<f64>,
-    /// A revolution in ms, where it is known. Only told to policies.
+    /// A revolution in ms, if known. Only policies are told.
     pub rotation_ms: Option<f64>,
 }
 
@@ -124,7 +124,7 @@ pub enum FitError {
          end; a line needs {FITTED_MIN}: measure random requests"
     )]
     TooFew {
-        /// Those that are far enough.
+        /// Number of those that are far enough.
         found: usize,
         requests: usize,
         /// The distance that was asked for, in sectors: [`Options::beyond`].
@@ -138,7 +138,7 @@ pub enum FitError {
     /// The line is none that a profile can hold.
     #[error("no device fits: {0}")]
     Profile(#[from] ProfileError),
-    /// The fitted device has no place for a request.
+    /// A request is outside of the fitted device.
     #[error("{0}")]
     Replay(#[from] TraceError),
 }
@@ -148,7 +148,7 @@ pub enum FitError {
 pub struct Fit {
     /// All requests that were measured, fitted or not.
     pub requests: usize,
-    /// Those that the line goes through.
+    /// Number of points that the line goes through.
     pub fitted: usize,
     /// D: the largest start of all requests, in sectors.
     pub largest: u64,
@@ -203,8 +203,8 @@ impl Fit {
         self.validation.demerit_ms
     }
 
-    /// The text of a profile with a `[linear]` device, each figure with its
-    /// source beside it. `source` says in a phrase what was measured.
+    /// The text of a profile with a `[linear]` device, each figure with its source beside it.
+    /// `source` says in a phrase what was measured.
     pub fn profile_toml(&self, name: &str, source: &str) -> String {
         toml::profile(self, name, source)
     }

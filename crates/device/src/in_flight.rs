@@ -33,7 +33,7 @@ pub(crate) struct InFlight {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     queue_depth: u32,
     submitted: u64,
-    /// Commands that may still move: their number, and on which drive they are behind what.
+    /// Commands that may still move: their number, their drive, and the job they are behind.
     waiting: Vec<(u64, usize, Behind)>,
 }
 

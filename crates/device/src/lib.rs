@@ -18,9 +18,8 @@
 //! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
 //! [`profile`]. A new kind of device implements [`DeviceModel`].
 //!
-//! What is absent: no clock, no file, no thread, no randomness (what varies in
-//! `cloud` is a fixed sequence). Times are whole nanoseconds; floating point only
-//! builds tables and reports.
+//! Absent: no clock, no file, no thread, no randomness (the variation in `cloud` is a fixed
+//! sequence). Times are whole nanoseconds; floating point only builds tables and reports.
 #![forbid(unsafe_code)]
 
 pub mod closed_loop;
@@ -66,11 +65,12 @@ pub trait DeviceModel: Send {
     /// A command that has completed by `now`, earliest first.
     fn pop_completed(&mut self, now: Instant) -> Option<RequestId>;
 
-    /// Sectors that can be neither read nor written: what touches them fails, in its time.
+    /// Sectors that can be neither read nor written: commands that touch them fail, after their
+    /// normal time.
     fn bad_sectors(&self) -> &[Extent] {
         &[]
     }
 
-    /// Only what this model alone knows, for reports (`cache_hits`, `seeks`, …).
+    /// Reports figures that only this model knows (`cache_hits`, `seeks`, …).
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 }

@@ -1,5 +1,5 @@
-//! A solid-state drive's model against what was published of it: sequential and
-//! random reads and writes, and mixes of both, on a drive as its profile has it.
+//! A solid-state drive's model against its published figures: sequential and random reads and
+//! writes, and mixes of both, on a drive as its profile has it.
 
 mod mix;
 
@@ -17,27 +17,27 @@ use serde::Deserialize;
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PublishedFile"))]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    // The schema of profiles has only what is documentation here: these comments are none.
-    // Millions of bytes in a second, 128 KiB each, SEQUENTIAL_DEPTH at a time.
+    // No doc comments here: the profiles' schema would show them.
+    // Millions of bytes a second, 128 KiB each, SEQUENTIAL_DEPTH at a time.
     pub sequential_read_mb_s: Option<f64>,
     pub sequential_write_mb_s: Option<f64>,
     // Commands of 4 KiB in a second at random_queue_depth.
     pub random_read_iops: Option<f64>,
     pub random_write_iops: Option<f64>,
-    // The same, one at a time.
+    // As above, one at a time.
     pub random_read_qd1_iops: Option<f64>,
     pub random_write_qd1_iops: Option<f64>,
     pub random_queue_depth: u32,
-    // From the start of the drive, what random tests go over.
+    // Range of random tests, from the start of the drive.
     pub span_gib: f64,
-    // What the host adds to every command between two on one queue place.
+    // Time that the host adds between two commands of one slot.
     pub host_us: f64,
     #[serde(default)]
     pub(crate) mix: Vec<Mix>,
 }
 
 impl Published {
-    /// From the start of the drive, what random tests go over.
+    /// Range of random tests, from the start of the drive.
     pub fn span_sectors(&self) -> u64 {
         (self.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64)) as u64
     }
@@ -54,8 +54,8 @@ pub const CURVE_ERROR_MAX: f64 = 0.25;
 
 const SEQUENTIAL_SECTORS: u64 = 256;
 const RANDOM_SECTORS: u64 = 8;
-/// Commands before the clock starts: more than any buffer here holds, so that
-/// writes are timed at the pace that lasts.
+/// Commands before the clock starts: more than any buffer here holds, so that writes are timed at
+/// their lasting pace.
 const WARM_UP: u64 = 10_000;
 const TIMED: u64 = 20_000;
 /// The clock stops with this command; as many as before are in flight until then.
@@ -85,7 +85,7 @@ impl Figure {
         self.published.map(|published| self.model / published - 1.0)
     }
 
-    /// Is it as near as it should be? A figure that nobody published is.
+    /// Tells whether the error is within its bound; a figure that nobody published always is.
     pub fn holds(&self) -> bool {
         self.error().is_none_or(|error| (self.error_min..=self.error_max).contains(&error))
     }
@@ -151,8 +151,8 @@ struct Test {
 }
 
 impl Test {
-    /// Commands in a second with `depth` always under way, each place's next
-    /// one `host_ns` after its last was done.
+    /// Commands a second with `depth` always under way, each slot's next one `host_ns` after its
+    /// last was done.
     fn rate(&self, device: &mut dyn DeviceModel, host_ns: u64) -> f64 {
         let places = device.profile().capacity.get() / self.sectors;
         let places = self.span.map_or(places, |span| (span / self.sectors).clamp(1, places));

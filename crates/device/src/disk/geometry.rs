@@ -45,7 +45,7 @@ pub struct ZoneSpec {
     pub slips: Vec<u64>,
 }
 
-/// A track's place: what the arm and the head selector must reach.
+/// Position of a track: the arm's and the head selector's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Track {
     /// Cylinder, from 0 at the outer edge.
@@ -129,9 +129,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Lays `capacity` sectors out over the zones, which ascend and do not
-    /// overlap (the profile's validation sees to it). What the zones hold beyond
-    /// `capacity` stays unused at the end.
+    /// Lays `capacity` sectors out over the zones, which ascend and do not overlap (the profile's
+    /// validation guarantees it). The zones' space beyond `capacity` stays unused at the end.
     ///
     /// # Errors
     /// With the number of sectors that the zones can hold when that is less than `capacity`.
@@ -232,8 +231,8 @@ impl Geometry {
         zone.physical(first + count - 1) - zone.physical(first) + 1
     }
 
-    /// The inverse of [`Geometry::locate`]; `None` for a place that holds no
-    /// data (a spare, a slipped sector, past the capacity).
+    /// The inverse of [`Geometry::locate`]; `None` for a position without data (a spare, a slipped
+    /// sector, past the capacity).
     pub fn lba_at(&self, track: Track, sector: u32) -> Option<u64> {
         let zone = self.zones.iter().find(|z| {
             (z.first_cylinder..z.first_cylinder + z.cylinders).contains(&track.cylinder)
@@ -310,8 +309,8 @@ impl Zone {
         physical - low as u64
     }
 
-    /// The place of the zone's `number`-th track, and how many of the rarer
-    /// steps (see `switch_turn`) precede it.
+    /// Position of the zone's `number`-th track, and number of the rarer steps (see `switch_turn`)
+    /// before it.
     #[inline]
     fn track(&self, number: u64, steps: &Steps, mapping: Mapping) -> (Track, u64) {
         let heads = steps.heads.get();

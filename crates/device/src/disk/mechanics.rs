@@ -1,5 +1,5 @@
-//! The moving parts: where the arm stands, which angle is under the head at
-//! which time, and how long it takes to get at a run of sectors.
+//! The moving parts: the arm's position, the angle under the head at each time, and the time to
+//! reach a run of sectors.
 
 use super::Turn;
 use super::divisor::Divisor;
@@ -119,10 +119,9 @@ impl Mechanics {
         at_ns <= until_ns && span_ns.saturating_mul(longest) > self.rotation_ns
     }
 
-    /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole
-    /// sectors only. `*at_ns` is when the head was done with the sector before
-    /// `*lba`; both move on together, so that a later call goes on where this
-    /// one stopped.
+    /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole sectors only.
+    /// `*at_ns` is the time when the head was done with the sector before `*lba`; both advance
+    /// together, so that a later call continues.
     pub fn read_on(
         &self,
         at_ns: &mut u64,

@@ -15,7 +15,7 @@ pub(super) struct Point {
 pub struct Line {
     /// R/2 of the formula.
     pub intercept_ms: f64,
-    /// S of the formula: what the distance D adds.
+    /// S of the formula: the time that the distance D adds.
     pub stroke_ms: f64,
 }
 

@@ -1,10 +1,9 @@
 //! The time of a cache hit, from the histogram of reads: "a prominent initial
 //! spike" (the throttle paper, section 6.2, at 250 µs).
 //!
-//! The histogram is logarithmic, 16 bins to the octave. Averaged over half an
-//! octave, which joins the hits of different sizes, the trough is the bin that
-//! lies deepest below both what is higher on its left and on its right. The
-//! spike is the highest bin on its left, without that averaging.
+//! The histogram is logarithmic, 16 bins to the octave. Averaged over half an octave, which joins
+//! the hits of different sizes, the trough is the bin that is deepest below the higher bins on its
+//! left and on its right. The spike is the highest bin on its left, without that averaging.
 
 use super::Sample;
 use seekway_core::request::Op;

@@ -31,7 +31,7 @@ pub struct Observed {
 /// quiet reader's. A slot has one command at a time.
 pub struct CellLoad {
     cell: Cell,
-    /// For the loop's places, the reader's, and what is a write.
+    /// Random numbers for the loop's offsets, the reader's, and the choice of writes.
     places: Places,
     reader_places: Places,
     percents: Places,

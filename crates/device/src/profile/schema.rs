@@ -122,8 +122,8 @@ pub(super) struct SsdFile {
     /// Which die a page is programmed to. Absent: the idlest.
     #[serde(default)]
     pub write_place: WritePlace,
-    /// While less than this share of the write buffer is full, reads go before what has not
-    /// begun: 0 never, 1 always. Absent: 0.
+    /// Fill of the write buffer, as a share, below which reads go before programs and erases that
+    /// have not begun: 0 never, 1 always. Absent: 0.
     #[serde(default)]
     pub reads_first: f64,
     /// Suspensions of one program for reads, at most. Absent: 0.
@@ -169,7 +169,7 @@ pub(super) struct Raid0File {
     pub published: Option<Published>,
 }
 
-/// A cloud volume. What is absent of the burst figures cannot burst.
+/// A cloud volume. Without burst figures it cannot burst.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -198,7 +198,7 @@ pub(super) struct CloudFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct DerivedFile {
     pub from: String,
-    /// In the place of the original's.
+    /// Replaces the original's.
     pub published: Option<Published>,
 }
 

@@ -1,9 +1,9 @@
 //! Reads beside writes: a closed loop of both, commands that come at rates of
 //! their own, or one beside the other.
 //!
-//! Commands at a rate come at random times (a Poisson process), however many
-//! wait; what the drive's queue does not take waits in the host, and that
-//! counts. Response times are from arrival to completion, with the host's part.
+//! Commands at a rate come at random times (a Poisson process), however many wait; commands beyond
+//! the drive's queue wait in the host, and that counts. Response times are from arrival to
+//! completion, with the host's time.
 
 use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP};
 use crate::DeviceModel;
@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 100_000;
 const BLOCK_SECTORS: u64 = 8;
 
 /// Reads beside writes: a closed loop of `depth` commands, `reads` of them reads; reads and writes
-/// that come at random times at their rates; or both. And what was measured of it.
+/// that come at random times at their rates; or both. And the measured figures.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MixFile"))]
 #[serde(deny_unknown_fields)]
@@ -301,7 +301,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One that is done by `now`; its place of the loop is free after the host's part.
+    /// Completes a command that is done by `now`; its slot of the loop is free after the host's
+    /// time.
     fn complete(&mut self, now: Instant) -> Option<Arrival> {
         let slot = self.device.pop_completed(now)?.slot();
         let arrival = self.under_way.get_mut(slot)?.take()?;

@@ -9,7 +9,7 @@ use seekway_core::units::Instant;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
 
-/// A profile with overrides, and what [`digest`] makes of it.
+/// A profile with overrides, and its [`digest`].
 const DRIVES: [(&str, u64); 12] = [
     ("intel-320", 0xFE83_06F9_F9CE_41AD),
     ("intel-x25m-g2", 0xE4C7_BF0A_39C7_877C),

@@ -134,8 +134,8 @@ fn map(f: &SsdFile) -> Result<Option<MapSpec>, ProfileError> {
     }))
 }
 
-/// Blocks so that each die holds its part of the logical units, the spare share
-/// on top, and at least [`SPARE_BLOCKS_MIN`].
+/// Computes the blocks: each die has its part of the logical units, the spare share on top, and at
+/// least [`SPARE_BLOCKS_MIN`].
 fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
     let per_channel = within("ssd.dies_per_channel", f.dies_per_channel, 1..=DIES_PER_CHANNEL_MAX)?;
     let capacity = within("ssd.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?;

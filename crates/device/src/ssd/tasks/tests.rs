@@ -125,7 +125,8 @@ fn run(steps: &[Step]) -> (Vec<Segment>, Vec<Done>) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The array does one thing at a time; of each task it does all, and what suspension adds.
+    /// The array does one thing at a time; it does each task completely, with the additions of
+    /// suspension.
     #[test]
     fn what_reads_push_back_is_done_all_the_same(steps in prop::collection::vec(step(), 1..60)) {
         let (mut segments, all) = run(&steps);
