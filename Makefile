@@ -123,10 +123,11 @@ soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000):
 check: ## before a commit: formatting, and clippy and unit tests of the crates that changed (no root; SINCE=COMMIT)
 	@scripts/check $(SINCE)
 
-lint: ## formatting, clippy, cargo-deny (licences, banned crates, sources), and whether planted faults apply
+lint: ## formatting, clippy, plain language, cargo-deny (licences, banned crates, sources), and whether planted faults apply
 	@scripts/install-deps packages
 	@for fault in crates/hostd/src/reactor/tests/swarm/planted/*.patch; do git apply --check $$fault || exit 1; done
 	$(CARGO) fmt --all --check
+	scripts/plain
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings
 	$(CARGO) clippy --package seekway $(DEMO_FEATURES) --locked -- -D warnings

@@ -10,9 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long it may take to open its images and answer, and to end.
+/// Time limit for the daemon to open its images and answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How much of its log is shown in an error, in bytes.
+/// Bytes of its log that an error shows.
 const TAIL: usize = 4096;
 
 /// A running daemon. Dropping it kills it, and so does the end of the thread that started it.
@@ -25,8 +25,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Run `PROGRAM serve --listen DIR/sockets ARGS…` and wait until it answers.
-    /// What it prints goes to `DIR/serve.log`.
+    /// Runs `PROGRAM serve --listen DIR/sockets ARGS…` and waits until it answers. Its output goes
+    /// to `DIR/serve.log`.
     pub fn start(program: &Path, dir: &Path, args: &[String]) -> Result<Daemon> {
         let child = spawn(program, dir, args)?;
         let (program, dir) = (program.to_path_buf(), dir.to_path_buf());
@@ -68,7 +68,7 @@ impl Daemon {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The end of what it has printed, without control characters.
+    /// The end of its output, without control characters.
     pub fn said(&self) -> String {
         let log = fs::read(self.dir.join("serve.log")).unwrap_or_default();
         let end = &log[log.len().saturating_sub(TAIL)..];
@@ -82,9 +82,9 @@ impl Daemon {
         let _ = self.child.wait();
     }
 
-    /// Start it anew with the same arguments, killing it before if it still runs. It tries again for
-    /// a while, as a supervisor would: a killed program's io_uring lets go of its files, and so of the
-    /// images' locks, only a moment after the program has been reaped.
+    /// Starts it anew with the same arguments, killing it before if it still runs. Tries again for
+    /// a while, as a supervisor would: a killed program's io_uring closes its files, and so unlocks
+    /// the images, only a moment after the program has been reaped.
     pub fn restart(&mut self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -69,7 +69,7 @@ def _(mo):
     mo.md("""
     ## How long does a request take?
 
-    A curve shows which share of the requests takes at most so long: higher and further left is
+    A curve shows which share of the requests takes at most a given time: higher and further left is
     better. Only requests that were served count.
     """)
     return
@@ -94,7 +94,7 @@ def _(Figure, made):
         axes.set_xscale("log")
         axes.set_ylim(0, 101)
         axes.set_xlabel("response time, ms")
-        axes.set_ylabel("requests that take at most so long, %")
+        axes.set_ylabel("requests done within this time, %")
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left", frameon=False)
         axes.set_title(f"Response times on {made.device}")

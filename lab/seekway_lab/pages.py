@@ -161,7 +161,7 @@ def asked_table(found: dict[str, Any], paper: str) -> str:
 
 
 def sentence(claims: list[dict[str, Any]]) -> str:
-    """How many claims have which verdict."""
+    """Count the claims by verdict."""
     counts = Counter(c["verdict"] for c in claims)
     decided = sum(counts[v] for v in DECIDED)
     return (

@@ -1,8 +1,8 @@
 //! SIGKILLs of the real daemon (`seekway serve`) under load that is verified.
 //!
-//! They hit a client that speaks in Cloud Hypervisor's order and holds each sector against a flat
-//! model (those that hit QEMU guests: tests/system/vm/test_kills.py). Nothing may hang, what was
-//! acknowledged has to be there, and nothing that was acknowledged is done again over something newer.
+//! They hit a client that speaks in Cloud Hypervisor's order and compares each sector with a flat
+//! model (those that hit QEMU guests: tests/system/vm/test_kills.py). Nothing may hang,
+//! acknowledged data has to be there, and no acknowledged request is done again over newer data.
 //!
 //! Daemons of a block device are also told to end, and the next one serves it at once.
 //!
@@ -47,7 +47,7 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_seekway"))
 }
 
-/// How a daemon is set up: what a seed chooses.
+/// Settings of a daemon, chosen by the seed.
 #[derive(Debug)]
 struct Setup {
     policy: &'static str,
@@ -91,7 +91,7 @@ fn round(seed: u64, kills: u64) -> Result<u64, String> {
     let mut left = kills;
     while left > 0 {
         client.load(rng.below(300), &mut ()).map_err(|e| format!("{left} kills left: {e}"))?;
-        // What happens at the kill is the daemon's and the kernel's; this spreads it.
+        // The kill's moment is the daemon's and the kernel's; this spreads it.
         (0..rng.below(200_000)).for_each(|_| std::hint::spin_loop());
         daemon.kill();
         daemon.restart().map_err(failed)?;

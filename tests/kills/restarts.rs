@@ -1,6 +1,6 @@
-//! A daemon whose only disk is a block device is killed, or told to end, and the next one starts at
-//! once: each one serves the disk, without a command, while the kernel may still be done with the
-//! one before. The client's load is verified all the time.
+//! A daemon whose only disk is a block device is killed, or asked to end, and the next one starts
+//! at once: each one serves the disk, without a command, while the kernel may still be busy with
+//! the one before. The client's load is verified all the time.
 
 use crate::client::Client;
 use crate::daemon::Daemon;
@@ -11,8 +11,8 @@ use seekway_workload::generators::rng::{Rng, split};
 use std::fs::File;
 use std::io::Read;
 
-/// So many restarts of one daemon: requests that were checked. `None` where there are no loop
-/// devices.
+/// Restarts one daemon `restarts` times; returns the number of checked requests. `None` where there
+/// are no loop devices.
 pub fn run(seed: u64, restarts: u64) -> Result<Option<u64>, String> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let image = folder.path().join("disk.img");

@@ -1,6 +1,6 @@
-//! The image is a file in a file system (ext4, xfs), which lies on the disk that logs what
-//! reaches it. At a crash point the disk is what the log allows, the file system is mounted
-//! again, which replays its journal, and the image in it is checked.
+//! The image is a file in a file system (ext4, xfs) on the disk that logs its requests. At a crash
+//! point the disk is one that the log allows, the file system is mounted again, which replays its
+//! journal, and the image in it is checked.
 //!
 //! The file system of the load is on a loop device on the FUSE file, past the page cache. The
 //! file system of a crash point is on a loop device on a file in a tmpfs of its own.
@@ -20,8 +20,8 @@ use std::path::Path;
 
 /// Enough for each file system's journal and the image.
 const DISK_BYTES: usize = 32 << 20;
-/// What the disk writes as a whole. ext4 counts on that: its superblock is two sectors with one
-/// checksum, which mounting checks before it replays the journal.
+/// Bytes that the disk writes as a whole. ext4 counts on that: its superblock is two sectors with
+/// one checksum, which mounting checks before it replays the journal.
 const UNIT_BYTES: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ impl System {
     }
 }
 
-/// How the image begins.
+/// State of the image at the start.
 #[derive(Clone, Copy, Debug)]
 enum Space {
     Sparse,
@@ -188,7 +188,7 @@ fn round(system: System, seed: u64, cuts: u64) -> Result<Option<[usize; 2]>, Str
     Ok(Some([log.events.len() - start, flushes]))
 }
 
-/// What a file system needs of the computer; says what is missing.
+/// Tells whether this computer can run the file system; prints what is missing.
 fn possible(system: System) -> bool {
     let tried = Crashed::new().and_then(|crashed| {
         let path = crashed.memory.0.join("disk");

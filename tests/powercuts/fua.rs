@@ -18,7 +18,7 @@ const FUA: u8 = 1;
 const BATCH: u64 = 12;
 const SECTORS_MAX: usize = 16;
 
-/// What the client asks for next.
+/// Chooses the client's next request.
 fn next_ask(number: u64, rng: &mut Rng) -> Ask {
     let (kind, may_be_durable) = match rng.below(10) {
         0 => (Kind::Flush, false),

@@ -1,6 +1,6 @@
 //! A disk below the image whose power can fail: a file system (FUSE) with one file, `disk.img`,
-//! which it keeps in memory. It answers late and in another order than it was asked, and logs
-//! what reaches it. From the log follows what any power failure may leave ([`Log::cut`]).
+//! which it keeps in memory. It answers late and in another order than it was asked, and logs its
+//! requests. The log determines the possible disks after any power failure ([`Log::cut`]).
 
 use fuser::{
     FileAttr, FileType, Filesystem, KernelConfig, MountOption, ReplyAttr, ReplyData, ReplyEmpty,
@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "disk.img";
 const FILE: u64 = 2;
-/// The kernel may keep what it knows of the file.
+/// Time for which the kernel may cache the file's attributes.
 const TTL: Duration = Duration::from_secs(3600);
-/// What reached the disk, and what its client was told.
+/// A change on the disk, or a mark of its client.
 #[derive(Clone, Debug)]
 pub enum Event<M> {
     Write {
@@ -51,7 +51,7 @@ pub struct Log<M> {
 }
 
 impl<M> Log<M> {
-    /// What may be on the disk when the power fails after the first `count` events: all that is
+    /// Builds a possible disk after a power failure behind the first `count` events: all that is
     /// durable, and what `rng` chooses of the rest, by blocks of `unit_bytes`, which the disk
     /// writes as a whole.
     pub fn cut(&self, count: usize, unit_bytes: usize, rng: &mut Rng) -> Vec<u8> {
@@ -89,8 +89,8 @@ impl<M> Log<M> {
     }
 }
 
-/// The writes, by id and in its order, that were answered before a flush began that was answered.
-/// That a write was to be durable (O_DSYNC) says nothing: most FUSE servers do not look at it.
+/// The writes, by id and in order, that were answered before the begin of a flush that was
+/// answered. The flag of a durable write (O_DSYNC) says nothing: most FUSE servers ignore it.
 fn durable<M>(events: &[Event<M>]) -> Vec<u64> {
     let answered: Vec<u64> = events.iter().filter_map(flushed).collect();
     let (mut written, mut durable) = (Vec::new(), Vec::new());
@@ -112,14 +112,14 @@ fn flushed<M>(event: &Event<M>) -> Option<u64> {
     }
 }
 
-/// What the mounted file system and the test share.
+/// State that the mounted file system and the test share.
 pub struct Disk<M> {
     log: Mutex<Log<M>>,
     /// Flushes fail from now on.
     pub flushes_fail: AtomicBool,
-    /// One of so many writes fails; 0 for none.
+    /// One of this number of writes fails; 0 for none.
     pub writes_fail_in: AtomicU64,
-    /// Each answer is late by up to so many milliseconds.
+    /// Largest delay of an answer, in milliseconds.
     pub slowest_ms: AtomicU64,
     /// Nothing is answered while this is so.
     hangs: Mutex<bool>,
@@ -131,7 +131,7 @@ impl<M> Disk<M> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log so far. A new one begins, whose crash points say nothing.
+    /// Takes the log. A new one begins, whose crash points say nothing.
     pub fn take_log(&self) -> Log<M> {
         let mut log = self.log();
         let empty = Log { bytes: log.bytes, first: Vec::new(), events: Vec::new() };
@@ -225,14 +225,14 @@ impl<M> Drop for Layer<M> {
     }
 }
 
-/// What waits for its answer.
+/// An operation that waits for its answer.
 enum Answer {
     Write { id: u64, len: usize, reply: ReplyWrite },
     Zeroes(u64, ReplyEmpty),
     Flush(u64, ReplyEmpty),
 }
 
-/// Answers what waits, in an order of its own, until the file system is unmounted.
+/// Answers the waiting operations, in an order of its own, until the file system is unmounted.
 fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
     while let Ok(first) = waiting.recv() {
         // Others may come in the meantime.
@@ -247,7 +247,7 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
             }
             let fails_in = disk.writes_fail_in.load(Ordering::Relaxed);
             let fails = fails_in > 0 && rng.below(fails_in) == 0;
-            // Each is in the log before anybody can hear of it.
+            // Each is in the log before its answer.
             match answer {
                 Answer::Write { reply, .. } if fails => reply.error(libc::EIO),
                 Answer::Write { id, len, reply } => {
@@ -273,7 +273,7 @@ fn answer_all<M>(disk: &Disk<M>, waiting: &Receiver<Answer>, mut rng: Rng) {
 /// The file system.
 struct Files<M> {
     disk: Arc<Disk<M>>,
-    /// What the disk shows while it has power.
+    /// Contents of the disk while it has power.
     content: Vec<u8>,
     page_cache: bool,
     answers: Sender<Answer>,
@@ -343,7 +343,7 @@ impl<M: Send + 'static> Filesystem for Files<M> {
         reply.attr(&TTL, &self.attributes(node));
     }
 
-    /// Times and owners stay what they are, and so does the size.
+    /// Ignores times, owners and size, which stay.
     fn setattr(
         &mut self,
         _: &Request<'_>,

@@ -1,10 +1,10 @@
 //! The power of the disk below an image fails, at any point of a load; disks that fail flushes
 //! and disks that hang.
 //!
-//! The image lies on a disk that logs what reaches it ([`layer`]), and the client logs there
-//! what it is told. A crash point is a place in the log and a seed for what of the unflushed
-//! writes survives: it is checked against what the client had been promised by then. So one run
-//! of the daemon has thousands of crash points.
+//! The image is on a disk that logs its requests ([`layer`]), and the client adds its own marks to
+//! that log. A crash point is a position in the log and a seed that chooses the surviving unflushed
+//! writes: it is checked against the client's guarantees at that point. So one run of the daemon
+//! has thousands of crash points.
 //!
 //! A few crash points run in `make test`; `make powercuts` runs 1,000 for each kind of client.
 //! `SEEKWAY_CUTS` is their number, `SEEKWAY_SEED` the first seed. Both are printed.
@@ -93,7 +93,7 @@ impl Bench<Mark> {
         self.serve(&["--cache", if cache { "16MiB" } else { "off" }], &[disk])
     }
 
-    /// The same, until the client's requests are done, while the daemon is killed, the client's write
+    /// Runs until the client's requests are done, while the daemon is killed, the client's write
     /// cache is switched, and the disk fails writes.
     fn ordeal(
         &self,
@@ -200,8 +200,8 @@ fn check_cuts(log: &Log<Mark>, seed: u64, cuts: u64) -> Result<Option<[usize; 1]
     Ok(Some([log.events.len()]))
 }
 
-/// Check so many crash points under a client, in runs of the daemon with at most `per_round`.
-/// A run tells how many it had of what `counted` names; `None`: skipped.
+/// Checks this number of crash points under a client, in runs of the daemon with at most
+/// `per_round`. A run tells its counts of what `counted` names; `None`: skipped.
 fn survives<const N: usize>(
     client: &str,
     cuts: u64,
@@ -234,7 +234,7 @@ fn what_was_flushed_survives_a_power_failure() {
     survives("block device", cuts, CUTS_PER_ROUND, ["events"], block_device);
 }
 
-/// A log without a daemon: what flushes make durable, and what cuts leave.
+/// A log without a daemon: flushes make data durable, and cuts lose the rest.
 #[test]
 fn a_cut_keeps_what_was_flushed_and_may_lose_the_rest() {
     let Some(bench) = Bench::<()>::new(4 * SECTOR_BYTES, true, 1) else { return };

@@ -1,5 +1,5 @@
-//! What a client was promised by a crash point. The client logs what it asks for and what it is
-//! told in the disk's log; a crash point replays that part of the log.
+//! A client's guarantees at a crash point. The client logs what it asks for and what it is told in
+//! the disk's log; a crash point replays that part of the log.
 
 use crate::SECTORS;
 use crate::client::{Kind, Request, Watch};
@@ -19,7 +19,7 @@ pub struct Ask {
     pub durable: bool,
 }
 
-/// What the client does, in the disk's log.
+/// A mark of the client in the disk's log.
 #[derive(Clone, Debug)]
 pub enum Mark {
     Submitted(Ask),
@@ -27,7 +27,7 @@ pub enum Mark {
     Failed(Ask),
 }
 
-/// Logs what a vhost-user client does.
+/// Logs a vhost-user client's requests and answers.
 pub struct Marker {
     pub disk: Arc<Disk<Mark>>,
     pub write_cache: bool,
@@ -60,10 +60,10 @@ impl Watch for Marker {
     }
 }
 
-/// What the client had been promised.
+/// The client's guarantees.
 pub struct Promises {
     pub model: Model,
-    /// Goes on with each mark.
+    /// Counts the marks.
     time: u64,
     /// When each flush in flight was asked for.
     flushes: HashMap<u64, u64>,
@@ -72,7 +72,7 @@ pub struct Promises {
 }
 
 impl Promises {
-    /// What the marks among these events promise.
+    /// Derives the guarantees from the marks among these events.
     ///
     /// # Errors
     /// A flush went well after one had failed.

@@ -64,7 +64,7 @@ fn a_disk_that_is_late_loses_nothing_and_another_goes_on() {
     bench.layer.disk.slowest_ms.store(50, Ordering::Relaxed);
     late.submit(&mut ());
     well.load(500, &mut ()).unwrap();
-    // What is read is held against what was written.
+    // Reads are compared with writes.
     late.load(60, &mut ()).unwrap();
     late.drain(&mut ()).unwrap();
     well.drain(&mut ()).unwrap();

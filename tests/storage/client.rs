@@ -49,8 +49,8 @@ pub enum Kind {
     WriteZeroes,
 }
 
-/// What the client tells whoever watches, before or after it is true for the device: a
-/// submission before the device can see it, an answer after it is taken.
+/// Observer of the client. It is told before or after the fact is true for the device: of a
+/// submission before the device can see it, of an answer after it is taken.
 pub trait Watch {
     fn submitted(&mut self, request: &Request);
     fn answered(&mut self, request: &Request);
@@ -89,18 +89,18 @@ pub struct Client {
     vmm: Option<Vmm>,
     rng: Rng,
     number: u64,
-    /// Goes on with each request and each answer.
+    /// Counts requests and answers.
     time: u64,
     pub model: Model,
     /// Requests that were answered.
     pub answers: u64,
-    /// Failures are told by [`Client::one`] and to whoever watches, and are no errors.
+    /// Failures are results of [`Client::one`] and reported to the observer, and are no errors.
     pub may_fail: bool,
     last_status: u8,
 }
 
 impl Client {
-    /// A guest whose disk has `sectors`, not yet connected.
+    /// A guest whose disk has `sectors` sectors, not yet connected.
     pub fn new(seed: u64, queues: usize, event_index: bool, sectors: usize) -> Client {
         let mut rng = Rng::new(seed);
         let event = || EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).unwrap();
@@ -192,7 +192,7 @@ impl Client {
         Ok(())
     }
 
-    /// One request with nothing else in flight, and its status.
+    /// Sends one request with nothing else in flight, and returns its status.
     pub fn one(&mut self, kind: Kind, sectors: Range<usize>) -> u8 {
         let may_fail = std::mem::replace(&mut self.may_fail, true);
         self.put(0, 0, kind, sectors, &mut ());
@@ -340,7 +340,7 @@ impl Client {
         }
     }
 
-    /// Wait for a call, and take what the queues that are called for have used.
+    /// Waits for a call, and takes the used entries of the queues that were called for.
     fn reap(&mut self, watch: &mut impl Watch) -> Result<(), String> {
         let entry =
             |q: &Queue| libc::pollfd { fd: q.call.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -94,7 +94,7 @@ class Guest:
         )
 
     def report(self) -> str:
-        """What the guest has said so far; its BIOS says some lines first."""
+        """The guest's output until now; its BIOS says some lines first."""
         said = self.console.read_text(errors="replace") if self.console.exists() else ""
         if self.process.poll() is not None:
             output = self.process.stdout.read() if self.process.stdout else ""
@@ -102,7 +102,7 @@ class Guest:
         return said.rpartition("\n")[2]
 
     def rounds(self) -> int:
-        """How many times it has written, read and compared."""
+        """Count the rounds of writing, reading and comparing."""
         return self.report().count(".")
 
     def failures(self) -> int:

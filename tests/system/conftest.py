@@ -1,4 +1,4 @@
-"""What the system tests share: the program `seekway` as a user runs it, beside the tools that its
+"""Fixtures of the system tests: the program `seekway` as a user runs it, beside the tools that its
 users have (libvirt, Prometheus, a browser, a package manager). `scripts/test-system` runs them."""
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def lines(page: Path) -> Iterator[Line]:
 
 
 def wrong_syntax(page: Path) -> list[str]:
-    """What the shell says against a page's blocks."""
+    """The shell's complaints about a page's blocks."""
     said = []
     for _, block in BLOCK.findall(page.read_text()):
         ran = subprocess.run(["bash", "-n", "-c", block], capture_output=True, text=True)
@@ -142,7 +142,7 @@ class Parser:
         self.known: dict[tuple[str, ...], str] = {}
 
     def complaint(self, command: list[str], literal: bool = True) -> str:
-        """What the program says against the command, or nothing. Where the values are not meant
+        """The program's complaint about the command, or nothing. Where the values are not meant
         literally (NAME, N), only options and subcommands are looked at."""
         if command[0] not in self.programs:
             return ""
@@ -252,7 +252,7 @@ esac
             self.write_trace(path)
 
     def output(self, *arguments: str) -> str:
-        """What the program prints."""
+        """The program's output."""
         command = [self.seekway, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

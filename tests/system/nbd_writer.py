@@ -17,12 +17,12 @@ WRITES = 16
 
 
 def block_of(block: int, generation: int) -> bytes:
-    """What a generation writes into a block of `BLOCK` bytes."""
+    """A generation's contents of a block of `BLOCK` bytes."""
     return struct.pack("<QQ", block, generation) * (BLOCK // 16)
 
 
 def of_blocks(first: int, length: int, generation: int) -> bytearray:
-    """What a generation writes into neighbouring blocks."""
+    """A generation's contents of neighbouring blocks."""
     return bytearray().join(block_of(n, generation) for n in range(first, first + length))
 
 

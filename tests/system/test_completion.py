@@ -114,7 +114,7 @@ def test_a_daemon_that_is_dead_or_hangs_costs_no_time_and_no_words(
     need("bash")
 
     def words(path: Path) -> set[str]:
-        """What is proposed besides options."""
+        """Proposals besides options."""
         proposed = ask("bash", f"seekway ctl --socket {path} weight ")
         return {word for word in proposed if not word.startswith("--")}
 

@@ -83,7 +83,7 @@ def test_every_example_of_the_help_is_parsed(parser: Parser, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def tally(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
-    """What became of the lines; printed at the end."""
+    """Results of the lines; printed at the end."""
     counts: Counter[str] = Counter()
     yield counts
     capture = request.config.pluginmanager.getplugin("capturemanager")

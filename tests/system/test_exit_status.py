@@ -50,7 +50,7 @@ def test_a_journal_that_differs(seekway: str, tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_no_error_and_a_full_disk_is(seekway: str) -> None:
-    # So much that it does not fit a pipe: the reader has gone before all is written.
+    # Too much to fit a pipe: the reader has gone before all is written.
     vms = "--vm image=8MiB,app=uniform:requests=1 " * 400
     command = f"{seekway} compare {vms} --policies noop --alone never --format json"
     script = f'{command} | head -c 1 >/dev/null; echo "${{PIPESTATUS[0]}}"'

@@ -52,7 +52,7 @@ done
 
 
 class Guest:
-    """What the guest has printed."""
+    """The guest's output."""
 
     def __init__(self, console: Path) -> None:
         self.console = console
@@ -80,7 +80,7 @@ class Guest:
         )
 
     def has_run_through(self) -> None:
-        """It never began again, and saw no error of vda."""
+        """Check that the guest never began again, and saw no error of vda."""
         numbers = [n for n, _ in self.rounds()]
         assert numbers == sorted(set(numbers))
         assert "error vda" not in self.text()

@@ -118,7 +118,7 @@ def test_lintian_finds_nothing(debs: dict[str, Path]) -> None:
 
 
 def left(container: Container, before: dict[str, str]) -> list[str]:
-    """What differs from before, but for the notes of package managers."""
+    """Differences from before, but for the notes of package managers."""
     after = container.changed()
     paths = {path for path, what in after.items() if before.get(path) != what}
     # A folder of this computer in which something was changed stays among the changes.
@@ -130,13 +130,13 @@ def left(container: Container, before: dict[str, str]) -> list[str]:
 
 
 def users(container: Container) -> dict[str, str]:
-    """What the files of users and groups say."""
+    """Contents of the files of users and groups."""
     files = {path: container.path(f"/{path}") for path in USERS}
     return {path: file.read_text() for path, file in files.items() if file.exists()}
 
 
 def configure(container: Container) -> None:
-    """What an operator does: an image, and the configuration that names it."""
+    """Configure as an operator does: an image, and the configuration that names it."""
     uid = container.run("id", "--user", "seekway").strip()
     image = container.path("/var/lib/seekway/web.img")
     container.run("install", "-d", "--owner=seekway", "--mode=700", "/var/lib/seekway")

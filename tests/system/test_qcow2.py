@@ -131,7 +131,7 @@ def check(image: Path, leaks: bool) -> None:
 
 
 def content(image: Path) -> bytes:
-    """What a guest would read from the image."""
+    """The image's contents as a guest reads them."""
     raw = image.with_suffix(".content")
     run("qemu-img", "convert", "-O", "raw", image, raw)
     data = raw.read_bytes()
@@ -203,7 +203,7 @@ def test_what_a_client_writes_is_in_the_qcow2(
 
 
 class Model:
-    """What each block of a disk may hold while `nbd_writer.py` writes and is cut off."""
+    """Possible contents of each block while `nbd_writer.py` writes and is cut off."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -211,7 +211,7 @@ class Model:
         self.next = 1
 
     def write_until(self, daemon: Any, generations: int, kill: Any) -> None:
-        """Write, call `kill` after so many flushed generations, and learn what was flushed."""
+        """Write, call `kill` after `generations` flushed ones, and learn what was flushed."""
         arguments = [uri(daemon), str(self.seed), str(len(self.blocks)), str(self.next)]
         command = [PYTHON, str(WRITER), *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

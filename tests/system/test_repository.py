@@ -1,4 +1,4 @@
-"""What a public forge reads: workflows, issue forms, the citation; and that a version has notes."""
+"""A public forge's files: workflows, issue forms, the citation; and that a version has notes."""
 
 from __future__ import annotations
 

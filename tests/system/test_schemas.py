@@ -1,4 +1,4 @@
-"""What commands print as JSON is held to its schemas: each command with --format has a schema and a
+"""Holds the commands' JSON to its schemas: each command with --format has a schema and a
 sample here, and a key that is in no schema fails.
 
 Unit tests make the schemas of the types that are printed (`make schemas`, docs/json.md)."""

@@ -1,4 +1,4 @@
-"""How `make test` counts: no suite and no test keeps those behind it from running, and the last
+"""Counting of `make test`: no suite and no test keeps those behind it from running, and the last
 line is the sum."""
 
 from __future__ import annotations

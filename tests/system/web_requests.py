@@ -23,7 +23,7 @@ def ask(port: int, method: str, path: str, body: Any = None, **headers: str) -> 
 
 
 def by_socket(path: Path, request: bytes) -> bytes:
-    """What a unix socket answers until it hangs up."""
+    """Bytes that a unix socket answers until it hangs up."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(600)
         client.connect(str(path))

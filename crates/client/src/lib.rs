@@ -2,8 +2,8 @@
 //! loaded in a closed loop. It sleeps on the queue's call eventfd, as a guest waits
 //! for its interrupt, and rings once for all that it adds at a time.
 //!
-//! The bench of the daemon and the live experiments use it, with what both need
-//! around it: images whose data is checked, and what starts a peer.
+//! The daemon's bench and the live experiments use it, with their other needs: images whose data is
+//! checked, and peers' servers.
 
 mod image;
 mod load;
@@ -33,10 +33,10 @@ const QUEUE_SIZE_MIN: u16 = 256;
 const DESCRIPTORS: u16 = 3;
 /// Most requests outstanding: the queue has at most 1,024 entries.
 const DEPTH_MAX: u16 = 341;
-/// How long the server may be silent.
+/// Longest silence of the server before it counts as an error.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How to wait for completions.
+/// Way of waiting for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// For the queue's call eventfd.
@@ -47,7 +47,7 @@ pub enum Wait {
 
 /// A connected device with one queue.
 pub struct Client {
-    // Before what it points into.
+    // Declared before the memory it points into, so that it is dropped first.
     queue: VirtioBlkQueue<'static, u16>,
     notifier: Box<dyn QueueNotifier>,
     bell: Bell,
@@ -66,8 +66,8 @@ impl Client {
         Self::with_queue(socket, memory_bytes, QUEUE_SIZE_MIN)
     }
 
-    /// The same for one load, as deep as it is. It ends with an error soon after
-    /// `stop` is set.
+    /// As [`Client::connect`], for one load at its own depth. Ends with an error soon after `stop`
+    /// is set.
     pub fn for_load(socket: &Path, load: Load, stop: Arc<AtomicBool>) -> Result<Client> {
         let entries = load.depth.min(DEPTH_MAX) * DESCRIPTORS;
         let size = entries.next_power_of_two().max(QUEUE_SIZE_MIN);
@@ -171,8 +171,8 @@ impl Client {
         Ok((latencies, span.counted))
     }
 
-    /// Puts a request into the queue. What is written is what the image had there, in
-    /// the part that is checked.
+    /// Puts a request into the queue. A write has the image's own contents, in the range that is
+    /// checked.
     fn add(&mut self, load: Load, slot: u16, offset: u64) -> std::io::Result<()> {
         let len = load.block_bytes as usize;
         let data = self.memory.at(usize::from(slot) * len);
@@ -227,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Is the data in a slot what the image has there?
+    /// Checks a slot's data against the image.
     fn check(&self, at: usize, offset: u64) -> Result<()> {
         // SAFETY: within the shared memory, aligned to the block.
         let found = u64::from_le(unsafe { self.memory.at(at).cast::<u64>().read_volatile() });

@@ -1,4 +1,4 @@
-//! What is asked of a server: a closed loop of requests, and where they go.
+//! The load on a server: a closed loop of requests, and their offsets.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct Load {
     pub block_bytes: u32,
     /// Requests outstanding, at least 1.
     pub depth: u16,
-    /// One after the other, wrapping at the end; else uniformly random.
+    /// Sequential offsets, wrapping at the end; otherwise uniformly random ones.
     pub sequential: bool,
     /// Writes instead of reads.
     pub write: bool,
@@ -29,7 +29,7 @@ impl Load {
         Load { block_bytes: 128 << 10, depth, sequential: true, write: false }
     }
 
-    /// What a client has to share with a server for its data.
+    /// Bytes that the client shares with the server for its data.
     pub fn memory_bytes(&self) -> usize {
         self.block_bytes as usize * usize::from(self.depth)
     }
@@ -41,7 +41,7 @@ impl Load {
     }
 }
 
-/// How long to load a server.
+/// Duration of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Not counted, at first.

@@ -1,10 +1,10 @@
-//! What it takes to start a server that is a peer.
+//! Starts peers' servers.
 
 use crate::load::Result;
 use std::path::Path;
 
-/// Does somebody listen on this socket? Asked of the kernel, because a server
-/// takes a connection for its one client.
+/// Tells whether somebody listens on this socket. Asks the kernel, because a server takes a
+/// connection for its one client.
 pub fn listening(socket: &Path) -> Result<bool> {
     let text = std::fs::read_to_string("/proc/net/unix")
         .map_err(|error| format!("/proc/net/unix: {error}"))?;

@@ -1,5 +1,4 @@
-//! A small engine: drives a policy as the dispatcher does, and checks at every
-//! step what the contract promises.
+//! A small engine: drives a policy as the dispatcher does, and checks the contract at every step.
 
 use crate::Policy;
 use seekway_core::request::{Completion, Request, RequestId, VmId};
@@ -284,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// The first `len` sectors of what is queued of a request.
+    /// Cuts the first `len` sectors off the queued rest of a request.
     fn part(&mut self, id: RequestId, len: Sectors) -> Request {
         let Some((_, whole)) = self.queued.get_mut(&id) else {
             panic!("a part of {id:?} is dispatched at {}, and it is not queued", self.now);
@@ -304,7 +303,7 @@ impl Engine {
         request
     }
 
-    /// Let time pass, asking where a hold ends.
+    /// Lets time pass, with a decision where a hold ends.
     pub fn wait(&mut self, span: Nanos) {
         let end = self.now + span;
         while let Some(until) = self.hold.filter(|&until| until <= end) {

@@ -67,7 +67,7 @@ impl fmt::Display for Policy {
 /// Runs all tests: the contract on random events, the fixed scene, and starvation.
 ///
 /// # Panics
-/// With what the policy did wrong, and for random events with the seed and a short sequence.
+/// With the policy's fault, and for random events with the seed and a short sequence.
 pub fn check(policy: &Policy) {
     keeps_contract(policy);
     decisions(policy);

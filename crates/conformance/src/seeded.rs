@@ -4,7 +4,7 @@
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 
-/// Run `test` on so many inputs of the strategy. `name` is what is tested.
+/// Runs `test` on this number of inputs of the strategy. `name` says what is tested.
 #[allow(clippy::disallowed_methods)] // a test may be given its seed
 pub fn check<S: Strategy>(
     name: &str,

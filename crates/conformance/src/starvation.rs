@@ -10,9 +10,9 @@ use std::fmt;
 
 /// The longest that a VM may have requests queued and get none served.
 const LIMIT: Nanos = Nanos::from_secs(30);
-/// How long a scene lasts.
+/// Length of a scene.
 const LENGTH: Nanos = Nanos::from_secs(40);
-/// What a command takes.
+/// Service time of a command.
 const SERVICE: Nanos = Nanos::from_millis(2);
 
 /// A VM that had requests queued for [`LIMIT`], and got none served.
@@ -43,11 +43,11 @@ fn starves(policy: &Policy) -> Option<Starved> {
     scenes.map(|scene| scene.play(policy)).find_map(Result::err)
 }
 
-/// Tests that a policy starves nobody, or says that it does. With an entry's defaults also that what
-/// it says is true.
+/// Tests that a policy starves nobody, or declares that it does. With an entry's defaults the
+/// declaration has to be true.
 ///
 /// # Panics
-/// With the VM that starved and beside what, or with what is said and does not happen.
+/// With the VM that starved and its neighbours, or with a declared starvation that does not happen.
 pub fn starves_as_said(policy: &Policy) {
     let Policy { entry, given, .. } = policy;
     let has = |pair: &str| pair.is_empty() || given.split(',').any(|other| other == pair);
@@ -96,13 +96,13 @@ const GUESTS: [Guest; 4] = [
     Guest { name: "a random reader", depth: 4, think: Nanos::ZERO },
 ];
 
-/// What is going on with a guest.
+/// A guest's requests during a scene.
 #[derive(Clone, Copy)]
 struct State {
     /// Requests that it may send from `next` on.
     idle: u32,
     next: Instant,
-    /// It was last served, or asked after it had nothing queued.
+    /// Time of its last service, or of its first request after an empty queue.
     since: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! A policy that starves fails, one that only says so too.
+//! A policy that starves fails, and so does one that declares starvation without cause.
 
 use seekway_conformance::{Policy, check, keeps_contract, starves_as_said};
 use seekway_core::request::{Request, RequestId, VmId};

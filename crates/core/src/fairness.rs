@@ -1,4 +1,4 @@
-//! How evenly a disk was shared: VMCD's φ, Jain's index and the max-min share.
+//! Measures of fairness: VMCD's φ, Jain's index and the max-min share.
 //!
 //! Pure functions over one number per VM. Bandwidths are in MiB/s, which the VMCD paper calls
 //! "Mbps"; only the equal-demand class of φ depends on the unit.
@@ -9,8 +9,8 @@ const EQUAL_WITHIN: f64 = 1e-3;
 
 /// VMCD's fairness index φ = Σ λᵢ, smaller is fairer (Tan et al., section 3.1, equations 1 and 2).
 ///
-/// `demands` is Bᵢ: the offered load of a rate-limited VM, else the bandwidth that it has when it
-/// is alone. `got` is B'ᵢ. `weights` are the VMs' weights, all 1 in the paper.
+/// `demands` is Bᵢ: the offered load of a rate-limited VM, for others the bandwidth that it has
+/// when it is alone. `got` is B'ᵢ. `weights` are the VMs' weights, all 1 in the paper.
 ///
 /// - Equal demands: λᵢ = |B'ᵢ − fair share|, in MiB/s; the fair share is the mean when all
 ///   weights are equal.
@@ -81,10 +81,10 @@ pub fn jain(got: &[f64]) -> Option<f64> {
     Some(total * total / (got.len() as f64 * squares))
 }
 
-/// What each VM would get of `capacity` under weighted max-min fairness (progressive filling).
+/// Computes each VM's share of `capacity` under weighted max-min fairness (progressive filling).
 ///
-/// No VM gets more than it demands; what one leaves is divided among the others by weight.
-/// Source: Bertsekas, Gallager, "Data Networks", section 6.5.2.
+/// No VM gets more than it demands; the remainder is divided among the others by weight. Source:
+/// Bertsekas, Gallager, "Data Networks", section 6.5.2.
 ///
 /// # Panics
 /// When the slices differ in length.
@@ -95,7 +95,7 @@ pub fn max_min_shares(capacity: f64, demands: &[f64], weights: &[f64]) -> Vec<f6
         return shares;
     }
     let mut open: Vec<usize> = (0..demands.len()).filter(|&i| weights[i] > 0.0).collect();
-    // Whoever needs the lowest water level per weight is satisfied first.
+    // The VM with the lowest water level per weight is satisfied first.
     open.sort_by(|&a, &b| (demands[a] / weights[a]).total_cmp(&(demands[b] / weights[b])));
     let mut left = capacity;
     // Subtracting may round the last weights away: no part exceeds one.
@@ -108,8 +108,8 @@ pub fn max_min_shares(capacity: f64, demands: &[f64], weights: &[f64]) -> Vec<f6
     shares
 }
 
-/// The worst VM's part of its max-min share: min over VMs of got / share, 1 or more when everyone
-/// has at least what is due. The capacity to divide is what all got together.
+/// Computes the worst VM's fraction of its max-min share: min over VMs of got / share, 1 or more
+/// when everyone has at least what is due. The capacity to divide is the sum of `got`.
 ///
 /// `None` when no VM is due anything, or a number is negative or not finite.
 ///

@@ -38,7 +38,7 @@ pub const fn class(priority: u16) -> u16 {
     priority >> 13
 }
 
-/// The tag in a request's priority. Whatever else kernels and users set is no tag: 0, levels
+/// The tag in a request's priority. All other values of kernels and users are no tags: 0, levels
 /// without a hint, duration limits, and any class other than best effort.
 pub fn tag(priority: u32) -> Option<ProcessTag> {
     let priority = u16::try_from(priority).ok()?;

@@ -1,7 +1,7 @@
 //! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
 //! 2014): for hashes, keys and seeded draws.
 
-/// What its state advances by from draw to draw.
+/// Step of the state from draw to draw.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads the bits of a number over all of it (Stafford's mix 13).

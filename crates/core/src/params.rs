@@ -13,22 +13,22 @@ pub use quantity::{parse_bytes, parse_count, parse_duration, parse_lba, parse_si
 use crate::units::{Nanos, Sectors};
 use std::fmt;
 
-/// What kind of value a parameter takes.
+/// Type and range of a parameter's value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// A span of time, with a unit.
     Duration,
-    /// The same, or this word.
+    /// As [`Kind::Duration`], or this word.
     DurationOr(&'static str),
     /// A length on the disk in whole sectors: bytes, with a unit or without.
     Size,
-    /// Bytes, also a second, up to so many.
+    /// Bytes, also a second, up to this number.
     Bytes(u64),
     /// A whole number in a range, both ends included.
     Count(u64, u64),
     /// A decimal number in a range, both ends included.
     Number(f64, f64),
-    /// The same, or this word.
+    /// As [`Kind::Number`], or this word.
     NumberOr(f64, f64, &'static str),
     /// `true` or `false`; `1`, `on`, `yes`, `0`, `off` and `no` are read too.
     Flag,
@@ -39,9 +39,9 @@ pub enum Kind {
 /// A parameter as a registry entry declares it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ParamSpec {
-    /// The name that stands before the equals sign.
+    /// The name before the equals sign.
     pub key: &'static str,
-    /// What values it takes, and their range.
+    /// Type and range of its values.
     pub kind: Kind,
     /// Its default, in the spelling of the command line.
     pub default: &'static str,
@@ -62,7 +62,7 @@ pub const fn param(
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Value {
     Duration(Nanos),
-    /// The word that stands for a duration or a number.
+    /// A word in place of a duration or a number.
     Word,
     Size(Sectors),
     Bytes(u64),
@@ -72,7 +72,7 @@ enum Value {
     Choice(&'static str),
 }
 
-/// What was wrong with a specification. The text says what to do.
+/// An error in a specification. The text says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParamError(String);
 
@@ -93,7 +93,7 @@ impl std::error::Error for ParamError {}
 /// `name:key=value,key=value` taken apart; no registry has checked it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec<'a> {
-    /// What stands before the colon.
+    /// The part before the colon.
     pub name: &'a str,
     /// The pairs, as written.
     pub given: Vec<(&'a str, &'a str)>,
@@ -205,7 +205,7 @@ impl Params {
         let Value::Duration(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// A duration; `None` when the word that may stand for it was given.
+    /// A duration; `None` when its word was given.
     pub fn duration_or_word(&self, key: &str) -> Option<Nanos> {
         (self.value(key) != Value::Word).then(|| self.duration(key))
     }
@@ -222,12 +222,12 @@ impl Params {
             given => Ok(given),
         }
     }
-    /// A size in sectors, whatever unit was given.
+    /// A size in sectors, from any unit.
     pub fn size(&self, key: &str) -> Sectors {
         let Value::Size(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// Bytes, whatever unit was given.
+    /// Bytes, from any unit.
     pub fn bytes(&self, key: &str) -> u64 {
         let Value::Bytes(value) = self.value(key) else { self.is_wrong(key) };
         value
@@ -242,7 +242,7 @@ impl Params {
         let Value::Number(value) = self.value(key) else { self.is_wrong(key) };
         value
     }
-    /// A decimal number; `None` when the word that may stand for it was given.
+    /// A decimal number; `None` when its word was given.
     pub fn number_or_word(&self, key: &str) -> Option<f64> {
         (self.value(key) != Value::Word).then(|| self.number(key))
     }

@@ -1,5 +1,5 @@
-//! Queues that the schedulers share: requests by place, requests by age, and
-//! tables indexed by a request's slot. All are plain data without a clock.
+//! Queues that the schedulers share: requests by offset, requests by age, and tables indexed by a
+//! request's slot. All are plain data without a clock.
 
 mod keyed;
 mod lba;
@@ -48,21 +48,21 @@ impl<T> Slots<T> {
         self.entries[slot] = Some(value);
         self.len += 1;
     }
-    /// Free a slot and hand back what it held.
+    /// Frees a slot and returns its entry.
     pub fn remove(&mut self, id: RequestId) -> Option<T> {
         let taken = self.entries.get_mut(id.slot())?.take();
         self.len -= taken.is_some() as usize;
         taken
     }
-    /// What a slot holds.
+    /// The entry of this slot.
     pub fn get(&self, id: RequestId) -> Option<&T> {
         self.entries.get(id.slot())?.as_ref()
     }
-    /// What a slot holds, to change it.
+    /// The entry of this slot, to change it.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         self.entries.get_mut(id.slot())?.as_mut()
     }
-    /// What all occupied slots hold, to change it, in slot order.
+    /// All entries, to change them, in slot order.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().flatten()
     }
@@ -135,8 +135,8 @@ impl Pool {
 /// The end of a list.
 const NIL: u32 = u32::MAX;
 
-/// The links of all [`ExpiryQueue`]s of one scheduler: each request stands in
-/// at most one of them, so one table of links serves all.
+/// The links of all [`ExpiryQueue`]s of one scheduler: each request is in at most one of them, so
+/// one table of links serves all.
 #[derive(Debug, Default)]
 pub struct Links {
     /// (previous, next) by slot.
@@ -188,7 +188,7 @@ impl ExpiryQueue {
     pub fn tail(&self) -> Option<RequestId> {
         (self.tail != NIL).then(|| RequestId::new(self.tail))
     }
-    /// Append a request, which must stand in no other queue of these links.
+    /// Appends a request, which must be in no other queue of these links.
     pub fn push(&mut self, links: &mut Links, id: RequestId) {
         let slot = id.slot();
         if slot >= links.links.len() {
@@ -202,7 +202,7 @@ impl ExpiryQueue {
         self.tail = slot as u32;
         self.len += 1;
     }
-    /// Take a request out. It must stand in this queue.
+    /// Takes a request out. It must be in this queue.
     pub fn remove(&mut self, links: &mut Links, id: RequestId) {
         let (previous, next) = links.links[id.slot()];
         match previous {
@@ -221,7 +221,7 @@ impl ExpiryQueue {
         }
         self.len -= 1;
     }
-    /// The request after `id`, which must stand in this queue.
+    /// The request after `id`, which must be in this queue.
     pub fn after(&self, links: &Links, id: RequestId) -> Option<RequestId> {
         let next = links.links[id.slot()].1;
         (next != NIL).then(|| RequestId::new(next))

@@ -102,8 +102,7 @@ impl ReadAhead {
         true
     }
 
-    /// A window whose marker would be hit by the very read that asks for it
-    /// takes the next one along.
+    /// If this very read would hit the window's marker, the window takes the next one along.
     fn submit(&mut self, offset: u64, max: u64) -> Window {
         if offset == self.start && self.size == self.async_size {
             let more = next_size(self.size, max);
@@ -121,7 +120,7 @@ impl ReadAhead {
     }
 }
 
-/// Pages of the first window for a request of so many (`get_init_ra_size`).
+/// Pages of the first window for a request of `request` pages (`get_init_ra_size`).
 fn initial_size(request: u64, max: u64) -> u64 {
     let size = request.next_power_of_two();
     if size <= max / 32 {

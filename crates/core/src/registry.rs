@@ -6,11 +6,11 @@ use crate::params::{ParamError, ParamSpec, Params, parse_spec};
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// What a registry knows of an entry, besides how to make one.
+/// Description of an entry, without its constructor.
 pub trait RegistryEntry {
     /// The name on the command line.
     fn name(&self) -> &'static str;
-    /// One line: what it does.
+    /// Description of its purpose, in one line.
     fn summary(&self) -> &'static str;
     /// Its parameters with their defaults.
     fn params(&self) -> &'static [ParamSpec] {
@@ -23,7 +23,7 @@ pub trait RegistryEntry {
 pub struct Registry<E: 'static> {
     kind: &'static str,
     entries: &'static [E],
-    /// Set by what adds or reads first, so that all readers see the same.
+    /// Built by the first addition or read, so that all readers see the same.
     all: OnceLock<Vec<&'static E>>,
 }
 
@@ -62,7 +62,7 @@ impl<E: RegistryEntry> Registry<E> {
         check_name(self.kind, self, name)
     }
 
-    /// What its entries are, in one or two words.
+    /// The kind of its entries, in one or two words.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
@@ -75,7 +75,7 @@ impl<E: RegistryEntry> Registry<E> {
     /// The entry of that name.
     ///
     /// # Errors
-    /// There is none; the text lists those that there are.
+    /// Names the unknown entry and lists those that exist.
     pub fn find(&self, name: &str) -> Result<&'static E, ParamError> {
         self.iter().copied().find(|e| e.name() == name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
@@ -110,7 +110,7 @@ fn check_name<E: RegistryEntry>(kind: &str, taken: &[&E], name: &str) -> Result<
 pub struct PolicyEntry<T: ?Sized + 'static> {
     /// The name on the command line.
     pub name: &'static str,
-    /// One line: what it does.
+    /// Description of its purpose, in one line.
     pub summary: &'static str,
     /// Where it comes from: paper and section, or kernel file and version.
     pub source: &'static str,
@@ -133,7 +133,7 @@ impl<T: ?Sized> RegistryEntry for PolicyEntry<T> {
 }
 
 impl<T: ?Sized> Registry<PolicyEntry<T>> {
-    /// Build what `name:key=value,key=value` says.
+    /// Builds an entry from `name:key=value,key=value`.
     ///
     /// # Errors
     /// As [`Registry::parse`], or a combination of values that cannot be.

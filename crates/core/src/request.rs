@@ -1,6 +1,6 @@
-//! What travels between engines, dispatcher and policies: requests and their
-//! completions. Nothing here belongs to one policy; a policy keeps what it
-//! wants to remember of a request in its own table, indexed by [`RequestId`].
+//! Requests and their completions, as engines, dispatcher and policies exchange them. Nothing here
+//! belongs to one policy: a policy keeps its own notes on a request in its own table, indexed by
+//! [`RequestId`].
 
 use crate::units::{Instant, Lba, Nanos, Sectors};
 use std::fmt;
@@ -57,8 +57,8 @@ impl ProcessTag {
     }
 }
 
-/// What a request asks for. Policies see [`Op::Read`] and [`Op::Write`] only;
-/// the others are ordered by the dispatcher's barriers.
+/// The operation of a request. Policies see [`Op::Read`] and [`Op::Write`] only; the dispatcher's
+/// barriers order the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Op {
     /// Data from the device.
@@ -69,7 +69,7 @@ pub enum Op {
     Flush,
     /// The extent's contents are no longer needed.
     Discard,
-    /// The extent shall read as zeroes.
+    /// The extent will read as zeroes.
     WriteZeroes,
 }
 
@@ -89,7 +89,7 @@ impl Op {
         let all = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
         all.into_iter().find(|op| op.letter() == c)
     }
-    /// Read or write: what a policy may see.
+    /// Tells whether it is a read or a write, which policies may see.
     pub const fn is_data(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
@@ -158,15 +158,14 @@ impl fmt::Display for Extent {
 pub struct Request {
     /// Unique among the requests that have arrived and not completed.
     pub id: RequestId,
-    /// The VM whose guest sent it.
+    /// The VM that sent it.
     pub vm: VmId,
     /// Which process inside the guest, if its agent says so.
     pub tag: Option<ProcessTag>,
-    /// What it asks for.
+    /// Its operation.
     pub op: Op,
-    /// Does somebody wait for it? Reads always; writes when O_SYNC or O_DIRECT
-    /// made them so (`REQ_SYNC` of the Linux block layer). Never set for
-    /// background write-back.
+    /// Tells whether a process waits for it: always for a read, for a write with O_SYNC or O_DIRECT
+    /// (`REQ_SYNC` of the Linux block layer). Never set for background write-back.
     pub sync: bool,
     /// Where on the device.
     pub extent: Extent,
@@ -182,13 +181,13 @@ pub struct Completion {
     /// The command that it went with, by the id of `Output::Dispatch`. Requests
     /// of one command complete together and name the same.
     pub command: RequestId,
-    /// False while other parts of the same request are in the policy's queue or
-    /// in flight for the policy; true of a request that went as one.
+    /// False while other parts of the request are queued or in flight in the policy; true of a
+    /// request that went as one.
     pub last: bool,
     /// When it was dispatched; of a request that went in parts, the first of them.
     pub dispatched: Instant,
-    /// Time the device spent on it: from the later of its dispatch and the
-    /// device's previous completion. Of a request that went in parts, the sum.
+    /// Time the device spent on it: from the later of its dispatch and the device's previous
+    /// completion. Of a request that went in parts, the sum.
     pub service: Nanos,
     /// Did the device do it? A failed request counts as served all the same. A
     /// request that went in parts failed if one of them did.

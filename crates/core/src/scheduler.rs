@@ -1,8 +1,7 @@
 //! The contract between the dispatcher and a scheduling policy.
 //!
-//! A scheduler is a state machine: it is told what happens and when, and says
-//! what to do when it is asked. It never reads a clock, never calls back, and
-//! decides the same on the same input.
+//! A scheduler is a state machine: the engine reports events with their times, and asks for
+//! decisions. It never reads a clock, never calls back, and decides the same on the same input.
 
 use crate::request::{Completion, Extent, Request, RequestId, VmId};
 use crate::units::{Instant, Lba, Nanos, Sectors};
@@ -11,7 +10,7 @@ use std::num::NonZeroU32;
 /// The longest that a policy may withhold work without being asked again.
 pub const HOLD_MAX: Nanos = Nanos::from_secs(10);
 
-/// What a VM is to have at least, a second, while it asks for it. Zero: nothing is reserved.
+/// The least rate that a VM gets while it asks for it. Zero: nothing is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Reserve {
     /// Requests a second; zero reserves none.
@@ -27,7 +26,7 @@ impl Reserve {
     }
 }
 
-/// What an operator may promise a VM beside its weight, and only some policies keep.
+/// A service-level target beside the weight, which only some policies keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
     /// Reserved requests a second: [`Reserve::iops`].
@@ -49,18 +48,17 @@ pub struct Group {
     pub weight: NonZeroU32,
 }
 
-/// What a scheduler is told of a VM when it joins.
+/// Description of a VM for the scheduler it joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmSpec {
     /// Its share relative to the other VMs', of its group if it has one; 1 unless the operator
     /// says otherwise.
     pub weight: NonZeroU32,
-    /// The group whose share it has a part of.
+    /// The group that divides its share among its VMs, if the VM is in one.
     pub group: Option<Group>,
     /// Met before the shares by a policy that knows reservations.
     pub reserve: Reserve,
-    /// The time within which 99 of 100 of its requests are to be done, for a policy that knows
-    /// such targets.
+    /// Target time of 99 of 100 of its requests, for a policy that knows such targets.
     pub latency: Option<Nanos>,
     /// The VM's region: the extents of its images on the device, ascending and
     /// disjoint. Empty when nothing is known of them.
@@ -88,8 +86,8 @@ pub trait Scheduler: Send {
     /// Requests already dispatched complete later; their `completed` still comes.
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request>;
 
-    /// A request joins the queue. Only reads and writes come here. Its extent is
-    /// what is still to be sent: the rest, when an earlier policy sent a part.
+    /// Adds a request to the queue: a read or a write. Its extent is what remains to be sent, after
+    /// an earlier policy sent a part.
     fn arrived(&mut self, now: Instant, request: Request);
 
     /// A queued request is taken back: the policy forgets it and does not count
@@ -100,7 +98,7 @@ pub trait Scheduler: Send {
     /// A request that this policy dispatched is done, or a part of one.
     fn completed(&mut self, _now: Instant, _completion: &Completion) {}
 
-    /// What to do now. Called only while the device has room for a command.
+    /// Chooses the next step. Called only while the device has room for a command.
     fn decide(&mut self, now: Instant, device: &DeviceView<'_>) -> Decision;
 
     /// Requests are queued and the device has no room for a command. Called
@@ -113,9 +111,10 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// How much of a VM's prefetches may go now, as one command: at least `len` sectors, or none.
-    /// Asked while nothing is queued. Into an idle device one request goes whatever the answer, on a
-    /// device with a head after a while without demand. A policy that does not know prefetches has them all go.
+    /// Limits the VM's prefetches that may go now as one command: at least `len` sectors, or none.
+    /// Called while nothing is queued. An idle device takes one request whatever the answer; a
+    /// device with an arm does so after a while without demand. A policy without rules for
+    /// prefetches lets all of them go.
     fn background_most(
         &mut self,
         _now: Instant,
@@ -138,10 +137,10 @@ pub trait Scheduler: Send {
     /// Such a command is done, which was sent then. Its VM may have left.
     fn background_completed(&mut self, _now: Instant, _command: &Request, _sent: Instant) {}
 
-    /// Only what this policy alone knows; latency is measured outside, alike for all.
+    /// Reports figures that only this policy knows; latency is measured outside, alike for all.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 
-    /// The same of each VM that is attached.
+    /// As [`Scheduler::metrics`], for each attached VM.
     fn vm_metrics(&self, _sink: &mut dyn FnMut(&'static str, VmId, f64)) {}
 }
 
@@ -153,16 +152,15 @@ pub trait Scheduler: Send {
 pub enum Decision {
     /// Send this one; the policy forgets it until `completed`.
     Dispatch(RequestId),
-    /// Send the first `len` sectors of what is left of this request, or all of
-    /// it if it is not longer. While something is left, the request stays in
-    /// the policy's queue with the rest.
+    /// Send the first `len` sectors that remain of this request, or all of it if it is not longer.
+    /// A remainder stays in the policy's queue.
     ///
     /// `len`, at least 1, also bounds the command: requests that continue it
     /// are asked for only as far as they fit.
     DispatchPart {
         /// The queued request of which a part goes.
         id: RequestId,
-        /// How long the command may be.
+        /// Longest allowed command.
         len: Sectors,
     },
     /// Work is queued and deliberately withheld, at the latest until `until`,
@@ -170,7 +168,7 @@ pub enum Decision {
     Hold {
         /// When the policy wants to be asked again if nothing happens.
         until: Instant,
-        /// What it waits for.
+        /// Reason of the hold.
         why: &'static str,
     },
     /// Work is queued and withheld until a command completes or a request
@@ -179,7 +177,7 @@ pub enum Decision {
         /// When the policy wants to be asked again if neither happens, because
         /// the device may never complete a command: in `(now, now + HOLD_MAX]`.
         until: Option<Instant>,
-        /// What it waits for.
+        /// Reason of the hold.
         why: &'static str,
     },
     /// Nothing is queued, so nothing goes and nothing is withheld.
@@ -196,13 +194,13 @@ pub struct DeviceView<'a> {
     pub in_flight: u32,
     /// Commands that the device takes at once, at least 1.
     pub depth: u32,
-    /// Commands in flight, the one that is being made included.
+    /// Commands in flight, including the one that is being decided.
     pub commands: u32,
     /// Those of `commands` that do not come from this policy: flushes, discards
     /// and write-zeroes, requests past the hard limit, the background's, and
     /// an earlier policy's.
     pub unseen: u32,
-    /// What is known of the device.
+    /// The device's description.
     pub profile: &'a DeviceProfile,
 }
 
@@ -213,7 +211,7 @@ impl<'a> DeviceView<'a> {
     }
 }
 
-/// What a policy may know of a device.
+/// Description of a device for policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceProfile {
     /// Size of the device.
@@ -223,7 +221,7 @@ pub struct DeviceProfile {
     /// Seek time against distance in sectors, ascending in distance: the
     /// knots of a piecewise linear curve, without rotation. Empty: unknown.
     pub seek: Vec<(Sectors, Nanos)>,
-    /// How it spreads its sectors over several drives, where that is known.
+    /// Layout of its sectors over several drives, if known.
     pub stripe: Option<Stripe>,
 }
 
@@ -235,7 +233,7 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// The most drives: the memory for them stays small whatever a journal says.
+    /// The most drives, which bounds the memory for any journal.
     pub const MEMBERS_MAX: u32 = 1024;
 
     /// `None` with less than two drives or more than [`Stripe::MEMBERS_MAX`], or an empty chunk.
@@ -243,11 +241,11 @@ impl Stripe {
         let is_array = (2..=Stripe::MEMBERS_MAX).contains(&members) && chunk > Sectors::ZERO;
         is_array.then_some(Stripe { members, chunk })
     }
-    /// How many drives.
+    /// Number of drives.
     pub fn members(self) -> u32 {
         self.members
     }
-    /// What lies on one drive before the next drive's turn.
+    /// Sectors on one drive before the next drive's turn.
     pub fn chunk(self) -> Sectors {
         self.chunk
     }
@@ -270,9 +268,8 @@ impl DeviceProfile {
         self.rotation.is_some()
     }
 
-    /// Time to position the head `distance` away: seek by the curve and half a
-    /// rotation (algorithms.md, section 2.2). Zero for distance zero, where the
-    /// head already stands. `None` when the curve is not known.
+    /// Time to move the arm by `distance`: seek by the curve and half a rotation (algorithms.md,
+    /// section 2.2). Zero for distance zero. `None` when the curve is not known.
     pub fn positioning(&self, distance: Sectors) -> Option<Nanos> {
         let (&first, &last) = (self.seek.first()?, self.seek.last()?);
         if distance == Sectors::ZERO {

@@ -1,6 +1,5 @@
-//! The quantities that policies reason with, each a type of its own, with
-//! arithmetic only where it has meaning: `Lba + Sectors` is a place on the
-//! disk, `Lba + Lba` does not compile.
+//! The quantities that policies reason with, each a type of its own, with arithmetic only where it
+//! has meaning: `Lba + Sectors` is an offset on the disk, `Lba + Lba` does not compile.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -109,7 +108,7 @@ impl Lba {
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// How far apart two places are, whichever comes first.
+    /// Distance between two offsets, in either direction.
     pub const fn distance(self, other: Lba) -> Sectors {
         Sectors(self.0.abs_diff(other.0))
     }

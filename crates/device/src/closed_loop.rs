@@ -7,7 +7,7 @@ use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
-/// How many commands are in flight, and how long the host takes between two.
+/// A closed loop: commands in flight, and the host's time between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClosedLoop {
     /// Commands in flight; the model's queue depth if that is less.
@@ -17,9 +17,9 @@ pub struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// Submits commands from time zero on until `next` returns `None`, and waits
-    /// for all of them. `next` gets the number of commands submitted so far;
-    /// `completed` gets the time of each completion, in order.
+    /// Submits commands from time zero on until `next` returns `None`, and waits for all of them.
+    /// `next` gets the number of commands submitted before; `completed` gets the time of each
+    /// completion, in order.
     ///
     /// # Panics
     /// If an extent lies past the model's end ([`DeviceModel::submit`]).

@@ -13,12 +13,12 @@
 //!   addition. The addition is a fixed sequence that follows from the profile's
 //!   seed and the command's number, so that a run can be repeated.
 //!
-//! So beyond base rate × latency commands in flight, the rest only waits at the
-//! gate, in order of arrival; and what is through may overtake.
+//! So beyond base rate × latency commands in flight, the rest only waits at the gate, in order of
+//! arrival; commands behind the gate may overtake.
 //!
-//! What is left out: merging of adjacent I/Os (EBS does it up to 256 KiB), the
-//! caps of the instance that the volume is attached to, noise of neighbours at
-//! the provider, and the slow first touch of a volume made from a snapshot.
+//! Left out: merging of adjacent I/Os (EBS does it up to 256 KiB), the caps of the instance that
+//! the volume is attached to, noise of neighbours at the provider, and the slow first touch of a
+//! volume made from a snapshot.
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
@@ -30,7 +30,7 @@ use seekway_core::units::{Instant, Sectors};
 /// A cap on I/Os or on bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cap {
-    /// What lasts, a second; at least 1.
+    /// Sustained rate, a second; at least 1.
     pub base: u64,
     /// While there is credit; at least `base`, which is a volume that cannot burst.
     pub burst: u64,
@@ -53,7 +53,7 @@ pub struct CloudSpec {
     pub read_latency_ns: u64,
     /// The least that a write takes.
     pub write_latency_ns: u64,
-    /// Mean of what comes on top.
+    /// Mean of the random addition.
     pub spread_ns: u64,
     /// Where the sequence of these additions begins.
     pub seed: u64,
@@ -68,7 +68,7 @@ const STEPS: usize = 1 << 10;
 /// The credit of a cap over time.
 struct Bucket {
     cap: Cap,
-    /// Tokens times 10⁹: what is earned in a nanosecond is a whole number.
+    /// Tokens times 10⁹, so that a nanosecond earns a whole number.
     level: u128,
     /// Until when it is worked out, in ns.
     at_ns: u64,
@@ -86,8 +86,8 @@ impl Bucket {
         self.at_ns = now_ns;
     }
 
-    /// How long the gate is held for `amount`: at the burst rate, or as long as it
-    /// takes to earn what is missing.
+    /// Time for which the gate stays closed after `amount`: at the burst rate, or until the missing
+    /// credit is earned.
     fn hold_ns(&self, amount: u64) -> u64 {
         let asked = u128::from(amount) * NS;
         let bursting = asked.div_ceil(u128::from(self.cap.burst));
@@ -95,7 +95,7 @@ impl Bucket {
         u64::try_from(bursting.max(missing)).unwrap_or(u64::MAX / 4)
     }
 
-    /// Takes `amount`, which held the gate until `until_ns`.
+    /// Takes `amount`, which kept the gate closed until `until_ns`.
     fn take(&mut self, amount: u64, until_ns: u64) {
         let earned = u128::from(self.cap.base) * u128::from(until_ns - self.at_ns);
         let left = (self.level + earned).saturating_sub(u128::from(amount) * NS);
@@ -124,9 +124,9 @@ pub struct Cloud {
     bytes: Bucket,
     /// When the gate is free.
     gate_ns: u64,
-    /// What comes on top of the floor, by quantile.
+    /// Times on top of the floor, by quantile.
     additions_ns: Vec<u64>,
-    /// Commands that came so far.
+    /// Number of commands that arrived.
     number: u64,
     in_flight: InFlight,
     counts: Counts,
@@ -151,7 +151,7 @@ impl Cloud {
         }
     }
 
-    /// Lets `bytes` in `billed` I/Os through the gate; says when the last of them is.
+    /// Lets `bytes` in `billed` I/Os through the gate; returns the time of the last.
     fn pass(&mut self, now_ns: u64, billed: u64, bytes: u64) -> u64 {
         let begin_ns = self.gate_ns.max(now_ns);
         self.ios.refill(begin_ns);
@@ -173,7 +173,7 @@ impl Cloud {
         begin_ns + rest_ns
     }
 
-    /// What this command takes behind the gate.
+    /// Computes the command's time behind the gate.
     fn latency_ns(&mut self, floor_ns: u64) -> u64 {
         let step = nth(self.spec.seed.wrapping_add(self.number)) as usize % STEPS;
         self.number += 1;
@@ -194,7 +194,7 @@ impl Cloud {
                 self.pass(now_ns, billed, bytes)
             }
             Op::Discard => self.pass(now_ns, 1, 0),
-            // What was answered is safe: there is nothing to flush, and it is not billed.
+            // Completed writes are durable: there is nothing to flush, and it is not billed.
             Op::Flush => now_ns,
         };
         let floor_ns = match command.op {
@@ -206,7 +206,7 @@ impl Cloud {
 }
 
 impl DeviceModel for Cloud {
-    /// No revolution and no seek: a place costs what every other costs.
+    /// No revolution and no seek: all offsets cost the same.
     fn profile(&self) -> DeviceProfile {
         DeviceProfile::unknown(Sectors::new(self.spec.capacity), false)
     }
@@ -229,8 +229,8 @@ impl DeviceModel for Cloud {
         self.in_flight.pop(now)
     }
 
-    /// `billed_ios` and `billed_mib` passed the gate, which held commands up for
-    /// `gate_ms` in all; `io_credit` and `byte_credit_mib` are left.
+    /// `billed_ios` and `billed_mib` passed the gate, which delayed commands by `gate_ms` in all;
+    /// `io_credit` and `byte_credit_mib` remain.
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         let mib = f64::from(1 << 20);
         sink("reads", self.counts.reads as f64);

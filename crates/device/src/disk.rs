@@ -8,14 +8,12 @@
 //! so an idle drive costs nothing. The spindle never stops: its phase is a
 //! function of time alone.
 //!
-//! What is left out: defects remapped to distant spares, retries, thermal
-//! recalibration, commands that overlap inside the drive (a hit does not
-//! overtake a miss that is being served).
+//! Left out: defects remapped to distant spares, retries, thermal recalibration, commands that
+//! overlap inside the drive (a hit does not overtake a miss that is being served).
 //!
-//! Files: [`geometry`] where a sector lies, [`seek`] how long the arm takes,
-//! [`mechanics`] both with time, [`cache`] the segments, `drive` what happens to
-//! one command and in the background, `divisor` arithmetic; this one, the queue in
-//! front of it.
+//! Files: [`geometry`] positions of sectors, [`seek`] times of the arm, [`mechanics`] both with
+//! time, [`cache`] the segments, `drive` one command and the background, `divisor` arithmetic; this
+//! one, the queue in front of it.
 
 pub mod cache;
 mod divisor;
@@ -56,27 +54,26 @@ impl Turn {
     }
 }
 
-/// Time that the drive's electronics take, by what the command is, whether the
-/// cache serves it, and what the previous command was (DiskSim 4.0's eight
-/// overheads). All in ns.
+/// Times of the drive's electronics, by the command's type, by a hit or miss of the cache, and by
+/// the previous command (DiskSim 4.0's eight overheads). All in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Overheads {
     /// Read served from the cache: [after a read, after a write].
     pub read_hit_ns: [u64; 2],
     /// Read that needs the medium.
     pub read_miss_ns: [u64; 2],
-    /// Write that continues one that is still in the cache.
+    /// Write that continues one in the cache.
     pub write_hit_ns: [u64; 2],
     /// Write that continues none in the cache.
     pub write_miss_ns: [u64; 2],
 }
 
-/// What the cache does, part by part.
+/// Rules of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheRules {
     /// Number, size and replacement of the segments.
     pub shape: CacheShape,
-    /// What a hit does to the segments.
+    /// Effect of a hit on the segments.
     pub on_hit: OnHit,
     /// Does the drive read on after a read at all?
     pub read_ahead: bool,
@@ -96,7 +93,7 @@ pub struct CacheRules {
     pub read_hits_on_writes: bool,
     /// Are writes done when they are in the cache ("immediate reporting")?
     pub write_cache: bool,
-    /// How many written runs the cache may hold before they reach the medium, at least 1.
+    /// Written runs that the cache may hold before they reach the medium, at least 1.
     pub write_segments: u32,
 }
 
@@ -107,12 +104,12 @@ pub struct CacheRules {
 pub enum QueueOrder {
     // In the order in which they came.
     Fcfs,
-    // The one that the head reaches first (native command queueing), but none
-    // waits longer than QUEUE_WAIT_NS_MAX while younger ones pass it.
+    // The command that the head reaches first (native command queueing), but none waits longer than
+    // QUEUE_WAIT_NS_MAX while younger ones pass it.
     Sptf,
 }
 
-/// After this long in the drive a command is served next whatever its place: a guess.
+/// Wait in the drive after which a command is served next, wherever it is: a guess.
 pub const QUEUE_WAIT_NS_MAX: u64 = 500_000_000;
 
 /// Everything that a profile states of a drive.
@@ -168,7 +165,7 @@ impl Disk {
         &self.drive.mechanics
     }
 
-    /// Finishes what is done by `now_ns` and begins what waited for it.
+    /// Finishes the commands that end by `now_ns`, and begins those that waited.
     fn settle(&mut self, now_ns: u64) {
         while let Some(service) = self.in_service {
             if service.done_ns > now_ns {
@@ -240,7 +237,7 @@ impl DeviceModel for Disk {
         let in_drive = self.waiting.len() + usize::from(self.in_service.is_some());
         assert!(in_drive < self.queue_depth as usize, "more commands than the queue takes");
         if self.in_service.is_none() {
-            // Nothing waits either: `settle` has begun what did.
+            // Nothing waits either: `settle` has begun it.
             let done_ns = self.drive.serve(now_ns, command);
             self.in_service = Some(InService { id: command.id, done_ns });
         } else {

@@ -76,7 +76,7 @@ pub fn samples(records: &[Record]) -> Vec<Sample> {
     records.iter().map(&mut sample).collect()
 }
 
-/// What the least squares go through.
+/// Points of the least squares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
     #[default]
@@ -87,18 +87,18 @@ pub enum Form {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    /// What the line goes through.
+    /// Points of the line.
     pub form: Form,
     /// One line for all requests, as the paper has it: without the steps of [`Fit::write_ms`] and
     /// [`Fit::near_ms`].
     pub one_line: bool,
     /// Requests at this distance or less are not fitted; 1000 in issue 4.
     pub beyond: u64,
-    /// Size of the device in sectors, where it is known: else the largest end.
+    /// Size of the device in sectors, if known; by default the largest end.
     pub capacity: Option<u64>,
     /// Time of a cache hit that was measured otherwise (by reading twice), in ms.
     pub hit_ms: Option<f64>,
-    /// A revolution in ms, where it is known. Only told to policies.
+    /// A revolution in ms, if known. Only policies are told.
     pub rotation_ms: Option<f64>,
 }
 
@@ -124,7 +124,7 @@ pub enum FitError {
          end; a line needs {FITTED_MIN}: measure random requests"
     )]
     TooFew {
-        /// Those that are far enough.
+        /// Number of those that are far enough.
         found: usize,
         requests: usize,
         /// The distance that was asked for, in sectors: [`Options::beyond`].
@@ -138,7 +138,7 @@ pub enum FitError {
     /// The line is none that a profile can hold.
     #[error("no device fits: {0}")]
     Profile(#[from] ProfileError),
-    /// The fitted device has no place for a request.
+    /// A request is outside of the fitted device.
     #[error("{0}")]
     Replay(#[from] TraceError),
 }
@@ -148,7 +148,7 @@ pub enum FitError {
 pub struct Fit {
     /// All requests that were measured, fitted or not.
     pub requests: usize,
-    /// Those that the line goes through.
+    /// Number of points that the line goes through.
     pub fitted: usize,
     /// D: the largest start of all requests, in sectors.
     pub largest: u64,
@@ -156,7 +156,7 @@ pub struct Fit {
     pub capacity: u64,
     /// The line, by the form that was asked for.
     pub line: Line,
-    /// What the line went through.
+    /// Points of the line.
     pub form: Form,
     /// The line by the paper's form, whichever was asked for.
     pub line_averaged: Line,
@@ -203,8 +203,8 @@ impl Fit {
         self.validation.demerit_ms
     }
 
-    /// The text of a profile with a `[linear]` device, each figure with its
-    /// source beside it. `source` says in a phrase what was measured.
+    /// The text of a profile with a `[linear]` device, each figure with its source beside it.
+    /// `source` says in a phrase what was measured.
     pub fn profile_toml(&self, name: &str, source: &str) -> String {
         toml::profile(self, name, source)
     }
@@ -313,7 +313,7 @@ fn mean_ms<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<f64>
     (count >= FITTED_MIN).then(|| sum_ns / 1e6 / count as f64)
 }
 
-/// Median services in ms of the reads and the writes that lie beyond so many sectors.
+/// Median services in ms of the reads and the writes more than `beyond` sectors away.
 pub fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>) {
     let median = |op: Op| {
         let far = |s: &&Sample| s.op == op && s.distance().is_some_and(|d| d > beyond);

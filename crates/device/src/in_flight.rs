@@ -6,7 +6,7 @@ use seekway_core::units::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A command past the end of a device of so many sectors is a programmer error and panics.
+/// Panics on a command past the end of a device of `capacity` sectors, which is a programmer error.
 pub(crate) fn assert_inside(command: &Request, capacity: u64) {
     let extent = command.extent;
     let is_inside = extent.end().get() <= capacity;
@@ -33,7 +33,7 @@ pub(crate) struct InFlight {
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     queue_depth: u32,
     submitted: u64,
-    /// Commands that may still move: their number, and on which drive they are behind what.
+    /// Commands that may still move: their number, their drive, and the job they are behind.
     waiting: Vec<(u64, usize, Behind)>,
 }
 

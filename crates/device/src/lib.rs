@@ -18,9 +18,8 @@
 //! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
 //! [`profile`]. A new kind of device implements [`DeviceModel`].
 //!
-//! What is absent: no clock, no file, no thread, no randomness (what varies in
-//! `cloud` is a fixed sequence). Times are whole nanoseconds; floating point only
-//! builds tables and reports.
+//! Absent: no clock, no file, no thread, no randomness (the variation in `cloud` is a fixed
+//! sequence). Times are whole nanoseconds; floating point only builds tables and reports.
 #![forbid(unsafe_code)]
 
 pub mod closed_loop;
@@ -47,11 +46,11 @@ use seekway_core::units::Instant;
 /// span several guests' requests that the engine coalesced; its id is the
 /// engine's handle and comes back from [`DeviceModel::pop_completed`].
 pub trait DeviceModel: Send {
-    /// What a policy may know of the device.
+    /// Description of the device for policies.
     fn profile(&self) -> DeviceProfile;
 
-    /// How many commands the device takes at once, at least 1. The engine never
-    /// submits more; a command counts until it is popped.
+    /// Commands that the device takes at once, at least 1. The engine never submits more; a command
+    /// counts until it is popped.
     fn queue_depth(&self) -> u32;
 
     /// A command reaches the device. `now` never runs backwards. An extent past
@@ -66,11 +65,12 @@ pub trait DeviceModel: Send {
     /// A command that has completed by `now`, earliest first.
     fn pop_completed(&mut self, now: Instant) -> Option<RequestId>;
 
-    /// Sectors that can be neither read nor written: what touches them fails, in its time.
+    /// Sectors that can be neither read nor written: commands that touch them fail, after their
+    /// normal time.
     fn bad_sectors(&self) -> &[Extent] {
         &[]
     }
 
-    /// Only what this model alone knows, for reports (`cache_hits`, `seeks`, …).
+    /// Reports figures that only this model knows (`cache_hits`, `seeks`, …).
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 }

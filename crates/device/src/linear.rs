@@ -19,27 +19,27 @@ pub struct LinearSpec {
     pub capacity: u64,
     /// R/2, the part that does not depend on the distance.
     pub base_ns: u64,
-    /// S, what a distance of D adds.
+    /// S: the time that a distance of D adds.
     pub stroke_ns: u64,
-    /// Places at most so many sectors from the head, and what it takes to get there in ns:
-    /// seek curves are steep there, and the line is not. None: they are on the line.
+    /// Distance in sectors up to which a seek takes a fixed time, and that time in ns: seek curves
+    /// are steep there, and the line is not. None: the line holds there too.
     pub near: Option<(u64, u64)>,
-    /// A real revolution, for what policies are told; at most twice `base_ns`.
+    /// A real revolution, for policies; at most twice `base_ns`.
     pub rotation_ns: u64,
     /// A read that the cache holds.
     pub hit_ns: u64,
     pub shape: CacheShape,
-    /// A write, if the drive's write cache answers it: then no write moves the head, and
-    /// what it costs to write it out later is left out. None: writes are served like reads.
+    /// Time of a write that the drive's write cache answers: then no write moves the head, and the
+    /// cost of writing it out later is left out. None: writes are served like reads.
     pub write_ns: Option<u64>,
     /// Sectors that the cache takes in after a request's end.
     pub prefetch_sectors: u64,
-    /// What a hit does: [`OnHit::Consume`] enters the request anew, as section
-    /// 3.1 has it; [`OnHit::Extend`] prefetches on in the same segment.
+    /// Effect of a hit: [`OnHit::Consume`] enters the request anew, as section 3.1 has it;
+    /// [`OnHit::Extend`] prefetches on in the same segment.
     pub on_hit: OnHit,
-    /// After a hit, does the head go back to where its segment ends and read on,
-    /// if no other command comes before it could be there? What a drive does that
-    /// reads nothing on after a hit under load ([`OnHit::Keep`]).
+    /// Tells whether after a hit the head goes back to the segment's end and reads on, if no other
+    /// command comes before it could be there. Drives that read nothing on after a hit under load
+    /// do so ([`OnHit::Keep`]).
     pub idle_ahead: bool,
     /// Commands that the device takes at once, at least 1; served as they came.
     pub queue_depth: u32,
@@ -49,10 +49,10 @@ pub struct LinearSpec {
 pub struct Linear {
     spec: LinearSpec,
     cache: Cache,
-    /// What is read on when nothing else comes: segment, up to where, since when.
+    /// Read-ahead of an idle drive: segment, end, and time of its start.
     idle: Option<(usize, u64, u64)>,
     head: u64,
-    /// When the last command accepted so far will be done.
+    /// Time when the last accepted command will be done.
     free_ns: u64,
     in_flight: InFlight,
     reads: u64,
@@ -80,8 +80,8 @@ impl Linear {
         }
     }
 
-    /// Service time of a command that begins at `begin_ns`, and what it does to
-    /// head and cache. Writes fill the cache but are never served by it.
+    /// Service time of a command that begins at `begin_ns`; updates head and cache. Writes fill the
+    /// cache but are never served by it.
     fn serve_ns(&mut self, begin_ns: u64, command: &Request) -> u64 {
         self.read_on(begin_ns);
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
@@ -142,8 +142,8 @@ impl Linear {
 }
 
 impl DeviceModel for Linear {
-    /// R/2 is told as half a turn of `rotation` plus a constant in the seek
-    /// curve, so that positioning comes to exactly X.
+    /// Reports R/2 as half a turn of `rotation` plus a constant in the seek curve, so that
+    /// positioning comes to exactly X.
     fn profile(&self) -> DeviceProfile {
         let capacity = self.spec.capacity;
         let beyond = self.spec.near.map_or(0, |(sectors, _)| (sectors + 1).min(capacity));
@@ -275,7 +275,7 @@ mod tests {
         {
             let mut d = Linear::new(LinearSpec { on_hit: OnHit::Keep, idle_ahead, ..spec() });
             let mut t = serve_one(&mut d, 0, &read(0, 500_000, 8));
-            // The last of the 64 that the miss read ahead, then what only idle time reads.
+            // The last of the 64 that the miss read ahead, then sectors that only idle time reads.
             t = serve_one(&mut d, t, &read(0, 500_064, 8)) + idle_ns;
             t = serve_one(&mut d, t, &read(0, 900_000, 8));
             let done = serve_one(&mut d, t, &read(0, 500_072, 8));

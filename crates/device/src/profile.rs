@@ -1,6 +1,5 @@
-//! Device profiles: TOML files in `profiles/`, embedded in the program, each
-//! figure with its source beside it; and the spelling
-//! `name:key=value,key=value` for what experiments vary.
+//! Device profiles: TOML files in `profiles/`, embedded in the program, each figure with its source
+//! beside it; and the spelling `name:key=value,key=value` for the keys that experiments vary.
 
 mod check;
 mod schema;
@@ -46,13 +45,13 @@ const EMBEDDED: &[(&str, &str)] = &[
 /// Longest profile text that is parsed.
 pub const PROFILE_BYTES_MAX: usize = 1 << 20;
 
-/// What is wrong with a profile or with how it was asked for.
+/// An error in a profile or in its overrides.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProfileError {
     /// No embedded profile has this name.
     #[error("no device profile is called `{name}`; known are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
         known: String,
     },
@@ -65,7 +64,7 @@ pub enum ProfileError {
     Value {
         /// Path of the key, as in `disk.layout.zone[3].sectors_per_track`.
         key: String,
-        /// What is allowed there.
+        /// The allowed values.
         expected: String,
         found: String,
     },
@@ -84,7 +83,7 @@ pub enum ProfileError {
 #[derive(Clone)]
 pub struct Profile {
     file: File,
-    /// The same, where overrides are set.
+    /// The profile as a table, to which overrides apply.
     table: Table,
 }
 
@@ -132,7 +131,7 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// it is derived from takes. `slow=8` makes any device eight times slower.
 ///
 /// # Errors
-/// Says which key, what was expected there and what was found.
+/// Names the key, the expected values and the one found.
 pub fn load(what: &str) -> Result<Profile, ProfileError> {
     if what.contains('\n') {
         return Profile::parse(what);
@@ -141,9 +140,9 @@ pub fn load(what: &str) -> Result<Profile, ProfileError> {
     Profile::parse_with(text(name)?, overrides)
 }
 
-/// The path and the overrides of what names a file rather than an embedded
-/// profile: `FILE.toml`, `FILE.toml:key=value,…`, or a path with a `/` in it,
-/// which is all path unless it ends in `.toml`.
+/// Splits the name of a file (not of an embedded profile) into path and overrides: `FILE.toml`,
+/// `FILE.toml:key=value,…`, or a path with a `/` in it, which is all path unless it ends in
+/// `.toml`.
 pub fn path_of(what: &str) -> Option<(&str, &str)> {
     const END: &str = ".toml";
     if let Some(at) = what.find(&format!("{END}:")) {
@@ -209,7 +208,7 @@ impl Profile {
         &self.file.name
     }
 
-    /// What it describes, in a sentence.
+    /// A sentence on the device.
     pub fn summary(&self) -> &str {
         &self.file.summary
     }
@@ -267,8 +266,8 @@ impl Profile {
         check::ssd(self.file.ssd.as_ref()?).ok().map(Ssd::new)
     }
 
-    /// What was published of a solid-state drive or an array of them; `None`
-    /// where the profile states nothing, or is of another device.
+    /// Published figures of a solid-state drive or an array of them; `None` where the profile
+    /// states nothing, or is of another device.
     pub fn published(&self) -> Option<Published> {
         match &self.file {
             File { slow: 1, ssd: Some(ssd), .. } => ssd.published.clone(),
@@ -329,8 +328,8 @@ fn one_kind(file: &File) -> Result<(), ProfileError> {
     }
 }
 
-/// Replaces a derived profile by what it is derived from, under its own name. The
-/// original's published figures make way for its own, if it has any.
+/// Builds a derived profile on its original, under its own name. Its own published figures, if any,
+/// replace the original's.
 fn derive(profile: Profile) -> Result<Profile, ProfileError> {
     one_kind(&profile.file)?;
     let Some(derived) = &profile.file.derived else { return Ok(profile) };

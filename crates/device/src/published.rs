@@ -1,5 +1,5 @@
-//! A solid-state drive's model against what was published of it: sequential and
-//! random reads and writes, and mixes of both, on a drive as its profile has it.
+//! A solid-state drive's model against its published figures: sequential and random reads and
+//! writes, and mixes of both, on a drive as its profile has it.
 
 mod mix;
 
@@ -12,32 +12,32 @@ use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Lba, Nanos, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 
-/// What the maker says of the drive, and how that was measured.
+/// Figures that the maker publishes, and their method.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PublishedFile"))]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    // The schema of profiles has only what is documentation here: these comments are none.
-    // Millions of bytes in a second, 128 KiB each, SEQUENTIAL_DEPTH at a time.
+    // No doc comments here: the profiles' schema would show them.
+    // Millions of bytes a second, 128 KiB each, SEQUENTIAL_DEPTH at a time.
     pub sequential_read_mb_s: Option<f64>,
     pub sequential_write_mb_s: Option<f64>,
     // Commands of 4 KiB in a second at random_queue_depth.
     pub random_read_iops: Option<f64>,
     pub random_write_iops: Option<f64>,
-    // The same, one at a time.
+    // As above, one at a time.
     pub random_read_qd1_iops: Option<f64>,
     pub random_write_qd1_iops: Option<f64>,
     pub random_queue_depth: u32,
-    // From the start of the drive, what random tests go over.
+    // Range of random tests, from the start of the drive.
     pub span_gib: f64,
-    // What the host adds to every command between two on one queue place.
+    // Time that the host adds between two commands of one slot.
     pub host_us: f64,
     #[serde(default)]
     pub(crate) mix: Vec<Mix>,
 }
 
 impl Published {
-    /// From the start of the drive, what random tests go over.
+    /// Range of random tests, from the start of the drive.
     pub fn span_sectors(&self) -> u64 {
         (self.span_gib * (f64::from(1 << 30) / SECTOR_BYTES as f64)) as u64
     }
@@ -48,14 +48,14 @@ pub const SEQUENTIAL_DEPTH: u32 = 32;
 /// A model is good when each figure is as near as this to the published one, a mix of 70 % reads
 /// included.
 pub const ERROR_MAX: f64 = 0.15;
-/// The same for other mixes and for response times. The tail (p95, p99) of a load whose sizes are
-/// known as means only may be off by a factor of two.
+/// Largest error for other mixes and for response times. The tail (p95, p99) of a load whose sizes
+/// are known as means only may be off by a factor of two.
 pub const CURVE_ERROR_MAX: f64 = 0.25;
 
 const SEQUENTIAL_SECTORS: u64 = 256;
 const RANDOM_SECTORS: u64 = 8;
-/// Commands before the clock starts: more than any buffer here holds, so that
-/// writes are timed at the pace that lasts.
+/// Commands before the clock starts: more than any buffer here holds, so that writes are timed at
+/// their lasting pace.
 const WARM_UP: u64 = 10_000;
 const TIMED: u64 = 20_000;
 /// The clock stops with this command; as many as before are in flight until then.
@@ -65,13 +65,13 @@ const SEED: u64 = 0x5EED_0001;
 /// One test of a drive.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What was done, as in `random read 4 KiB, depth 32`.
+    /// Name of the test, as in `random read 4 KiB, depth 32`.
     pub test: String,
     /// `MB/s` of sequential tests, `IOPS` of random ones, `µs` of response times.
     pub unit: &'static str,
     /// `None` if nothing was published.
     pub published: Option<f64>,
-    /// What the model does.
+    /// Result of the model.
     pub model: f64,
     /// The error must be at least this, which is below 0,
     pub error_min: f64,
@@ -80,23 +80,24 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// How far the model is off, as a share of the published figure.
+    /// Error of the model, as a share of the published figure.
     pub fn error(&self) -> Option<f64> {
         self.published.map(|published| self.model / published - 1.0)
     }
 
-    /// Is it as near as it should be? A figure that nobody published is.
+    /// Tells whether the error is within its bound; a figure that nobody published always is.
     pub fn holds(&self) -> bool {
         self.error().is_none_or(|error| (self.error_min..=self.error_max).contains(&error))
     }
 }
 
-/// How the drive of a test begins.
+/// State of the drive at the start of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// As its profile says.
     AsStated,
-    /// The same, but its data lie in order: makers write a drive in order before sequential tests.
+    /// As its profile says, but with its data in order: makers write a drive in order before
+    /// sequential tests.
     InOrder,
 }
 
@@ -140,18 +141,18 @@ pub fn run(published: &Published, build: impl Fn(Begin) -> Box<dyn DeviceModel>)
     figures
 }
 
-/// What is done over and over.
+/// The load of a test.
 struct Test {
     op: Op,
     sectors: u64,
     depth: u32,
-    /// Random over so many sectors; `None`: one after the other.
+    /// Range of random offsets in sectors; `None`: sequential.
     span: Option<u64>,
 }
 
 impl Test {
-    /// Commands in a second with `depth` always under way, each place's next
-    /// one `host_ns` after its last was done.
+    /// Commands a second with `depth` always under way, each slot's next one `host_ns` after its
+    /// last was done.
     fn rate(&self, device: &mut dyn DeviceModel, host_ns: u64) -> f64 {
         let places = device.profile().capacity.get() / self.sectors;
         let places = self.span.map_or(places, |span| (span / self.sectors).clamp(1, places));

@@ -1,7 +1,6 @@
-//! Several alike solid-state drives striped (RAID 0): chunk after chunk over
-//! the members. A command is split among the members that it touches and is
-//! done when all parts are. The card in between costs nothing, and its queue
-//! holds what exceeds the members' own.
+//! Several equal solid-state drives striped (RAID 0): chunk after chunk over the members. A command
+//! is split among its members and is done when all parts are. The card in between costs nothing,
+//! and its queue takes the commands beyond the members' own queues.
 
 use crate::DeviceModel;
 use crate::in_flight::{InFlight, assert_inside};
@@ -77,7 +76,7 @@ impl DeviceModel for Raid0 {
         let mut behind = Vec::new();
         for member in 0..self.members.len() {
             let (from, to) = self.part(member as u64, start, end);
-            // A flush has no place: it goes to all.
+            // A flush has no offset: it goes to all.
             if from < to || command.op == Op::Flush {
                 self.parts += 1;
                 let drive = &mut self.members[member];

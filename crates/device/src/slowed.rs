@@ -1,8 +1,8 @@
 //! A device whose clock runs slower: every time is a whole multiple of the original's.
 //!
-//! A VM that shares a device with others may expect what it would have alone on one that is as
-//! many times slower (insulation: Wachs et al., FAST 2007; the virtual performance throttle of
-//! the CATS paper makes such a device of a real one).
+//! A VM that shares a device with others may expect the performance of a private device that is as
+//! many times slower (insulation: Wachs et al., FAST 2007; the virtual performance throttle of the
+//! CATS paper makes such a device of a real one).
 
 use crate::DeviceModel;
 use seekway_core::request::{Extent, Request, RequestId};

@@ -2,36 +2,32 @@
 //! controller, a link to the host, a write buffer and a page-mapped flash
 //! translation layer with greedy garbage collection.
 //!
-//! A read costs the controller's time for a command, the firmware's latency,
-//! for every page that holds some of it the array's read time and the transfer
-//! over the channel, and the transfer to the host. A write is done when its
-//! data is in the write buffer; the buffer drains to whichever die is free
-//! first, and a full buffer holds writes up. Commands overlap wherever they
-//! need different parts. Dies, channels and link are reserved when a command
-//! comes, so what comes later never delays it; what drains in the background is
-//! worked out when time has passed, so a read waits for the program that is
-//! under way on its die and for none that has not begun. With a full buffer
-//! programs are reserved ahead of time, and a read waits for those too, unless
-//! [`ReadRules`] lets it go first; then the programs, and the commands that wait
-//! for them, are done later than they were to be.
+//! A read costs the controller's time for a command, the firmware's latency, for each of its pages
+//! the array's read time and the transfer over the channel, and the transfer to the host. A write
+//! is done when its data is in the write buffer; the buffer drains to whichever die is free first,
+//! and a full buffer delays writes. Commands overlap wherever they need different resources. Dies,
+//! channels and link are reserved when a command comes, so later commands never delay it. The
+//! background drain is computed when time has passed, so a read waits for the program that is under
+//! way on its die and for none that has not begun. With a full buffer programs are reserved ahead
+//! of time, and a read waits for those too, unless [`ReadRules`] lets it go first; then the
+//! programs, and the commands that wait for them, are delayed.
 //!
 //! Mapping is by unit (4 or 8 KiB, in the profile). Part of a unit written: the
 //! rest is read first, unless it follows while the unit waits in the buffer.
 //!
-//! What a profile may add (docs/flash-model.md): planes, suspension of programs
-//! and erases, a controller for reads alone, program times that vary, a mapping
-//! table that is not all in memory. By default nothing of that is there.
+//! Options of a profile (docs/flash-model.md), all off by default: planes, suspension of programs
+//! and erases, a controller for reads alone, program times that vary, a mapping table that is not
+//! all in memory.
 //!
-//! What is left out: read-ahead inside the drive, wear levelling, bad blocks,
-//! reads of two planes for two commands, planes that are collected alone, garbage
-//! collection in idle time. A write of several units that waits for room follows
-//! the last program that it waited for, and what is programmed ahead for a write
-//! that waits does not wait longer when that write does.
+//! Left out: read-ahead inside the drive, wear levelling, bad blocks, reads of two planes for two
+//! commands, planes that are collected alone, garbage collection in idle time. A write of several
+//! units that waits for room follows the last program that it waited for, and a page that is
+//! programmed ahead for a waiting write does not wait longer when that write does.
 //!
-//! Files: `ftl` which data lies where, `holes` where on an aged drive, `mapping` which of the map is
-//! in memory, `flash` dies and channels, `tasks` what reads may push back on a die, `buffer` what
-//! waits to be programmed, `lane` one bus, `writes` the way of a write; this one, that of all other
-//! commands.
+//! Files: `ftl` the positions of data, `holes` those on an aged drive, `mapping` the part of the
+//! map in memory, `flash` dies and channels, `tasks` work of a die that reads may delay, `buffer`
+//! data that wait to be programmed, `lane` one bus, `writes` the path of a write; this one, that of
+//! all other commands.
 
 mod buffer;
 mod flash;
@@ -78,9 +74,9 @@ pub struct SsdSpec {
     pub full_duplex: bool,
     /// The controller's time for a command, one after the other: reads.
     pub read_command_ns: u64,
-    /// The same for all that is no read.
+    /// As above, for all other commands.
     pub write_command_ns: u64,
-    /// What the firmware adds to a read, however many are under way.
+    /// Time that the firmware adds to a read, however many are under way.
     pub read_latency_ns: u64,
     /// From the data's arrival in the buffer to the answer.
     pub write_latency_ns: u64,
@@ -91,7 +87,7 @@ pub struct SsdSpec {
     /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
     pub separate_paths: bool,
     pub write_place: WritePlace,
-    /// What reads may do to programs and erases.
+    /// Rules for reads beside programs and erases.
     pub rules: ReadRules,
     /// The mapping table, if the drive's memory does not hold it.
     pub map: Option<MapSpec>,
@@ -102,17 +98,17 @@ pub struct SsdSpec {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WritePlaceFile"))]
 #[serde(rename_all = "kebab-case")]
 pub enum WritePlace {
-    // The one whose array is free first; equals take turns.
+    // The die whose array is free first; equals take turns.
     #[default]
     Idlest,
-    // The one that the address of the page's first unit names, as data in order lies: static
-    // allocation, as in MQSim. If that is full of valid data, the idlest one that is not. Such a
-    // page is reserved when it is put together, so that a busy die holds up no other.
+    // The die of the page's first unit, as data in order are laid out: static allocation, as in
+    // MQSim. If that is full of valid data, the idlest one that is not. Such a page is reserved
+    // when it is put together, so that a busy die delays no other.
     Home,
 }
 
-/// A page that a command reads; where nothing was ever written, the place that
-/// it would have, which something else may have taken.
+/// A page that a command reads; for units that were never written, the page that they would have,
+/// which other data may have taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Page {
     number: u32,
@@ -140,8 +136,8 @@ pub struct Ssd {
     mapping: Option<Mapping>,
     /// To the host, and from it; without full duplex the first carries both.
     links: [Lane; 2],
-    /// When the controller has taken every command that came so far: reads, and all else;
-    /// without separate paths the first has both.
+    /// Times when the controllers will have taken all commands that arrived: reads, and all else.
+    /// Without separate paths the first has both.
     controllers_ns: [u64; 2],
     /// Up to here the background is worked out: nothing is reserved before.
     past_ns: u64,
@@ -177,15 +173,15 @@ impl Ssd {
         }
     }
 
-    /// What it was built from.
+    /// The specification it was built from.
     #[cfg(test)]
     pub(crate) fn spec(&self) -> SsdSpec {
         self.spec
     }
 
-    /// Takes a command on sectors [start, end), which are on the drive; says
-    /// when it is done, as things are: [`Ssd::behind`] and [`Ssd::moved`] say what may change
-    /// that. Whether the queue has room is the caller's business.
+    /// Takes a command on sectors [start, end), which are on the drive; returns its end by the
+    /// present state: [`Ssd::behind`] and [`Ssd::moved`] tell what may change that. The caller
+    /// checks that the queue has room.
     pub(crate) fn accept(&mut self, now_ns: u64, op: Op, start: u64, end: u64) -> u64 {
         self.behind = None;
         self.flash.moved.clear();
@@ -205,7 +201,7 @@ impl Ssd {
         done_ns
     }
 
-    /// What the last command waits for, if that may still move.
+    /// The job that the last command waits for, if that may still move.
     pub(crate) fn behind(&self) -> Option<Behind> {
         self.behind
     }
@@ -257,7 +253,7 @@ impl Ssd {
         let command = self.read_command(now_ns);
         let ready = self.look_up(command + self.spec.read_latency_ns, start, end, false);
         let mut done = ready;
-        // The page whose units are being gathered, and how many of its sectors.
+        // The page whose units are being gathered, and the number of its sectors.
         let mut page: Option<(Page, u64)> = None;
         for (unit, from, to) in self.units(start, end) {
             let sectors = u64::from(to - from);
@@ -284,7 +280,7 @@ impl Ssd {
         done.max(self.read_page(ready, page))
     }
 
-    /// Where a read of the host stands.
+    /// Rank of a read of the host.
     fn turn(&self) -> Turn {
         let is_first = self.buffer.held() < self.spec.rules.first_below_units;
         if is_first { Turn::First } else { Turn::Last }
@@ -326,7 +322,7 @@ impl Ssd {
 }
 
 impl DeviceModel for Ssd {
-    /// No revolution and no seek: what a place costs does not depend on the last one.
+    /// No revolution and no seek: an offset's cost does not depend on the last one.
     fn profile(&self) -> DeviceProfile {
         DeviceProfile::unknown(Sectors::new(self.spec.capacity), false)
     }
@@ -355,16 +351,14 @@ impl DeviceModel for Ssd {
         self.in_flight.pop(now)
     }
 
-    /// `buffer_hits` counts reads, page by page, that needed no flash;
-    /// `write_hits` writes to units that waited in the buffer; `rest_reads`
-    /// reads for units written in part; `stalls` and `stall_ms` waits for room
-    /// in the buffer; `gc_pages` pages read by garbage collection;
-    /// `write_amplification` units programmed to units that left the buffer
-    /// (1 while nothing was programmed). Where reads may go before programs,
-    /// `program_suspensions` and `erase_suspensions` count what they suspended.
-    /// With a map that is not all in memory, `map_lookups` counts pages of it that
-    /// commands needed, `map_misses` those that were not there, and `map_writes`
-    /// those that were written to make room.
+    /// `buffer_hits` counts reads, page by page, that needed no flash; `write_hits` writes to units
+    /// that waited in the buffer; `rest_reads` reads for partly written units; `stalls` and
+    /// `stall_ms` waits for room in the buffer; `gc_pages` pages read by garbage collection;
+    /// `write_amplification` units programmed to units that left the buffer (1 while nothing was
+    /// programmed). Where reads may go before programs, `program_suspensions` and
+    /// `erase_suspensions` count suspensions. With a map that is not all in memory, `map_lookups`
+    /// counts pages of it that commands needed, `map_misses` those that were not there, and
+    /// `map_writes` those that were written to make room.
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         let (c, f) = (&self.counts, &self.ftl.counts);
         let programmed = f.host + f.map + f.padding + f.collected;

@@ -3,9 +3,9 @@
 //! modeling", 1994: the root mean square of the horizontal distance between
 //! the two distributions of response times).
 //!
-//! The records are DiskSim's validation format, one request a line:
-//! `R|W Hit|Miss lbn sectors service_us gap_us`. The word `Hit` stands in every
-//! line of the traces at hand and says nothing; it is parsed and ignored.
+//! The records are DiskSim's validation format, one request a line: `R|W Hit|Miss lbn sectors
+//! service_us gap_us`. The word `Hit` is in every line of the traces at hand and says nothing; it
+//! is parsed and ignored.
 //!
 //! The gap runs from this request's *completion* to the next request's
 //! arrival. Evidence in the traces themselves: half the gaps of the Cheetah
@@ -34,7 +34,7 @@ pub struct Record {
     pub gap_ns: u64,
 }
 
-/// What is wrong with a trace.
+/// An error in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TraceError {
     /// A line that is not a record.
@@ -108,23 +108,22 @@ fn micros(word: &str) -> Option<u64> {
 /// When the replay issues the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// The gap after the model's completion, as a host that waits does: what
-    /// the demerit figure is defined with (DiskSim's validate mode).
+    /// The gap after the model's completion, as for a host that waits; the definition of the
+    /// demerit figure (DiskSim's validate mode).
     Closed,
-    /// When the measured drive got it (but not before the model is done with
-    /// the previous one): keeps the model's spindle in step with the drive's,
-    /// so that single requests can be compared.
+    /// At the measured arrival (but not before the model is done with the previous one): keeps the
+    /// model's spindle in step with the drive's, so that single requests can be compared.
     Measured,
 }
 
-/// How well a model does.
+/// Results of a model's validation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Validation {
-    /// How many were replayed.
+    /// Number of replayed requests.
     pub requests: usize,
     /// RMS horizontal distance between the two distributions, in ms.
     pub demerit_ms: f64,
-    /// The same as a share of the measured mean.
+    /// `demerit_ms` as a share of the measured mean.
     pub demerit_relative: f64,
     /// Mean measured response time, in ms.
     pub mean_measured_ms: f64,
@@ -142,8 +141,8 @@ const QUANTILES: [f64; 9] = [0.01, 0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95, 0.9
 /// Replays `records`, at least one, on a device at rest and compares.
 ///
 /// # Errors
-/// [`TraceError::PastEnd`] for a request that the model has no place for,
-/// [`TraceError::Count`] for no records.
+/// [`TraceError::PastEnd`] for a request outside of the model, [`TraceError::Count`] for no
+/// records.
 pub fn validate(
     device: &mut dyn DeviceModel,
     records: &[Record],

@@ -49,7 +49,7 @@ pub enum DriveError {
     Refused(String),
 }
 
-/// The result of what this crate does.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, DriveError>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,11 +62,11 @@ pub struct DriveOptions {
     pub settle: Duration,
     /// Time that is measured; `None`: until the load has come to its end.
     pub window: Option<Duration>,
-    /// Allow writes, which destroy what the disk holds.
+    /// Allow writes, which destroy the disk's contents.
     pub write: bool,
 }
 
-/// What was measured, of requests that were issued and done within the window.
+/// Results of the requests that were issued and done within the window.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// Length of the window.

@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Buffers of O_DIRECT start at a multiple of it, on any device.
 const ALIGN: usize = 4096;
 const SECTOR_BYTES: u64 = 512;
-/// What a thread does needs little.
+/// Stack of a worker, which needs little.
 const STACK_BYTES: usize = 128 << 10;
 
 /// A request that has ended.
@@ -34,11 +34,11 @@ struct Job {
     len: usize,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     file: File,
     jobs: Mutex<Receiver<Job>>,
-    /// The kernel takes tags; nobody has been refused yet.
+    /// The kernel takes tags: it has refused none yet.
     takes_tags: AtomicBool,
     /// Some request had one.
     has_tags: AtomicBool,
@@ -52,7 +52,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// `threads` of them, and where they say what is done.
+    /// Starts `threads` workers, which report their results on one channel.
     ///
     /// # Errors
     /// The system has no more threads.
@@ -151,7 +151,7 @@ fn execute(file: &File, job: &Job, buffer: &mut Buffer) -> io::Result<()> {
     }
 }
 
-/// Memory for O_DIRECT, filled with what does not compress to nothing.
+/// Memory for O_DIRECT, filled with incompressible data.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,

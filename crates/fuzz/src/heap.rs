@@ -1,10 +1,10 @@
-//! Counts what the current thread allocates.
+//! Counts the current thread's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes allocated minus bytes freed, and the highest value so far.
+    /// Bytes allocated minus bytes freed, and its highest value.
     static NOW: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }

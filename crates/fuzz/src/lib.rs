@@ -21,7 +21,7 @@ pub use targets::TARGETS;
 /// The longest input of any target, in bytes.
 pub const INPUT_BYTES_MAX: usize = 4096;
 
-/// Code under test, and what it must keep to.
+/// Code under test, and its properties.
 pub struct Target {
     pub name: &'static str,
     /// Panics when a property does not hold.

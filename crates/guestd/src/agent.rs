@@ -30,14 +30,14 @@ pub enum AgentError {
     /// A call to the system.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// It was told something that cannot be.
+    /// A usage error.
     #[error("{0}")]
     Usage(String),
 }
 
 impl AgentError {
-    /// The program's exit status: 2 for what stays wrong until somebody looks
-    /// at it, 1 for what may pass.
+    /// The program's exit status: 2 for a failure that stays until somebody acts, 1 for one that
+    /// may pass.
     pub fn exit_status(&self) -> u8 {
         match self {
             AgentError::Usage(_)
@@ -47,7 +47,7 @@ impl AgentError {
     }
 }
 
-/// An I/O error, with what was tried.
+/// Makes an I/O error, with what was tried.
 pub fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> AgentError {
     let what = what.into();
     move |source| AgentError::Io { what, source }
@@ -62,7 +62,7 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Say it, if it is to be said.
+    /// Prints the event, if this format shows it.
     pub fn say(self, event: &Event) {
         let line = match self.format {
             Format::Text => event.to_string(),
@@ -81,8 +81,8 @@ impl Voice {
     }
 }
 
-/// Put back what an agent that died has left, if one has. The caller holds
-/// the state's lock. What cannot be put back stays in the file.
+/// Puts back an earlier agent's changes, if there are some. The caller holds the state's lock.
+/// Changes that cannot be put back stay in the file.
 ///
 /// # Errors
 /// The state cannot be read, written or removed, or processes cannot be listed.
@@ -108,7 +108,7 @@ pub fn put_back(
     Ok(Some(outcome))
 }
 
-/// Refuses a status file in a place that the state needs.
+/// Refuses a status file at a path that the state needs.
 ///
 /// # Errors
 /// [`AgentError::Usage`].
@@ -125,8 +125,8 @@ pub fn check_place(status: &Path, state: &Path) -> Result<(), AgentError> {
 /// Run until a signal comes; then put all priorities back.
 ///
 /// # Errors
-/// Whatever keeps it from starting, or from writing down what it is about to
-/// change. Priorities are put back before it returns.
+/// Anything that keeps it from starting, or from writing down a change before it is made.
+/// Priorities are put back before it returns.
 pub fn tag(args: &TagArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
     args.status.iter().try_for_each(|status| check_place(status, &args.state.path()))?;
@@ -174,7 +174,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// What was found at the start.
+    /// Reports the findings of the start.
     fn introduce(&self) {
         let status = self.tagger.status();
         let connector = self.connector.is_some();
@@ -256,7 +256,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tagging goes on without it: a failure is said once, and tried again.
+    /// Writes the status file. Tagging goes on without it: a failure is said once, and tried again.
     fn write_status(&mut self) {
         let Some(path) = &self.status else { return };
         let json = serde_json::to_vec_pretty(&self.tagger.status()).expect("plain data");

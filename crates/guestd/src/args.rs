@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Seekway's agent inside a guest: what the host cannot know about it.
+/// Seekway's agent inside a guest
 #[derive(Parser, Debug)]
 #[command(name = "seekway-guest", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
@@ -28,10 +28,10 @@ pub enum Command {
 /// Which processes are chosen.
 #[derive(Args, Debug)]
 pub struct ChosenArgs {
-    /// Only processes of this name, and what they start (repeat for several)
+    /// Only processes of this name, and their descendants (repeat for several)
     #[arg(long = "match", value_name = "COMM")]
     pub comms: Vec<String>,
-    /// Only this process, and what it starts (repeat for several)
+    /// Only this process, and its descendants (repeat for several)
     #[arg(long = "pid", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
 }
@@ -77,17 +77,17 @@ pub struct TagArgs {
     /// Print each change
     #[arg(long, short)]
     pub verbose: bool,
-    /// Format of what is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
 
 /// Keep tasks that wait for I/O on vCPUs that run
 ///
-/// Finds out when the host takes a vCPU away, and moves tasks that wait for I/O to vCPUs
-/// that run, by sched_setaffinity(2), within where their owners let them run. Where
-/// nothing is shared it does nothing. SIGINT, SIGTERM and SIGHUP end it and restore all
-/// masks; after SIGKILL the next start does, or `seekway-guest restore`.
+/// Detects when the host takes a vCPU away, and moves tasks that wait for I/O to running vCPUs, by
+/// sched_setaffinity(2), within their owners' masks. Without shared processors it does nothing.
+/// SIGINT, SIGTERM and SIGHUP end it and restore all masks; after SIGKILL the next start does, or
+/// `seekway-guest restore`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway-guest migrate
@@ -110,7 +110,7 @@ pub struct MigrateArgs {
     state: Option<PathBuf>,
     #[command(flatten)]
     pub status: StatusFileArgs,
-    /// Print how this guest is seen, what is seen in TIME (or until Ctrl-C), and why better
+    /// Print this guest's detectors, their observations in TIME (or until Ctrl-C), and why better
     /// detectors do not work; then exit
     #[arg(
         long,
@@ -120,10 +120,10 @@ pub struct MigrateArgs {
         default_missing_value = "100ms"
     )]
     pub probe: Option<Interval>,
-    /// Print what happens
+    /// Print every event
     #[arg(long, short)]
     pub verbose: bool,
-    /// Format of what is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
 }
@@ -134,7 +134,7 @@ impl MigrateArgs {
     }
 }
 
-/// Show what `seekway-guest migrate` is doing: vCPUs, tasks, its own cost
+/// Show the state of `seekway-guest migrate`: vCPUs, tasks, its own cost
 ///
 /// Exits with status 1 if no agent is running.
 #[derive(Args, Debug)]
@@ -149,7 +149,7 @@ pub struct StatusArgs {
     pub format: Format,
 }
 
-/// Where `migrate` writes what `status` shows.
+/// The status file, which `migrate` writes and `status` reads.
 #[derive(Args, Debug)]
 pub struct StatusFileArgs {
     /// Status file, written when `status` asks [default:
@@ -166,14 +166,14 @@ impl StatusFileArgs {
 
 const MIGRATE_STATE: &str = "seekway-guest-migrate.state";
 
-/// The file that the user named, or this one in the folder of what runs.
+/// The user's file, or else this name in the runtime folder.
 fn given_or(file: &Option<PathBuf>, name: &str) -> PathBuf {
     let runtime = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !kernel::is_root());
     let in_run = || runtime().map_or_else(|| "/run".into(), PathBuf::from).join(name);
     file.clone().unwrap_or_else(in_run)
 }
 
-/// Restore what a killed agent or `tag --once` has changed
+/// Restore the changes of a killed agent or of `tag --once`
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway-guest restore
@@ -197,7 +197,7 @@ pub enum Agent {
 }
 
 impl RestoreArgs {
-    /// What to put back, and where it is written down.
+    /// The agents whose changes are to be put back, and their state files.
     pub fn states(&self) -> Vec<(Agent, PathBuf)> {
         let tag = StateArgs { file: self.state.clone() }.path();
         let migrate = given_or(&self.state, MIGRATE_STATE);

@@ -51,7 +51,7 @@ pub struct Fork {
     pub tid: i32,
 }
 
-/// What has been heard.
+/// News from the kernel.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct News {
     /// Events in the order in which the kernel reported them.
@@ -79,8 +79,8 @@ impl Connector {
     /// Subscribe.
     ///
     /// # Errors
-    /// EPERM without the right to; EPROTONOSUPPORT or ECONNREFUSED where the
-    /// kernel has no connector; TimedOut where nobody answers, as in a PID namespace.
+    /// EPERM without the right; EPROTONOSUPPORT or ECONNREFUSED where the kernel has no connector;
+    /// TimedOut without an answer, as in a PID namespace.
     pub fn open() -> io::Result<Connector> {
         let socket = Socket::open(libc::NETLINK_CONNECTOR, CN_IDX_PROC)?;
         socket.make_room(ROOM_BYTES);
@@ -113,7 +113,7 @@ impl Connector {
         self.socket.fd()
     }
 
-    /// What has come, without waiting; what is left of very much comes with the next call.
+    /// Reads the pending events without waiting. A long backlog comes in several calls.
     ///
     /// # Errors
     /// The socket is of no more use.
@@ -146,7 +146,7 @@ fn parse(bytes: &[u8]) -> Vec<ProcessEvent> {
     messages(bytes).filter_map(event_in).collect()
 }
 
-/// What the kernel answered to a subscription: an error's number, 0 for none.
+/// The kernel's answer to a subscription: an error's number, 0 for none.
 fn answer_in(message: &[u8]) -> Option<i32> {
     let is_proc = (word(message, 16)?, word(message, 20)?) == (CN_IDX_PROC, CN_VAL_PROC);
     let is_answer = is_proc && word(message, HEADERS_BYTES)? == PROC_EVENT_NONE;

@@ -1,4 +1,4 @@
-//! What the agent has to say, one line each, as text or JSON.
+//! The agent's messages, one line each, as text or JSON.
 
 use seekway_core::ioprio;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use std::fmt;
 pub enum Event {
     /// Tags are given from now on.
     Started {
-        /// How tags are encoded: `hints`.
+        /// Encoding of tags: `hints`.
         encoding: &'static str,
-        /// How many there are.
+        /// Number of tags.
         tags: usize,
         /// The kernel tells of new processes.
         connector: bool,
@@ -29,7 +29,7 @@ pub enum Event {
     },
     /// A process has ended and its tag rests.
     Ended { pid: i32, tag: u16 },
-    /// A thread has a priority that somebody else set: it is left alone.
+    /// A thread has a priority that another program set: it is left alone.
     Foreign {
         pid: i32,
         comm: String,
@@ -37,7 +37,7 @@ pub enum Event {
         /// Its priority, as ionice(1) shows it.
         priority: String,
     },
-    /// Somebody has set another priority after this agent: it is left alone.
+    /// Another program has changed a priority after this agent: it is left alone.
     Overwritten { pid: i32, comm: String, tid: i32, priority: String },
     /// The kernel did not let a process be tagged.
     Refused { pid: i32, comm: String, error: String },
@@ -47,14 +47,14 @@ pub enum Event {
         group: String,
         class: String,
     },
-    /// Something else the user has to know.
+    /// Another message for the user.
     Warning { message: String },
     /// Tasks are moved from now on.
     Migrates {
         policy: String,
-        /// How preemption is seen.
+        /// Detector of preemption.
         preemption: String,
-        /// How it is seen who waits for I/O.
+        /// Detector of waiting for I/O.
         loads: String,
         /// Better detectors, and why they do not work in this guest.
         passed_over: Vec<String>,
@@ -78,7 +78,7 @@ pub enum Event {
         /// Threads that had inherited one.
         #[serde(rename = "heirs")]
         inherited: usize,
-        /// Threads whose priority somebody else has set since: left alone.
+        /// Threads whose priority another program has changed: left alone.
         changed: usize,
         /// Threads that could not be changed.
         failed: usize,

@@ -1,5 +1,5 @@
-//! The few system calls that the agent makes on other threads, and what the
-//! running kernel takes.
+//! The few system calls that the agent makes on other threads, and the features of the running
+//! kernel.
 
 use seekway_core::ioprio::{self, CLASS_NONE, HINT_MAX};
 use seekway_core::request::ProcessTag;
@@ -14,7 +14,7 @@ const WHO_PROCESS: libc::c_int = 1;
 /// Of `include/uapi/linux/sched.h`, Linux 6.12; the C library does not name it.
 const SCHED_EXT: i32 = 7;
 
-/// What a system call has returned, or the error that it has set.
+/// Turns a system call's result into the value, or the error that it has set.
 pub fn checked<T: Into<i64> + Copy>(result: T) -> io::Result<T> {
     if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -34,7 +34,7 @@ pub fn wait_for_input<const N: usize>(
     });
     let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut watched = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: so many descriptors and one time, all ours and alive; no signal mask.
+    // SAFETY: `N` descriptors and one time, all ours and alive; no signal mask.
     let ready = unsafe { libc::ppoll(watched.as_mut_ptr(), N as u64, left, std::ptr::null()) };
     match checked(ready) {
         Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
@@ -42,8 +42,7 @@ pub fn wait_for_input<const N: usize>(
     }
 }
 
-/// The I/O priority that was set for a thread (0 names the caller); class none
-/// when nobody has set one.
+/// The I/O priority that was set for a thread (0 names the caller); class none when none was set.
 ///
 /// # Errors
 /// ESRCH: there is no such thread.
@@ -56,8 +55,8 @@ pub fn priority(tid: i32) -> io::Result<u16> {
 /// Set a thread's I/O priority (0 names the caller).
 ///
 /// # Errors
-/// ESRCH: there is no such thread. EPERM: it is somebody else's, and the caller
-/// lacks CAP_SYS_NICE. EINVAL: the kernel knows no such priority.
+/// ESRCH: there is no such thread. EPERM: it is another user's, and the caller lacks CAP_SYS_NICE.
+/// EINVAL: the kernel knows no such priority.
 pub fn set_priority(tid: i32, priority: u16) -> io::Result<()> {
     // Kernels before 6.0 show "never set" as class none with a level, and take
     // it without one only.
@@ -88,7 +87,7 @@ pub fn has_deadline(tid: i32) -> io::Result<bool> {
 fn scheduler(tid: i32) -> io::Result<libc::c_int> {
     // SAFETY: sched_getscheduler takes no pointers.
     let policy = checked(unsafe { libc::sched_getscheduler(tid) })?;
-    // Ored to the policy of threads whose children shall not inherit it.
+    // Ored to the policy of threads whose children do not inherit it.
     Ok(policy & !libc::SCHED_RESET_ON_FORK)
 }
 
@@ -102,7 +101,7 @@ pub fn takes_hints() -> io::Result<bool> {
         let hinted = last.expect("the last tag has a priority");
         match set_priority(0, hinted) {
             Ok(()) => Ok(priority(0)? == hinted),
-            // Before hints, what is not a level was invalid.
+            // Before hints, every value but a level was invalid.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
             Err(e) => Err(e),
         }
@@ -113,7 +112,7 @@ pub fn takes_hints() -> io::Result<bool> {
 /// The vCPUs on which a thread may run (0 names the caller), of those that are on line.
 ///
 /// # Errors
-/// ESRCH: there is no such thread. EINVAL: this machine has more CPUs than are told apart.
+/// ESRCH: there is no such thread. EINVAL: this computer has more CPUs than [`VcpuSet`] holds.
 pub fn affinity(tid: i32) -> io::Result<VcpuSet> {
     // SAFETY: all zeroes is a valid set, and the set is as long as it is said to be.
     let (got, set) = unsafe {
@@ -130,8 +129,8 @@ pub fn affinity(tid: i32) -> io::Result<VcpuSet> {
 /// is the current one of a vCPU that does not run and is not in the set.
 ///
 /// # Errors
-/// ESRCH: there is no such thread. EPERM: it is somebody else's, and the caller lacks
-/// CAP_SYS_NICE; or it may not be moved. EINVAL: none of these is on line.
+/// ESRCH: there is no such thread. EPERM: it is another user's, and the caller lacks CAP_SYS_NICE;
+/// or it may not be moved. EINVAL: none of these is on line.
 pub fn set_affinity(tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
     // SAFETY: all zeroes is a valid set; numbers of vCPUs are below its size; it is as
     // long as it is said to be.
@@ -183,7 +182,7 @@ pub fn is_root() -> bool {
     user() == 0
 }
 
-/// Send SIGUSR1 to a process: to be told something.
+/// Sends SIGUSR1 to a process, which asks it for its status.
 ///
 /// # Errors
 /// It has ended, or may not be signalled.

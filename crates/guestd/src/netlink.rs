@@ -39,7 +39,7 @@ impl Socket {
         Ok(Socket(socket))
     }
 
-    /// Have room for so much that has come and was not yet read.
+    /// Enlarges the buffer of unread messages to `bytes`.
     pub fn make_room(&self, bytes: libc::c_int) {
         let size = size_of_val(&bytes) as libc::socklen_t;
         let set = |option| {

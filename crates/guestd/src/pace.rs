@@ -1,6 +1,6 @@
-//! When to look next. Looks cost more where there are more processes, and there
-//! may be more news than a processor can follow: after each look there is a pause
-//! of ten times what it took. Pure: time is an argument.
+//! Times of the next looks. Looks cost more where there are more processes, and there may be more
+//! news than a processor can follow: after each look there is a pause of ten times its duration.
+//! Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 /// ones another.
 const PAUSE: u32 = 10;
 
-/// Looks at all processes, and at those that the kernel tells of.
+/// Times of the looks at all processes, and at those in the kernel's events.
 #[derive(Debug)]
 pub struct Pace {
     interval: Duration,
     /// The next look at all.
     scan: Instant,
-    /// No earlier, whatever happens.
+    /// The earliest time of the next scan.
     scan_earliest: Instant,
     hear_earliest: Instant,
 }
@@ -67,7 +67,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Ten seconds with this much news all the time; times spent on both kinds.
+    /// Simulates ten seconds with this much news all the time; returns the times spent on both
+    /// kinds.
     fn busy(scan_cost: Duration, hear_cost: Duration, lost: bool) -> [Duration; 2] {
         let start = Instant::now();
         let (mut now, mut pace) = (start, Pace::new(100 * MS, start));

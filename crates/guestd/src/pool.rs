@@ -1,8 +1,7 @@
 //! Which tags are in use, by how many processes, and which comes next.
 //!
-//! Pure: time is an argument. A tag that nobody carries any more rests for a
-//! while before it names another process, so that the host does not take the
-//! new one's requests for the old one's.
+//! Pure: time is an argument. A freed tag rests for a while before it names another process, so
+//! that the host does not take the new process's requests for the old one's.
 
 use seekway_core::request::ProcessTag;
 use std::collections::BTreeMap;
@@ -11,11 +10,11 @@ use std::time::{Duration, Instant};
 /// A tag that is carried or rests.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// Processes with this tag, those that have inherited it among them.
+    /// Number of processes with this tag, including those that inherited it.
     carriers: u32,
     /// The last I/O of any of them that was noticed.
     active: Instant,
-    /// Since when nobody carries it.
+    /// The time from which no process carries it.
     resting: Option<Instant>,
 }
 
@@ -35,14 +34,14 @@ impl Pool {
         Pool { tags, rest, uses: BTreeMap::new(), next: tags.0 }
     }
 
-    /// A tag for one more process, and whether others carry it already: when
-    /// all are in use, the one whose processes did I/O the longest ago.
+    /// Gives a process a tag, and tells whether others carry it already: when all are in use, that
+    /// of the processes whose last I/O is longest ago.
     pub fn take(&mut self, now: Instant) -> (ProcessTag, bool) {
         let (first, last) = self.tags;
         let in_turn = (self.next..=last).chain(first..self.next);
         let free = in_turn.into_iter().find(|tag| self.is_free(*tag, now));
         let tag = free.unwrap_or_else(|| {
-            // Resting ones first: nobody would share.
+            // Resting ones first: nobody shares them.
             let coldest = self.uses.iter().min_by_key(|(_, u)| (u.carriers > 0, u.active));
             *coldest.expect("no tag is free, so all are in use").0
         });
@@ -101,7 +100,7 @@ impl Pool {
         self.uses.values().filter(|u| u.carriers > 0).count()
     }
 
-    /// Forget what has rested for long enough.
+    /// Frees tags that have rested for long enough.
     pub fn tidy(&mut self, now: Instant) {
         let rest = self.rest;
         self.uses.retain(|_, u| {

@@ -1,6 +1,5 @@
-//! What `/proc` says about processes and threads. They come and go while it is
-//! read, and their names hold whatever somebody put there: what cannot be read
-//! is `None`, never a panic.
+//! Reads `/proc` about processes and threads. They come and go while it is read, and their names
+//! hold whatever somebody put there: what cannot be read is `None`, never a panic.
 
 use seekway_vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::fs::{self, File};
@@ -15,10 +14,10 @@ pub const STATE_FIELD: usize = 3;
 /// and this the vCPU on which it ran last, or was put to run next.
 const VCPU_FIELD: usize = 39;
 
-/// What the agent uses of `/proc/PID/stat` (proc_pid_stat(5)).
+/// The fields of `/proc/PID/stat` (proc_pid_stat(5)) that the agent uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// The name, with what cannot be printed escaped.
+    /// The name, with unprintable characters escaped.
     pub comm: String,
     /// Waits without interruption, for a disk most often.
     pub waits: bool,
@@ -26,8 +25,7 @@ pub struct Stat {
     pub parent: i32,
     /// A thread of the kernel.
     pub kernel: bool,
-    /// In clock ticks after boot: with the number, what tells it from an
-    /// earlier one of the same number.
+    /// Start in clock ticks after boot, which distinguishes processes with one number.
     pub start: u64,
 }
 
@@ -57,9 +55,8 @@ pub fn stat(id: i32) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{id}/stat")).ok()?)
 }
 
-/// Bytes that a process has had read from disks and written to be put there:
-/// all its threads together, those that have ended, and all its children that
-/// have ended and been waited for.
+/// Bytes that a process has read from disks and written to them: all its threads together, those
+/// that have ended, and all its children that have ended and been waited for.
 ///
 /// # Errors
 /// It has gone, or may not be looked at (CAP_SYS_PTRACE).
@@ -68,7 +65,7 @@ pub fn io_bytes(pid: i32) -> io::Result<u64> {
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The same of one thread alone.
+/// As [`io_bytes`], of one thread alone.
 ///
 /// # Errors
 /// It has gone, or may not be looked at (CAP_SYS_PTRACE).
@@ -77,8 +74,8 @@ pub fn thread_io_bytes(pid: i32, tid: i32) -> io::Result<u64> {
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The CPUs on which a thread may run, those that are off line among them. `None` when
-/// it has gone, or when there are more of them than are told apart.
+/// The CPUs on which a thread may run, including those that are off line. `None` when it has gone,
+/// or when there are more of them than [`VcpuSet`] holds.
 pub fn affinity(tid: i32) -> Option<VcpuSet> {
     let text = read(&format!("/proc/{tid}/status")).ok()?;
     let list = text.split(|&b| b == b'\n').find_map(|l| l.strip_prefix(b"Cpus_allowed_list:"))?;
@@ -96,7 +93,7 @@ pub fn vcpu(tid: i32) -> Option<VcpuId> {
 /// The CPUs that are on line.
 ///
 /// # Errors
-/// `/sys` is not mounted, or there are more of them than are told apart.
+/// `/sys` is not mounted, or there are more CPUs than [`VcpuSet`] holds.
 pub fn online() -> io::Result<VcpuSet> {
     cpus("online")
 }
@@ -165,9 +162,8 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The name in `PID (NAME) STATE PARENT …`, and what follows it, from field
-/// [`STATE_FIELD`] on. The name may hold anything, parentheses and line ends among it,
-/// and is over at the last parenthesis.
+/// Splits `PID (NAME) STATE PARENT …` into the name and the rest from field [`STATE_FIELD`] on. The
+/// name may hold anything, parentheses and line ends too, and ends at the last parenthesis.
 pub fn name_and_rest(bytes: &[u8]) -> Option<(&[u8], &str)> {
     let open = bytes.iter().position(|&b| b == b'(')?;
     let close = bytes.iter().rposition(|&b| b == b')')?;

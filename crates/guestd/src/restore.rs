@@ -10,20 +10,20 @@ use std::io;
 /// Threads start others, with the priority they have, while this goes on.
 const ROUNDS_MAX: usize = 5;
 
-/// What came of putting back.
+/// Result of putting back.
 #[derive(Debug)]
 pub struct Outcome {
     /// To be said, as [`Event::Restored`].
     pub event: Event,
-    /// What is still to be put back, if anything.
+    /// Changes still to be put back, if any.
     pub left: Option<State>,
     /// The last look at all threads still found inherited tags.
     pub unfinished: bool,
 }
 
-/// Restores the threads that `state` records, and those that have inherited a tag since.
+/// Restores the threads that `state` records, and those that have inherited a tag.
 ///
-/// A thread is left alone when its priority is not the one that it was given. Threads that
+/// A thread is left alone when its priority is not the one that the agent gave it. Threads that
 /// inherited a tag are found by their priority: nobody else sets such hints.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ fn take_inherited(system: &impl System, state: &State, tally: &mut Tally) -> io:
     let mut found = 0;
     for pid in system.processes()? {
         for tid in system.threads(pid) {
-            // What could not be done before cannot be done now.
+            // A failure before is a failure now.
             if tally.failed.contains_key(&tid) {
                 continue;
             }

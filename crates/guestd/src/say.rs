@@ -1,10 +1,10 @@
-//! Lines for whoever reads them. Nobody may: a pipe that is full or closed must
-//! not keep the agent from tagging, nor from putting back.
+//! Prints lines without waiting for a reader: a pipe that is full or closed must not keep the agent
+//! from tagging, nor from putting back.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 
-/// Put a line on `to` if it takes one at once, else drop it.
+/// Prints a line on `to` if it takes one at once, else drops it.
 pub fn say(to: &mut (impl Write + AsRawFd), line: &str) {
     // A pipe that is ready takes this much without blocking, and whole.
     let fits = line.len() < libc::PIPE_BUF;

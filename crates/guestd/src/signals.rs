@@ -42,7 +42,7 @@ impl Signals {
         self.ending.load(Ordering::Acquire)
     }
 
-    /// Somebody has asked since the last call.
+    /// Tells whether a request for the status came after the last call.
     pub fn asked(&self) -> bool {
         self.asking.swap(false, Ordering::AcqRel)
     }

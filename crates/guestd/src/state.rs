@@ -1,8 +1,8 @@
-//! The state file: which threads the agent has changed, so that this agent, its next start or
+//! The state file: the threads that the agent has changed, so that this agent, its next start or
 //! `seekway-guest restore` can put them back.
 //!
-//! The file is whole at all times (written beside its place and renamed), and
-//! is written before the change that it tells of.
+//! The file is whole at all times (written beside its path and renamed), and is written before the
+//! change that it records.
 
 use crate::kernel;
 use seekway_core::ioprio::{self, CLASS_NONE};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Largest state that is read: 100,000 threads and more.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// One thread whose priority was, or is about to be, changed.
+/// The record of one thread whose priority was changed, or is about to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub pid: i32,
@@ -24,7 +24,7 @@ pub struct Record {
     pub start: u64,
     /// The I/O priority that it had.
     pub original: u16,
-    /// The one that it was given.
+    /// The priority that the agent gave it.
     pub set: u16,
 }
 
@@ -39,13 +39,13 @@ pub struct State {
     /// inherited one are found by it.
     pub given: Vec<u16>,
     pub threads: Vec<Record>,
-    /// What an earlier agent had changed and could not put back.
+    /// Changes of an earlier agent that could not be put back.
     #[serde(default)]
     pub left: Vec<Record>,
 }
 
 impl State {
-    /// All threads that are to be put back.
+    /// All threads that have to be put back.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.threads.iter().chain(&self.left)
     }
@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// What a file of a state holds.
+/// Content of a state file.
 pub trait Stored: Sized {
     /// As it is written.
     fn to_bytes(&self) -> Vec<u8>;
@@ -92,13 +92,13 @@ impl Stored for State {
 /// Something is wrong with the file of the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// It cannot be read, written or locked.
+    /// The file cannot be read, written or locked.
     #[error("{what} {path}: {source}", path = .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
-    /// It was not written by this program.
+    /// The file was not written by this program.
     #[error("{path} is no state of seekway-guest ({why}): look at it, and remove it", path = .path.display())]
     Broken { path: PathBuf, why: String },
-    /// Somebody else has it.
+    /// Another agent holds its lock.
     #[error("another seekway-guest is at work (it holds {path}): end it first, or give --state", path = .path.display())]
     Locked {
         /// The file that is locked.
@@ -109,10 +109,10 @@ pub enum StateError {
 /// A link is an error, and a FIFO without another end does not wait for one.
 const NO_TRICKS: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// Of what is done with a state's file.
+/// Result of operations on a state file.
 pub type Result<T> = std::result::Result<T, StateError>;
 
-/// The file, which nobody else touches while this lives.
+/// The state file, locked while this lives.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
@@ -136,11 +136,11 @@ impl StateFile {
         }
     }
 
-    /// What an earlier agent has left; `None` when it ended in order.
+    /// Loads an earlier agent's changes; `None` when it ended in order.
     ///
     /// # Errors
-    /// It cannot be read, or was not written by this program for this user:
-    /// whoever may write it has root's threads changed.
+    /// The file cannot be read, or was not written by this program for this user: whoever may write
+    /// it can change root's threads.
     pub fn load<T: Stored>(&self) -> Result<Option<T>> {
         let broken = |why: String| StateError::Broken { path: self.path.clone(), why };
         let file = match File::options().read(true).custom_flags(NO_TRICKS).open(&self.path) {
@@ -164,7 +164,7 @@ impl StateFile {
         T::from_bytes(&bytes).map(Some).map_err(broken)
     }
 
-    /// Puts there what is left to be put back; nothing is left of the file if that is nothing.
+    /// Writes the remaining changes, or removes the file if there are none.
     ///
     /// # Errors
     /// It cannot be written or removed.
@@ -212,8 +212,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Would a file that is written whole at `status` take a place that a state at
-/// `state` needs?
+/// Tells whether a file that is written whole at `status` would overwrite one that a state at
+/// `state` needs.
 pub fn share_a_file(status: &Path, state: &Path) -> bool {
     // Folders by their true names; the files need not be there.
     let place = |path: &Path| {
@@ -234,7 +234,7 @@ pub fn share_a_file(status: &Path, state: &Path) -> bool {
 /// Those of the file system.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = with_suffix(path, ".partial");
-    // What a dead agent has left, or somebody has put there: never written to.
+    // A dead agent's file, or another program's: never written to.
     match fs::remove_file(&partial) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -321,7 +321,7 @@ mod tests {
         let record = Record { original: 1 << 13, ..some().threads[0] };
         file.save(&State { threads: vec![record], ..some() }).unwrap();
         refused("a priority of its own");
-        // A place of a temporary file that leads to another.
+        // The temporary file's path leads to another file.
         fs::hard_link(&elsewhere, with_suffix(&path, ".partial")).unwrap();
         file.save(&State { given: Vec::new(), ..some() }).unwrap();
         let kept: State = serde_json::from_slice(&fs::read(&elsewhere).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What the agent needs of the operating system, so that tests can stand in for it.
+//! The operating system as the agent needs it, so that tests can stand in for it.
 
 use crate::kernel;
 use crate::procfs::{self, Stat};
@@ -13,7 +13,7 @@ pub struct Watched {
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
-    /// A file in its folder: the kernel reads it to nobody once the thread has gone.
+    /// A file in the thread's folder: unreadable once the thread has gone.
     name: Option<File>,
 }
 
@@ -94,7 +94,7 @@ pub trait System {
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
         kernel::affinity(tid)
     }
-    /// The same with those that are off line. `None` when it has gone.
+    /// As `affinity`, with the CPUs that are off line. `None` when the thread has gone.
     fn whole_affinity(&self, tid: i32) -> Option<VcpuSet> {
         procfs::affinity(tid)
     }

@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a freed tag is not given to another process: longer than the host remembers a
+/// Time for which a freed tag is not given to another process: longer than the host remembers a
 /// stream.
 pub const REST: Duration = Duration::from_secs(5);
-/// Control groups and exited processes are looked at once in so many scans.
+/// Scans from one look at control groups and exited processes to the next.
 const SELDOM: u64 = 10;
 
 /// Which processes are tagged.
@@ -72,13 +72,13 @@ struct Carried {
 /// A thread of a process that has a tag of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
-    /// It carries the tag.
+    /// The process carries the tag.
     Ours(Record),
-    /// Somebody else set its priority, or its scheduling class has its own.
+    /// Another program set its priority, or its scheduling class has its own.
     LeftAlone,
 }
 
-/// A thread that is to be given a tag.
+/// A thread that needs a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     record: Record,
@@ -91,13 +91,13 @@ struct Process {
     start: u64,
     comm: String,
     kernel: bool,
-    /// Named by the selection, or a descendant of one that is.
+    /// Named by the selection, or a descendant of such a process.
     chosen: bool,
     /// The kernel refused a change; it is not tried again.
     refused: bool,
     /// At the last look; `None` if the kernel does not show it.
     io_bytes: Option<u64>,
-    /// The same of each of its threads.
+    /// `io_bytes` of each of its threads.
     thread_io_bytes: BTreeMap<i32, u64>,
     carried: Option<Carried>,
     /// The tag that it had inherited from a tagged process.
@@ -113,17 +113,17 @@ pub struct Tagger {
     eager: bool,
     pool: Pool,
     processes: BTreeMap<i32, Process>,
-    /// Every priority given so far.
+    /// Every priority that was given.
     given: BTreeSet<u16>,
     scans: u64,
     events: Vec<Event>,
-    /// Control groups that were told of.
+    /// Control groups that were reported.
     groups: BTreeSet<String>,
 }
 
 impl Tagger {
-    /// Nobody is tagged yet. `eager`: new processes are told of by
-    /// [`Tagger::look_at`] as soon as they are there.
+    /// Makes a tagger without tags. `eager`: [`Tagger::look_at`] reports new processes as soon as
+    /// they start.
     pub fn new(selection: Selection, eager: bool) -> Tagger {
         Tagger {
             selection,
@@ -137,8 +137,8 @@ impl Tagger {
         }
     }
 
-    /// Look at all processes; the changes that this asks for. The first scan
-    /// only learns what each has done so far, and tags who is chosen.
+    /// Looks at all processes, and returns the changes to make. The first scan only learns each
+    /// process's totals, and tags those that were chosen.
     ///
     /// # Errors
     /// Processes cannot be listed.
@@ -170,7 +170,7 @@ impl Tagger {
         changes
     }
 
-    /// What happened since this was asked last.
+    /// Takes the events after the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -247,8 +247,8 @@ impl Tagger {
         if bytes == before {
             return stat.waits;
         }
-        // That may have been children: what these moved is added to their
-        // parent when it waits for them, and never to one of its threads.
+        // They may have been children: their bytes are added to their parent when it waits for
+        // them, and never to one of its threads.
         let of_threads = system.threads(pid).into_iter();
         let of_threads = of_threads.filter_map(|t| Some((t, system.thread_io_bytes(pid, t).ok()?)));
         let of_threads: BTreeMap<i32, u64> = of_threads.collect();
@@ -283,7 +283,7 @@ impl Tagger {
         self.processes.insert(pid, process);
     }
 
-    /// A tag of its own, instead of one that it may have inherited.
+    /// Gives the process a tag of its own, in place of an inherited one.
     fn own(&mut self, pid: i32, now: Instant) {
         let process = self.processes.get_mut(&pid).expect("met");
         if let Some(inherited) = process.carried.take() {
@@ -308,7 +308,7 @@ impl Tagger {
         }
     }
 
-    /// The process has ended: its tag rests if nobody else carries it.
+    /// Ends a process: its tag rests if nobody else carries it.
     fn forget(&mut self, pid: i32, now: Instant) {
         let Some(process) = self.processes.remove(&pid) else { return };
         let Some(carried) = process.carried else { return };

@@ -48,7 +48,7 @@ impl Scene {
         command
     }
 
-    /// The same with the usual place for the state.
+    /// As `tag`, with the usual path of the state.
     fn tag_here(&self) -> Command {
         let mut command = self.tag();
         command.arg("--state").arg(self.path("state"));

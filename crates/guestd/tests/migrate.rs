@@ -133,7 +133,7 @@ impl Reader {
         Reader { tid, starts, started, thread: Some(thread), ending, children }
     }
 
-    /// It starts a process; the mask with which that began.
+    /// Starts a process; returns its mask at the start.
     fn fork(&self) -> (i32, Vec<usize>) {
         self.starts.send(()).unwrap();
         let child = self.started.recv().unwrap();
@@ -220,7 +220,7 @@ impl Scene {
         mask(self.reader.tid) != self.all
     }
 
-    /// It was moved to and fro.
+    /// Checks that it was moved to and fro.
     fn is_moved(&self) {
         for cpu in &self.all {
             until("the reader is moved", || mask(self.reader.tid) == [*cpu]);
@@ -237,7 +237,7 @@ impl Scene {
         serde_json::from_slice(&self.status().stdout).unwrap_or_default()
     }
 
-    /// What the status says about one thread; null if nothing.
+    /// The status of one thread; null if there is none.
     fn task(&self, tid: i32) -> serde_json::Value {
         let status = self.status_json();
         let mut tasks = status["tasks"].as_array().into_iter().flatten();

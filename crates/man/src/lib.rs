@@ -1,8 +1,8 @@
 //! Man pages of a program and its subcommands, from the definitions of its command line.
 //!
-//! `clap_mangen` renders names, descriptions and options. What it has no good form for is made
-//! here: the title with the program's version, a synopsis that does not list every option, and
-//! examples as lines that can be copied (it fills and hyphenates them like prose).
+//! `clap_mangen` renders names, descriptions and options. This crate makes the rest: the title with
+//! the program's version, a synopsis that does not list every option, and examples as lines that
+//! can be copied (it fills and hyphenates them like prose).
 
 use clap::Command;
 use clap_mangen::Man;

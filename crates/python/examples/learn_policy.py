@@ -24,7 +24,7 @@ import seekway
 from seekway import Device, Policy, Request
 
 #: Two VMs that read and write at random, one that reads and one that writes in order. Each ends
-#: after so many requests: a policy that lets some wait for ever gains nothing by it.
+#: after a fixed number of requests: a policy that lets some wait for ever gains nothing by it.
 VMS = (
     "name=web,app=uniform:outstanding=16,requests=800",
     "name=mail,app=uniform:outstanding=8,requests=400,read=50",
@@ -78,11 +78,11 @@ def scorer(name: str, weights: np.ndarray) -> type[Scorer]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What training may cost.
+    """The cost of training.
 
     Attributes:
-        generations, population: candidates are drawn so often, so many.
-        elite: the best so many shape the next generation.
+        generations: rounds of drawing candidates. population: candidates of a round.
+        elite: number of the best, which shape the next generation.
         seeds: loads each candidate runs on; they are numbered from 1.
     """
 

@@ -63,7 +63,7 @@ pub fn scenario(
     Ok((tables.collect(), made.warnings))
 }
 
-/// Any other command: what it prints, and whether what it judged was accepted.
+/// Runs any other command; returns its output, and whether its judgement was favourable.
 #[pyfunction]
 pub fn run(py: Python<'_>, arguments: Vec<String>) -> PyResult<(String, bool)> {
     watched(py, None, || library::run(&arguments))

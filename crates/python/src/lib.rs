@@ -1,7 +1,7 @@
 //! The native half of the Python package `seekway`; its face is `python/seekway`.
 //!
-//! A call takes the arguments of a command line and gives back what that command prints, so the
-//! figures are the same to the bit. Python's lock is released while it runs, and Ctrl-C ends it.
+//! A call takes the arguments of a command line and returns the command's output, so the figures
+//! are the same to the bit. Python's lock is released while it runs, and Ctrl-C ends it.
 
 mod compare;
 mod errors;

@@ -17,7 +17,7 @@ const CAUSES_MAX: usize = 256;
 /// Longest cause, in bytes.
 const CAUSE_BYTES_MAX: usize = 40;
 
-/// A request in a policy's queue. Of one that went in parts: what is left of it.
+/// A request in a policy's queue, or its remainder if a part of it was sent.
 #[pyclass(frozen, get_all)]
 pub struct Request {
     id: u32,
@@ -56,7 +56,7 @@ impl Request {
     }
 }
 
-/// What became of a request, or of a part of one.
+/// The end of a request, or of one command of it.
 #[pyclass(frozen, get_all)]
 pub struct Completion {
     request: Py<Request>,
@@ -130,7 +130,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What a policy has raised, if any.
+    /// Takes the exception that a policy has raised, if any.
     pub fn take(&self) -> Option<PyErr> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -161,10 +161,10 @@ pub fn own(name: String, make: Py<PyAny>, fault: &Arc<Fault>) -> OwnPolicy {
     OwnPolicy { name, make: Box::new(build) }
 }
 
-/// A policy whose decisions an object of Python makes.
+/// A policy that an object of Python decides for.
 struct Scripted {
     object: Py<PyAny>,
-    /// Its attribute `queued`: what is here in `queued`, by id, in the order of arrival.
+    /// Its attribute `queued`: the requests of our `queued`, by id, in the order of arrival.
     queue: Py<PyDict>,
     queued: BTreeMap<RequestId, request::Request>,
     fault: Arc<Fault>,

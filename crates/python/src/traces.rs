@@ -58,8 +58,8 @@ impl TraceBatches {
     }
 }
 
-/// Writes the batches of a stream to a trace in Parquet, whole or not at all; its requests. What a
-/// reader of traces would refuse is refused.
+/// Writes the batches of a stream to a trace in Parquet, whole or not at all; returns the number of
+/// requests. Requests that a reader of traces would refuse are refused.
 #[pyfunction]
 pub fn write_trace(py: Python<'_>, capsule: &Bound<'_, PyCapsule>, path: String) -> PyResult<u64> {
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;

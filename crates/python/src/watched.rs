@@ -1,4 +1,4 @@
-//! Work on a thread of its own, while Python's signals are heard.
+//! Work on a thread of its own, while Python's signals are handled.
 
 use crate::errors::exception;
 use crate::policy::{self, Fault};
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How often signals are heard and progress is told.
+/// Interval between checks for signals and reports of progress.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A policy of the caller's own: its name, and what makes one.
+/// A policy of the caller's own: its name and its constructor.
 pub type Own = (String, Py<PyAny>);
 
 /// A comparison under way, with policies of the caller's own.
 pub struct Comparing {
     pub watch: Watch,
-    /// Is told how many requests are done, and how many there are if that is known.
+    /// Callback with the number of requests done, and of all requests if that is known.
     progress: Option<Py<PyAny>>,
     fault: Arc<Fault>,
 }

@@ -160,7 +160,7 @@ def workers_of(pid: int) -> list[int]:
     return found
 
 
-#: A campaign that kills itself and its workers as a file gets its name, after so many whole ones.
+#: A campaign that kills itself and its workers as a file gets its name, after some whole files.
 DYING = """
 import os, signal, sys
 from seekway.campaign import cli, run

@@ -1,4 +1,4 @@
-"""What docs/python.md shows is run, block after block."""
+"""Runs the blocks of docs/python.md, one after another."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TRACE = ROOT / "crates" / "workload" / "tests" / "fixtures" / "blkreplay.load"
 
 
 def run(name: str, *arguments: str | Path, **variables: str) -> str:
-    """What a notebook prints; it may not fail."""
+    """Run a notebook, which may not fail; returns its output."""
     given = {key: value for key, value in os.environ.items() if not key.startswith("SEEKWAY_")}
     command = [sys.executable, str(NOTEBOOKS / name), *map(str, arguments)]
     done = subprocess.run(command, env=given | variables, capture_output=True, text=True)

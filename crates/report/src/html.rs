@@ -1,8 +1,8 @@
 //! One HTML file that says all: readable without a network, and on paper. Without scripts it has
 //! all but the figures that one draws.
 //!
-//! The page is written block by block. Its content policy forbids it to load anything, whatever
-//! slips into it.
+//! The page is written block by block. Its content policy forbids it to load anything, even if a
+//! script slips into it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,13 +23,13 @@ const UPLOT_LICENSE: &str = include_str!("../../../share/web/vendor/LICENSE");
 const CONTENT_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// What a report says.
+/// The content of a report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub title: String,
     /// One sentence with the result.
     pub subtitle: String,
-    /// What was run: command line, device, seed, version.
+    /// Facts of the run: command line, device, seed, version.
     pub meta: Vec<(String, String)>,
     /// In this order, with a table of contents if there are several.
     pub sections: Vec<Section>,
@@ -81,7 +81,7 @@ impl Report {
     /// Writes the page and flushes.
     ///
     /// # Errors
-    /// What the writer returns, such as a full disk.
+    /// Those of the writer, such as a full disk.
     pub fn write_html(&self, mut writer: impl io::Write) -> io::Result<()> {
         let anchors = anchors(&self.sections);
         writer.write_all(self.head().0.as_bytes())?;
@@ -240,7 +240,7 @@ fn paragraphs(text: &str) -> Markup {
     html! { @for part in parts { p { (part) } } }
 }
 
-/// A name for each section that can stand in a link, no two alike.
+/// Unique names of the sections, for links.
 fn anchors(sections: &[Section]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut unique = |slug: String| loop {

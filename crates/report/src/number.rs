@@ -1,11 +1,11 @@
 //! Numbers for people: few digits, the same number of decimals down a column.
 
-/// What a table shows where there is no value.
+/// Text of a cell without a value.
 pub const ABSENT: &str = "–";
 
 /// `value` with `digits` significant digits and thousands separated: `1,234`, `12.3`, `0.00457`.
 ///
-/// Scientific only below 10^-9 and from 10^15 on; absent for what is not finite.
+/// Scientific only below 10^-9 and from 10^15 on; absent for values that are not finite.
 pub fn significant(value: f64, digits: i32) -> String {
     if value != 0.0 && value.abs() < 1e-9 {
         return format!("{value:.*e}", digits.max(1) as usize - 1);
@@ -34,8 +34,8 @@ pub fn count(value: u64) -> String {
     group(&value.to_string())
 }
 
-/// How many decimals a column of numbers needs: two significant digits for its smallest value,
-/// at least three and at most five for its largest.
+/// Computes the decimals of a column of numbers: two significant digits for its smallest value, at
+/// least three and at most five for its largest.
 pub(crate) fn column_decimals(values: impl Iterator<Item = f64> + Clone) -> usize {
     let sizes = values.map(f64::abs).filter(|v| v.is_finite() && *v > 0.0);
     let Some(max) = sizes.clone().max_by(f64::total_cmp) else { return 0 };
@@ -46,8 +46,8 @@ pub(crate) fn column_decimals(values: impl Iterator<Item = f64> + Clone) -> usiz
     decimals(min, 2).clamp(decimals(max, 3), decimals(max, 5))
 }
 
-/// `value` for a column of so many decimals; a small value that they would turn into zero keeps
-/// two significant digits, because "0.00" would be false.
+/// Formats `value` for a column of `column_decimals` decimals. A small value that they would turn
+/// into zero keeps two significant digits, because "0.00" would be false.
 pub(crate) fn in_column(value: f64, column_decimals: usize) -> String {
     let lost = value != 0.0 && value.abs() < 0.5 * 10f64.powi(-(column_decimals as i32));
     if lost { significant(value, 2) } else { fixed(value, column_decimals) }

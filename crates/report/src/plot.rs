@@ -45,7 +45,7 @@ pub struct Series {
     pub name: String,
     /// (x, y), joined from left to right; in a line, a y of NaN makes a gap.
     pub points: Vec<(f64, f64)>,
-    /// Drawn in grey and dotted: what others measured, a bound, a baseline.
+    /// Drawn in grey and dotted: others' measurements, a bound, a baseline.
     pub reference: bool,
 }
 
@@ -55,7 +55,7 @@ impl Series {
         Series { name: name.into(), points, reference: false }
     }
 
-    /// The same series, in grey and dotted.
+    /// Draws the series in grey and dotted.
     pub fn as_reference(self) -> Series {
         Series { reference: true, ..self }
     }

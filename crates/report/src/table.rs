@@ -23,7 +23,7 @@ pub struct Table {
     pub notes: Vec<String>,
 }
 
-/// The heading of a column and how its cells stand.
+/// The heading of a column and the alignment of its cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
     /// Heading without the unit.
@@ -34,7 +34,7 @@ pub struct Column {
     pub unit: String,
 }
 
-/// Where the text of a cell stands in its column.
+/// Alignment of a cell's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
     /// Flush left, as words are.
@@ -70,7 +70,7 @@ pub enum Cell {
     },
 }
 
-/// How good the news is.
+/// Judgement of a cell, shown as its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Neither good nor bad: without a colour.
@@ -107,7 +107,7 @@ impl Table {
     /// Comma-separated values: headings, then full-precision numbers, shares as parts of one.
     ///
     /// # Errors
-    /// What the writer returns.
+    /// Those of the writer.
     pub fn write_csv(&self, writer: impl io::Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(writer);
         csv.write_record(self.columns.iter().map(Column::heading))?;

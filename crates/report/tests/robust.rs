@@ -1,4 +1,4 @@
-//! Whatever the data, every figure is well-formed, of a bounded size, and says what it left out.
+//! For any data, every figure is well-formed, of a bounded size, and names the values it left out.
 
 use seekway_report::*;
 

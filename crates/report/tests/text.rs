@@ -1,4 +1,4 @@
-//! What tables and reports look like, as snapshots (`UPDATE_EXPECT=1 cargo test` renews them).
+//! Snapshots of tables and reports (`UPDATE_EXPECT=1 cargo test` renews them).
 
 use std::io;
 

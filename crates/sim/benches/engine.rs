@@ -1,6 +1,5 @@
-//! How many requests a second the whole simulator does on one core: source,
-//! dispatcher, policy, disk model and metrics, uniformly random 4 KiB, two
-//! thirds reads, 64 outstanding.
+//! Requests a second of the whole simulator on one core: source, dispatcher, policy, disk model and
+//! metrics, uniformly random 4 KiB, two thirds reads, 64 outstanding.
 //!
 //! Targets: noop 1.5 million requests a second, pregather 0.7 million.
 //! `cargo bench -p seekway-sim --bench engine`; a word after `--` selects
@@ -26,7 +25,7 @@ const REQUESTS: u64 = 200_000;
 fn simulate(policy: &str, vms: u64) -> u64 {
     let image = 900 / vms;
     let source = |n| {
-        // What does not divide goes to the first.
+        // The first VM gets the remainder.
         let share = |all: u64| all / vms + if n == 0 { all % vms } else { 0 };
         let (outstanding, requests) = (share(64), share(REQUESTS));
         let app = format!("uniform:outstanding={outstanding},read=67,requests={requests}");

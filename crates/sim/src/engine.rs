@@ -1,5 +1,5 @@
-//! The event loop: time jumps from event to event, and whatever is due at one
-//! instant is handled in a fixed order before the dispatcher is polled.
+//! The event loop: time jumps from event to event, and all events of one instant are handled in a
+//! fixed order before the dispatcher is polled.
 
 mod bandwidth;
 mod host;
@@ -30,8 +30,8 @@ const EIO: i32 = 5;
 /// Rounds at one instant beyond which a source is taken to run away.
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// Told now and then how far a run is: simulated time and completed requests.
-/// Returns false to stop the run there.
+/// Callback at intervals, with the simulated time and the completed requests. Returns false to stop
+/// the run.
 pub type Progress<'a> = &'a mut dyn FnMut(Instant, u64) -> bool;
 
 /// Completions between two calls of [`Progress`].
@@ -65,7 +65,7 @@ fn on_host_fs<'a>(
     (vec![Box::new(behind)], layout.with_host(capacity))
 }
 
-/// A host's cache begins with what guests lack that begin warm.
+/// Fills a host's cache with the blocks that prefilled guests lack.
 fn warm_cache(
     stack: &mut Stack,
     sources: &[Box<dyn Source + '_>],
@@ -118,7 +118,7 @@ struct Engine<'a> {
     outstanding_max: usize,
     completed: u64,
     issues: Vec<Issue>,
-    /// What had been counted when the measuring began, if that was not at time zero.
+    /// Counts at the begin of the measuring, if that was not at time zero.
     settled: Option<CountsAtStart>,
 }
 
@@ -243,7 +243,7 @@ impl<'a> Engine<'a> {
         Some(poll.map_or(next, |poll| poll.min(next)))
     }
 
-    /// Take what is due now: completions of the device, wakes of sources.
+    /// Takes the events that are due: completions of the device, wakes of sources.
     fn collect_due(&mut self) {
         while let Some(id) = self.device.pop_completed(self.now) {
             self.complete(id);
@@ -294,7 +294,7 @@ impl<'a> Engine<'a> {
         failed.map(|m| (m.id, IoError(EIO))).collect()
     }
 
-    /// Carry out what the stack has decided, without asking it for more commands.
+    /// Carries out the stack's decisions, without asking it for more commands.
     fn act_all(&mut self) {
         while let Some(action) = self.stack.take() {
             self.act(action);
@@ -332,8 +332,7 @@ impl<'a> Engine<'a> {
         self.guests[token as usize].as_mut().expect("a guest's request under way")
     }
 
-    /// A source's request is done. Its response counts from its submission, also what it waited
-    /// at a limit.
+    /// Ends a source's request. Its response counts from its submission, with the wait at a limit.
     fn answer(&mut self, guest: &Guest) {
         let Guest { vm, op, arrived, bytes, .. } = *guest;
         self.meter.answered(self.now, usize::from(vm), op, arrived, bytes);
@@ -418,7 +417,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// The issue's extent of its VM's disk, and its place on the device; a flush has none of its own.
+    /// The issue's extent of its VM's disk, and its offset on the device; a flush has none of its
+    /// own.
     fn extent(&self, vm: usize, issue: &Issue) -> Result<(Extent, Extent), SimError> {
         let (start, len) = match issue.op {
             Op::Flush => (Lba::ZERO, Sectors::new(1)),

@@ -1,8 +1,8 @@
 //! Images as files of the host's ext3, with its journal on the same disk.
 //!
 //! Source: Linux 2.6.18, `fs/ext3` and `fs/jbd`, and mke2fs 1.39. Each image is written in full
-//! before the run, so that nothing is allocated during it. This file says where blocks lie;
-//! [`source`] has the requests that the file system itself makes.
+//! before the run, so that nothing is allocated during it. This file computes the blocks'
+//! positions; [`source`] has the file system's own requests.
 //!
 //! - Blocks of 4 KiB, in groups of 128 MiB. Each group begins with two bitmaps and an inode table:
 //!   an inode of 128 bytes for each 8 KiB.

@@ -6,7 +6,7 @@ use seekway_core::units::{Lba, Sectors};
 use seekway_stack::stack::Map;
 use seekway_workload::VmDisk;
 
-/// How the disks of several VMs are placed.
+/// Placement of the VMs' disks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// One after the other from this sector on, as a host's file system lays
@@ -37,7 +37,7 @@ pub struct Layout {
 /// Where one VM's disk lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Place {
-    /// From its first sector on the device to its last, with what lies between them.
+    /// From its first sector on the device to its last, with everything between them.
     region: Extent,
     capacity: Sectors,
     map: Map,
@@ -90,16 +90,15 @@ pub enum LayoutError {
     /// The number of places is not that of the VMs.
     #[error("{places} places were given for {vms} VMs")]
     Count {
-        /// How many places [`Placement::At`] has.
+        /// Number of offsets in [`Placement::At`].
         places: usize,
-        /// How many VMs' disks are to be placed.
+        /// Number of VMs whose disks are to be placed.
         vms: usize,
     },
 }
 
 impl Layout {
-    /// Place `disks` on a device of `capacity` sectors. Only
-    /// [`Placement::Identity`] may overlap.
+    /// Places `disks` on a device of `capacity` sectors. Only [`Placement::Identity`] may overlap.
     pub fn place(
         disks: &[VmDisk],
         capacity: Sectors,
@@ -127,7 +126,7 @@ impl Layout {
         Ok(Layout { places, host_fs: None })
     }
 
-    /// The region of VM `vm`: with what lies between the parts of its image, if it is in parts.
+    /// The region of VM `vm`, with everything between the parts of its image, if it is in parts.
     pub fn region(&self, vm: usize) -> Extent {
         self.places[vm].region
     }
@@ -147,7 +146,7 @@ impl Layout {
         Layout { places: self.places[vms].to_vec(), host_fs: self.host_fs.clone() }
     }
 
-    /// With so many VMs that never do any I/O behind the others.
+    /// Adds `count` VMs that never do any I/O behind the others.
     pub fn with_idle(mut self, count: usize) -> Layout {
         let Some(first) = self.places.first().cloned() else { return self };
         self.places.resize(self.places.len() + count, first);
@@ -159,7 +158,7 @@ impl Layout {
         self.host_fs.as_ref()
     }
 
-    /// With the whole device as one more disk, for the host's own requests.
+    /// Adds the whole device as one more disk, for the host's own requests.
     pub(crate) fn with_host(mut self, capacity: Sectors) -> Layout {
         let whole = Extent::new(Lba::ZERO, capacity).expect("a device has sectors");
         self.places.push(Place::linear(whole));

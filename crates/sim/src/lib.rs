@@ -2,10 +2,9 @@
 //! device on the other, and between them the very stack and policies that
 //! the host daemon runs.
 //!
-//! The same sources, policy, device and seed give the same result, to the last
-//! byte: no clock is read, no thread runs, and events at the same instant are
-//! handled in a fixed order (completions, then what the host cache answers, then
-//! arrivals by source, then the stack).
+//! The same sources, policy, device and seed give the same result, to the last byte: no clock is
+//! read, no thread runs, and events at the same instant are handled in a fixed order (completions,
+//! then the host cache's answers, then arrivals by source, then the stack).
 #![forbid(unsafe_code)]
 
 pub mod engine;

@@ -1,6 +1,5 @@
-//! What a run measures, alike for every policy: response and service times in
-//! HdrHistograms, seek distances, bandwidth over time and a sample of where
-//! each VM's requests went.
+//! Measurements of a run, alike for every policy: response and service times in HdrHistograms, seek
+//! distances, bandwidth over time and a sample of each VM's requests by offset.
 
 mod host;
 
@@ -115,7 +114,7 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// Most points kept: with so many, every second one is dropped.
+    /// Most points kept: at this number every second one is dropped.
     pub const POINTS_MAX: usize = 4096;
 
     fn new() -> Self {
@@ -140,7 +139,7 @@ impl Scatter {
     }
 }
 
-/// What one VM got.
+/// Results of one VM.
 #[derive(Clone, Debug)]
 pub struct VmResult {
     pub name: String,
@@ -159,14 +158,14 @@ pub struct VmResult {
     pub last: Instant,
     /// Requests that the end of the run found waiting.
     pub unfinished: u64,
-    /// How long the oldest of them had waited.
+    /// Waiting time of the oldest of them.
     pub oldest: Nanos,
     /// When its last request was done, if its load ended before the run did.
     pub ended: Option<Instant>,
-    /// What its rates are over: up to its last completion when all it asked for
-    /// was done, else the whole run.
+    /// Time over which its rates are taken: up to its last completion when all its requests were
+    /// done, else the whole run.
     pub span: Nanos,
-    /// From the guest's submission to its completion: also what it waited at a limit.
+    /// From the guest's submission to its completion, with the wait at a limit.
     pub response: Times,
     /// Bytes read and written, by when their requests were done.
     pub bandwidth: Series,
@@ -174,7 +173,7 @@ pub struct VmResult {
     pub scatter: Scatter,
     /// The policy's own figures of it.
     pub policy_metrics: Vec<(&'static str, f64)>,
-    /// What it had of the host cache, where there was one.
+    /// Its share of the host cache, if there was one.
     pub host: Option<VmHost>,
 }
 
@@ -209,13 +208,13 @@ pub struct RunResult {
     /// Device time of a command, from the later of its dispatch and the
     /// completion before it.
     pub service: Times,
-    /// The same from its dispatch: with more than one command outstanding it
-    /// counts queueing inside the device.
+    /// Times from the dispatch on: with more than one command outstanding they count queueing
+    /// inside the device.
     pub service_from_dispatch: Times,
     /// Distances from the end of one command to the start of the next.
     pub seeks_per_command: SeekDistances,
-    /// The same with each guest request counted: a coalesced one follows its
-    /// predecessor at distance zero.
+    /// Distances with each guest request counted: a coalesced one follows its predecessor at
+    /// distance zero.
     pub seeks_per_request: SeekDistances,
     /// Flushes, discards and write-zeroes.
     pub barriers: u64,
@@ -230,14 +229,14 @@ pub struct RunResult {
     pub device_metrics: Vec<(&'static str, f64)>,
     /// The host cache and its prefetcher, where there were any.
     pub host: Option<HostResult>,
-    /// What the host's file system itself asked for, where the images are its files. The times,
-    /// seeks and counts of the run include it.
+    /// Requests of the host's own file system, where the images are its files. The times, seeks and
+    /// counts of the run include them.
     pub host_fs: Option<VmResult>,
     /// vCPUs and tasks, where the run had a machine of them.
     pub machine: Option<MachineResult>,
     /// Most requests outstanding at once.
     pub outstanding_max: usize,
-    /// Did every source come to its end (else a limit stopped the run)?
+    /// Tells whether every source came to its end (else a limit stopped the run).
     pub finished: bool,
 }
 
@@ -358,8 +357,8 @@ impl Meter {
         }
     }
 
-    /// Mark those of `vms` that ended early: their load is over, and their last request was
-    /// done before the last hundredth of the run. `run_end` is when the run was to end.
+    /// Marks those of `vms` that ended early: their load is over, and their last request was done
+    /// before the last hundredth of the run. `run_end` is the planned end of the run.
     pub(crate) fn mark_ended(&mut self, vms: std::ops::Range<usize>, run_end: Instant) {
         let hundredth = run_end.since(self.began).scaled(1, 100);
         for vm in &mut self.vms[vms] {
@@ -382,7 +381,7 @@ impl Meter {
         }
     }
 
-    /// A guest, which submitted at `arrived`, hears that its request is done.
+    /// Counts the completion of a request that its guest submitted at `arrived`.
     pub(crate) fn answered(
         &mut self,
         now: Instant,

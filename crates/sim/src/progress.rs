@@ -1,5 +1,5 @@
-//! Progress: what a VM has over what it has on its private disk, which is as many times slower
-//! as there are VMs.
+//! Progress: a VM's rate over that on its private disk, which is as many times slower as there are
+//! VMs.
 
 /// A VM has as much as it asks for from this part of it on.
 const RATE_REACHED: f64 = 0.98;
@@ -9,8 +9,8 @@ pub fn reaches(got: f64, asked: f64) -> bool {
     got >= RATE_REACHED * asked
 }
 
-/// What a VM got over what it gets on its private disk; at least 1 if it has as much as it asks
-/// for. `None`: on its private disk it moves nothing.
+/// Computes a VM's progress from its rate and that on its private disk; at least 1 if it has as
+/// much as it asks for. `None`: on its private disk it moves nothing.
 pub fn progress(got: f64, private: f64, reached: bool) -> Option<f64> {
     let progress = (private > 0.0).then(|| got / private)?;
     Some(if reached { progress.max(1.0) } else { progress })

@@ -27,9 +27,8 @@ impl Better {
     }
 }
 
-/// The place of each value, 1 for the best; equal ones share the better place
-/// (1, 2, 2, 4). `None` for a value that is not finite, which no other is
-/// ranked against.
+/// The rank of each value, 1 for the best; equal ones share the better rank (1, 2, 2, 4). `None`
+/// for a value that is not finite, which does not count for the others.
 pub fn ranks(values: &[f64], better: Better) -> Vec<Option<usize>> {
     let finite = |v: &&f64| v.is_finite();
     let ahead = |v: f64| {

@@ -1,5 +1,5 @@
-//! One description of a run: what serves whom through which stack, what is measured, and from
-//! which seed. [`read`] reads it from TOML, with lists as axes; [`run`](run()) makes the run.
+//! The description of a run: VMs, stack, device, measurement and seed. [`read`] reads it from TOML,
+//! with lists as axes; [`run`](run()) makes the run.
 //!
 //! Values are as on the command line, by the same parsers. A key that nothing could carry out is
 //! no key: reading refuses it.
@@ -131,8 +131,8 @@ impl Scenario {
         Scenario { policy: policy.into(), ..self.clone() }
     }
 
-    /// All but what runs of one load on one device differ by: policy, cache, limits, processors
-    /// and seed.
+    /// The scenario without the keys by which runs of one load on one device differ: policy, cache,
+    /// limits, processors and seed.
     pub fn base(&self) -> Scenario {
         let Scenario { policy, seed, cache, limits, cpu, .. } = Scenario::default();
         Scenario { policy, seed, cache, limits, cpu, ..self.clone() }
@@ -184,7 +184,7 @@ pub struct Device {
     pub profile: ProfileText,
     /// Changes of the profile, after those in its name.
     pub change: Map,
-    /// How many times slower all of it is, beside the profile's own `slow`.
+    /// Factor that slows all of it, beside the profile's own `slow`.
     pub slow: u32,
 }
 
@@ -357,7 +357,7 @@ pub struct Cache {
     /// Bytes of data that it keeps at most.
     #[serde(serialize_with = "as_bytes")]
     pub size: u64,
-    /// Specification of the prefetcher; `none` caches what is read and nothing else.
+    /// Specification of the prefetcher; `none` caches guests' reads and nothing else.
     pub prefetch: String,
     pub costs: CacheCosts,
 }
@@ -408,7 +408,7 @@ impl Chosen for CacheTable {
 /// The size of a host cache.
 ///
 /// # Errors
-/// Says what was expected, without the text.
+/// Says what is expected, without the text.
 pub fn cache_bytes(text: &str) -> Result<u64> {
     let bytes = seekway_core::params::parse_size(text)?.bytes();
     if !(BLOCK_BYTES..=CACHE_BYTES_MAX).contains(&bytes) {
@@ -427,7 +427,7 @@ pub struct CacheCosts {
     pub command: Time,
     /// Copied to guests, bytes a second.
     pub copy: Bytes,
-    /// A read that cache and prefetcher are told of.
+    /// Cost of telling cache and prefetcher of a read.
     pub event: Time,
     /// A poll of the prefetcher.
     pub poll: Time,
@@ -506,7 +506,7 @@ impl Group {
     /// From its text, `tenant1:bandwidth=300MiB`.
     ///
     /// # Errors
-    /// Says what is wrong with name or limits.
+    /// Names the fault in name or limits.
     pub fn parse(text: &str) -> Result<Group, String> {
         let spec = seekway_core::params::parse_spec(text).map_err(|e| e.to_string())?;
         let pair = |&(key, value): &(&str, &str)| (key.to_string(), Scalar(value.to_string()));
@@ -540,7 +540,7 @@ pub struct Measure {
     pub settle: Option<Time>,
     /// The simulated time at which the run stops, the time to settle included.
     pub until: Option<Time>,
-    /// The run stops after so many requests.
+    /// Number of requests after which the run stops.
     pub requests: Option<u64>,
 }
 
@@ -594,7 +594,7 @@ pub enum Alone {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FairTo {
-    /// The disk alone: what the VM asks for.
+    /// The VM's demand of the disk, which it has to itself.
     #[default]
     Alone,
     /// Also a disk of its own, as many times slower as there are VMs.
@@ -608,7 +608,7 @@ pub struct Vm {
     pub name: Option<String>,
     /// Number of equal VMs.
     pub count: u32,
-    /// The stream of random numbers; its place among the generated VMs if none.
+    /// The stream of random numbers; by default its index among the generated VMs.
     pub stream: Option<u16>,
     /// Its share of shared processors; 1 if none.
     pub cpu_weight: Option<NonZeroU32>,
@@ -669,7 +669,7 @@ pub enum TaskLoad {
         cpu: Time,
         #[serde(default = "one_block")]
         depth: u16,
-        /// After so many blocks it computes or sleeps for `between`; 0 for never.
+        /// Blocks after which it computes or sleeps for `between`; 0 for never.
         #[serde(default)]
         burst: u32,
         between: Option<Time>,

@@ -1,5 +1,5 @@
-//! A host whose processors are shared by the vCPUs of several VMs: what decides when
-//! a guest's task runs, and so when it asks its disk for anything.
+//! A host whose processors the vCPUs of several VMs share. Its scheduling decides when a guest's
+//! task runs, and so when it asks its disk for anything.
 //!
 //! ```text
 //!  tasks ─▶ guest's scheduler ─▶ vCPUs ─▶ host's scheduler ─▶ processors

@@ -85,7 +85,7 @@ fn limits_stop_a_run() {
     assert_eq!(simulate(Timed::new(&plan), 1, requests).unwrap().requests(), 7);
 }
 
-/// A VM that begins warm has what its page cache lacks in the host's cache: no journal says so.
+/// A prefilled VM's missing blocks are in the host's cache, and no journal says so.
 #[test]
 fn a_journal_beside_a_warm_cache_is_an_error() {
     let text =
@@ -111,8 +111,8 @@ fn bad_sources_are_errors_not_hangs() {
     assert!(matches!(endless, SimError::RunAway { .. }), "{endless}");
 }
 
-/// What a guest sees of a request begins when it submits it: a wait at its limit counts, with a
-/// host cache and without.
+/// A guest's response begins when it submits its request: a wait at its limit counts, with a host
+/// cache and without.
 #[test]
 fn a_wait_at_a_limit_is_part_of_the_response() {
     // Two at once, and from then on one in 100 ms. The cache is of one block, and never hits.

@@ -19,8 +19,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use Op::{Discard, Read, Write};
 
-/// Proposes what lies behind every read, up to `len` sectors; wakes at every
-/// whole `interval` while anything was read in it.
+/// Proposes the sectors behind every read, up to `len`; wakes at every whole `interval` with reads
+/// in it.
 #[derive(Default)]
 struct Ahead {
     len: u64,
@@ -83,7 +83,7 @@ fn ahead(len: u64) -> Ahead {
     Ahead { len, ..Ahead::default() }
 }
 
-/// The run of a plan, and what reached the device, without VM a's place on it.
+/// Runs a plan; returns the run and the device's commands, without the offset of VM a.
 fn simulate(plan: &[Planned], depth: u32, host: Option<Host>) -> (RunResult, Vec<(Op, Extent)>) {
     drive(Timed::new(plan), "noop", depth, host, Limits::default())
 }
@@ -208,7 +208,7 @@ fn a_run_ends_with_its_guests_whatever_is_prefetched() {
     forever.interval = Some(Nanos::from_millis(3));
     let (result, log) = simulate(&[(0, 0, Read, 0, 8)], 1, host(100, forever));
     assert!(result.finished);
-    // The first poll is due at 3 ms and delays the copy of what comes at 5 ms by nothing.
+    // The first poll is due at 3 ms and does not delay the copy at 5 ms.
     assert_eq!(result.simulated, at(5, &[COPY]).since(Instant::ZERO));
     assert_eq!(log.len(), 2, "the prefetch begins when the device is free, and is not waited for");
 }
@@ -262,7 +262,7 @@ fn each_process_has_its_own_account() {
     assert_eq!(accounts(0), [(Some(8), 2, 8), (Some(9), 1, 0)]);
     assert_eq!(accounts(1), [(Some(9), 1, 0)]);
     assert_eq!(cache(0).usage.read, 32);
-    // Whatever was fetched of a's disk is in the cache: a block, two, and 64 sectors behind each.
+    // All that was fetched of a's disk is in the cache: a block, two, and 64 sectors behind each.
     assert_eq!(cache(0).resident_bytes, (8 + 16 + 64 + 64 + 8) * 512);
 }
 
@@ -302,7 +302,7 @@ fn what_is_done_while_a_run_settles_is_not_measured() {
     assert_eq!(counts(&short), all, "a run that ends before is measured whole");
 }
 
-/// What came of a run, without its histograms.
+/// Formats the results of a run, without its histograms.
 fn figures(result: &RunResult) -> String {
     let RunResult { simulated, stats, host, vms, .. } = result;
     let vms: Vec<_> = vms.iter().map(|v| (v.requests, v.last, v.device_time, &v.host)).collect();
@@ -360,7 +360,7 @@ fn hits_that_cost_nothing_do_not_stop_time() {
     assert_eq!(result.simulated, Nanos::from_millis(5) + Nanos::new(1_000));
 }
 
-/// A stream of VM a among what else there is.
+/// A stream of VM a among other requests.
 fn streams() -> impl Strategy<Value = Vec<Planned>> {
     (plans(), 8..65u64, 1..8u64, 10..90u64).prop_map(|(mut plan, len, pace, reads)| {
         plan.extend((0..reads).map(|n| (n * pace, 0, Read, 2_000 + n * len, len)));
@@ -388,8 +388,8 @@ fn touched(reads: impl Iterator<Item = Extent>) -> BTreeSet<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Each request completes once (the source says so), what guests read was
-    /// read from the device, and the same run gives the same figures.
+    /// Each request completes once (the source says so), guests read what the device read, and
+    /// equal runs give equal figures.
     #[test]
     fn every_read_is_answered_once_with_what_the_device_gave(
         plan in prop_oneof![plans(), streams()],
@@ -427,9 +427,9 @@ proptest! {
     }
 }
 
-/// Where demand never leaves a disk's head alone, what streams want next goes along with what
-/// they wait for: fewer ways for as much data. (Under noop, who is served more often gets more
-/// of the disk; that is no prefetcher's to mend.)
+/// Where demand never leaves a disk's arm alone, the streams' next blocks go along with the ones
+/// they wait for: fewer ways for as much data. (Under noop, a VM that is served more often gets
+/// more of the disk; no prefetcher can change that.)
 #[test]
 fn a_busy_head_reads_along() {
     let texts = [

@@ -1,5 +1,5 @@
-//! What each sector of a disk may hold: a flat model of what its users were told, and when.
-//! Nothing is known here of queues, caches, retries or restarts.
+//! A flat model of a disk: the possible contents of each sector, from what its users were told and
+//! when. Queues, caches, retries and restarts are unknown here.
 //!
 //! A sector has versions, one for each write to it. A version is gone when a write that began
 //! after the version had ended is over: done, or, after a power failure, durable. All versions
@@ -7,13 +7,13 @@
 
 use std::ops::Range;
 
-/// Bytes of a sector: what a device writes whole or not at all.
+/// Bytes of a sector, which a device writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
 /// Which write the contents of a sector are of; 0 for zeroes.
 pub type Stamp = u64;
 
-/// What a write of this stamp puts into a sector: both numbers, and bytes that follow from them.
+/// Contents of a sector after a write of this stamp: both numbers, and bytes that follow from them.
 pub fn sector_of(stamp: Stamp, sector: usize) -> [u8; SECTOR_BYTES] {
     let mut bytes = [0; SECTOR_BYTES];
     if stamp == 0 {
@@ -31,12 +31,12 @@ pub fn sector_of(stamp: Stamp, sector: usize) -> [u8; SECTOR_BYTES] {
     bytes
 }
 
-/// What a write of this stamp puts into these sectors, one after another.
+/// Contents of these sectors after a write of this stamp, one after another.
 pub fn sectors_of(stamp: Stamp, sectors: Range<usize>) -> Vec<u8> {
     sectors.flat_map(|sector| sector_of(stamp, sector)).collect()
 }
 
-/// Whose contents a sector has.
+/// Reads the stamp of a sector's contents.
 ///
 /// # Errors
 /// They are of no write to this sector, or not whole.
@@ -57,9 +57,9 @@ struct Version {
     begun: u64,
     /// When its user knew that nothing more would happen.
     ended: Option<u64>,
-    /// It is certain that it was written.
+    /// The write certainly reached the disk.
     ok: bool,
-    /// It was certain, when it ended, that it would outlast a power failure.
+    /// When it ended, it was certain to outlast a power failure.
     durable: bool,
 }
 
@@ -70,15 +70,15 @@ impl Version {
     }
 }
 
-/// A disk. All times are of one clock of the test's, which goes on with each event.
+/// A model of a disk. All times are of one clock of the test's, which advances with each event.
 #[derive(Clone)]
 pub struct Model {
-    /// A read may see a part of what a write that is under way puts into a sector. The kernel's page
-    /// cache allows that: buffered reads of ext4 and of block devices take no lock that a write
-    /// holds (`filemap_read` in Linux's `mm/filemap.c`; those of XFS do, `xfs_file_buffered_read`).
+    /// Lets a read see a part of a write that is under way. The kernel's page cache allows that:
+    /// buffered reads of ext4 and of block devices take no lock that a write holds (`filemap_read`
+    /// in Linux's `mm/filemap.c`; those of XFS do, `xfs_file_buffered_read`).
     pub tears: bool,
     sectors: Vec<Vec<Version>>,
-    /// What had ended before then is durable.
+    /// Writes that had ended before this time are durable.
     flushed: u64,
 }
 
@@ -90,7 +90,7 @@ impl Model {
         model
     }
 
-    /// It is larger now, with zeroes at its end.
+    /// Enlarges the disk, with zeroes at its end.
     pub fn grow(&mut self, sectors: usize) {
         self.sectors.resize_with(sectors, || vec![Model::fact(0, 0)]);
     }
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// It is over: `ok` when it was certainly done.
+    /// Ends a write; `ok` when it was certainly done.
     ///
     /// # Panics
     /// It has not begun.
@@ -167,7 +167,7 @@ impl Model {
         Ok(())
     }
 
-    /// Forget what no read finds that is asked for at `begun` or later.
+    /// Forgets contents that no read from `begun` on can find.
     pub fn forget(&mut self, sectors: Range<usize>, begun: u64) {
         for sector in &mut self.sectors[sectors] {
             let gone: Vec<bool> = sector.iter().map(|v| Model::is_gone(sector, v, begun)).collect();
@@ -200,7 +200,7 @@ impl Model {
         sectors.try_for_each(|(sector, bytes)| self.survivor(sector, bytes).map(drop))
     }
 
-    /// The same, and from now on they are known.
+    /// As [`Model::check_survivors`], and from now on the contents are known.
     ///
     /// # Errors
     /// As [`Model::check_survivors`].

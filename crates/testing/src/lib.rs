@@ -1,4 +1,4 @@
-//! What the tests of all crates share. No program depends on it.
+//! Support for all crates' tests. No program depends on it.
 //!
 //! A test that needs something of the computer (root, a loop device, a kernel feature) gets it
 //! itself. If it cannot, it calls [`skip`] with what is missing and returns. libtest knows no

@@ -1,5 +1,5 @@
-//! The JSON schemas of what commands print, made of the types. Those that are promised to users are
-//! in `share/schema` too.
+//! The JSON schemas of the commands' output, made of the types. Those that are promised to users
+//! are in `share/schema` too.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -18,8 +18,8 @@ pub enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// Makes the schema of what `command` prints: the type `T`. Writes it to `NAME.json` in the folder
-/// that the environment variable SEEKWAY_SCHEMAS names. Holds a promised one to its file; with
+/// Makes the schema of `command`'s output: the type `T`. Writes it to `NAME.json` in the folder
+/// that the environment variable SEEKWAY_SCHEMAS names. Compares a promised one with its file; with
 /// UPDATE_EXPECT=1 writes that file anew.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! No files of a crate import each other in a circle: each knows only what lies below it.
+//! No files of a crate import each other in a circle: each imports only files below it.
 //!
 //! A file names another by a path that begins with `crate`, `super` or `self`, in a `use` or
 //! where it is needed; it names the file of the longest part of the path that is a module. A
@@ -97,7 +97,7 @@ fn paths(code: &str) -> Vec<String> {
     paths
 }
 
-/// Append the paths of the tree that `text` begins with, each with `prefix`: what is left of
+/// Appends the paths of the tree at the start of `text`, each with `prefix`; returns the rest of
 /// `text`.
 fn spread<'t>(text: &'t str, prefix: &str, paths: &mut Vec<String>) -> &'t str {
     let mut text = text.trim_start();
@@ -166,7 +166,7 @@ fn find_circles(imports: &Imports) -> Vec<String> {
     circles
 }
 
-/// The modules that `module` imports, and those that they import, and so on.
+/// The modules that `module` imports, directly and indirectly.
 fn reach<'i>(imports: &'i Imports, module: &Module) -> BTreeSet<&'i Module> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&Module> = imports[module].keys().collect();

@@ -1,5 +1,5 @@
-//! The agent around a policy for virtual CPUs: what it tells the policy, in which order, and
-//! when its threads wake. The simulator's machine and `seekway-guest migrate` run this code.
+//! The agent around a policy for virtual CPUs: it orders the policy's news, and wakes the agent's
+//! threads. The simulator's machine and `seekway-guest migrate` run this code.
 //!
 //! An agent has one sleeping thread on each vCPU, its *monitor*. A turn goes like this:
 //!
@@ -14,11 +14,11 @@
 //!    the vCPUs whose monitors sleep too long for that: the caller wakes these.
 //! 5. The monitor sleeps until its alarm or its beat, whichever comes first.
 //!
-//! A wake-up costs (0.1 to 0.2 ms in an emulated guest), so only one monitor, the *lead*, wakes
-//! for windows and decisions. It is one whose vCPU is expected to run until then. If the host
-//! takes that vCPU away, the first monitor that wakes more than [`OVERDUE`] after the due time
-//! takes over. The alarms of the others see to it that one wakes: [`PATIENCE`] after the due
-//! time, then twice that, and so on in the order of their numbers.
+//! A wake-up costs (0.1 to 0.2 ms in an emulated guest), so only one monitor, the *lead*, wakes for
+//! windows and decisions. Its vCPU is expected to run until then. If the host takes that vCPU away,
+//! the first monitor that wakes more than [`OVERDUE`] after the due time takes over. The other
+//! monitors' alarms guarantee that one wakes: [`PATIENCE`] after the due time, then twice that, and
+//! so on in the order of their numbers.
 
 mod moves;
 #[cfg(test)]
@@ -41,20 +41,20 @@ pub struct Seen {
     pub at: Instant,
     /// The vCPU of which the sign tells.
     pub vcpu: VcpuId,
-    /// What was seen of it.
+    /// The observation.
     pub sign: Sign,
 }
 
-/// What the policy has not been told yet. A turn empties the lists.
+/// News that the policy has not been told yet. A turn empties the lists.
 #[derive(Default)]
 pub struct News {
     /// The vCPUs that are on line, if that has changed.
     pub online: Option<VcpuSet>,
     /// Signs; those of one vCPU in order.
     pub signs: Vec<Seen>,
-    /// What the agent has used of the guest's vCPUs since it began, with a window.
+    /// The agent's use of the guest's vCPUs from its start on, reported with a window.
     pub used: Option<Nanos>,
-    /// The end of a window whose loads are in `loads`.
+    /// End of the window whose loads are in `loads`.
     pub window: Option<Instant>,
     /// The tasks that did I/O in that window, in ascending order.
     pub loads: Vec<TaskLoad>,
@@ -64,7 +64,8 @@ pub struct News {
 
 /// A policy and the vCPUs that it was told of.
 pub struct Agent {
-    /// The policy. Its engine may ask it what an agent does not: slices, idling, metrics.
+    /// The policy. Its engine may ask it for slices, idling and metrics, which an agent does not
+    /// need.
     pub policy: Box<dyn VcpuPolicy>,
     online: VcpuSet,
     /// As of the last [`Agent::plan`].
@@ -72,7 +73,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent whose policy knows no vCPU yet: [`Agent::attach`] comes first.
+    /// Makes an agent whose policy knows no vCPU yet: [`Agent::attach`] comes first.
     pub fn new(policy: Box<dyn VcpuPolicy>) -> Agent {
         Agent { policy, online: VcpuSet::EMPTY, windows: None }
     }
@@ -93,14 +94,14 @@ impl Agent {
         &self.online
     }
 
-    /// The edges of this vCPU for which a monitor is to be woken, where edges are told. The
-    /// others are told in the next turn.
+    /// The edges of this vCPU that wake a monitor at once, with a detector that tells edges. The
+    /// other edges wait for the next turn.
     pub fn urgent(&self, vcpu: VcpuId) -> Urgent {
         self.policy.urgent(vcpu)
     }
 
-    /// Tells the policy the news, and appends what it asks for to `actions`. Panics if the
-    /// policy asks without end.
+    /// Tells the policy the news, and appends its actions to `actions`. Panics if the policy asks
+    /// without end.
     pub fn turn(&mut self, now: Instant, news: &mut News, actions: &mut Vec<Action>) {
         if let Some(online) = news.online.take() {
             self.attach(now, online);
@@ -128,11 +129,11 @@ impl Agent {
         }
     }
 
-    /// Updates the timetable after a turn by a thread on the vCPU `here`. Returns the vCPUs
-    /// whose monitors sleep too long: they are to be woken once the timetable can be read.
+    /// Updates the timetable after a turn by a thread on the vCPU `here`. Returns the vCPUs whose
+    /// monitors sleep too long: the caller wakes them once the timetable can be read.
     ///
     /// `awake`: the thread is the monitor of `here`, and reads the timetable before it sleeps.
-    /// `beat` stores when a vCPU's monitor is to beat next, and returns whether it is asleep and
+    /// `beat` stores the time of a vCPU's next beat, and returns whether its monitor is asleep and
     /// would beat too late for that ([`is_sooner`]).
     pub fn plan(
         &mut self,
@@ -150,8 +151,8 @@ impl Agent {
             timetable.window = windows.map(|length| now + length);
             sooner |= windows.is_some();
         }
-        // A thread that has just read loads sets the next window without asking the policy. One
-        // that nobody wants would be due for ever.
+        // A thread that has just read loads sets the next window without asking the policy. A
+        // window without a user would stay due for ever.
         timetable.window = timetable.window.filter(|_| windows.is_some());
         if let Some(due) = timetable.due() {
             let wanted = self.policy.wakes_on();

@@ -1,17 +1,17 @@
-//! Which tasks are bound by I/O, from window to window.
+//! Finds the tasks that are bound by I/O, from window to window.
 //!
 //! Source: vMigrater, section 3.3. A task is I/O-bound when it waited for I/O for more
 //! than a share of a window (5 ms, half of it). Where this differs from the paper
 //! (`literal` switches both off):
 //!
-//! - Time for which its vCPU was away is left out of the window: a completion that came
-//!   meanwhile is heard late, and a task that computes would be taken for one that waits.
-//!   A window of which little is left says nothing. A long window, of an agent for which
-//!   wake-ups are dear, tells if as much is left of it as of a short one: then all the time
-//!   for which the vCPU was away is taken to be time in which the task waited.
-//! - It stays I/O-bound for `keep` after the last such window. A phase that ends unseen
-//!   costs some moves; one that is given up too soon costs a whole absence. While its vCPU
-//!   is away that time stands still: it can do no I/O then, whatever it is.
+//! - The time for which its vCPU was away does not count in the window. A completion during an
+//!   absence is heard late, and a computing task would look like one that waits. A window with
+//!   little remaining time says nothing. A long window (of an agent with costly wake-ups) counts if
+//!   its remaining time is as long as a short one's; then the vCPU's whole absence counts as
+//!   waiting.
+//! - A task stays I/O-bound for `keep` after the last such window. A phase that ends unseen costs
+//!   some moves; one that is given up too soon costs a whole absence. That time stops while its
+//!   vCPU is away, because the task can do no I/O then.
 
 use super::monitor::{Monitor, Recent};
 use super::{TaskId, TaskLoad, VcpuId, VcpuSet};
@@ -19,18 +19,18 @@ use seekway_core::units::{Instant, Nanos};
 
 /// Tasks that are followed at a time; more are left alone.
 pub(super) const TASKS_MAX: usize = 1024;
-/// An I/O that is heard so long after its vCPU has come back ended then, and not before.
+/// Time from a vCPU's return within which an I/O is heard that ended during the absence.
 const HEARD_AFTER: Nanos = Nanos::from_millis(1);
-/// A window of so many times what was asked for is a long one.
+/// Factor over the requested length at which a window is a long one.
 const LONG: u64 = 2;
 
-/// What makes a task I/O-bound.
+/// Settings of the detector of I/O-bound tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     pub window: Nanos,
     /// Share of the window in thousandths.
     pub threshold_permille: u64,
-    /// For so long after.
+    /// Time for which a task remains I/O-bound.
     pub keep: Nanos,
     /// Time for which its vCPU was away is left out.
     pub corrected: bool,
@@ -42,16 +42,16 @@ pub(super) struct Task {
     pub id: TaskId,
     /// Where the last load showed it, or where it was moved since.
     pub vcpu: VcpuId,
-    /// Where its owner lets it run.
+    /// The CPUs that its owner allows.
     pub allowed: VcpuSet,
-    /// Share of the last window that told, in thousandths.
+    /// Share of the last valid window, in thousandths.
     pub load_permille: u64,
-    /// How long it is still taken to be I/O-bound.
+    /// Remaining time as an I/O-bound task.
     left: Nanos,
     latencies: Recent,
     /// Where it asked for the I/O that it waits for, as far as is known.
     pub asked_on: VcpuId,
-    /// It does not have its owner's mask.
+    /// Its mask is not its owner's.
     pub moved: bool,
     /// When it was moved last.
     pub moved_at: Instant,
@@ -59,9 +59,9 @@ pub(super) struct Task {
     away_before: Nanos,
     /// Its move is under way.
     pub going: Option<VcpuId>,
-    /// It is being released.
+    /// A release is under way.
     pub releasing: bool,
-    /// It may not be moved.
+    /// Moving it was refused.
     pub refused: bool,
     /// Its I/Os take longer than a slice: wherever it asks, its vCPU is taken away before the
     /// answer. To move it gains nothing.
@@ -98,7 +98,7 @@ pub(super) struct Detector {
     /// The tasks in ascending order of their ids, for binary search.
     pub tasks: Vec<Task>,
     last: Option<Instant>,
-    /// What each vCPU had been away at the last window.
+    /// Each vCPU's total absence at the last window.
     away: Vec<Nanos>,
     /// Asked for often: as of the last window.
     any_bound: bool,
@@ -118,14 +118,14 @@ impl Detector {
         self.any_bound
     }
 
-    /// What tasks did up to now.
+    /// Reports tasks' loads of the window that ends now.
     pub fn window(&mut self, now: Instant, loads: &[TaskLoad], monitor: &Monitor) {
         let span = self.last.map_or(self.settings.window, |last| now.since(last));
         let began = self.last.replace(now);
         let lost = self.lost(now, span, monitor);
         let window = Window { now, span, began, lost, monitor, settings: self.settings };
         for task in &mut self.tasks {
-            // Those of whom nothing is told did no I/O.
+            // A task without a load did no I/O.
             if loads.binary_search_by_key(&task.id, |load| load.task).is_err() {
                 task.age(span, window.lost(task.vcpu));
             }
@@ -170,15 +170,15 @@ impl Detector {
         lost
     }
 
-    /// Nobody takes vCPUs away any more. What tasks do from now on is not known until the
-    /// next window, which tells of all of it.
+    /// Records that the host takes no vCPU away any more. Tasks' activity is unknown until the next
+    /// window, which covers all of it.
     pub fn rest(&mut self) {
         self.tasks.iter_mut().for_each(|task| task.left = Nanos::ZERO);
         self.any_bound = false;
         self.forget();
     }
 
-    /// Forget those that are not I/O-bound any more and need not be released.
+    /// Forgets tasks that are not I/O-bound any more and need no release.
     pub fn forget(&mut self) {
         self.tasks
             .retain(|task| task.is_bound() || task.moved || task.going.is_some() || task.releasing);
@@ -198,15 +198,14 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// For how long this vCPU was away. One that is off line has lost nothing: what is there
-    /// does nothing.
+    /// Time for which this vCPU was away. A vCPU that is off line has lost nothing.
     fn lost(&self, vcpu: VcpuId) -> Nanos {
         let lost = self.lost.get(vcpu.index()).filter(|_| self.settings.corrected);
         lost.copied().unwrap_or(Nanos::ZERO)
     }
 
-    /// The share for which a task waited, in thousandths, if the window tells that; and the time
-    /// in which it could have done something. `task`: what is known of it, if it is followed.
+    /// Computes the share of the time for which a task waited, in thousandths, if the window is
+    /// valid; and the time in which it could run. `task` is its record, if it is followed.
     fn share(&self, load: &TaskLoad, task: Option<&Task>) -> (Option<u64>, Nanos) {
         let permille =
             |waited: Nanos, of: Nanos| waited.get().saturating_mul(1000) / of.get().max(1);
@@ -220,7 +219,7 @@ impl Window<'_> {
         let arrived = task.filter(|task| {
             task.vcpu == load.vcpu && self.began.is_some_and(|began| task.moved_at > began)
         });
-        // What its vCPU lost before the task came is not the task's loss.
+        // Absences before the task's arrival are not the task's loss.
         let lost = arrived.map_or(self.lost(load.vcpu), |task| {
             let away = self.monitor.get(load.vcpu).map(|watch| watch.away(self.now));
             away.unwrap_or(Nanos::ZERO).saturating_sub(task.away_before)
@@ -230,9 +229,9 @@ impl Window<'_> {
         (tells.then(|| permille(load.waited.saturating_sub(lost), usable)), usable)
     }
 
-    /// How long a task's I/Os take, if one ended whose vCPU was there to hear of it: it ran all
-    /// the time, or had been back for a while. What ended during an absence says nothing: it was
-    /// heard late.
+    /// Computes the latency of a task's I/Os, if one ended whose vCPU was there to hear of it: it
+    /// ran all the time, or had been back for a while. I/Os that ended during an absence say
+    /// nothing, because they were heard late.
     fn latency(&self, load: &TaskLoad) -> Option<Nanos> {
         let ran_from = |vcpu| self.monitor.get(vcpu).map(|watch| watch.runs_from());
         if let Some(last) = load.last.filter(|_| self.settings.corrected) {
@@ -253,9 +252,10 @@ impl Window<'_> {
 }
 
 impl Task {
-    /// It was moved, to a vCPU that has been `away` for so long until now.
+    /// Records a move to a vCPU whose absence until now is `away`.
     pub fn arrive(&mut self, now: Instant, to: VcpuId, away: Nanos) {
-        // What it waits for now it asked for before, and there if it lived there.
+        // The I/O that it waits for now was asked for before, and on that vCPU if the task lived
+        // there.
         if !self.silent {
             self.asked_on = self.vcpu;
         }
@@ -283,13 +283,13 @@ impl Task {
         }
     }
 
-    /// It did no I/O to speak of in a window of which so much was lost.
+    /// Records a window with little I/O, `lost` of which the vCPU was away.
     fn age(&mut self, span: Nanos, lost: Nanos) {
         self.left = self.left.saturating_sub(span.saturating_sub(lost));
     }
 
-    /// It could not be moved. Until it is I/O-bound anew nobody tries again, and if it is
-    /// elsewhere by our doing it is let go.
+    /// Records that a move failed. It is not tried again until the task is I/O-bound anew; a task
+    /// that we moved before is released.
     pub fn refuse(&mut self) {
         self.refused = true;
         if self.moved {
@@ -297,13 +297,13 @@ impl Task {
         }
     }
 
-    /// Where it is and what its I/Os take, of a window that began then.
+    /// Updates the task's vCPU and its I/Os' latency, from a window that began at `began`.
     fn look(&mut self, load: &TaskLoad, began: Option<Instant>, span: Nanos) {
         self.allowed = load.allowed;
         let lives = load.ran > Nanos::ZERO || load.ios > 0;
         self.silent = !lives && load.waited >= span.scaled(9, 10);
-        // Until it has run since it was moved, one is told of where it was or where it will
-        // be: that depends on who tells.
+        // Until it has run after a move, reports name its old or its new vCPU, depending on the
+        // detector.
         let settled = lives && began.is_some_and(|began| began >= self.moved_at);
         if (settled || !self.moved) && self.going.is_none() {
             (self.vcpu, self.asked_on) = (load.vcpu, load.vcpu);

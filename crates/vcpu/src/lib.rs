@@ -2,22 +2,22 @@
 //! guest's tasks run on which of its vCPUs, while the host takes vCPUs away and
 //! gives them back (algorithms.md, section 7).
 //!
-//! There is one policy for each guest. It is a state machine like a scheduler:
-//! it is told what is seen of the vCPUs and of the tasks, and says, when asked,
-//! what to do. It never reads a clock, and does the same on the same input. The
-//! engines are the simulator's guests and the agent `seekway-guest`.
+//! Each guest has one policy. A policy is a state machine like a scheduler: the engine reports the
+//! signs of vCPUs and the loads of tasks, and asks for actions. It never reads a clock, and acts
+//! the same on the same input. The engines are the simulator's guests and the agent
+//! `seekway-guest`.
 //!
 //! 1. [`VcpuPolicy::attach`] says which vCPUs there are.
-//! 2. Whatever tells of preemption calls [`VcpuPolicy::heard`]: an exact detector for
-//!    each edge; a heartbeat for each wake-up of the sleeping thread that each vCPU has,
-//!    which sleeps until [`VcpuPolicy::beat_at`].
+//! 2. The detector of preemption calls [`VcpuPolicy::heard`]: an exact detector for each edge; a
+//!    heartbeat for each wake-up of a vCPU's sleeping thread, which sleeps until
+//!    [`VcpuPolicy::beat_at`].
 //! 3. Each window (5 ms) [`VcpuPolicy::window`] has the tasks that did I/O in it.
-//! 4. After each of these, and when [`VcpuPolicy::next_wake`] has come, the engine
-//!    asks [`VcpuPolicy::next`] until it answers `None`, and sees that each action is
-//!    done without waiting for it; [`VcpuPolicy::moved`] says when it was.
-//! 5. [`VcpuPolicy::beat_at`] and [`VcpuPolicy::windows`] say what the engine has to
-//!    observe from now on. Where nothing is shared or nobody does I/O, that is next to
-//!    nothing. They change only in the calls above: ask again after each.
+//! 4. After each of these, and at [`VcpuPolicy::next_wake`], the engine asks [`VcpuPolicy::next`]
+//!    until it answers `None`. It starts each action without waiting for its end, and reports the
+//!    end by [`VcpuPolicy::moved`].
+//! 5. [`VcpuPolicy::beat_at`] and [`VcpuPolicy::windows`] say what the engine has to observe from
+//!    now on. Where nothing is shared or nobody does I/O, that is next to nothing. They change only
+//!    in the calls above: ask again after each.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -60,49 +60,49 @@ impl VcpuId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TaskId(pub u64);
 
-/// What is seen of a vCPU.
+/// An observation of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sign {
     /// Its monitor woke up: it runs. It had asked to be woken at `due`; much later means
     /// that the vCPU was taken away between the beat before and `due`, and is back
     /// since now. The first beat after a rest has no `due`.
     Beat {
-        /// When it was to come.
+        /// Its due time.
         due: Option<Instant>,
     },
     /// The host took it away.
     Preempted,
     /// The host took it away: not before this sign was made, and by then at the latest.
     Lost {
-        /// It did not run then.
+        /// A time at which it did not run.
         by: Instant,
     },
     /// The host gave it back.
     Resumed,
-    /// It has nothing to run: that it does not run is nobody's doing.
+    /// The vCPU has nothing to run; the host did not take it away.
     Idle,
 }
 
-/// What a task did in a window.
+/// A task's use of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskLoad {
     /// The task that did it.
     pub task: TaskId,
     /// Where it ran last, or is queued.
     pub vcpu: VcpuId,
-    /// Where its owner lets it run: its own affinity, whatever was set meanwhile.
+    /// The affinity that its owner set, whatever the agent set meanwhile.
     pub allowed: VcpuSet,
     /// Time of the window in which it waited for I/O: from the block to the wake-up,
     /// not from there to when it ran.
     pub waited: Nanos,
     /// Time of the window in which it ran.
     pub ran: Nanos,
-    /// I/Os that it waited for and that ended in the window. Their mean time is
-    /// what `leave` adds.
+    /// Number of its I/Os that ended in the window and for which it waited. `leave` adds their mean
+    /// time.
     pub ios: u32,
     /// Time that these took together, from issue to completion.
     pub io_time: Nanos,
-    /// The last of its I/Os that ended, in this window or before; `None` if nobody keeps that.
+    /// Its last I/O that ended, in this window or before; `None` if the engine does not know.
     pub last: Option<LastIo>,
 }
 
@@ -111,13 +111,13 @@ pub struct TaskLoad {
 pub struct LastIo {
     /// When it was issued.
     pub asked: Instant,
-    /// When its completion was heard.
+    /// Time at which its completion was heard.
     pub done: Instant,
-    /// The vCPU that heard it.
+    /// The vCPU that heard of it.
     pub heard_on: VcpuId,
 }
 
-/// Who makes a move.
+/// The thread that makes a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// The vCPU on which the task is, while it still runs.
@@ -126,12 +126,12 @@ pub enum Means {
     Pull,
 }
 
-/// What is to be done.
+/// An action for the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// The task goes to a vCPU.
     Move {
-        /// The task that is to move.
+        /// The task to move.
         task: TaskId,
         /// The vCPU to which it goes.
         to: VcpuId,
@@ -140,9 +140,9 @@ pub enum Action {
         /// Which of the two vCPUs carries the move out.
         by: Means,
     },
-    /// The task may run again wherever its owner lets it.
+    /// The task may run again on all CPUs that its owner allows.
     Release {
-        /// The task whose own affinity is to be restored.
+        /// The task whose own affinity is restored.
         task: TaskId,
     },
 }
@@ -156,14 +156,14 @@ impl Action {
     }
 }
 
-/// What became of an action.
+/// Result of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The action was carried out as asked.
     Done,
-    /// It cannot be done: the task has ended, or may not be moved.
+    /// The action is impossible: the task has ended, or may not be moved.
     Refused,
-    /// It was not done, and may be asked for again: whoever makes moves is busy.
+    /// The agent was busy; the action may be asked for again.
     Dropped,
 }
 
@@ -176,16 +176,16 @@ pub struct VcpuView {
     pub active: bool,
     /// The slice that it is expected to have, once one was seen.
     pub slice: Option<Nanos>,
-    /// What is expected to be left of it; none while it is away.
+    /// Expected remainder of its slice; none while it is away.
     pub remaining: Option<Nanos>,
-    /// Slices whose length was learned so far.
+    /// Number of slices whose length was learned.
     pub slices: u64,
     /// Time for which it was taken away, as far as is known.
     pub away: Nanos,
 }
 
-/// Which edges of a vCPU a policy has to hear of at once, where an exact detector tells of
-/// edges. It hears of the others in its next turn, whatever that is for.
+/// The edges of a vCPU that a policy has to hear of at once, with an exact detector. The others
+/// wait for its next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Urgent {
     /// The host takes the vCPU away.
@@ -201,8 +201,8 @@ impl Urgent {
 
 /// A policy for the vCPUs of one guest.
 pub trait VcpuPolicy: Send {
-    /// The guest has these vCPUs from now on. Called first of all, and when one goes
-    /// on or off line: then what is known of the others stays.
+    /// Sets the guest's vCPUs. Called first of all, and when one goes on or off line; the state of
+    /// the others stays.
     fn attach(&mut self, _now: Instant, _online: &VcpuSet) {}
 
     /// A sign of a vCPU, made at `at`. Those of one vCPU come in order; those of
@@ -210,46 +210,46 @@ pub trait VcpuPolicy: Send {
     /// an earlier call.
     fn heard(&mut self, _at: Instant, _vcpu: VcpuId, _sign: Sign) {}
 
-    /// What the agent has used of the guest's vCPUs since it began; told before a window, where
-    /// it is known.
+    /// Reports the agent's use of the guest's vCPUs from its start on; called before a window,
+    /// where it is known.
     fn spent(&mut self, _now: Instant, _used: Nanos) {}
 
-    /// The tasks that did I/O in the window that ends at `now`, in ascending order, each
-    /// once. Those that are not there did none.
+    /// Reports the tasks that did I/O in the window that ends at `now`, in ascending order, each
+    /// once. All other tasks did none.
     fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}
 
     /// The action on this task has come to its end.
     fn moved(&mut self, _now: Instant, _task: TaskId, _outcome: Outcome) {}
 
-    /// What to do next, until `None`. No task has two actions under way.
+    /// Returns the next action, or `None`. No task has two actions under way.
     fn next(&mut self, _now: Instant) -> Option<Action> {
         None
     }
 
-    /// When to ask again if nothing is heard before.
+    /// The time of the next decision, if no news comes before.
     fn next_wake(&self) -> Option<Instant> {
         None
     }
 
-    /// The vCPU whose monitor had best ask then: what is to be decided concerns a task there.
+    /// The vCPU whose monitor had best decide then, because the decision concerns a task there.
     fn wakes_on(&self) -> Option<VcpuId> {
         None
     }
 
-    /// The edges of this vCPU that the policy has to hear of at once. Asked with an exact
-    /// detector only; a wake-up for each edge costs more than most edges tell.
+    /// The edges of this vCPU that the policy has to hear of at once. Called with an exact detector
+    /// only; a wake-up for each edge costs more than most edges tell.
     fn urgent(&self, _vcpu: VcpuId) -> Urgent {
         Urgent::ALL
     }
 
-    /// When this vCPU's monitor is to beat next, where beats are what tells; `None`: not
-    /// before something else is heard. Not asked with an exact detector.
+    /// The time of the next beat of this vCPU's monitor; `None`: not before other news. Not called
+    /// with an exact detector.
     fn beat_at(&self, _vcpu: VcpuId) -> Option<Instant> {
         None
     }
 
-    /// From window to window of the tasks' loads; `None`: nobody needs them now, and the
-    /// next window has all that happened since the last one. 5 ms in the paper.
+    /// Length of the windows of tasks' loads; `None`: no windows for now, and the next one covers
+    /// the time from the last one on. 5 ms in the paper.
     fn windows(&self) -> Option<Nanos> {
         None
     }
@@ -260,10 +260,10 @@ pub trait VcpuPolicy: Send {
         whole
     }
 
-    /// No I/O task of this vCPU can run, and a compute task could: until when shall the
-    /// vCPU idle of its own accord instead? An I/O task that wakes ends that. `waited` is how
-    /// long the vCPU has waited for a processor since the guest began, its steal time. For
-    /// policies that are the guest kernel's (xBalloon).
+    /// The time until which the vCPU idles although a compute task could run, because none of its
+    /// I/O tasks can. An I/O task that wakes ends the idling. `waited` is the vCPU's steal time:
+    /// its wait for a processor from the guest's start on. For policies inside the guest's kernel
+    /// (xBalloon).
     fn idles(&mut self, _now: Instant, _vcpu: VcpuId, _waited: Nanos) -> Option<Instant> {
         None
     }
@@ -273,6 +273,6 @@ pub trait VcpuPolicy: Send {
         Vec::new()
     }
 
-    /// Only what this policy alone knows, by name.
+    /// Reports figures that only this policy knows, by name.
     fn metrics(&self, _sink: &mut dyn FnMut(&'static str, f64)) {}
 }

@@ -1,25 +1,23 @@
-//! Sets of vCPUs, and whose an affinity is: a task's owner's or ours
-//! (algorithms.md, section 7: "a task's own affinity mask is respected and survives").
+//! Sets of vCPUs, and the ownership of an affinity: a task's owner's or ours (algorithms.md,
+//! section 7: "a task's own affinity mask is respected and survives").
 //!
-//! [`Affinity`] is what the agent keeps for each task whose mask it changes. It does no
-//! system call; the agent does these four things in this order, each time:
+//! The agent has an [`Affinity`] for each task whose mask it changes. It does no system call; the
+//! agent takes these four steps in this order, each time:
 //!
-//! 1. read the mask that the kernel shows now: `Cpus_allowed` in `/proc/TID/status`, which
-//!    has the CPUs that are off line too. (`sched_getaffinity` leaves these out, and an
-//!    original learned from it would be too small for ever.)
+//! 1. read the mask that the kernel shows now: `Cpus_allowed` in `/proc/TID/status`, which has the
+//!    CPUs that are off line too. (`sched_getaffinity` leaves these out, and an original learned
+//!    from it would be too small for ever.)
 //! 2. [`Affinity::change`] or [`Affinity::restore`]: the mask to set, if any;
-//! 3. write the record ([`Affinity`]'s `Display`) to the file, if it is not what stands
-//!    there already;
-//! 4. set the mask, and say how it went: [`Affinity::done`].
+//! 3. write the record ([`Affinity`]'s `Display`) to the file, if it has changed;
+//! 4. set the mask, and report the result: [`Affinity::done`].
 //!
-//! It may die after any of these: the record names both the mask that was set and the one
-//! that was about to be, and whoever reads it calls [`Affinity::restore`].
+//! The agent may die after any of these: the record names both the mask that was set and the one
+//! that was about to be, and its reader calls [`Affinity::restore`].
 //!
-//! What cannot be told apart is taken so:
+//! Ambiguous cases are decided like this:
 //! - the owner sets the very mask that we had set: ours;
-//! - all CPUs that we had set went off line, and the task may run on these and on all that
-//!   are left: the kernel's doing (it widens a mask of which nothing is left), not the
-//!   owner's;
+//! - all CPUs that we had set went off line, and the task may run on these and on all remaining
+//!   ones: the kernel's doing (it widens a mask without CPUs), not the owner's;
 //! - the owner changes the mask between steps 1 and 4: lost. The kernel has no exchange;
 //! - a CPU of the mask goes off line between them, and the kernel leaves it out: the owner's.
 
@@ -27,7 +25,7 @@ use super::VcpuId;
 use std::fmt;
 use std::str::FromStr;
 
-/// vCPUs that are told apart: what `cpu_set_t` of the C library holds.
+/// Most vCPUs: the size of the C library's `cpu_set_t`.
 pub const VCPUS_MAX: usize = 1024;
 
 const WORDS: usize = VCPUS_MAX / 64;
@@ -135,7 +133,7 @@ const LIST_BYTES_MAX: usize = 8 * VCPUS_MAX;
 /// As the kernel writes lists, `0-3,8`; an empty text is the empty set.
 ///
 /// # Errors
-/// Says what was found and what is expected.
+/// Quotes the text and says what is expected.
 impl FromStr for VcpuSet {
     type Err = String;
 
@@ -165,7 +163,7 @@ impl FromStr for VcpuSet {
     }
 }
 
-/// Whose the mask of one task is, and what to set.
+/// Ownership of one task's mask, and the mask to set.
 ///
 /// ```
 /// use seekway_vcpu::{Affinity, VcpuSet};
@@ -183,11 +181,11 @@ impl FromStr for VcpuSet {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Affinity {
-    /// What its owner set.
+    /// The owner's mask.
     original: VcpuSet,
-    /// What was set last, if it is not the original.
+    /// The last mask that the agent set, if it is not the original.
     set: Option<VcpuSet>,
-    /// What is about to be set.
+    /// The mask that the agent is about to set.
     next: Option<VcpuSet>,
     /// CPUs that went off line since the last look, whether or not they are back.
     went: VcpuSet,
@@ -199,14 +197,14 @@ impl Affinity {
         Affinity { original: shown, set: None, next: None, went: VcpuSet::EMPTY }
     }
 
-    /// Of a task that shows a mask which was set on the one that started it, and not its
-    /// own: that one's owner had set `original`.
+    /// The affinity of a task that shows its parent's mask, for which the parent's owner had set
+    /// `original`.
     pub fn inherited(original: VcpuSet, shown: VcpuSet) -> Affinity {
         Affinity { set: Some(shown), ..Affinity::new(original) }
     }
 
-    /// What its owner set: what [`TaskLoad::allowed`](super::TaskLoad::allowed) says. As of
-    /// the last look at what the kernel shows.
+    /// The owner's mask, as [`TaskLoad::allowed`](super::TaskLoad::allowed) reports it, at the last
+    /// look at the kernel's.
     pub fn original(&self) -> &VcpuSet {
         &self.original
     }
@@ -222,9 +220,9 @@ impl Affinity {
         self.went.insert(cpu);
     }
 
-    /// It shows `shown` now, and is wanted on these: the mask to set, which is the part of
-    /// the owner's that is wanted and on line. `None`: leave it alone, because there is no
-    /// such part, or because that is what it has.
+    /// Returns the mask to set for a task that shows `shown` and is wanted on `wanted`: the wanted
+    /// CPUs that the owner allows and that are on line. `None` if there are none, or if the task
+    /// has that mask already.
     pub fn change(
         &mut self,
         shown: &VcpuSet,
@@ -235,8 +233,8 @@ impl Affinity {
         self.plan(shown, online, self.original.and(wanted).and(online))
     }
 
-    /// It shows `shown` now, and is to have its owner's mask again: the mask to set.
-    /// `None`: it has it, or somebody has changed it, or nothing of it is on line.
+    /// Returns the mask that restores the owner's for a task that shows `shown`. `None` if the task
+    /// has it, if somebody has changed it, or if none of its CPUs is on line.
     pub fn restore(&mut self, shown: &VcpuSet, online: &VcpuSet) -> Option<VcpuSet> {
         self.look(shown, online);
         self.plan(shown, online, self.original)
@@ -249,12 +247,12 @@ impl Affinity {
         self.set = Some(next).filter(|next| *next != self.original);
     }
 
-    /// Masks that may stand there if nobody else did anything.
+    /// Masks that the task shows if nobody else changed it.
     fn candidates(&self) -> impl Iterator<Item = VcpuSet> {
         [self.next, self.set].into_iter().flatten()
     }
 
-    /// Whose is what it shows? If it is somebody else's, it is the original from now on.
+    /// Decides whether `shown` is ours. A mask of anybody else is the original from now on.
     fn look(&mut self, shown: &VcpuSet, online: &VcpuSet) {
         let ours = self.candidates().any(|set| {
             let gone = set.iter().all(|cpu| self.went.contains(cpu) || !online.contains(cpu));
@@ -269,7 +267,7 @@ impl Affinity {
     }
 
     fn plan(&mut self, shown: &VcpuSet, online: &VcpuSet, mask: VcpuSet) -> Option<VcpuSet> {
-        // Linux 6.1 leaves out what is off line: that is then what stands there.
+        // Linux 6.1 leaves out CPUs that are off line: then it shows `kept`.
         let kept = mask.and(online);
         let set = Some(mask).filter(|mask| mask != shown && !kept.is_empty());
         self.next = set.map(|_| kept);
@@ -277,7 +275,7 @@ impl Affinity {
     }
 }
 
-/// A line of the record: the original, what was set and what is about to be, `-` for none.
+/// A line of the record: the original, the set mask and the next one, `-` for none.
 impl fmt::Display for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |set: &Option<VcpuSet>| set.map_or("-".into(), |set| set.to_string());
@@ -288,7 +286,7 @@ impl fmt::Display for Affinity {
 /// A line of the record.
 ///
 /// # Errors
-/// Says what was found and what is expected.
+/// Quotes the text and says what is expected.
 impl FromStr for Affinity {
     type Err = String;
 
@@ -315,7 +313,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// As an agent does it, with a kernel that does what it is told.
+    /// Moves as an agent does, with a kernel that obeys.
     fn move_to(task: &mut Affinity, shown: &mut VcpuSet, wanted: &str) -> bool {
         let mask = task.change(shown, &VcpuSet::first(4), &set(wanted));
         mask.inspect(|mask| *shown = *mask).is_some_and(|_| {
@@ -372,9 +370,9 @@ mod tests {
     #[test]
     fn the_kernel_widens_a_mask_of_which_nothing_is_left() {
         let mut task: Affinity = "0-1 1 -".parse().unwrap();
-        // CPU 1 went off line: the kernel let it run anywhere. It was no owner's wish.
+        // CPU 1 went off line: the kernel let it run anywhere. No owner wished that.
         assert_eq!(task.restore(&set("0-3"), &set("0,2-3")), Some(set("0-1")));
-        // But with 1 on line all the time, that is what somebody set.
+        // But with 1 on line all the time, an owner has set that.
         let mut task: Affinity = "0-1 1 -".parse().unwrap();
         assert_eq!(task.restore(&set("0-3"), &set("0-3")), None);
         assert_eq!(*task.original(), set("0-3"));
@@ -385,7 +383,7 @@ mod tests {
         let mut task: Affinity = "0-3 0-1 -".parse().unwrap();
         assert_eq!(task.restore(&set("0-1"), &set("0-2")), Some(set("0-3")));
         task.done(true);
-        // Linux 6.1 has left out what is off line. 3 is back.
+        // Linux 6.1 has left out the CPUs that are off line. 3 is back.
         assert_eq!(task.restore(&set("0-2"), &set("0-2")), Some(set("0-3")));
     }
 }

@@ -1,5 +1,5 @@
-//! From signs to slices: when each vCPU was given to the guest and taken away, what of
-//! its slice is left, and when one that is away will be back.
+//! Derives slices from signs: when each vCPU was given to the guest and taken away, the expected
+//! remainder of its slice, and the expected return of one that is away.
 //!
 //! Source: vMigrater, section 3.2. A beat that comes late says that the vCPU was away at
 //! the time at which it was due: it was taken away after the beat before, and is back
@@ -33,17 +33,17 @@ use seekway_core::units::{Instant, Nanos};
 pub(super) use slices::Recent;
 pub(super) use watch::{News, State, Watch};
 
-/// How the next slice follows from those seen.
+/// Prediction of the next slice from those seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Predict {
-    /// It is as the last.
+    /// As long as the last.
     Last,
     /// As the least of the last eight.
     #[default]
     Min8,
 }
 
-/// What is the same for all vCPUs.
+/// Settings that hold for all vCPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settings {
     /// From beat to beat, at the densest.
@@ -61,13 +61,13 @@ impl Settings {
         self.period.scaled(1, 2)
     }
 
-    /// A beat that is missing for so long says that its vCPU is away.
+    /// Time without a beat after which a vCPU counts as away.
     pub fn grace(&self) -> Nanos {
         self.tolerance().max(self.absence)
     }
 }
 
-/// What is known of each vCPU that is on line.
+/// State of each vCPU that is on line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Monitor {
     pub settings: Settings,
@@ -80,7 +80,7 @@ impl Monitor {
         Monitor { settings, ..Monitor::default() }
     }
 
-    /// These are on line. What is known of those that stay is kept.
+    /// Sets the vCPUs that are on line. Those that stay keep their state.
     pub fn attach(&mut self, now: Instant, online: &VcpuSet) {
         self.online = *online;
         self.watches.resize(online.iter().last().map_or(0, |last| last.index() + 1), None);
@@ -93,7 +93,7 @@ impl Monitor {
         }
     }
 
-    /// A sign of a vCPU; one that is off line is not looked at.
+    /// Takes a sign of a vCPU, unless it is off line.
     pub fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) -> News {
         let settings = self.settings;
         let watch = self.watches.get_mut(vcpu.index()).and_then(Option::as_mut);

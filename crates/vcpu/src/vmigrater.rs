@@ -1,22 +1,21 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
-//! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true`
-//! is the paper's form; keys that are given beside it count, so `literal=true,park=true` is the
-//! paper's with one thing of ours. ("Not started when there is no sharing", section 5.3, is
-//! there whoever starts it: the literal form works whenever it runs.) What is ours:
+//! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true` is the
+//! paper's form; other keys still apply, so `literal=true,park=true` is the paper's form with one
+//! change of ours. (Section 5.3's "not started when there is no sharing" is up to the caller: the
+//! literal form works whenever it runs.) Our changes:
 //!
-//! - `park`: when no vCPU that runs qualifies, the task goes to the one that will be back
-//!   first, before its own is taken away. There it can be pulled from; where it was it
-//!   could not, because its I/O completes on a vCPU that is away.
-//! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to
-//!   begin; and where slices are cut short, to one that has just come back, if what that
-//!   saves is more than a move costs (`plan.rs`). algorithms.md asks for a move to each vCPU
-//!   that has just come back. Who leaves in time gains nothing by that, so it is not done.
-//! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice:
-//!   an I/O that is under way still completes where it was asked for.
+//! - `park`: when no running vCPU qualifies, the task goes to the one that will be back first,
+//!   before its own is taken away. From there it can be pulled; from its old vCPU it could not,
+//!   because its I/O completes on a vCPU that is away.
+//! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to begin; and
+//!   where slices are cut short, to one that has just come back, if the gain is more than a move
+//!   costs (`plan.rs`). algorithms.md asks for a move to each vCPU that has just come back. A task
+//!   that leaves in time gains nothing by that, so it is not done.
+//! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice: an I/O
+//!   that is under way still completes where it was asked for.
 //! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
-//! - `budget`: who is moved and how often is bounded by what it costs, see
-//!   `vmigrater/budget.rs`.
+//! - `budget`: the cost of moves bounds their number, see `vmigrater/budget.rs`.
 //! - `beats=sparse`, and inert where nothing is shared: see `vmigrater/beats.rs`.
 
 mod beats;
@@ -51,7 +50,7 @@ const PARAMS: &[ParamSpec] = &[
     param("threshold", Kind::Number(0.01, 1.0), "0.5",
         "share of a window from which a task that waits for I/O is I/O-bound"),
     param("keep", Kind::Duration, "20ms",
-        "for so long after its last such window a task is I/O-bound (ours)"),
+        "time after its last such window for which a task is I/O-bound (ours)"),
     param("predict", Kind::Choice(&["min8", "last"]), "min8",
         "a slice will be as the least of the last eight (ours), or as the last"),
     param("park", Kind::Flag, "true",
@@ -59,7 +58,7 @@ const PARAMS: &[ParamSpec] = &[
     param("fresh", Kind::Flag, "true",
         "leave a vCPU whose slice began unseen for one that has just come back (ours)"),
     param("leave", Kind::DurationOr("auto"), "auto",
-        "with so much left of the slice; auto (ours): two periods and an I/O, half at most"),
+        "remaining slice at which it leaves; auto (ours): two periods and an I/O, half at most"),
     param("beats", Kind::Choice(&["sparse", "dense"]), "sparse",
         "beat only where it tells something (ours), or every period on each vCPU"),
     param("budget", Kind::Number(0.0, 1.0), "0.03",
@@ -86,7 +85,7 @@ impl Settings {
         let (us, ms) = (Nanos::from_micros, Nanos::from_millis);
         let period = params.duration_within("period", us(50), ms(10))?;
         let literal = params.flag("literal");
-        // The paper's form has another default; what is given counts.
+        // The paper's form has another default; a given key counts.
         let ours = |key| !literal || params.is_given(key);
         let permille = |key| (params.number(key) * 1000.0).round() as u64;
         let leave = match params.duration_or_word("leave") {
@@ -124,7 +123,7 @@ struct VMigrater {
     detector: Detector,
     sharing: SharingEstimate,
     budget: Budget,
-    /// For how long vCPUs had been away together when `budget` was told last.
+    /// Total absence of the vCPUs at the last update of `budget`.
     away: Nanos,
     /// Decided and not yet asked for.
     actions: VecDeque<Action>,
@@ -134,10 +133,10 @@ struct VMigrater {
     decide_at: Option<Instant>,
     /// Where the task is for which that is.
     decide_on: Option<VcpuId>,
-    /// A task has found no place, and takes the first vCPU that comes back.
+    /// A task has found no destination, and takes the first vCPU that comes back.
     seeks: bool,
-    /// By vCPU, of those that have a task which could be pulled: when its beat will be
-    /// missing, if it is one that is due.
+    /// By vCPU, of those that have a task which could be pulled: the time at which a due beat
+    /// counts as missing, if one is due.
     expected: Vec<Option<Option<Instant>>>,
     /// The earliest of these.
     missing_at: Option<Instant>,
@@ -194,7 +193,7 @@ impl VcpuPolicy for VMigrater {
         task.releasing = false;
         self.detector.forget();
         if outcome == Outcome::Dropped {
-            // Whoever is busy will be for a while.
+            // A busy worker will be busy for a while.
             let retry = now + self.settings.monitor.period;
             self.decide_at = Some(self.decide_at.map_or(retry, |at| at.min(retry)));
         } else {
@@ -231,8 +230,8 @@ impl VcpuPolicy for VMigrater {
         self.decide_on.filter(|_| self.sharing.is_exact())
     }
 
-    /// Losses of vCPUs that have a task to be moved; returns of these, and any return if a
-    /// task seeks a place. The other edges only tell how long slices are, which can wait.
+    /// Losses of vCPUs that have a task to move; returns of these, and any return if a task seeks a
+    /// destination. The other edges only tell the length of slices, which can wait.
     fn urgent(&self, vcpu: VcpuId) -> Urgent {
         if self.settings.monitor.literal || !self.sharing.is_shared() {
             return Urgent::ALL;
@@ -249,7 +248,7 @@ impl VcpuPolicy for VMigrater {
 
     fn windows(&self) -> Option<Nanos> {
         let works = self.settings.monitor.literal || self.sharing.is_shared();
-        // Windows too are what it can afford.
+        // The budget also bounds windows.
         let longer = if self.budget.allows() { 1 } else { budget::LONGER };
         works.then_some(self.settings.detector.window.scaled(longer, 1))
     }

@@ -1,18 +1,18 @@
-//! Tasks of vCPUs that have gone are pulled to vCPUs that run, whatever they do.
+//! Pulls all tasks of vCPUs that are away to vCPUs that run.
 //!
-//! After vSched (EuroSys 2025), whose kernel module and user-level probers give the guest's
-//! scheduler a true picture of its vCPUs. Taken from it:
+//! After vSched (EuroSys 2025), whose kernel module and user-level probers show the guest's
+//! scheduler the true state of its vCPUs. Taken from it:
 //!
-//! - *vact*, probed activity: from beats, each vCPU's mean active span; a vCPU whose beat is
-//!   stale is taken to be away (every millisecond here, about a tick).
-//! - *ivh*, harvesting inside the guest: a task that is stuck on a vCPU that has gone is
-//!   pulled to one that runs, compute and I/O alike; the one that has the most left of
-//!   its mean active span, and one task for each.
+//! - *vact*, probed activity: from beats, each vCPU's mean active span; a vCPU whose beat is stale
+//!   counts as away (every millisecond here, about a tick).
+//! - *ivh*, harvesting inside the guest: a task that is stuck on an absent vCPU is pulled to one
+//!   that runs, compute and I/O alike: the one with the longest remainder of its mean active span,
+//!   and one task for each.
 //!
-//! Not taken: capacity and topology (*vcap*, *vtop*), the placing of short tasks when they
-//! wake (*bvs*: it sits in the kernel's wake-up path, where nothing of ours is), relaxed work
-//! conservation (*rwc*). And it knows only tasks that do I/O at times, because no others
-//! are told of ([`VcpuPolicy::window`]). It foresees nothing: it acts after the fact.
+//! Not taken: capacity and topology (*vcap*, *vtop*), the placement of short tasks at their wake-up
+//! (*bvs*: part of the kernel's wake-up path), relaxed work conservation (*rwc*). It knows only
+//! tasks that do I/O at times, because the engine reports no others ([`VcpuPolicy::window`]). It
+//! foresees nothing: it acts after the fact.
 
 use super::monitor::{Monitor, News, Predict, Settings, State};
 use super::{
@@ -42,7 +42,7 @@ pub(super) const ENTRY: Entry = Entry {
 const WINDOW: Nanos = Nanos::from_millis(5);
 /// Tasks that are followed at a time; more are left alone.
 const TASKS_MAX: usize = 1024;
-/// A task that was not told of for so long is left to itself.
+/// Time without news after which a task is forgotten.
 const FORGET: Nanos = Nanos::from_secs(1);
 
 struct Task {
@@ -95,7 +95,7 @@ impl VSched {
         }
     }
 
-    /// Of those that run, the one that will for longest, and on which we put nobody.
+    /// Finds the running vCPU that will run for longest, and on which we put nobody.
     fn best(&self, now: Instant, allowed: &VcpuSet) -> Option<VcpuId> {
         let taken: VcpuSet = self.tasks.values().map(|t| t.going.unwrap_or(t.vcpu)).collect();
         let left = |vcpu: VcpuId| {
@@ -177,7 +177,7 @@ impl VcpuPolicy for VSched {
             (Outcome::Refused, Some(_)) => task.refused = true,
         }
         task.releasing = false;
-        // Whoever is busy will be for a while: the next sign or window is soon enough.
+        // A busy worker will be busy for a while: the next sign or window is soon enough.
         self.dirty |= outcome != Outcome::Dropped;
     }
 

@@ -1,11 +1,11 @@
-//! A vCPU with an I/O task idles of its own accord while that task waits, so that the
-//! host still owes it time when the I/O is done.
+//! Idles a vCPU with an I/O task while that task waits, so that the host still owes the vCPU time
+//! when the I/O is done.
 //!
 //! Source: K. Suo et al., "Preserving I/O prioritization in virtualized OSes", SoCC 2017 (in
 //! vMigrater's comparison), as algorithms.md, section 7, has it: in each period of 30 ms, while no
 //! I/O task can run, the vCPU idles for up to (1 - c) of the period, and I/O wakes it; compute
-//! tasks run on what is left. It is taken away all the same when what the host gives it is used
-//! up. Whether the host lets a vCPU that wakes take the processor at once decides what it is worth.
+//! tasks get the rest. The host still takes it away when its time is used up. The gain depends on
+//! whether the host lets a vCPU that wakes take the processor at once.
 //!
 //! `published=true` counts as the authors' code does (github.com/kevinsuo/xballoon,
 //! `hypervisor/xen/common/schedule.c`, `vcpu_runstate_change`): all time in which the vCPU does
@@ -13,10 +13,10 @@
 //! and periods are the host's, the same for all vCPUs. In that code a process sleeps in the
 //! guest's scheduler and hands the vCPU back whenever it is chosen; I/O tasks are named by hand.
 //!
-//! Where the source is silent: a vCPU has an I/O task if one that waited for half of a
-//! window was on it within the last second, for one that is away shows nothing meanwhile.
-//! Idling that I/O ends early counts until the vCPU is next asked: that takes the I/O
-//! task's own running in, which is short.
+//! Where the source is silent: a vCPU has an I/O task if one that waited for half of a window was
+//! on it within the last second, because an absent vCPU shows nothing meanwhile. Idling that I/O
+//! ends early counts until the vCPU's next decision: that includes the I/O task's own running time,
+//! which is short.
 
 use super::{Entry, TaskLoad, VcpuId, VcpuPolicy, VcpuSet};
 use seekway_core::params::{Kind, param};
@@ -52,23 +52,23 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 const WINDOW: Nanos = Nanos::from_millis(5);
-/// A vCPU has an I/O task for so long after one was seen to wait.
+/// Time after a task was last seen waiting for which its vCPU has an I/O task.
 const HOSTS_FOR: Nanos = Nanos::from_secs(1);
 /// In the authors' code a stretch as long as this is a cap's, and no idling.
 const CAPPED_FROM: Nanos = Nanos::from_millis(25);
 
-/// How one vCPU idles in its present period.
+/// A vCPU's idling in its present period.
 #[derive(Clone, Copy, Default)]
 struct Balloon {
-    /// It has an I/O task until then.
+    /// End of the time for which it has an I/O task.
     hosts_until: Instant,
     /// When the period began in which it idles.
     began: Instant,
-    /// It has idled for so long in it.
+    /// Time that it has idled in the period.
     idled: Nanos,
-    /// It idles now: from then, until then.
+    /// Begin and end of its present idling.
     idles: Option<(Instant, Instant)>,
-    /// How long it had waited for a processor when it was last asked.
+    /// Its time spent waiting for a processor at the last query.
     waited: Nanos,
 }
 
@@ -110,7 +110,7 @@ impl VcpuPolicy for XBalloon {
             if balloon.began < began {
                 (balloon.began, balloon.idled) = (began, Nanos::ZERO);
             }
-            // Of what lies before this period nothing counts.
+            // Times before this period do not count.
             balloon.idled += if waits < CAPPED_FROM { waits.min(into) } else { Nanos::ZERO };
         } else if now.since(balloon.began) >= self.period {
             (balloon.began, balloon.idled) = (now, Nanos::ZERO);

@@ -8,7 +8,7 @@ use seekway_core::units::Instant;
 use seekway_policy::schedulers::Entry;
 use std::collections::VecDeque;
 
-/// What Seekway knows of the policy.
+/// Registry entry of the policy.
 pub const ENTRY: Entry = Entry {
     name: "own",
     summary: "VMs take turns, some requests each",

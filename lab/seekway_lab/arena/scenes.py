@@ -69,7 +69,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Judging:
-    """How a load is judged.
+    """Rules for judging a load.
 
     Attributes:
         shares: by VM, its share of the device where all are busy; 1 for those missing.

@@ -18,12 +18,12 @@ from seekway_lab.arena.measure import LATENCIES, MEASURES, Figures
 # How much better a policy has to be in each of these measures to dominate another.
 DOMINATES_BY = 0.01
 WHOLE = ["throughput", "worst_share", "p99"]
-# Weightings of these measures go in steps of one part in so many.
+# Step of the weightings of these measures, as one part in this number.
 PARETO_STEPS = 20
 
 
 def regret(measure: str, value: float, best: float) -> float:
-    """How far `value` is from `best`: 0 for as good, up to 1."""
+    """Distance of `value` from `best`: 0 for as good, up to 1."""
     part, whole = (best, value) if measure in LATENCIES else (value, best)
     # Where nobody got anything, nobody did worse.
     if not whole or not math.isfinite(part / whole):

@@ -160,7 +160,7 @@ def _joined(pieces: Iterable[Span]) -> list[Span]:
 
 
 def _overlap(pieces: Sequence[Span], begin: int, end: int) -> int:
-    """How much of a stretch is covered by pieces that are in order and apart."""
+    """Length of a stretch that is covered by pieces, which are in order and apart."""
     covered = 0
     for n in range(bisect_right(pieces, begin, key=lambda piece: piece[1]), len(pieces)):
         if pieces[n][0] >= end:

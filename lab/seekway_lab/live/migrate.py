@@ -255,7 +255,7 @@ def _sleeps(guest: Computing) -> tuple[float, int] | None:
 
 
 def sleeps(said: str) -> tuple[float, int] | None:
-    """The guest's time in seconds, and how often the agent's threads have gone to sleep so far,
+    """The guest's time in seconds, and the number of sleeps of the agent's threads,
     each to be woken once; None where no agent runs.
     """
     if not said.strip():

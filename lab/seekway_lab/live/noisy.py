@@ -303,7 +303,7 @@ def simulated(
 ) -> dict[str, Row]:
     """The scene in the simulator by policy, each for as long as it is measured.
 
-    The quiet VM thinks for so long that alone it is as fast as it was here: the simulator knows the
+    The quiet VM's think time makes it as fast alone as it was here: the simulator knows the
     device, and not what the path around it takes.
     """
     from seekway_lab.live import twin

@@ -41,7 +41,7 @@ HOST_FULL = 0.95
 
 @dataclass(frozen=True)
 class Options:
-    """How an experiment is run."""
+    """Options of an experiment's run."""
 
     name: str
     #: The program `seekway`, whose `serve` is run.

@@ -310,7 +310,7 @@ def tables(name: str, scene: Scene, rows: Sequence[Table], window_s: int) -> lis
 
 
 def order(rows: Sequence[Table]) -> str:
-    """How both order the policies by mean response."""
+    """Compare both orders of the policies by mean response."""
     real, simulated = ([row[side]["response_ms"] for row in rows] for side in SIDES)
 
     def ordered(values: list[float]) -> str:

@@ -189,7 +189,7 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
 
 
 def predictions(rows: Sequence[Table]) -> list[Table]:
-    """How each target ranks the policies by each measure, beside the first, which is the disk.
+    """Each target's ranking of the policies by each measure, beside the first, which is the disk.
 
     Only the paper's form is judged: it `holds` when every window has the disk's order, `in part`
     when the medians have it. `void` when a side is.

@@ -107,7 +107,7 @@ class Clock:
         return at + self.offset + (at - self.since) * self.slower_ppm // 1_000_000
 
     def apart(self, truth: Truth, seen: Absence) -> int | None:
-        """How much later than it was a return was seen."""
+        """Delay in ns from a return until it was seen."""
         at = self.on_host(seen.until)
         same = truth.same(seen.vcpu, at)
         return None if same is None else at - same.until

@@ -14,7 +14,7 @@ OOPS = "[    6.878023] ---[ end trace 0000000000000000 ]---"
 
 
 def tries(*errors: Exception) -> int:
-    """How often a test is tried that fails with these errors, in turn, and then passes."""
+    """Count the tries of a test that fails with these errors, in turn, and then passes."""
     folders: list[Path] = []
 
     def test(folder: Path) -> None:

@@ -69,7 +69,7 @@ fn read(number: &str, scale: u64, what: &str) -> Result<u64, ParamError> {
 /// A duration with its unit: `8ms`, `6.7ms`, `2s`; a bare `0` needs none.
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Names the expected form, without the text.
 pub fn parse_duration(text: &str) -> Result<Nanos, ParamError> {
     let (number, unit) = split_unit(text);
     let scale = match unit {
@@ -88,7 +88,7 @@ pub fn parse_duration(text: &str) -> Result<Nanos, ParamError> {
 /// Bytes, also of a rate: a bare number, or one with a unit (`64k` = `64KiB` = 65,536).
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Names the expected form, without the text.
 pub fn parse_bytes(text: &str) -> Result<u64, ParamError> {
     let (number, unit) = split_unit(text);
     bytes(number, unit)
@@ -120,7 +120,7 @@ fn bytes(number: &str, unit: &str) -> Result<u64, ParamError> {
 /// bytes, which is a multiple of 512.
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Names the expected form, without the text.
 pub fn parse_size(text: &str) -> Result<Sectors, ParamError> {
     let bytes = bytes_or_sectors(text)?;
     let is_bare = text.bytes().all(|b| b.is_ascii_digit());
@@ -133,7 +133,7 @@ pub fn parse_size(text: &str) -> Result<Sectors, ParamError> {
     Ok(Sectors::from_bytes(bytes))
 }
 
-/// Bytes of what is measured in sectors, which `s` stands for.
+/// Bytes of a quantity in sectors, for which `s` is a unit.
 fn bytes_or_sectors(text: &str) -> Result<u64, ParamError> {
     match split_unit(text) {
         (number, "s" | "S") => read(number, SECTOR_BYTES, SIZE),
@@ -141,10 +141,10 @@ fn bytes_or_sectors(text: &str) -> Result<u64, ParamError> {
     }
 }
 
-/// A place on a disk: the number of a sector, or bytes with a unit that are whole sectors.
+/// Parses an offset on a disk: the number of a sector, or bytes with a unit that are whole sectors.
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Names the expected form, without the text.
 pub fn parse_lba(text: &str) -> Result<Lba, ParamError> {
     const PLACE: &str = "the number of a sector, or bytes with a unit such as 1GiB";
     if text.bytes().all(|b| b.is_ascii_digit()) {
@@ -157,10 +157,10 @@ pub fn parse_lba(text: &str) -> Result<Lba, ParamError> {
     }
 }
 
-/// How many: `2000`, `16k` (16,000), `1.5M`.
+/// Parses a count: `2000`, `16k` (16,000), `1.5M`.
 ///
 /// # Errors
-/// What was expected, without the text.
+/// Names the expected form, without the text.
 pub fn parse_count(text: &str) -> Result<u64, ParamError> {
     let (number, unit) = split_unit(text);
     let scale: u64 = match unit {
@@ -189,11 +189,11 @@ mod tests {
         assert_eq!(bytes("134217728"), Ok(134_217_728));
         assert_eq!(parse_size("134217728"), Ok(Sectors::new(262_144)));
         assert_eq!(parse_size("0"), Ok(Sectors::ZERO));
-        // What was written in sectors is not taken for something else.
+        // Sectors need their unit.
         let error = parse_size("2000").unwrap_err().to_string();
         assert!(error.contains("2000s for 2000 sectors"), "{error}");
         assert_eq!(parse_size("2000s"), Ok(Sectors::new(2000)));
-        // A place is the number of a sector, as in traces and in JSON.
+        // An offset is the number of a sector, as in traces and in JSON.
         assert_eq!(parse_lba("2048"), Ok(Lba::new(2048)));
         assert_eq!(parse_lba("1MiB"), Ok(Lba::new(2048)));
         for wrong in ["1000b", "1k5", "-1", "", "1.5"] {

@@ -7,7 +7,7 @@
 #[derive(Debug)]
 pub struct KeyedHeap<K> {
     heap: Vec<(K, u32)>,
-    /// The place of each number in the heap.
+    /// Index of each number in the heap.
     places: Vec<Option<u32>>,
 }
 
@@ -66,7 +66,7 @@ impl<K: Ord + Copy> KeyedHeap<K> {
         self.places[entry.1 as usize] = Some(place as u32);
     }
 
-    /// Move an entry towards the front as far as it belongs; its place then.
+    /// Moves an entry towards the front as far as it belongs; returns its new index.
     fn up(&mut self, mut place: usize) -> usize {
         let entry = self.heap[place];
         while place > 0 && entry < self.heap[(place - 1) / 2] {

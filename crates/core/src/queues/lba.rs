@@ -1,15 +1,14 @@
-//! Requests by place, and the choose rule over them.
+//! Requests by offset, and the choose rule over them.
 
 use crate::request::{Request, RequestId};
 use crate::units::{Lba, Sectors};
 
 /// Requests sorted by their first sector; equal sectors by slot.
 ///
-/// Keys stand in sorted chunks, found by a sorted table of separators: one
-/// cache line or two for the few dozen requests that a disk usually has queued,
-/// where a tree would chase pointers, and still two short searches and two
-/// short moves for a million. A chunk that has become sparse joins a neighbour,
-/// so that the memory follows the number of keys.
+/// Keys are in sorted chunks, found by a sorted table of separators: one cache line or two for the
+/// few dozen requests that a disk usually has queued, where a tree would chase pointers, and still
+/// two short searches and two short moves for a million. A chunk that has become sparse joins a
+/// neighbour, so that the memory follows the number of keys.
 #[derive(Debug, Default)]
 pub struct LbaQueue {
     /// Ascending, none empty unless it is the only one.
@@ -52,15 +51,15 @@ impl LbaQueue {
         self.len == 0
     }
 
-    /// The chunk in which `key` stands or would stand.
+    /// The chunk that has or would have `key`.
     fn chunk_of(&self, key: u128) -> usize {
         match self.separators.len() {
             0 | 1 => 0,
             _ => self.separators.partition_point(|&s| s <= key) - 1,
         }
     }
-    /// The place of the first key at or above `key`: a chunk, and a place in it
-    /// that may be its end.
+    /// The position of the first key at or above `key`: a chunk, and an index in it that may be its
+    /// end.
     fn lower_bound(&self, key: u128) -> (usize, usize) {
         let at = self.chunk_of(key);
         let place = self.chunks.get(at).map_or(0, |c| c.partition_point(|&k| k < key));
@@ -190,12 +189,11 @@ impl LbaQueue {
     }
 }
 
-/// The choose rule that anticipatory and CFQ share (`cfq_choose_req`,
-/// `as_choose_req`): of the next request forward and the next backward from
-/// `head`, the one that costs less. Backward up to `back_seek_max` costs
-/// `penalty` times its length; further back, and only then, counts as wrapped:
-/// a request ahead beats it, and between two wrapped the lower sector wins,
-/// since the head has to sweep back anyway.
+/// The choose rule that anticipatory and CFQ share (`cfq_choose_req`, `as_choose_req`): of the next
+/// request forward and the next backward from `head`, the one that costs less. Backward up to
+/// `back_seek_max` costs `penalty` times its length. Further back counts as wrapped: a request
+/// ahead beats it, and between two wrapped ones the lower sector wins, because the arm has to sweep
+/// back anyway.
 pub fn choose(
     queue: &LbaQueue,
     head: Lba,
@@ -288,7 +286,7 @@ mod tests {
     fn chunks_follow_the_number_of_keys() {
         let mut queue = LbaQueue::new();
         let sparse = |q: &LbaQueue| q.chunks.len() > q.len / (CHUNK_MAX / 4) + 2;
-        // Fill, thin out to one in 300, and fill another place, again and again.
+        // Fill, thin out to one in 300, and fill another range, again and again.
         for round in 0..20u32 {
             let all = round * 20_000..(round + 1) * 20_000;
             for slot in all.clone() {

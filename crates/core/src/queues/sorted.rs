@@ -1,4 +1,4 @@
-//! What the elevators keep: the requests of all VMs, sorted by place.
+//! The elevators' queue: the requests of all VMs, sorted by disk offset.
 
 use super::{LbaQueue, Pool};
 use crate::request::{Request, RequestId, VmId};
@@ -11,7 +11,7 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// The requests by place.
+    /// The requests by offset.
     pub fn places(&self) -> &LbaQueue {
         &self.places
     }

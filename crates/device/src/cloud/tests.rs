@@ -51,7 +51,7 @@ fn an_idle_volume_answers_after_its_floor() {
     assert_eq!(serve_one(&mut cloud, 0, &read(0, 0, 8)), 1_000_000);
     let write = request(0, Op::Write, 0, 8);
     assert_eq!(serve_one(&mut cloud, 5_000_000, &write), 7_000_000);
-    // A flush is neither billed nor held up.
+    // A flush is neither billed nor delayed.
     let flush = request(0, Op::Flush, 0, 1);
     assert_eq!(serve_one(&mut cloud, 7_000_000, &flush), 9_000_000);
     assert_eq!((metric(&cloud, "billed_ios"), metric(&cloud, "gate_ms")), (2.0, 0.0));
@@ -140,7 +140,7 @@ proptest! {
         let bytes = sectors * 512;
         let billed = bytes.div_ceil(256 << 10) as f64;
         let expected = (iops as f64 / billed).min((mib * MIB) as f64 / bytes as f64);
-        // Deep enough that latency is never what limits, long enough to count 1 %.
+        // Deep enough that latency never limits, long enough to count 1 %.
         let span_ns = (1_000e9 / expected) as u64;
         let latency_s = (latency_us + 8 * spread_us) as f64 / 1e6;
         let depth = (2.0 + 2.0 * expected * latency_s) as u32;
@@ -157,8 +157,8 @@ proptest! {
         prop_assert!((found / 1_000.0 - 1.0).abs() <= 0.01, "{} of 1000 at {}/s", found, expected);
     }
 
-    /// No command is answered before the floor, the caps hold over any stretch but
-    /// for one command and the credit, and the first one alone waits for nobody.
+    /// No command is answered before the floor, the caps hold over any stretch but for one command
+    /// and the credit, and the first one alone does not wait.
     #[test]
     fn no_command_is_before_the_floor_and_no_stretch_is_above_the_caps(
         commands in prop::collection::vec(

@@ -1,22 +1,21 @@
 //! A drive's segmented buffer: a fixed number of segments, each a run of
-//! sectors. Which sectors it holds, and which segment gives way; when they are
-//! filled is the drive's business.
+//! sectors. The cache knows its sectors and the segment that gives way; the drive fills them.
 
 use serde::Deserialize;
 
-// Which segment gives way to new data. Profiles name it; their schema has only what is
-// documentation here, and these comments are none.
+// The segment that gives way to new data, as profiles name it. No doc comments here: the profiles'
+// schema would show them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ReplacementFile"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
-    // The one that was allocated first.
+    // The segment that was allocated first.
     Fifo,
-    // The one that was used (allocated or hit) least recently.
+    // The segment that was used (allocated or hit) least recently.
     Lru,
 }
 
-// What a read that is served from a segment does to the segments.
+// Effect of a hit on the segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "OnHitFile"))]
 #[serde(rename_all = "kebab-case")]
@@ -61,8 +60,8 @@ impl Span {
 pub struct Cache {
     shape: CacheShape,
     spans: Vec<Span>,
-    /// The low halves of each span's start and length: what a search looks at
-    /// first, several at once. They agree wherever the spans do, and 2 TiB further on.
+    /// The low halves of each span's start and length, which a search compares first, several at
+    /// once. They agree wherever the spans do, and 2 TiB further on.
     starts: Vec<u32>,
     lengths: Vec<u32>,
     /// The order of eviction, as a ring of neighbours: `links[i]` are the
@@ -86,18 +85,18 @@ impl Cache {
         }
     }
 
-    /// What segment `index` holds.
+    /// Contents of segment `index`.
     pub fn span(&self, index: usize) -> Span {
         self.spans[index]
     }
 
-    /// The segment that holds sector `lba` and most of what follows.
+    /// The segment with sector `lba` that has the most sectors behind it.
     pub fn find(&self, lba: u64) -> Option<usize> {
         self.touching(lba).filter(|&index| self.spans[index].end > lba)
     }
 
-    /// The same, or else a segment that ends just before `lba`, so that data
-    /// read from there on can join it.
+    /// As [`Cache::find`], or else a segment that ends just before `lba`, so that data read from
+    /// there on can join it.
     #[inline]
     pub fn touching(&self, lba: u64) -> Option<usize> {
         let near = self.starts.iter().zip(&self.lengths);
@@ -158,8 +157,7 @@ impl Cache {
         Some(index)
     }
 
-    /// Segment `index` now also holds what follows up to `end`; a ring, so what
-    /// no longer fits falls out in front.
+    /// Extends segment `index` up to `end`; it is a ring, so the excess drops out in front.
     pub fn grow(&mut self, index: usize, end: u64) {
         let span = &mut self.spans[index];
         span.end = span.end.max(end);
@@ -167,15 +165,15 @@ impl Cache {
         self.note(index);
     }
 
-    /// Brings what a search looks at up to date with the span.
+    /// Updates the search's copy of the span.
     fn note(&mut self, index: usize) {
         let span = self.spans[index];
         self.starts[index] = span.start as u32;
         self.lengths[index] = u32::try_from(span.end - span.start).unwrap_or(u32::MAX);
     }
 
-    /// The sectors [start, end) are no longer what the medium holds: segments
-    /// keep what precedes them, or what follows where nothing precedes.
+    /// Invalidates the sectors [start, end): segments keep those before them, or those behind if
+    /// there are none before.
     pub fn invalidate(&mut self, start: u64, end: u64) {
         for index in 0..self.spans.len() {
             let span = &mut self.spans[index];

@@ -1,4 +1,4 @@
-//! What happens to one command inside the drive, and between commands.
+//! The work of a drive for one command, and between commands.
 
 use super::cache::{Cache, OnHit};
 use super::geometry::Track;
@@ -101,8 +101,8 @@ impl Drive {
         done_ns
     }
 
-    /// How long after `at_ns` the head could begin with the command: for choosing
-    /// among several. Nothing for what the cache holds. Call [`Drive::catch_up`] first.
+    /// Time from `at_ns` until the arm could begin with the command, for choosing among several.
+    /// Zero for data in the cache. Call [`Drive::catch_up`] first.
     pub(super) fn positioning_ns(&self, at_ns: u64, command: &Request) -> u64 {
         let (start, end) = (command.extent.start().get(), command.extent.end().get());
         let write = command.op != Op::Read;
@@ -120,9 +120,8 @@ impl Drive {
             - at_ns
     }
 
-    /// Works out what the drive did on its own until `now_ns`: read-ahead
-    /// first, then written data, oldest first. A write to the medium is never
-    /// interrupted: `head_ns` may end up later than `now_ns`.
+    /// Computes the drive's own work until `now_ns`: read-ahead first, then written data, oldest
+    /// first. A write to the medium is never interrupted: `head_ns` may end up later than `now_ns`.
     pub(super) fn catch_up(&mut self, now_ns: u64) {
         if let Some(ahead) = self.ahead {
             let idle = now_ns > self.last_done_ns;
@@ -196,7 +195,7 @@ impl Drive {
             return hit_ns.max(done_ns + self.bus_sector_ns);
         }
         self.stop_read_ahead();
-        // What the segment holds of the front needs no medium.
+        // The front needs no medium for the segment's sectors.
         let missing = held.map_or(start, |s| self.cache.span(s).end.clamp(start, end));
         self.write_out_overlaps(at_ns, missing, end);
         let begin = (at_ns + self.overhead(self.overheads.read_miss_ns)).max(self.head_ns);
@@ -213,7 +212,7 @@ impl Drive {
         (done_ns + self.bus_sector_ns).max(first_ns + bus_ns)
     }
 
-    /// A read of what read-ahead is about to reach: the head just goes on.
+    /// Serves a read that read-ahead is about to reach: the head just goes on.
     fn read_from_stream(&mut self, start: u64, end: u64) -> Option<u64> {
         let ahead = self.ahead?;
         let span = self.cache.span(ahead.segment);
@@ -243,7 +242,7 @@ impl Drive {
         Some(done_ns)
     }
 
-    /// What a hit on `segment` does to segments and read-ahead.
+    /// Updates segments and read-ahead after a hit on `segment`.
     fn after_hit(&mut self, at_ns: u64, segment: usize, start: u64, end: u64) {
         self.cache.touch(segment);
         let mut target_segment = segment;
@@ -329,8 +328,8 @@ impl Drive {
         done_ns
     }
 
-    /// When there is room for the run: at once where it joins another or a
-    /// segment is free, else when the oldest has been written.
+    /// Returns the time when there is room for the run: at once where it joins another or a segment
+    /// is free, else when the oldest has been written.
     fn make_room(&mut self, at_ns: u64, joins: Option<usize>, start: u64, end: u64) -> u64 {
         if let Some(index) = joins {
             let run = &self.dirty[index];
@@ -367,8 +366,8 @@ impl Drive {
         }
     }
 
-    /// Older data in the cache must not overwrite what goes to the medium
-    /// directly, and the medium must have it before it is read there.
+    /// Writes out older data in the cache, which must not overwrite data that go to the medium
+    /// directly, and must be on the medium before a read of it there.
     fn write_out_overlaps(&mut self, at_ns: u64, start: u64, end: u64) {
         while self.dirty.iter().any(|d| d.start < end && start < d.end) {
             let begin = self.head_ns.max(at_ns);

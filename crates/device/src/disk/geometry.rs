@@ -11,7 +11,8 @@ use super::divisor::Divisor;
 pub enum Mapping {
     /// All heads of a cylinder in the same order, then the next cylinder.
     Cylinder,
-    /// The same, but every other cylinder of a zone from the last head to the first.
+    /// As [`Mapping::Cylinder`], but every other cylinder of a zone runs from the last head to the
+    /// first.
     Serpentine,
     /// A band of cylinders on one surface, back over the same band on the next
     /// surface, and so on; then the next band (drives since about 2004).
@@ -33,7 +34,7 @@ pub struct ZoneSpec {
     /// Turn between the end of a track and the start of the next on another
     /// head, in sectors of this zone, from 0 to `sectors_per_track`.
     pub track_skew: f64,
-    /// The same for a step to another cylinder.
+    /// As `track_skew`, for a step to another cylinder.
     pub cylinder_skew: f64,
     /// Angle of the zone's first sector, as a fraction of a turn in [0, 1).
     pub first_angle: f64,
@@ -44,7 +45,7 @@ pub struct ZoneSpec {
     pub slips: Vec<u64>,
 }
 
-/// A track's place: what the arm and the head selector must reach.
+/// Position of a track: the arm's and the head selector's target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Track {
     /// Cylinder, from 0 at the outer edge.
@@ -62,7 +63,7 @@ pub struct Place {
     pub sector: u32,
     /// Angle at which the sector begins.
     pub angle: Turn,
-    /// How many logical sectors there are from here to the track's end, at least 1.
+    /// Logical sectors from here to the track's end, at least 1.
     pub left_on_track: u64,
 }
 
@@ -72,7 +73,7 @@ struct Zone {
     first_cylinder: u32,
     cylinders: u32,
     sectors_per_track: u32,
-    /// The same, to divide by.
+    /// `sectors_per_track`, to divide by.
     track_length: Divisor,
     /// The physical position after the last data sector.
     physical_end: u64,
@@ -87,7 +88,7 @@ struct Zone {
     slip_keys: Vec<u64>,
 }
 
-/// How many tracks make a cylinder and a band, to divide by.
+/// Tracks of a cylinder and of a band, to divide by.
 struct Steps {
     heads: Divisor,
     /// Cylinders in a band, and its tracks; both 1 for mappings without bands.
@@ -128,9 +129,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Lays `capacity` sectors out over the zones, which ascend and do not
-    /// overlap (the profile's validation sees to it). What the zones hold beyond
-    /// `capacity` stays unused at the end.
+    /// Lays `capacity` sectors out over the zones, which ascend and do not overlap (the profile's
+    /// validation guarantees it). The zones' space beyond `capacity` stays unused at the end.
     ///
     /// # Errors
     /// With the number of sectors that the zones can hold when that is less than `capacity`.
@@ -186,13 +186,13 @@ impl Geometry {
         self.zones[zone].sectors_per_track
     }
 
-    /// The same, to divide by.
+    /// `sectors_per_track`, to divide by.
     #[inline]
     pub(super) fn track_length(&self, zone: usize) -> Divisor {
         self.zones[zone].track_length
     }
 
-    /// The same on the longest track of all.
+    /// Sectors of the longest track.
     pub fn sectors_per_track_max(&self) -> u32 {
         self.sectors_per_track_max
     }
@@ -231,8 +231,8 @@ impl Geometry {
         zone.physical(first + count - 1) - zone.physical(first) + 1
     }
 
-    /// The inverse of [`Geometry::locate`]; `None` for a place that holds no
-    /// data (a spare, a slipped sector, past the capacity).
+    /// The inverse of [`Geometry::locate`]; `None` for a position without data (a spare, a slipped
+    /// sector, past the capacity).
     pub fn lba_at(&self, track: Track, sector: u32) -> Option<u64> {
         let zone = self.zones.iter().find(|z| {
             (z.first_cylinder..z.first_cylinder + z.cylinders).contains(&track.cylinder)
@@ -309,8 +309,8 @@ impl Zone {
         physical - low as u64
     }
 
-    /// The place of the zone's `number`-th track, and how many of the rarer
-    /// steps (see `switch_turn`) precede it.
+    /// Position of the zone's `number`-th track, and number of the rarer steps (see `switch_turn`)
+    /// before it.
     #[inline]
     fn track(&self, number: u64, steps: &Steps, mapping: Mapping) -> (Track, u64) {
         let heads = steps.heads.get();

@@ -1,5 +1,5 @@
-//! The moving parts: where the arm stands, which angle is under the head at
-//! which time, and how long it takes to get at a run of sectors.
+//! The moving parts: the arm's position, the angle under the head at each time, and the time to
+//! reach a run of sectors.
 
 use super::Turn;
 use super::divisor::Divisor;
@@ -10,13 +10,13 @@ use super::seek::SeekCurve;
 /// only the rounding of angles to nanoseconds says otherwise.
 const ROUNDING_NS: u64 = 64;
 
-/// What a profile states of the mechanics, in ns.
+/// Times of the mechanics in a profile, in ns.
 pub struct Mechanics {
     pub geometry: Geometry,
     /// Time to move the arm, by distance in cylinders.
     pub seek: SeekCurve,
     pub rotation_ns: u64,
-    /// The same, to divide by.
+    /// The revolution, to divide by.
     rotation: Divisor,
     /// Choosing another head; hidden behind a longer seek.
     pub head_switch_ns: u64,
@@ -59,8 +59,8 @@ impl Mechanics {
         seek.max(switch) + if write { self.write_settle_ns } else { 0 }
     }
 
-    /// How long after `now_ns` the angle comes under the head: below a turn.
-    /// The spindle turns from time 0 at angle 0 and never stops.
+    /// Time from `now_ns` until the angle comes under the head: below a turn. The spindle turns
+    /// from time 0 at angle 0 and never stops.
     #[inline]
     pub fn rotation_wait_ns(&self, now_ns: u64, angle: Turn) -> u64 {
         let phase = self.rotation.rem(now_ns);
@@ -119,10 +119,9 @@ impl Mechanics {
         at_ns <= until_ns && span_ns.saturating_mul(longest) > self.rotation_ns
     }
 
-    /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole
-    /// sectors only. `*at_ns` is when the head was done with the sector before
-    /// `*lba`; both move on together, so that a later call goes on where this
-    /// one stopped.
+    /// Reads on from `*lba` towards `target` and stops at `until_ns` with whole sectors only.
+    /// `*at_ns` is the time when the head was done with the sector before `*lba`; both advance
+    /// together, so that a later call continues.
     pub fn read_on(
         &self,
         at_ns: &mut u64,

@@ -10,7 +10,7 @@ pub struct SeekCurve {
     knots: Vec<(u32, u64)>,
     /// For each knot, cylinders since the one before (1 for the first).
     widths: Vec<Divisor>,
-    /// How many knots lie below `bucket << shift`: where the search begins.
+    /// Knots below `bucket << shift`: the start of the search.
     below: Vec<u16>,
     shift: u32,
 }

@@ -15,7 +15,7 @@ pub(super) struct Point {
 pub struct Line {
     /// R/2 of the formula.
     pub intercept_ms: f64,
-    /// S of the formula: what the distance D adds.
+    /// S of the formula: the time that the distance D adds.
     pub stroke_ms: f64,
 }
 
@@ -34,7 +34,7 @@ impl Line {
     }
 }
 
-/// How the points lie about a line.
+/// Spread of the points about a line.
 pub(super) struct Quality {
     pub residual_ms: f64,
     pub explained: f64,
@@ -96,7 +96,7 @@ fn least_squares(
     Line { intercept_ms: mean_y - stroke_ms * mean_x, stroke_ms }
 }
 
-/// How `points`, at least three, lie about `line`.
+/// Measures the spread of `points`, at least three, about `line`.
 pub(super) fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
     let n = points.len() as f64;
     let share = |p: &Point| p.distance as f64 / largest as f64;

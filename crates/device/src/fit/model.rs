@@ -114,7 +114,7 @@ impl Reader {
         Ok(Reader { device: build(profile)?, now: Instant::ZERO, used: 0 })
     }
 
-    /// A place in the second half of the device where nothing was read.
+    /// An offset in the second half of the device that was not read before.
     fn fresh(&mut self) -> u64 {
         self.used += 1;
         self.device.profile().capacity.get() / 2 + 10_000 * self.used

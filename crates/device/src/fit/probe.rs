@@ -1,4 +1,4 @@
-//! Random single reads of a model: what calibration does to a real disk.
+//! Random single reads of a model, as calibration makes them on a real disk.
 
 use super::Sample;
 use crate::DeviceModel;

@@ -1,10 +1,9 @@
 //! The time of a cache hit, from the histogram of reads: "a prominent initial
 //! spike" (the throttle paper, section 6.2, at 250 µs).
 //!
-//! The histogram is logarithmic, 16 bins to the octave. Averaged over half an
-//! octave, which joins the hits of different sizes, the trough is the bin that
-//! lies deepest below both what is higher on its left and on its right. The
-//! spike is the highest bin on its left, without that averaging.
+//! The histogram is logarithmic, 16 bins to the octave. Averaged over half an octave, which joins
+//! the hits of different sizes, the trough is the bin that is deepest below the higher bins on its
+//! left and on its right. The spike is the highest bin on its left, without that averaging.
 
 use super::Sample;
 use seekway_core::request::Op;
@@ -15,10 +14,10 @@ const BINS: usize = 16;
 const OCTAVES: usize = 52;
 /// Bins on each side in the average that joins hits of different sizes.
 const BROAD: usize = BINS / 4;
-/// What a spike must hold of all reads, so that a thin tail is none.
+/// Least share of all reads in a spike, so that a thin tail is none.
 const SHARE_MIN: f64 = 0.005;
 const COUNT_MIN: u64 = 10;
-/// Both hills must be so many times as high as the trough.
+/// Least height of both hills, in heights of the trough.
 const PROMINENCE: f64 = 2.0;
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -98,7 +98,7 @@ fn the_average_is_over_what_is_there() {
 
 #[test]
 fn a_device_without_an_arm_is_flat() {
-    // 80 to 120 µs whatever the distance.
+    // 80 to 120 µs at any distance.
     let mut reads = exact(5_000, 0, 0);
     for (r, noise) in reads.iter_mut().zip(Places::new(9, 40_000)) {
         r.service_ns = 80_000 + noise;

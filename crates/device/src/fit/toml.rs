@@ -3,8 +3,8 @@
 use super::{Fit, Form};
 use std::fmt::Write as _;
 
-/// What the cache is taken to be, where nothing was measured of it: the paper's
-/// Cheetah 15K.4 (algorithms.md, sections 3.1 and 5).
+/// Cache of a fitted profile, because nothing is measured of it: that of the paper's Cheetah 15K.4
+/// (algorithms.md, sections 3.1 and 5).
 const HIT_MS: f64 = 0.25;
 const SEGMENTS: u32 = 64;
 const SEGMENT_SECTORS: u64 = 221;
@@ -13,15 +13,15 @@ const PREFETCH_SECTORS: u64 = 64;
 pub(super) fn profile(fit: &Fit, name: &str, source: &str) -> String {
     let Fit { requests, fitted, largest, capacity, residual_ms, explained, .. } = fit;
     let source: String = source.chars().filter(|c| !c.is_control()).collect();
-    // On a flat device the line's slope is noise, which a device that is larger
-    // than what was measured would draw out without bound.
+    // On a flat device the line's slope is noise, which a device larger than the measured range
+    // would extend without bound.
     let (intercept_ms, slope_ms) = match fit.is_flat() {
         true => (fit.mean_ms, 0.0),
         false => (fit.line.intercept_ms, fit.line.stroke_ms),
     };
     // At the distance D it is the same time as the line's.
     let stroke_ms = slope_ms * (*capacity as f64 / *largest as f64);
-    // To whole ns, so that twice as much is no more than twice as much there either.
+    // To whole ns, so that twice this value is no more than twice there either.
     let base_ms = (intercept_ms.max(0.0) * 1e6).round() / 1e6;
     let through = match fit.form {
         Form::Points => "least squares",

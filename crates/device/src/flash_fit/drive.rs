@@ -45,12 +45,12 @@ const fn key(name: &'static str, unit: &'static str, default: f64, min: f64, max
     Key { name, unit, default, min, max }
 }
 
-/// Dies hang on so many channels, or on as many as there are dies.
+/// Channels of the dies, or one for each die if there are fewer.
 const CHANNELS: u32 = 8;
 pub(super) const PAGE_KIB: u32 = 32;
-/// Above this a mapping unit is a page, so that a profile can have all units.
+/// Size above which a mapping unit is a page, so that a profile can have all units.
 const SMALL_UNITS_SECTORS_MAX: u64 = 1 << 33;
-/// The drive of a simulated cell: larger than what a cell writes, so that nothing is collected.
+/// Size of a simulated cell's drive: larger than the cell's writes, so that nothing is collected.
 const MODEL_SECTORS: u64 = 8 << 20;
 /// Of that drive: the smaller its blocks, the faster it is built. Without collection they do nothing.
 const MODEL_BLOCK_PAGES: u64 = 32;
@@ -59,13 +59,13 @@ const QUEUE_DEPTH: u64 = 256;
 const SUSPENDS: u32 = 100;
 const SUSPEND_US: &str = "20.0";
 
-/// What a read does that finds its die at work for writes.
+/// Behaviour of a read whose die is busy with writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     Waits,
-    /// It goes before what has not begun (`reads_first`).
+    /// The read goes before writes that have not begun (`reads_first`).
     GoesFirst,
-    /// It also suspends a program that has begun (`program_suspends`).
+    /// As above, and it suspends a program that has begun (`program_suspends`).
     Suspends,
 }
 
@@ -125,7 +125,7 @@ impl FlashDrive {
     }
 
     /// The text of a profile: that of [`ORIGINAL`] with this drive's figures and `block_pages`, and
-    /// beside each figure what `said` says of its key.
+    /// `said`'s remark beside each figure.
     pub(super) fn toml(
         &self,
         name: &str,
@@ -163,7 +163,7 @@ impl FlashDrive {
         text
     }
 
-    /// What a profile of this drive has at a key; `None`: what the original has.
+    /// The drive's value for a key of its profile; `None`: that of the original profile.
     fn figure(&self, key: &str, capacity_sectors: u64) -> Option<String> {
         let (channels, dies) = self.channels();
         let whole = match key {

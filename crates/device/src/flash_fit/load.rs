@@ -10,16 +10,16 @@ use seekway_core::units::{Instant, Lba, Sectors};
 
 const KIB_SECTORS: u64 = 2;
 const READER_KIB: u32 = 4;
-/// What a simulated cell writes before it counts: twice the write buffer of a fitted drive.
+/// Bytes that a simulated cell writes before it counts: twice the write buffer of a fitted drive.
 const WARM_UP_BYTES: u64 = 2 << 20;
 const LONG_KIB: u32 = 1024;
 
-/// What was seen of a cell.
+/// Observations of a cell.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Observed {
     /// Commands of the loop that completed.
     pub commands: u64,
-    /// The same in a second. Of half a command, if none completed.
+    /// Commands a second. Counts half a command if none completed.
     pub iops: f64,
     /// Reads of the quiet reader that completed.
     pub reader_reads: u64,
@@ -31,7 +31,7 @@ pub struct Observed {
 /// quiet reader's. A slot has one command at a time.
 pub struct CellLoad {
     cell: Cell,
-    /// For the loop's places, the reader's, and what is a write.
+    /// Random numbers for the loop's offsets, the reader's, and the choice of writes.
     places: Places,
     reader_places: Places,
     percents: Places,
@@ -87,7 +87,8 @@ impl CellLoad {
         (op, extent.expect("a place on the drive"))
     }
 
-    /// What completes from now on counts, and of the reader what was issued from now on.
+    /// Begins to count: all completions from now on, and of the reader the requests issued from now
+    /// on.
     pub fn begin(&mut self, now: Instant) {
         self.begin = Some(now);
         self.last = now;
@@ -106,7 +107,7 @@ impl CellLoad {
         }
     }
 
-    /// What was seen so far, since the beginning.
+    /// Observations from the beginning until now.
     pub fn observed(&self) -> Observed {
         let begin = self.begin.unwrap_or(self.last);
         let seconds = self.last.since(begin).get().max(1) as f64 / 1e9;

@@ -20,8 +20,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Is it in the half that is fitted? Of two neighbours in the matrix one is, and the other one
-    /// is held out. Small reads at the largest depth are: nothing else shows what a command costs.
+    /// Tells whether it is in the fitted half. Of two neighbours in the matrix one is, and the
+    /// other one is held out. Small reads at the largest depth are fitted, because only they show
+    /// the cost of a command.
     pub fn is_fitted(&self) -> bool {
         let place = |all: &[u32], value| all.iter().position(|&v| v == value).unwrap_or(0);
         let places = place(&SIZES_KIB, self.kib)
@@ -38,9 +39,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All cells in the order in which they are measured: reads first, so that no write of before
-/// disturbs them. `writes`: those that write, too. `quick`: with writes, only the smallest and the
-/// largest depth.
+/// All cells in the order of measurement: reads first, so that earlier writes do not disturb them.
+/// `writes`: also those that write. `quick`: with writes, only the smallest and the largest depth.
 pub fn matrix(writes: bool, quick: bool) -> Vec<Cell> {
     let shares = if writes { &WRITES_PERCENT[..] } else { &WRITES_PERCENT[..1] };
     let depths = if writes && quick { &DEPTHS_QUICK[..] } else { &DEPTHS[..] };

@@ -1,4 +1,4 @@
-//! The search for the parameters, what the cells tell of each, and how far the model is off.
+//! The search for the parameters, their precision, and the model's error.
 
 use super::drive::{
     Beside, CHANNEL, COUNT, DIES, FlashDrive, HOST, KEYS, PAGE_KIB, PROGRAM, READ, READ_COMMAND,
@@ -9,18 +9,18 @@ use super::matrix::Cell;
 use crate::profile::Profile;
 use thiserror::Error;
 
-/// A parameter is told if its standard error is at most this share of it.
+/// Largest standard error of a determined parameter, as a share of it.
 pub const TOLD_ERROR_MAX: f64 = 0.1;
 /// Fewest cells that are fitted.
 const CELLS_MIN: usize = 3;
 /// With fewer reads the quiet reader's mean says nothing.
 const READER_READS_MIN: u64 = 5;
-/// Standard error of a figure, at least: what two measurements of one cell differ by.
+/// Least standard error of a figure: the difference of two measurements of one cell.
 const FIGURE_ERROR_MIN: f64 = 0.02;
 /// A figure that changes by less while a parameter doubles does not depend on it: it is the
 /// chance of a short run.
 const CHANGE_MIN: f64 = 0.03;
-/// Worse by so many squared standard errors of a figure is clearly worse.
+/// Squared standard errors by which a figure is clearly worse.
 const CLEARLY: f64 = 4.0;
 /// Dies with which a search begins.
 const DIES_TRIED: [f64; 3] = [4.0, 16.0, 64.0];
@@ -35,8 +35,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Logarithms of the ratios of the model's IOPS and of its quiet reader's mean latency to what
-    /// was measured; the second one if enough reads were.
+    /// Logarithms of the ratios of the model's IOPS and of its quiet reader's mean latency to the
+    /// measured ones; the second one if there were enough reads.
     fn errors(&self, model: &Observed) -> [Option<f64>; 2] {
         let reader = (model.reader_mean_us / self.seen.reader_mean_us).ln();
         let has_reader = self.seen.reader_reads >= READER_READS_MIN;
@@ -44,7 +44,7 @@ impl Measured {
     }
 }
 
-/// How well the cells tell a parameter.
+/// Precision of a fitted parameter.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Told {
     /// Fitted; its standard error as a share of it.
@@ -62,7 +62,7 @@ pub struct TooFew {
     found: usize,
 }
 
-/// The drive that fits, and what the cells tell of it.
+/// The fitted drive, and the precision of its parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fit {
     pub drive: FlashDrive,
@@ -105,14 +105,15 @@ pub fn fit(
     Ok(Fit { drive, told, beside_told })
 }
 
-/// Parameters that are multiplied by a factor together, and one whose time becomes shorter by what
-/// the last one's becomes longer.
+/// Parameters that are multiplied by a factor together, and one whose time shrinks by as much as
+/// the last one's grows.
 struct Move {
     scaled: &'static [usize],
     pays: Option<usize>,
 }
 
-/// Each parameter alone; and what leaves a figure alone, along which the search would creep.
+/// Each parameter alone; and directions that leave a figure alone, along which the search would
+/// creep.
 static MOVES: [Move; COUNT + 7] = [
     alone(&[READ_COMMAND]),
     alone(&[READ]),
@@ -172,7 +173,7 @@ impl Search<'_> {
         self.errors(drive).iter().map(|e| e * e).sum()
     }
 
-    /// Variance of a figure, by what a fit of `free` parameters leaves.
+    /// Variance of a figure, by the residue of a fit with `free` parameters.
     fn variance(&self, score: f64, free: usize) -> f64 {
         let figures = 2 * self.cells.len();
         let left = figures.saturating_sub(free).max(1);
@@ -184,7 +185,7 @@ impl Search<'_> {
         CLEARLY * self.variance(score, free)
     }
 
-    /// Where the search begins with so many dies: bounds that can be read off the cells.
+    /// Start of the search with `dies` dies, from bounds that the cells show directly.
     fn guess(&self, dies: f64) -> FlashDrive {
         let most = |of: &dyn Fn(&Measured) -> f64| self.measured.iter().map(of).fold(0.0, f64::max);
         let bytes = |m: &Measured| m.seen.iops * f64::from(m.cell.kib) * 1024.0;
@@ -246,8 +247,8 @@ impl Search<'_> {
         best
     }
 
-    /// Gives the parameters that the cells do not tell their defaults, the least told first, where
-    /// the others can make up for that.
+    /// Gives undetermined parameters their defaults, the least determined first, where the others
+    /// can make up for that.
     fn tell(&mut self, fitted: (FlashDrive, f64)) -> (FlashDrive, [Told; COUNT]) {
         let errors = self.standard_errors(&fitted);
         let mut told = errors.map(Told::Fitted);
@@ -287,7 +288,7 @@ impl Search<'_> {
         std::array::from_fn(|n| (variance * inverse[n]).sqrt())
     }
 
-    /// How the logarithm of each figure changes with that of a parameter, around the drive.
+    /// Changes of each figure's logarithm with that of a parameter, around the drive.
     fn changes(&mut self, drive: &FlashDrive, n: usize) -> Vec<f64> {
         // Dies come in whole eights.
         let by: f64 = if n == DIES { 2.0 } else { 2_f64.sqrt() };
@@ -330,16 +331,16 @@ fn inverse_diagonal(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     (0..size).map(|n| rows[n][size + n].max(0.0)).collect()
 }
 
-/// How far a model is off in a half of the matrix.
+/// Error of a model in a half of the matrix.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Judgement {
     /// Mean of |model / measured - 1| over IOPS and the quiet reader's means.
     pub mean: f64,
-    /// Where that is largest, of what, and model / measured - 1 there.
+    /// Cell and figure with the largest error, and model / measured - 1 there.
     pub worst: (Cell, &'static str, f64),
 }
 
-/// Holds models of the same cells, in order, against what was measured: of the fitted half or the
+/// Compares models of the same cells, in order, with the measurement: of the fitted half or the
 /// other one. `None` if nothing of it was measured.
 pub fn judge(measured: &[Measured], models: &[Observed], fitted: bool) -> Option<Judgement> {
     let half = measured.iter().zip(models).filter(|(m, _)| m.cell.is_fitted() == fitted);
@@ -364,7 +365,7 @@ mod tests {
         let found = inverse_diagonal(vec![vec![4.0, 1.0], vec![1.0, 3.0]]);
         near(found[0], 3.0 / 11.0);
         near(found[1], 4.0 / 11.0);
-        // Two parameters of which only the product shows, and one that shows alone.
+        // Two parameters whose product alone shows, and one that shows alone.
         let rows = [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0]];
         let found = inverse_diagonal(rows.iter().map(|row| row.to_vec()).collect());
         assert!(found[0] > 1e6 && found[1] > 1e6, "{found:?}");

@@ -4,7 +4,7 @@ use super::drive::{KEYS, ORIGINAL};
 use super::search::{Fit, Told};
 
 impl Fit {
-    /// The text of a profile of a drive of so many sectors, each figure with what is known of it.
+    /// Writes the profile of a drive of `capacity_sectors` sectors, each figure with its origin.
     /// `source` says in a phrase what was measured; `lines` are comments on top.
     pub fn profile_toml(
         &self,
@@ -20,7 +20,7 @@ impl Fit {
         format!("# Fitted to {}.\n{head}\n{text}", plain(source))
     }
 
-    /// What is known of a key's figure.
+    /// Origin of a key's figure.
     fn said(&self, key: &str) -> String {
         match key {
             "capacity_sectors" => return "the size of what was measured".into(),

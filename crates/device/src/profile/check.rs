@@ -1,5 +1,4 @@
-//! From a parsed file to a specification: every figure's range, and what the
-//! figures must be to each other.
+//! From a parsed file to a specification: every figure's range, and the relations between figures.
 
 mod published;
 mod ssd;
@@ -23,7 +22,7 @@ const CAPACITY_MAX: u64 = 1 << 44;
 const SEGMENTS_MAX: u32 = 1_024;
 const SEGMENT_SECTORS_MAX: u64 = 1 << 24;
 const QUEUE_DEPTH_MAX: u32 = 256;
-/// Of an array: what Linux lets a request queue grow to (nr_requests) in practice.
+/// Of an array: the largest request queue of Linux (nr_requests) in practice.
 const ARRAY_QUEUE_DEPTH_MAX: u32 = 8192;
 const CYLINDERS_MAX: u32 = 1 << 24;
 const SURFACES_MAX: u32 = 64;
@@ -113,7 +112,7 @@ pub(super) fn linear(f: &LinearFile) -> Result<LinearSpec, ProfileError> {
     })
 }
 
-/// What is near the head, and how long it takes.
+/// Checks the distance near the head, and its time.
 fn near(f: &LinearFile) -> Result<Option<(u64, u64)>, ProfileError> {
     let sectors = within("linear.near_sectors", f.near_sectors, 0..=CAPACITY_MAX)?;
     match f.near_ms {
@@ -271,7 +270,7 @@ pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
     })
 }
 
-/// A cap, whose keys are those of its base rate, its burst rate and its credit.
+/// Checks a cap, by the keys of its base rate, its burst rate and its credit.
 fn cap(keys: [&str; 3], base: u64, burst: Option<u64>, credit: u64) -> Result<Cap, ProfileError> {
     let [base_key, burst_key, credit_key] = keys.map(|key| format!("cloud.{key}"));
     let base = within(&base_key, base, 1..=RATE_MAX)?;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 pub(super) struct File {
     pub name: String,
     pub summary: String,
-    /// So many times slower than what follows says, 1 to 1024. Absent: 1.
+    /// Factor by which the device is slower than the figures below, 1 to 1024. Absent: 1.
     #[serde(default = "one")]
     pub slow: u32,
     pub linear: Option<LinearFile>,
@@ -40,8 +40,8 @@ pub(super) struct LinearFile {
     pub capacity_sectors: u64,
     pub base_ms: f64,
     pub stroke_ms: f64,
-    /// With `near_ms`: what lies at most so many sectors from the head takes that long, whatever
-    /// the line says. Absent: it is on the line.
+    /// With `near_ms`: distance in sectors from the head within which a seek takes that time,
+    /// whatever the line says. Absent: the line holds.
     #[serde(default)]
     pub near_sectors: u64,
     pub near_ms: Option<f64>,
@@ -89,7 +89,7 @@ pub(super) struct SsdFile {
     pub block_pages: u32,
     pub spare: f64,
     pub filled: f64,
-    /// How the data lies at the start; absent: in order, as from the factory.
+    /// Layout of the data at the start; absent: in order, as from the factory.
     #[serde(default)]
     pub state: Start,
     pub read_us: f64,
@@ -107,7 +107,7 @@ pub(super) struct SsdFile {
     /// Reads have a controller to themselves. Absent: not.
     #[serde(default)]
     pub separate_paths: bool,
-    /// A program takes `program_us` and at most so much more or less. Absent: 0.
+    /// Largest deviation of a program from `program_us`, to either side. Absent: 0.
     #[serde(default)]
     pub program_spread_us: f64,
     /// Where the sequence of these differences begins. Absent: 0.
@@ -116,23 +116,23 @@ pub(super) struct SsdFile {
     /// A die's register sends or takes a page while its array works. Absent: it does.
     #[serde(default = "yes")]
     pub overlap: bool,
-    /// Planes of a die: so many pages are read, programmed or erased in one go. Absent: 1.
+    /// Planes of a die: pages that are read, programmed or erased in one go. Absent: 1.
     #[serde(default = "one")]
     pub planes: u32,
     /// Which die a page is programmed to. Absent: the idlest.
     #[serde(default)]
     pub write_place: WritePlace,
-    /// While less than this share of the write buffer is full, reads go before what has not
-    /// begun: 0 never, 1 always. Absent: 0.
+    /// Fill of the write buffer, as a share, below which reads go before programs and erases that
+    /// have not begun: 0 never, 1 always. Absent: 0.
     #[serde(default)]
     pub reads_first: f64,
-    /// How often one program may be suspended for reads. Absent: 0.
+    /// Suspensions of one program for reads, at most. Absent: 0.
     #[serde(default)]
     pub program_suspends: u32,
     /// From the wish to suspend a program until the die is free for the read. Absent: 0.
     #[serde(default)]
     pub program_suspend_us: f64,
-    /// What a program's rest becomes longer by, each time. Absent: 0.
+    /// Time by which each suspension lengthens the rest of a program. Absent: 0.
     #[serde(default)]
     pub program_resume_us: f64,
     /// With no more than this left a program is not suspended. Absent: 0.
@@ -147,7 +147,7 @@ pub(super) struct SsdFile {
     pub erase_resume_us: f64,
     #[serde(default)]
     pub erase_keep_us: f64,
-    /// So long what was suspended runs on before it may be again. Absent: 0.
+    /// Least time between two suspensions for which the suspended job runs on. Absent: 0.
     #[serde(default)]
     pub resume_min_us: f64,
     /// Memory for the mapping table. Absent: all of it is in memory.
@@ -169,7 +169,7 @@ pub(super) struct Raid0File {
     pub published: Option<Published>,
 }
 
-/// A cloud volume. What is absent of the burst figures cannot burst.
+/// A cloud volume. Without burst figures it cannot burst.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -198,7 +198,7 @@ pub(super) struct CloudFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct DerivedFile {
     pub from: String,
-    /// In the place of the original's.
+    /// Replaces the original's.
     pub published: Option<Published>,
 }
 

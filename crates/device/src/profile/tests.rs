@@ -31,7 +31,7 @@ fn overrides_reach_the_device() {
         load("intel-320:queue_depth=8,write_buffer_kib=64").unwrap().build().queue_depth(),
         8
     );
-    // What is not the array's goes to its members: half the drives, a third of the size.
+    // Keys that are not the array's go to its members: half the drives, a third of the size.
     let array = "raid0-8x-x25m-g2:members=4,capacity_sectors=78147216,chunk_kib=128";
     assert_eq!(load(array).unwrap().capacity_sectors(), 4 * (78_147_216 / 256 * 256));
     assert_eq!(load("aws-gp3:queue_depth=5,seed=3").unwrap().build().queue_depth(), 5);

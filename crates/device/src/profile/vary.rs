@@ -1,5 +1,5 @@
-//! Overrides: the keys that experiments vary, by name. An override takes the place of a key's
-//! value in the profile's TOML.
+//! Overrides: the keys that experiments vary, by name. An override replaces a key's value in the
+//! profile's TOML.
 
 use super::schema::File;
 use super::{Profile, ProfileError};
@@ -35,7 +35,7 @@ impl Profile {
         })
     }
 
-    /// As [`Profile::vary`]; the error is what was expected.
+    /// As [`Profile::vary`]; the error names the expected values.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let (path, keys): (&[&str], &str) = match &self.file {
             _ if key == "slow" => (&[], "slow"),
@@ -51,7 +51,7 @@ impl Profile {
         let is_known = keys.split(", ").any(|known| known == key);
         match &self.file.raid0 {
             Some(array) if !is_known => {
-                // What is not the array's own goes to its members.
+                // Keys that are not the array's own go to its members.
                 let member = varied(&array.member, key, value)?;
                 return self.put(path, "member", Value::String(member));
             }
@@ -94,7 +94,7 @@ fn read(value: &str) -> Value {
     number.or_else(switch).unwrap_or_else(|| Value::String(value.into()))
 }
 
-/// What the value of a key is.
+/// Type of a key's value, in words.
 fn expected(key: &str) -> &'static str {
     match key {
         "replacement" => "fifo or lru",

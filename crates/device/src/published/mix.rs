@@ -1,9 +1,9 @@
 //! Reads beside writes: a closed loop of both, commands that come at rates of
 //! their own, or one beside the other.
 //!
-//! Commands at a rate come at random times (a Poisson process), however many
-//! wait; what the drive's queue does not take waits in the host, and that
-//! counts. Response times are from arrival to completion, with the host's part.
+//! Commands at a rate come at random times (a Poisson process), however many wait; commands beyond
+//! the drive's queue wait in the host, and that counts. Response times are from arrival to
+//! completion, with the host's time.
 
 use super::{CURVE_ERROR_MAX, ERROR_MAX, Figure, LAST, SEED, TIMED, WARM_UP};
 use crate::DeviceModel;
@@ -14,14 +14,14 @@ use seekway_core::units::{Instant, Lba, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// So many commands may wait in the host. With more, the drive cannot take the rate: the run ends,
-/// and those that wait count with the time that they have waited.
+/// Commands that may wait in the host. Beyond this the drive cannot take the rate: the run ends,
+/// and waiting commands count with the time that they have waited.
 const WAITING_MAX: usize = 100_000;
 /// A block, of which longer commands have a whole number.
 const BLOCK_SECTORS: u64 = 8;
 
 /// Reads beside writes: a closed loop of `depth` commands, `reads` of them reads; reads and writes
-/// that come at random times at their rates; or both. And what was measured of it.
+/// that come at random times at their rates; or both. And the measured figures.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MixFile"))]
 #[serde(deny_unknown_fields)]
@@ -120,7 +120,7 @@ impl Mix {
     }
 }
 
-/// What a run gave.
+/// Results of a run.
 struct Measured {
     iops: f64,
     /// Ascending.
@@ -301,7 +301,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One that is done by `now`; its place of the loop is free after the host's part.
+    /// Completes a command that is done by `now`; its slot of the loop is free after the host's
+    /// time.
     fn complete(&mut self, now: Instant) -> Option<Arrival> {
         let slot = self.device.pop_completed(now)?.slot();
         let arrival = self.under_way.get_mut(slot)?.take()?;
@@ -365,7 +366,7 @@ mod tests {
         assert!(beside.mean_us() > alone.mean_us());
     }
 
-    /// It ends, and says that reads wait for long.
+    /// A rate beyond the drive ends the run, and the reads' times say so.
     #[test]
     fn a_rate_beyond_the_drive_is_not_met() {
         let flood = measure(&Mix { reads_per_s: 1e8, ..mix() }, "intel-320");

@@ -34,7 +34,7 @@ proptest! {
 
 #[test]
 fn a_command_is_done_with_its_last_part() {
-    // One chunk on each of two members: as long as one member takes for a chunk.
+    // One chunk on each of two members takes as long as a chunk on one member.
     let mut single = profile::load("intel-x25m-g2").unwrap().build();
     let one = serve_one(&mut *single, 0, &read(0, 0, 64));
     let mut pair = array(2, 64);

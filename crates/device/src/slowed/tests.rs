@@ -4,9 +4,9 @@ use crate::tests::request;
 use proptest::prelude::*;
 use seekway_core::request::Op;
 
-/// When each of `commands` (time in ns by the model's clock, place, is it a read) completes, in
-/// the order of completions. At most the device's own depth is in flight: what exceeds it is
-/// submitted when a command before it completes.
+/// Completion times of `commands` (time in ns by the model's clock, offset, is it a read), in their
+/// order. At most the device's own depth is in flight: further ones are submitted when a command
+/// before them completes.
 fn completions(
     device: &mut dyn DeviceModel,
     commands: &[(u64, u64, bool)],

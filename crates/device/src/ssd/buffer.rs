@@ -60,7 +60,7 @@ impl Buffer {
         self.queue.len()
     }
 
-    /// Is so much waiting that units written in part wait no longer for the rest?
+    /// Tells whether the queue is long enough that partly written units stop waiting for the rest.
     pub(super) fn is_pressed(&self) -> bool {
         self.queue.len() as u32 > self.capacity / 4
     }
@@ -98,13 +98,13 @@ impl Buffer {
         self.programming.push(Reverse((end_ns, units, job)));
     }
 
-    /// When the next of what is being programmed is done, and the program's number.
+    /// The next end of a program, and the program's number.
     pub(super) fn next_end(&self) -> Option<(u64, u64)> {
         self.programming.peek().map(|&Reverse((end, _, job))| (end, job))
     }
 
-    /// Programs end later than they were to. Those whose room was given away already are not
-    /// here any more: who got it follows them.
+    /// Delays programs. Those whose room was given away already have left; the new owner of the
+    /// room follows them.
     pub(super) fn follow(&mut self, moved: &[Moved]) {
         let mut programming = std::mem::take(&mut self.programming).into_vec();
         for Reverse((end_ns, _, job)) in &mut programming {
@@ -115,7 +115,7 @@ impl Buffer {
         self.programming = programming.into();
     }
 
-    /// Frees what is in the flash at `now_ns`.
+    /// Frees the units that are in the flash at `now_ns`.
     pub(super) fn release(&mut self, now_ns: u64) {
         while let Some(&Reverse((end, units, _))) = self.programming.peek() {
             if end > now_ns {

@@ -9,14 +9,14 @@ use super::tasks::{Kind, ReadRules, Task, Tasks};
 use crate::in_flight::Moved;
 use seekway_core::mix::nth;
 
-/// What the flash takes.
+/// Times of the flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashTimes {
     /// From the array to the register.
     pub read_ns: u64,
     /// From the register to the array; the mean of all programs.
     pub program_ns: u64,
-    /// A program takes at most so much more or less than the mean.
+    /// Largest deviation of a program from the mean, to either side.
     pub program_spread_ns: u64,
     /// Where the sequence of these differences begins.
     pub seed: u64,
@@ -29,8 +29,8 @@ pub struct FlashTimes {
 }
 
 impl FlashTimes {
-    /// How long program `number` takes. The differences are spread evenly: vendors publish a
-    /// typical and a longest time, and no distribution.
+    /// Duration of program `number`. The differences are spread evenly: vendors publish a typical
+    /// and a longest time, and no distribution.
     fn program_ns(&self, number: u64) -> u64 {
         let spread_ns = self.program_spread_ns;
         if spread_ns == 0 {
@@ -53,8 +53,8 @@ struct Die {
     register_ns: u64,
     /// The last two programs: until they end, their data is in the buffer too.
     programming: [Programming; 2],
-    /// The row that was read last, when that begins, and when it is in the registers. Of several
-    /// planes, what is read from it before it begins is read along.
+    /// The row that was read last, with the begin of its read and the time when it is in the
+    /// registers. Reads of its other planes before that begin are read along.
     row: (u32, u64, u64),
     /// Pages of a row that garbage collection has sent and not programmed.
     copied: u32,
@@ -71,7 +71,7 @@ struct Programming {
     end_ns: u64,
 }
 
-/// Where a read stands among what its die has to do.
+/// Rank of a read among its die's work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Before all that has not begun.
@@ -93,16 +93,16 @@ pub(super) struct Flash {
     page_ns: u64,
     channels: Vec<Lane>,
     dies: Vec<Die>,
-    /// Where the search for an idle die begins, so that equals take turns.
+    /// Start of the search for an idle die, so that equals take turns.
     turn: u32,
-    /// Programs so far; each has its number.
+    /// Number of programs; each has its number.
     programs: u64,
     rules: ReadRules,
-    /// Of each die, if reads may go before them; else none.
+    /// Tasks of each die, if reads may go before them; otherwise none.
     tasks: Vec<Tasks>,
     /// Programs whose end the last command has moved.
     pub(super) moved: Vec<Moved>,
-    /// How often programs and erases were suspended.
+    /// Numbers of suspended programs and erases.
     pub(super) suspensions: [u64; 2],
 }
 
@@ -178,7 +178,7 @@ impl Flash {
     ) -> (u64, u64, u64) {
         let d = &mut self.dies[die as usize];
         let begin_ns = ready_ns.max(d.array_ns);
-        // The array waits until the register has sent what it holds.
+        // The array waits until the register has sent its page.
         let loaded_ns = (begin_ns + self.times.read_ns).max(d.register_ns);
         d.array_ns = loaded_ns;
         let sent_ns = self.send(past_ns, loaded_ns, die, bytes);
@@ -202,8 +202,8 @@ impl Flash {
         (begin_ns, loaded_ns, sent_ns)
     }
 
-    /// [`Flash::load`] before all that has not begun. Such reads have a register of their own:
-    /// the other holds what is to be programmed.
+    /// [`Flash::load`] before all work that has not begun. Such reads have a register of their own:
+    /// the other has the page to be programmed.
     fn load_first(&mut self, past_ns: u64, ready_ns: u64, die: u32, bytes: u64) -> (u64, u64, u64) {
         let (begin_ns, suspended) = self.tasks[die as usize].admit(&self.rules, ready_ns);
         if let Some(kind) = suspended {
@@ -246,8 +246,8 @@ impl Flash {
         sent
     }
 
-    /// When `die` could take a row to program that is there at `ready_ns`: not
-    /// before the array is about to be free, so that reads can still go first.
+    /// Time when `die` could take a row to program that is there at `ready_ns`: not before the
+    /// array is about to be free, so that reads can still go first.
     pub(super) fn program_begin(&self, ready_ns: u64, die: u32) -> u64 {
         let d = &self.dies[die as usize];
         let row_ns = u64::from(self.planes) * self.page_ns;
@@ -255,8 +255,8 @@ impl Flash {
         ready_ns.max(d.register_ns).max(d.array_ns.saturating_sub(ahead))
     }
 
-    /// Sends `pages` pages of a row to `die` from `begin_ns` on and programs them as physical
-    /// pages `page` and those behind it; the program's number, and when it is done.
+    /// Sends `pages` pages of a row to `die` from `begin_ns` on and programs them as physical pages
+    /// `page` and those behind it; returns the program's number and end.
     pub(super) fn program(
         &mut self,
         past_ns: u64,
@@ -278,7 +278,7 @@ impl Flash {
         (job, end_ns)
     }
 
-    /// Programs what `die` was sent by `sent_ns`; when that is done.
+    /// Programs the row that `die` was sent by `sent_ns`; returns the end.
     fn program_array(&mut self, past_ns: u64, die: u32, sent_ns: u64, waited_for: bool) -> u64 {
         self.programs += 1;
         let length = self.times.program_ns(self.programs);
@@ -302,8 +302,8 @@ impl Flash {
         d.array_ns
     }
 
-    /// Garbage collection: all that it does goes through array and channel, and
-    /// holds up what comes later on this die.
+    /// Collects garbage: all of its work goes through array and channel, and delays later work on
+    /// this die.
     pub(super) fn collect(&mut self, past_ns: u64, die: u32, work: Work) {
         for page in 0..work.pages_read {
             let d = &self.dies[die as usize];
@@ -361,14 +361,13 @@ impl Flash {
         self.dies[die as usize].programming.iter().any(is_in)
     }
 
-    /// The die whose array is free first; equals take turns. Dies that `skip`
-    /// names are left out.
+    /// The die whose array is free first, except those in `skip`; equals take turns.
     pub(super) fn idlest(&self, skip: &[u32]) -> Option<u32> {
         let (before, from) = self.dies.split_at(self.turn as usize);
         let mut best: Option<(u64, u32)> = None;
         for (first, dies) in [(self.turn, from), (0, before)] {
             for (number, die) in (first..).zip(dies) {
-                // The cheap question first: most dies are no better than the best so far.
+                // The cheap question first: most dies are no better than the best one found.
                 let is_better = best.is_none_or(|(least_ns, _)| die.array_ns < least_ns);
                 if is_better && !skip.contains(&number) {
                     best = Some((die.array_ns, number));

@@ -1,12 +1,10 @@
-//! The flash translation layer: which physical unit holds which logical one,
-//! which blocks are free, and greedy garbage collection. No time passes here;
-//! what the dies have to do is handed back.
+//! The flash translation layer: the physical unit of each logical one, the free blocks, and greedy
+//! garbage collection. No time passes here; the dies' work is handed back.
 //!
-//! Logical units that were never written lie in order, striped over all dies, and
-//! on a drive that begins in the middle of its life with gaps between them
-//! ([`Start`]): a formula, no memory. The tables are zeroed when built and cost memory only
-//! where they were touched (4 bytes a logical unit written, 4 a physical unit
-//! programmed): a fresh drive is built in no time whatever its size.
+//! Logical units that were never written are in order, striped over all dies, and on a drive that
+//! begins in the middle of its life with gaps between them ([`Start`]): a formula, no memory. The
+//! tables are zeroed when built and cost memory only where they were touched (4 bytes a logical
+//! unit written, 4 a physical unit programmed): a fresh drive of any size is built in no time.
 
 mod collection;
 
@@ -14,7 +12,7 @@ use super::holes::Holes;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// How a solid-state drive begins.
+/// State of a solid-state drive at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateFile"))]
 #[serde(rename_all = "kebab-case")]
@@ -22,8 +20,8 @@ pub enum Start {
     // Data in order, everything else erased.
     #[default]
     InOrder,
-    // As after random writes without end: all blocks but a few hold what those have
-    // left in them, and the first write begins to collect garbage.
+    // As after random writes without end: all blocks but a few have the units that those have left,
+    // and the first write begins to collect garbage.
     #[serde(rename = "gc")]
     Collecting,
 }
@@ -35,20 +33,20 @@ pub struct Layout {
     pub dies: u32,
     /// Blocks of each die, spare ones included.
     pub blocks: u32,
-    /// Pages of a block: what is erased together, in all planes.
+    /// Pages of a block, which are erased together, in all planes.
     pub block_pages: u32,
     /// Planes of a die, at least 1: page p of a block lies in plane p mod this, and the pages of
     /// a row, one in each plane, are read, programmed and erased in the time of one.
     pub planes: u32,
-    /// Mapping units of a page: what is programmed together.
+    /// Mapping units of a page, which are programmed together.
     pub page_units: u32,
-    /// Logical units: what the host sees, and behind it pages of the map.
+    /// Logical units: the host's, and behind them pages of the map.
     pub units: u32,
     /// Units of the map among them; 0 if the drive's memory holds all of it.
     pub map_units: u32,
     /// Logical units, from the first on, that hold data when the drive is built.
     pub filled_units: u32,
-    /// How the filled units lie.
+    /// Layout of the filled units.
     pub start: Start,
 }
 
@@ -58,8 +56,8 @@ pub(super) const RESERVED_BLOCKS: u32 = 1;
 const COLLECT_BELOW: u32 = 4;
 /// Free blocks of each die of a drive that begins with its collection under way.
 const FREE_AT_START: u32 = COLLECT_BELOW - 1;
-/// What a die needs besides the blocks that the logical units fill: two that
-/// are open, the reserved one, and one to begin the collection with.
+/// Blocks of a die beside those that the logical units fill: two open ones, the reserved one, and
+/// one to begin the collection with.
 pub const SPARE_BLOCKS_MIN: u32 = 4;
 
 impl Layout {
@@ -119,8 +117,8 @@ impl Layout {
 pub(super) enum Place {
     /// In the write buffer, under this ticket.
     Buffered(u32),
-    /// At a physical unit; `held` is false where nothing was ever written and
-    /// the place is only the one that it would have.
+    /// At a physical unit; `held` is false for a unit that was never written, whose position is
+    /// only nominal.
     Flash { at: u32, held: bool },
     /// Discarded, and not written since.
     Nowhere,
@@ -184,7 +182,7 @@ struct Die {
     full: bool,
 }
 
-/// What a die has to do for garbage collection.
+/// Work of a die for garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Work {
     pub pages_read: u32,
@@ -209,8 +207,8 @@ pub(super) struct Ftl {
     pub(super) layout: Layout,
     pub(super) counts: Counts,
     map: Vec<u32>,
-    /// For each [`STRETCH`] of the map, whether any entry was ever set: a look at
-    /// one that was not would make the operating system provide it.
+    /// For each [`STRETCH`] of the map, whether any entry was ever set: a look at an unset one
+    /// would make the operating system provide it.
     touched: Vec<bool>,
     /// The logical unit that each programmed physical unit was written for.
     owners: Vec<u32>,
@@ -253,7 +251,8 @@ impl Ftl {
         ftl
     }
 
-    /// Counts what the blocks of a new drive's `die` have lost; says how many are in use.
+    /// Counts the lost units of the blocks of a new drive's `die`; returns the number of used
+    /// blocks.
     fn fill(&mut self, die: u32) -> u32 {
         let layout = self.layout;
         let filled = layout.in_order_on(die, layout.filled_units);
@@ -353,8 +352,8 @@ impl Ftl {
         Some(Open { block, used: 0 })
     }
 
-    /// Makes room for a page of the host's data on `die`, if there is any to be
-    /// had; adds what that takes to `work`.
+    /// Makes room for a page of the host's data on `die`, if that is possible; adds the work to
+    /// `work`.
     pub(super) fn make_room(&mut self, die: u32, work: &mut Work) -> bool {
         loop {
             let d = &self.dies[die as usize];
@@ -368,9 +367,8 @@ impl Ftl {
         }
     }
 
-    /// Programs `units`, at most a page of them, as one page of `die`, which
-    /// [`Ftl::make_room`] has found room on. Adds to `work` the garbage
-    /// collection that is due with it; says which physical page it was.
+    /// Programs `units`, at most a page of them, as one page of `die`, on which [`Ftl::make_room`]
+    /// has found room. Adds the due garbage collection to `work`; returns the physical page.
     pub(super) fn program(&mut self, die: u32, units: &[u32], work: &mut Work) -> Option<u32> {
         let mut open = match self.dies[die as usize].host.take() {
             Some(open) => open,

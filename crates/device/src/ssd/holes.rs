@@ -2,16 +2,14 @@
 //! A formula, like the order of a fresh drive: no memory for each unit, and a
 //! drive of any size is built at once.
 //!
-//! Random writes make a block lose what it holds in proportion to what it still
-//! holds, so that of blocks ranked by age, from 0 for the newest to 1 for the one
-//! that is collected next, the one at r holds e^(-λr) of its units. λ follows from
-//! the share of all blocks that holds data, (1 - e^-λ)/λ (Desnoyers, "Analytic
-//! modeling of SSD write performance", SYSTOR 2012, for the collection of the
+//! Random writes make a block lose units in proportion to those it still has, so that of blocks
+//! ranked by age, from 0 for the newest to 1 for the one that is collected next, the one at r has
+//! e^(-λr) of its units. λ follows from the share of all blocks that holds data, (1 - e^-λ)/λ
+//! (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012, for the collection of the
 //! oldest block; greedy collection does a little better).
 //!
-//! What is simplified: neighbouring logical units stay neighbours, only with gaps
-//! between them, so that sequential reads are faster than on a drive whose data
-//! was really written at random.
+//! Simplified: neighbouring logical units stay neighbours, only with gaps between them, so that
+//! sequential reads are faster than on a drive whose data was really written at random.
 
 /// The blocks of a die, all dies alike.
 pub(super) struct Holes {
@@ -46,8 +44,8 @@ impl Holes {
         Holes { block_units, held, before }
     }
 
-    /// Where in the die its `index`-th unit lies; the last one's place if it has no such, and
-    /// a place of the last block if it has none at all.
+    /// Position of the die's `index`-th unit; the last one's if it has fewer, and one of the last
+    /// block if it has none at all.
     pub(super) fn place(&self, index: u32) -> u32 {
         let last = self.before[self.held.len()].saturating_sub(1);
         let index = index.min(last);
@@ -66,7 +64,7 @@ impl Holes {
         there.then(|| self.before[block] + number as u32)
     }
 
-    /// How many of the die's first `units` units lie in `block`.
+    /// Number of the die's first `units` units in `block`.
     pub(super) fn held(&self, block: u32, units: u32) -> u32 {
         let block = block as usize;
         self.before[block + 1].min(units) - self.before[block].min(units)

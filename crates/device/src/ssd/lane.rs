@@ -38,7 +38,7 @@ impl Lane {
         at + length_ns
     }
 
-    /// Enters [from, to) before `index`, joined with what it touches.
+    /// Enters [from, to) before `index`, joined with adjacent reservations.
     fn enter(&mut self, index: usize, from: u64, to: u64) {
         let joins_next = self.busy.get(index).is_some_and(|&(next, _)| next == to);
         let joins_last = index > 0 && self.busy[index - 1].1 == from;

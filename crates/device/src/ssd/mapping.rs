@@ -1,14 +1,14 @@
 //! The mapping table where the drive's memory does not hold all of it: as in DFTL (Gupta, Kim,
 //! Urgaonkar, "DFTL: a flash translation layer employing demand-based selective caching of
-//! page-level address mappings", ASPLOS 2009) it lies in the flash, and what was used last is in
-//! memory. Here whole pages of the map are cached, not single entries.
+//! page-level address mappings", ASPLOS 2009) it is in the flash, and the most recently used part
+//! is in memory. Here whole pages of the map are cached, not single entries.
 //!
-//! A page of the map has the size of a mapping unit. It lies in the units behind the host's, and
-//! is buffered, programmed and collected like those. A command that needs one that is not in
-//! memory reads it first; what was used least recently makes room, and is written if it changed.
+//! A page of the map has the size of a mapping unit. It is in the units behind the host's, and is
+//! buffered, programmed and collected like those. A command that needs one that is not in memory
+//! reads it first; the least recently used one makes room, and is written if it changed.
 //!
-//! What is left out: what collection and discards change in the map, a journal of changes,
-//! writing changed pages on a flush. Where the map's pages lie is in memory.
+//! Left out: changes of the map by collection and discards, a journal of changes, writing changed
+//! pages on a flush. The positions of the map's pages are in memory.
 
 use super::Ssd;
 use super::buffer::Pending;
@@ -42,8 +42,8 @@ struct Miss {
 pub(super) struct Mapping {
     spec: MapSpec,
     states: Vec<State>,
-    /// Of each page in memory, the ones that were used just before and just after it, in a ring
-    /// with one more that stands for the end.
+    /// Links of each page in memory to its neighbours in the order of use, in a ring with one more
+    /// for the end.
     ring: Vec<[u32; 2]>,
     cached: u32,
     pub(super) lookups: u64,

@@ -1,41 +1,41 @@
-//! What a die does in the background, where a read may go before it or suspend it: programs,
-//! erases, and the reads of garbage collection and of units written in part.
+//! Background work of a die, which reads may precede or suspend: programs, erases, and the reads of
+//! garbage collection and of partly written units.
 //!
 //! Suspension is that of Wu and He ("Reducing SSD read latency via NAND flash program and erase
-//! suspension", FAST 2012): the die leaves off a program or an erase, reads, and goes on with the
+//! suspension", FAST 2012): the die interrupts a program or an erase, reads, and goes on with the
 //! rest. Between the wish and the read the work stands still, and the rest becomes longer each
 //! time. Reads that come until it goes on need no suspension of their own. A read waits where
 //! suspension is not allowed yet, and to the end where it is not allowed any more.
 //!
-//! Tasks are reserved ahead of time, and a read moves those behind it. Whoever waits for the end
-//! of a program hears of it ([`Moved`]). What stays where it was: transfers of tasks that move
-//! (their data waits in the die's register), and the channel's time for them.
+//! Tasks are reserved ahead of time, and a read moves those behind it. Commands that wait for the
+//! end of a program are told ([`Moved`]). Not moved: transfers of moved tasks (their data waits in
+//! the die's register), and the channel's time for them.
 
 use crate::in_flight::Moved;
 use std::collections::VecDeque;
 
-/// How often one program or erase may be suspended, and at what cost.
+/// Limit and cost of a program's or an erase's suspensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Suspension {
     /// 0: never.
     pub times: u32,
     /// From the wish to suspend until the die is free for the read.
     pub stop_ns: u64,
-    /// What the rest becomes longer by, each time.
+    /// Time by which each suspension lengthens the rest.
     pub resume_ns: u64,
     /// With no more than this left, it is not suspended.
     pub keep_ns: u64,
 }
 
-/// What reads may do to the background's work. By default nothing.
+/// Effects of reads on the background work. By default none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadRules {
-    /// While fewer units than this are in the write buffer, reads go before what has not begun,
-    /// and may suspend what has.
+    /// Units in the write buffer below which reads go before work that has not begun, and may
+    /// suspend work that has.
     pub first_below_units: u32,
     pub program: Suspension,
     pub erase: Suspension,
-    /// So long what was suspended runs on before it may be again.
+    /// Time that suspended work runs on before it may be suspended again.
     pub resume_min_ns: u64,
 }
 
@@ -46,14 +46,14 @@ pub(super) enum Kind {
     Erase,
 }
 
-/// What a die has reserved its array for.
+/// Work for which a die has reserved its array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Task {
     pub kind: Kind,
     /// The program's number; 0 if nobody waits for its end.
     pub job: u64,
     pub begin_ns: u64,
-    /// When its array begins to work, or goes on.
+    /// Time when its array begins to work, or goes on.
     pub array_ns: u64,
     pub end_ns: u64,
     /// So often it was suspended.
@@ -83,8 +83,8 @@ impl Tasks {
         self.reads_ns = self.reads_ns.max(until_ns);
     }
 
-    /// When a read that is there at `ready_ns` may begin. What is under way then is suspended if
-    /// that is allowed: says what. [`Tasks::move_behind`] has to follow.
+    /// Returns the time when a read that is there at `ready_ns` may begin, and the work that it
+    /// suspends, if that is allowed. [`Tasks::move_behind`] has to follow.
     pub(super) fn admit(&mut self, rules: &ReadRules, ready_ns: u64) -> (u64, Option<Kind>) {
         let at = ready_ns.max(self.reads_ns);
         let Some(task) = self.queue.iter_mut().find(|task| task.end_ns > at) else {
@@ -111,9 +111,9 @@ impl Tasks {
         (task.begin_ns, Some(task.kind))
     }
 
-    /// A read that was admitted has the array in [begin, until): what is in its way moves behind
-    /// it, each task by as little as is needed. Says which programs end later, and returns the
-    /// last task.
+    /// Reserves the array for an admitted read in [begin, until): tasks in its way move behind it,
+    /// each by as little as possible. Reports the programs that end later, and returns the last
+    /// task.
     pub(super) fn move_behind(
         &mut self,
         begin_ns: u64,

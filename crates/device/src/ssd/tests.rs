@@ -93,7 +93,7 @@ fn dies_overlap_and_channels_contend() {
     // Pages 0 to 3 are on dies 0 to 3, which hang on channels 0, 1, 0, 1.
     let first = 1_000 + 10_000 + 50_000 + CHANNEL + LINK;
     let mut ssd = Ssd::new(spec());
-    // Two channels: only the controller and the link stand between them.
+    // Two channels: they share only the controller and the link.
     let done = all(&mut ssd, &[read(0, 0, 8), read(1, 8, 8)]);
     assert_eq!(done, [first, first + LINK]);
     // One channel, two dies: the second transfer waits for the first.
@@ -114,7 +114,7 @@ fn a_full_buffer_holds_writes_up_at_the_pace_of_the_dies() {
     let mut ssd = Ssd::new(spec());
     let commands: Vec<Request> = (0..32).map(|i| write(i, 8 * u64::from(i), 8)).collect();
     let done = all(&mut ssd, &commands);
-    // Eight fit; what they take is the link's time.
+    // Eight fit; they take the link's time.
     assert_eq!(done[7], 2_000 + 8 * LINK + 5_000);
     // The ninth waits for the first program: it was in the buffer after one
     // transfer, then channel and array.
@@ -178,7 +178,7 @@ fn a_flush_waits_for_the_flash_and_a_discard_spares_it() {
     assert_eq!(done, 2_000 + LINK + CHANNEL + 600_000 + 5_000);
     let t = serve_one(&mut ssd, done, &request(0, Op::Discard, 0, 4_096));
     assert_eq!(t - done, 2_000 + 5_000);
-    // What holds nothing is answered without the flash.
+    // Units without data are answered without the flash.
     assert_eq!(serve_one(&mut ssd, t, &read(0, 0, 8)) - t, 11_000 + LINK);
     assert_eq!(metric(&ssd, "flash_reads"), 0.0);
 }
@@ -200,7 +200,7 @@ fn garbage_collection_takes_the_dies_time() {
     }
     let amplification = metric(&ssd, "write_amplification");
     assert!(amplification > 1.3, "{amplification}");
-    // What the four dies did in that time, the transfers of collection included.
+    // The four dies' work in that time, with the transfers of collection.
     let [programs, pages, erases] = [0, 1, 2].map(|i| metric(&ssd, names[i]) - before[i]);
     let busy = programs * 600_000.0 + pages * (50_000.0 + CHANNEL as f64) + erases * 2_000_000.0;
     let share = busy / 4.0 / (t as f64 - before[3]);
@@ -244,7 +244,7 @@ fn a_die_without_overlap_does_one_thing_at_a_time() {
     let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
     let done = all(&mut ssd, &[read(0, 0, 8), read(1, 32, 8)]);
     assert_eq!(done, [first, first + 50_000 + CHANNEL]);
-    // A program's page is sent when the die is free: 400 writes take so much longer.
+    // A program's page is sent when the die is free: this delays each of 400 writes.
     let time = |overlap| {
         let flash = FlashTimes { overlap, ..spec().flash };
         let mut ssd = Ssd::new(SsdSpec { flash, ..spec() });
@@ -395,7 +395,7 @@ fn reads_go_first_while_the_buffer_is_below_its_mark() {
         }
         serve_one(&mut ssd, 200_000, &read(9, 32 * 8, 8))
     };
-    // Below half of eight units it waits for the program under way, and else for all.
+    // Below half of eight units it waits for the program under way, otherwise for all.
     assert_eq!(done(4, 3), PROGRAMMED + READ);
     assert_eq!(done(4, 5), PROGRAMMED + 4 * 600_000 + READ);
     assert_eq!(done(u32::MAX, 5), PROGRAMMED + READ);
@@ -445,7 +445,7 @@ fn what_is_programmed_longer_is_in_the_buffer_longer() {
     assert_eq!(metric(&ssd, "buffer_hits"), 1.0);
 }
 
-/// A map of eight pages of 64 entries, so many of which are in memory.
+/// A map of eight pages of 64 entries, `cached_pages` of which are in memory.
 fn mapped(cached_pages: u32) -> SsdSpec {
     let layout = Layout { units: 520, map_units: 8, ..spec().layout };
     SsdSpec { layout, map: Some(MapSpec { entries: 64, cached_pages }), ..spec() }
@@ -459,7 +459,7 @@ fn a_short_map_is_read_before_the_data() {
     // The next unit's entry came along.
     let hit = serve_one(&mut ssd, t, &read(0, 8, 8));
     assert_eq!(hit - t, 11_000 + READ);
-    // Another page takes its place, and was not changed: nothing is written.
+    // Another page replaces it, unchanged: nothing is written.
     let miss = serve_one(&mut ssd, hit, &read(0, 8 * 64, 8));
     assert_eq!(miss - hit, 11_000 + 50_000 + CHANNEL + READ);
     let figures = ["map_lookups", "map_misses", "map_writes"].map(|name| metric(&ssd, name));

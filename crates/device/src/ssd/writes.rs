@@ -97,8 +97,8 @@ impl Ssd {
         while self.is_due() && self.program_page(until_ns) {}
     }
 
-    /// Programs a page of what has waited longest, or the little that there is,
-    /// if that begins before `until_ns`; with several planes, what goes along with it too.
+    /// Programs a page of the longest waiting units, or fewer if there are fewer, if that begins
+    /// before `until_ns`; with several planes, also the pages beside it.
     fn program_page(&mut self, until_ns: u64) -> bool {
         let count = self.spec.layout.page_units as usize;
         let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
@@ -141,8 +141,8 @@ impl Ssd {
         true
     }
 
-    /// Gives what is in `page` its place on `die`; the number of its physical page, if it holds
-    /// anything.
+    /// Places the units of `page` on `die`; returns the number of the physical page, if there are
+    /// units.
     fn place_page(&mut self, die: u32, work: &mut Work) -> Option<u32> {
         if self.page.is_empty() { None } else { self.ftl.program(die, &self.page, work) }
     }
@@ -173,9 +173,8 @@ impl Ssd {
         self.buffer.front(1).next()?.unit.map(|unit| self.ftl.layout.home_die(unit))
     }
 
-    /// Takes a page's worth of units from the buffer into `page`, discarded
-    /// ones left out, and reads what completes those that were written in part.
-    /// How many were taken, and when all is there.
+    /// Takes a page's worth of units from the buffer into `page`, without discarded ones, and reads
+    /// the rest of partly written ones. Returns their number, and the time when all is there.
     fn take_page(&mut self, ready_ns: u64) -> (u32, u64) {
         self.page.clear();
         let (mut units, mut ready) = (0, ready_ns);

@@ -13,8 +13,8 @@ use seekway_device::disk::geometry::Place;
 use seekway_device::disk::mechanics::Mechanics;
 use seekway_device::profile;
 
-/// Every drive's name and what its profile states, read here once more so that
-/// the test does not ask the code that it tests.
+/// Every drive's name and its profile's figures, read here once more so that the test is
+/// independent of the code.
 const DRIVES: [(&str, &str); 5] = [
     ("cheetah-15k4", include_str!("../../profiles/cheetah-15k4.toml")),
     ("cheetah-15k5", include_str!("../../profiles/cheetah-15k5.toml")),
@@ -59,7 +59,7 @@ struct Served {
     place: Place,
     begin_ns: u64,
     done_ns: u64,
-    /// What the metrics grew by.
+    /// Increases of the metrics.
     mechanical: u64,
     seek_ns: u64,
     rotation_ns: u64,
@@ -123,7 +123,7 @@ proptest! {
                 let took = s.done_ns - s.begin_ns;
                 assert_eq!(s.mechanical, 1, "{name}");
                 assert!(took >= medium, "{name}: done after {took} ns, the medium needs {medium}");
-                // What the bus adds: a read's last sector at least, all of it at most.
+                // The bus adds a read's last sector at least, all of it at most.
                 let most = medium + s.sectors * bus_ns;
                 assert!(took <= most, "{name}: done after {took} ns, at most {most} expected");
                 if s.sectors == 1 && !s.write {
@@ -145,7 +145,7 @@ proptest! {
             for variant in ["", ",segments=0", ",on_hit=consume", ",cut_short=false"] {
                 let mut disk = build(&format!("{name}:queue_depth=1,write_cache=false{variant}"));
                 serve(&mut disk, &commands, |m, s| {
-                    // What the cache has, or read-ahead brings, comes when it comes.
+                    // Data of the cache or of read-ahead may come at any time.
                     if s.mechanical == 0 || s.sectors > 1 {
                         return;
                     }
@@ -194,7 +194,7 @@ fn limits(name: &'static str, text: &str) -> Limits {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Controller and link do one thing at a time, whatever overlaps elsewhere.
+    /// Controller and link do one thing at a time, even if others overlap.
     #[test]
     fn a_solid_state_drive_is_never_faster_than_its_parts(commands in commands()) {
         for l in [

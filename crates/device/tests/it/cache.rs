@@ -155,7 +155,7 @@ fn a_command_waits_for_read_ahead_or_cuts_it_short() {
         assert!(!d.hits(0) && !d.hits(B));
         assert_eq!(d.hits(64), expected, "cut_short={cut_short}");
     }
-    // A hit needs no head: read-ahead of the other stream goes on.
+    // A hit needs no arm: read-ahead of the other stream goes on.
     let mut d = Drive::new("cut_short=true,on_hit=keep");
     assert!(!d.hits(A) && !d.hits_later(B));
     assert!(d.hits(A + 8));
@@ -171,15 +171,15 @@ fn sixty_four_lru_segments_hold_sixty_four_streams_and_no_more() {
     };
     let lru = "replacement=lru,on_hit=extend";
     assert_eq!(misses(64, lru), 64);
-    // The one that is dropped is always the one that comes next.
+    // The dropped one is always the one that comes next.
     assert_eq!(misses(65, lru), 65 * 20);
     assert_eq!(misses(64, "replacement=fifo,on_hit=consume"), 64);
 }
 
 #[test]
 fn written_data_that_waits_is_read_from_the_cache_or_after_it_was_written() {
-    // One segment: reading B drops what was written from the segments, but it
-    // still waits for the medium.
+    // One segment: reading B drops written data from the segments, but they still wait for the
+    // medium.
     let mut d = Drive::new("segments=1,write_cache=true,read_hits_on_writes=true");
     d.serve(Op::Write, A, 8);
     assert!(!d.hits(B));
@@ -190,14 +190,14 @@ fn written_data_that_waits_is_read_from_the_cache_or_after_it_was_written() {
     d.serve(Op::Write, A, 8);
     let took = d.serve(Op::Read, A, 8);
     assert_eq!((d.metric("destages"), d.metric("mechanical")), (1.0, 2.0));
-    // To read what has just been written takes the rest of a turn.
+    // To read data that were just written takes the rest of a turn.
     assert!(took > 4_000_000, "{took}");
 }
 
 #[test]
 fn a_write_past_the_cache_does_not_begin_before_it_came() {
-    // 300 sectors fit no segment of 221; what they overlap is written first. A
-    // turn to come back to the start and a third to pass, whatever the phase.
+    // 300 sectors fit no segment of 221; overlapping ones are written first. A turn to come back to
+    // the start and a third to pass, at any phase.
     for phase in 0..6 {
         let mut d = Drive::new("write_cache=true");
         d.now_ns += IDLE_NS + 700_000 * phase;

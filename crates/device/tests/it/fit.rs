@@ -6,9 +6,9 @@ use crate::common;
 use seekway_device::fit::{Fit, Form, Options, fit, samples};
 use seekway_device::validate::parse;
 
-/// Two fits that others made of the same points, in ms: they agree to the
-/// digits given. They go through reads and writes of all sizes; what the
-/// paper's moving average makes of so few points does not (see `fit`'s head).
+/// Two independent fits of the same points, in ms: they agree to the digits given. They go through
+/// reads and writes of all sizes; the paper's moving average of so sparse points does not (see
+/// `fit`'s head).
 const INDEPENDENT: &[(&str, f64, f64, usize)] = &[
     ("cheetah15k5/random.trace", 4.71, 4.22, 9_999),
     ("cheetah9LP/cheetah9LP.trace", 4.83, 5.49, 4_942),
@@ -58,8 +58,8 @@ fn the_moving_average_flattens_the_line_of_few_points() {
     }
 }
 
-/// Writes go to the write cache of two of the drives: their reads alone are what their arms do, and
-/// the fit of those is much nearer. The mean service of each drive comes out within 15 %.
+/// Writes go to the write cache of two of the drives: only reads show the arms, and their fit is
+/// much nearer. The mean service of each drive comes out within 15 %.
 #[test]
 fn writes_that_a_cache_answers_are_told_apart() {
     for (file, cached) in [

@@ -1,4 +1,4 @@
-//! Drives whose parameters are known, measured as models and fitted.
+//! Drives with known parameters, measured as models and fitted.
 #![allow(clippy::disallowed_macros)] // a test may print
 
 use seekway_device::flash_fit::{
@@ -8,18 +8,18 @@ use seekway_device::flash_fit::{
 use seekway_device::profile::Profile;
 use std::thread;
 
-/// What is fitted is a run of its own, of other places and shorter.
+/// The seed of the fitted run, which has other offsets and is shorter.
 const SEED_MEASURED: u64 = 7;
 const SEED_MODEL: u64 = 1;
 const LONGER: u64 = 4;
-/// As near as this every parameter that is said to be told has to be.
+/// Largest error of a parameter that counts as determined.
 const OFF_MAX: f64 = 0.1;
 
 fn drive(values: [f64; COUNT], beside: Beside) -> FlashDrive {
     FlashDrive { values, beside }
 }
 
-/// The drive as a profile of 64 GiB: larger than what is written.
+/// The drive as a profile of 64 GiB: larger than all writes.
 fn profile(drive: &FlashDrive) -> Profile {
     let fit = Fit { drive: *drive, told: [Told::Not; COUNT], beside_told: false };
     Profile::parse(&fit.profile_toml("known", "nothing", &[], 128 << 20)).expect("a profile")
@@ -42,7 +42,7 @@ fn measure(drive: &FlashDrive, cells: &[Cell]) -> Vec<Measured> {
     cells.iter().zip(seen).map(|(&cell, seen)| Measured { cell, seen }).collect()
 }
 
-/// Fits what was measured of a known drive, and prints both.
+/// Fits the measurement of a known drive, and prints both.
 fn fitted(name: &str, known: &FlashDrive, writes: bool) -> Fit {
     let measured = measure(known, &matrix(writes, true));
     let mut runs = 0;
@@ -68,7 +68,7 @@ fn fitted(name: &str, known: &FlashDrive, writes: bool) -> Fit {
     found
 }
 
-/// Every parameter that is said to be told is the known one.
+/// Asserts that every determined parameter is the known one.
 fn assert_recovered(known: &FlashDrive, found: &Fit, told: &[&str]) {
     let names = (0..COUNT).filter(|&n| matches!(found.told[n], Told::Fitted(_)));
     let names: Vec<&str> = names.map(|n| KEYS[n].name).collect();
@@ -102,8 +102,8 @@ fn reads_alone_tell_nothing_of_writes() {
             assert_eq!((found.told[n], found.drive.values[n]), (Told::Not, key.default));
         }
     }
-    // Of small reads at the largest depth, commands are told, and of long ones the link. Twice the
+    // Small reads at the largest depth determine the commands, and long ones the link. Twice the
     // dies with twice the read time read as fast, and a little less time of the firmware's makes up
-    // for what one read is longer.
+    // for the longer read.
     assert_recovered(&known, &found, &["read_command_us", "host_mb_s"]);
 }

@@ -63,8 +63,8 @@ fn random_reads_take_overhead_seek_and_half_a_turn() {
         let mut device = profile.build();
         let (mut now, mut state, n) = (0, 1, 40_000_u64);
         let capacity = profile.capacity_sectors() - 8;
-        // What the formula says of the very places that are asked for: the mean
-        // seek depends on the layout, not on the cylinders being equally likely.
+        // The formula's result for these very offsets: the mean seek depends on the layout, not on
+        // the cylinders being equally likely.
         let (mut service, mut expected, mut cylinder) = (0, 0.0, 0_u32);
         let overhead = device.profile().seek[0].1.get() as f64 - m.seek.knots()[0].1 as f64;
         for _ in 0..n {
@@ -80,7 +80,7 @@ fn random_reads_take_overhead_seek_and_half_a_turn() {
             service += done - now;
             now = done + mix::next(&mut state) % 5_000_000;
         }
-        // The slow buses of the old drives add what does not overlap.
+        // The slow buses of the old drives add the time that does not overlap.
         let bus = if matches!(name, "cheetah-9lp" | "atlas-10k") { 7.0 * 0.1e6 } else { 0.0 };
         let error = service as f64 / (expected + bus * n as f64) - 1.0;
         assert!(error.abs() < 0.02, "{name}: {:.2} % off", 100.0 * error);

@@ -1,4 +1,4 @@
-//! What holds for every profile, whatever the commands.
+//! Properties of every profile, for any commands.
 
 use crate::common;
 

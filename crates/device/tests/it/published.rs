@@ -1,10 +1,10 @@
-//! The solid-state drives against what their makers say of them.
+//! The solid-state drives against their makers' figures.
 
 use seekway_core::units::SECTOR_BYTES;
 use seekway_device::{profile, published};
 
-/// Figures that the models miss, with what they do instead: docs/flash-evidence.md says why. A model
-/// that comes to meet one takes its line out.
+/// Figures that the models do not meet, with the models' values: docs/flash-evidence.md has the
+/// reasons. A model that comes to meet one takes its line out.
 const MISSED: [&str; 16] = [
     "samsung-970-pro-512gb: 18385 reads/s of 18.9 KiB beside 6073 writes/s of 7.5 KiB: p99 of reads",
     "samsung-970-pro-512gb: 49206 reads/s of 12.8 KiB beside 18923 writes/s of 11.9 KiB: p50 of reads",

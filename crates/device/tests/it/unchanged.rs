@@ -1,6 +1,5 @@
-//! What drives of flash did on the day when these constants were written down. They are there so
-//! that a key that a profile does not use changes nothing; a change of the model that is meant to
-//! move times writes them anew and says why.
+//! Holds flash drives to recorded results. They show that a key that a profile does not use changes
+//! nothing; a change of the model that is meant to move times records them anew and says why.
 
 use crate::common;
 
@@ -10,7 +9,7 @@ use seekway_core::units::Instant;
 use seekway_device::DeviceModel;
 use seekway_device::profile;
 
-/// A profile with overrides, and what [`digest`] makes of it.
+/// A profile with overrides, and its [`digest`].
 const DRIVES: [(&str, u64); 12] = [
     ("intel-320", 0xFE83_06F9_F9CE_41AD),
     ("intel-x25m-g2", 0xE4C7_BF0A_39C7_877C),

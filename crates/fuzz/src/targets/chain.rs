@@ -145,12 +145,12 @@ impl Chain {
         self.writable.iter().rev().find(|(_, len)| *len > 0).map(|(at, len)| at + len - 1)
     }
 
-    /// The first 16 readable bytes, or what there is of them.
+    /// Reads the first 16 readable bytes, or fewer if there are fewer.
     fn header(&self, memory: &[u8]) -> Vec<u8> {
         bytes(&self.readable).take(16).map(|at| memory[at as usize]).collect()
     }
 
-    /// What is asked for, and the addresses of its data.
+    /// Builds the request, and returns the addresses of its data.
     fn ask(&self, memory: &[u8]) -> (Ask, Vec<u64>) {
         let [readable, writable] = self.len_bytes();
         let header = self.header(memory);

@@ -1,6 +1,6 @@
-//! Headers of NBD requests, and what is decided of them. A header is the same
-//! when it is written again; only what lies on the disk and was negotiated is
-//! carried out; and extents never call a hole what is data.
+//! Headers of NBD requests, and the decisions on them. A header is the same when it is written
+//! again; only requests for negotiated commands inside the disk are carried out; and extents never
+//! call data a hole.
 
 use super::input::Input;
 use crate::Target;

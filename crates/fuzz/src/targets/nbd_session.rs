@@ -1,6 +1,6 @@
-//! A client of NBD at a disk with its reactor: requests in pieces, many at once, broken ones
-//! among them. Each request has one reply, a request that is right succeeds, and a byte that is
-//! read is one that may be there: what was written before, or at the same time.
+//! A client of NBD at a disk with its reactor: requests in pieces, many at once, broken ones among
+//! them. Each request has one reply, a correct request succeeds, and each byte that is read was
+//! written before, or at the same time.
 
 use super::input::Input;
 use super::served::{self, ServedDisk};
@@ -31,7 +31,7 @@ const BYTES: usize = (SECTOR * SECTORS) as usize;
 const REQUESTS_MAX: usize = 60;
 /// Data on its way in one direction: the socket takes all of it, whoever reads.
 const DATA_BYTES_MAX: u32 = 64 << 10;
-/// The cookie of what may be a request.
+/// The cookie of bytes that may be a request.
 const GARBAGE: u64 = u64::MAX;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -70,7 +70,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Is it one that has to succeed?
+    /// Tells whether it has to succeed.
     fn is_right(&self, is_structured: bool) -> bool {
         let is_range = self.len > 0 && self.offset + u64::from(self.len) <= BYTES as u64;
         match self.command {
@@ -349,7 +349,8 @@ impl Session {
         }
     }
 
-    /// Is it a reply to what may have been a request? What follows is not looked at then.
+    /// Tells whether it is a reply to bytes that may have been a request. The rest is not looked at
+    /// then.
     fn is_garbage(&mut self, cookie: u64) -> bool {
         self.is_over |= self.is_broken && cookie == GARBAGE;
         cookie == GARBAGE

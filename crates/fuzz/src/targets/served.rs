@@ -36,7 +36,7 @@ pub fn reactor() -> Handle {
     spawn(setup).expect("a reactor starts").0
 }
 
-/// A reactor with a disk of so many bytes, through the page cache.
+/// Starts a reactor with a disk of `bytes` bytes, through the page cache.
 pub fn disk(bytes: u64) -> ServedDisk {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

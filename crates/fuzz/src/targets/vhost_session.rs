@@ -1,7 +1,6 @@
-//! A VMM's messages, with their descriptors, to a session with a reactor and a
-//! disk behind it; its guest's memory has a request ready. The session ends, its
-//! replies are well formed, nothing stays in flight, and the guest's memory is
-//! let go.
+//! A VMM's messages, with their descriptors, to a session with a reactor and a disk behind it; its
+//! guest's memory has a request ready. The session ends, its replies are well formed, nothing stays
+//! in flight, and the guest's memory is released.
 
 use super::input::Input;
 use super::served::{self, ServedDisk};
@@ -79,7 +78,7 @@ fn run(input: &[u8]) {
     check_released(&name);
 }
 
-/// What a VMM has to give.
+/// The memory and descriptors of a VMM.
 struct Guest {
     name: String,
     memory: File,
@@ -203,7 +202,7 @@ fn message(input: &mut Input<'_>, guest: &Guest) -> (u32, u32, Vec<u8>, Vec<RawF
     (code, flags, body, files)
 }
 
-/// Sends a message with descriptors. The session may have ended: then nobody minds.
+/// Sends a message with descriptors. A session that has ended is no fault.
 fn send(to: &UnixStream, bytes: &[u8], files: &[RawFd]) {
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 8];
@@ -227,7 +226,7 @@ fn send(to: &UnixStream, bytes: &[u8], files: &[RawFd]) {
     }
 }
 
-/// Whole messages, each an answer, in the order of what was asked.
+/// Checks that replies are whole messages, in the order of the questions.
 fn check_replies(from: &UnixStream, asked: &[u32]) {
     let mut bytes = Vec::new();
     // What was not read when the session ended makes the end a reset.
@@ -243,7 +242,7 @@ fn check_replies(from: &UnixStream, asked: &[u32]) {
     }
 }
 
-/// Nobody has the guest's memory any more.
+/// Checks that the guest's memory is released.
 fn check_released(name: &str) {
     let until = Instant::now() + PATIENCE;
     while is_held(name) {

@@ -1,7 +1,7 @@
-//! A virtqueue, a guest that does as it likes with its memory, and a reactor
-//! that carries requests out in any order. No head is handed out while it is
-//! held, nothing is written outside of the used ring, statuses and serial
-//! numbers, and a restart hands out again exactly what the last daemon held.
+//! A virtqueue, a guest that does as it likes with its memory, and a reactor that carries requests
+//! out in any order. No chain is handed out while it is in flight, nothing is written outside of
+//! the used ring, statuses and serial numbers, and a restart hands out again exactly the chains
+//! that were in flight.
 
 use super::guest::{self, END};
 use super::input::Input;
@@ -64,7 +64,7 @@ struct World {
     batch: Vec<(u16, u32)>,
     /// All that the record says is in flight, the oldest first.
     order: Vec<u16>,
-    /// What has to come first after a restart.
+    /// Requests that have to come first after a restart.
     left: VecDeque<u16>,
     is_broken: bool,
     /// The guest has written to the used ring, or the VMM to the record.
@@ -371,7 +371,7 @@ impl World {
         }
     }
 
-    /// All that is held can end.
+    /// Ends all requests in flight.
     fn end(&mut self) {
         while self.held.values().any(|held| !held.is_done) {
             let before = guest::snapshot(&self.memory);

@@ -1,5 +1,5 @@
-//! `seekway-guest migrate`: the first thread, which starts and ends the others and does what
-//! is not urgent.
+//! `seekway-guest migrate`: the first thread, which starts and ends the others and does the work
+//! that is not urgent.
 
 use super::coordinator::View;
 use super::detectors::Detectors;
@@ -32,17 +32,17 @@ const NOT_HERE: [(&str, &str); 2] = [
     ("vslicer", "it is the host's scheduler that gives slices"),
     ("xballoon", "it is the guest's kernel that idles"),
 ];
-/// From one look at what is not urgent to the next.
+/// Interval of the work that is not urgent.
 const SELDOM: Duration = Duration::from_secs(1);
-/// Between two looks at what was started.
+/// Pause between two looks at new processes.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
-/// A monitor answers when its vCPU runs; else what is shown of vCPUs is as it was before.
+/// A monitor answers when its vCPU runs; after this time the status shows the vCPU's last state.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Run until a signal comes; then put all masks back.
 ///
 /// # Errors
-/// Whatever keeps it from starting, or from seeing. Masks are put back before it returns.
+/// Anything that keeps it from starting, or from detecting. Masks are put back before it returns.
 pub fn migrate(args: &MigrateArgs) -> Result<(), AgentError> {
     let voice = Voice { verbose: args.verbose, format: args.format };
     let (state, status) = (args.state_path(), args.status.path());
@@ -130,7 +130,7 @@ impl Agent {
         })
     }
 
-    /// What was found at the start.
+    /// Reports the findings of the start.
     fn introduce(&self) {
         let About { policy, preemption, loads, passed_over } = self.about.clone();
         let connector = self.connector.is_some();
@@ -144,7 +144,7 @@ impl Agent {
         self.warn_of_what_is_missing();
         let mut followed = false;
         while !signals.ending() {
-            // While nobody is moved nobody's children are of interest.
+            // While no task is moved, children do not matter.
             let follows = self.shared.tasks.has_moved();
             if follows {
                 self.follow_children(followed)?;
@@ -184,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// What is looked at once a second.
+    /// Does the work of once a second.
     fn seldom(&mut self, follows: bool) -> Result<(), AgentError> {
         self.follow_vcpus()?;
         let now = clock::now();
@@ -194,7 +194,7 @@ impl Agent {
             lead.wake();
         }
         self.shared.coordinator.rest(now).map_err(failed("see who waits for I/O"))?;
-        // What the dead have started is found by them.
+        // Children of ended processes are found by these.
         if follows && self.connector.is_none() {
             self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;
         }
@@ -279,7 +279,7 @@ impl Agent {
         for (vcpu, monitor) in std::mem::take(&mut self.monitors) {
             monitor.end(&self.shared, vcpu);
         }
-        // Those of a vCPU whose monitor could not be started too.
+        // Also the workers of a vCPU whose monitor could not be started.
         self.shared.pools.iter().for_each(Pool::end);
         let message = match self.shared.tasks.put_all_back() {
             Ok((_, Some(_))) => return,

@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The agent's first thread answers when its vCPU runs and nobody goes before it.
+/// Time limit for an answer: the agent's first thread answers when its vCPU runs and is free.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Show what the agent is doing.
+/// Shows the agent's status.
 ///
 /// # Errors
 /// None is at work, or it does not answer.
@@ -64,7 +64,7 @@ fn none(message: String) -> AgentError {
     failed("status")(io::Error::other(message))
 }
 
-/// Who reads may have gone.
+/// Prints; a reader that has gone is no error.
 pub(super) fn print(text: &str) -> Result<(), AgentError> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(failed("write")(e)),

@@ -1,5 +1,5 @@
-//! Loads the programs of `crates/guestd/bpf` into the running kernel, and says what is
-//! missing where that does not go.
+//! Loads the programs of `crates/guestd/bpf` into the running kernel, and names what is missing
+//! where that fails.
 //!
 //! The crate libbpf-rs does what would be long to write and easy to get wrong: it finds the
 //! fields that the programs read in this kernel's BTF and patches the instructions (CO-RE).
@@ -36,18 +36,18 @@ pub enum BpfError {
          process is in another"
     )]
     OtherNumbers,
-    /// Whatever else the kernel or libbpf found.
+    /// Another error of the kernel or libbpf.
     #[error("load BPF program '{name}': {error}{said}")]
     Refused {
         name: &'static str,
         error: libbpf_rs::Error,
-        /// What libbpf had to say, or nothing.
+        /// Messages of libbpf, or nothing.
         said: String,
     },
     /// The kernel's memory could not be mapped.
     #[error("map the memory of BPF map '{name}': {error}")]
     Map { name: &'static str, error: io::Error },
-    /// What is asked for is not there.
+    /// The requested thing does not exist.
     #[error("{0}")]
     Absent(String),
 }
@@ -65,7 +65,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// The section of programs that are attached nowhere.
 const BY_HAND: &str = "raw_tp";
 
-/// What libbpf says goes into the error, not to the terminal.
+/// Messages of libbpf, which go into the error and not to the terminal.
 static SAID: Mutex<String> = Mutex::new(String::new());
 const SAID_BYTES_MAX: usize = 2000;
 
@@ -93,8 +93,7 @@ pub fn check_numbers() -> Result<(), BpfError> {
     }
 }
 
-/// Load an object's programs. `prepare` may set what is fixed from then on. Nothing runs
-/// before it is attached.
+/// Loads an object's programs. `prepare` may set constants. Nothing runs before it is attached.
 ///
 /// # Errors
 /// As [`BpfError`] has it.
@@ -122,7 +121,7 @@ fn refused(name: &'static str, error: libbpf_rs::Error) -> BpfError {
 }
 
 impl Loaded {
-    /// From now on the programs run, but for those that are run by hand.
+    /// Attaches the programs, but for those that are run by hand.
     ///
     /// # Errors
     /// As [`BpfError`] has it.
@@ -153,7 +152,7 @@ impl Loaded {
     /// Run a program by hand, on the CPU that this thread is on; its answer.
     ///
     /// # Errors
-    /// There is none of that name, or the kernel does not let it run.
+    /// There is none of that name, or the kernel refuses to run it.
     pub fn run(&self, name: &'static str) -> Result<u32, BpfError> {
         let absent = || BpfError::Absent(format!("BPF object '{}' has no '{name}'", self.name));
         let program = self.object.progs_mut().find(|p| p.name() == name).ok_or_else(absent)?;
@@ -161,14 +160,14 @@ impl Loaded {
         Ok(answer.map_err(|error| refused(self.name, error))?.return_value)
     }
 
-    /// The programs, with what they cost if that is counted (kernel.bpf_stats_enabled).
+    /// The programs, with their costs if the kernel counts them (kernel.bpf_stats_enabled).
     #[cfg(test)]
     pub fn costs(&self) -> Vec<Cost> {
         let cost = |program: ProgramMut<'_>| {
             let mut info = libbpf_sys::bpf_prog_info::default();
             let mut len = size_of_val(&info) as u32;
             let fd = program.as_fd().as_raw_fd();
-            // SAFETY: the place is as long as it is said to be, and asks for no lists.
+            // SAFETY: the buffer has the given length, and asks for no lists.
             let got = unsafe {
                 libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &raw mut len)
             };
@@ -210,18 +209,18 @@ impl Loaded {
     }
 }
 
-/// What a program has cost.
+/// Cost of a program.
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Cost {
     pub name: String,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: u64,
     /// All its runs together.
     pub ns: u64,
 }
 
-/// Set what is fixed once the object is loaded: its only constant.
+/// Sets the object's only constant, which loading fixes.
 ///
 /// # Errors
 /// It has none of that size.
@@ -235,7 +234,7 @@ pub fn set_constant(open: &mut OpenObject, bytes: &[u8]) -> Result<(), BpfError>
     Ok(())
 }
 
-/// How far the kernel's per-CPU variable `to` lies from `from`, in bytes, by its BTF.
+/// Distance in bytes from the kernel's per-CPU variable `from` to `to`, by its BTF.
 ///
 /// # Errors
 /// The kernel has not got them both.
@@ -255,7 +254,7 @@ pub fn distance(from: &str, to: &str) -> Result<u64, BpfError> {
     Ok(u64::from(to).wrapping_sub(from.into()))
 }
 
-/// What may be read and written in memory that the kernel reads and writes meanwhile.
+/// Types that may be read and written in memory that the kernel reads and writes meanwhile.
 ///
 /// # Safety
 /// All fields are atomic, and every pattern of bits is a value.
@@ -277,7 +276,7 @@ impl<T: Plain> Mapped<T> {
     fn new(fd: i32, len: usize) -> io::Result<Mapped<T>> {
         let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let bytes = len * size_of::<T>();
-        // SAFETY: a new mapping of the kernel's choice of place, freed when this is dropped.
+        // SAFETY: a new mapping at an address of the kernel's choice, freed when this is dropped.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, shared, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -287,8 +286,8 @@ impl<T: Plain> Mapped<T> {
     }
 
     pub fn records(&self) -> &[T] {
-        // SAFETY: so many were mapped, to be read and written for as long as this lives; a `Plain` is what
-        // may change meanwhile, and the mapping is aligned to a page.
+        // SAFETY: `len` records were mapped, to be read and written for as long as this lives; a
+        // `Plain` may change meanwhile, and the mapping is aligned to a page.
         unsafe { std::slice::from_raw_parts(self.records.as_ptr(), self.len) }
     }
 }
@@ -300,7 +299,7 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN stands for all.
+/// Of include/uapi/linux/capability.h. CAP_SYS_ADMIN includes all.
 const CAPABILITIES: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
 const CAP_SYS_ADMIN: u32 = 21;
 

@@ -11,7 +11,7 @@ pub fn now() -> Instant {
 /// Nanoseconds of a clock that every Linux has.
 pub(super) fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place for the answer is ours.
+    // SAFETY: the buffer for the answer is ours.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,10 +1,10 @@
-//! The policy behind a lock that no thread waits for. What it is told and when monitors wake is
-//! decided by [`seekway_vcpu::agent`]; here is what makes that safe among threads.
+//! The policy behind a try-lock. [`seekway_vcpu::agent`] orders its news and the monitors'
+//! wake-ups; this file makes that safe among threads.
 //!
-//! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`], [`Coordinator::observe`])
-//! and then tries the lock ([`Coordinator::turn`]). If it gets the lock, it takes all news that any
-//! thread has left, and asks the policy what to do. If not, it can go to sleep: the thread that
-//! holds the lock looks for news once more before it lets go.
+//! A thread leaves its news in a list ([`Coordinator::tell`], [`Coordinator::ended`],
+//! [`Coordinator::observe`]) and then tries the lock ([`Coordinator::turn`]). If it gets the lock,
+//! it takes all threads' news, and asks the policy for actions. If not, it can go to sleep: the
+//! thread with the lock looks for news once more before it unlocks.
 //!
 //! Only urgent threads that are pinned to a vCPU come here. A thread that the guest's scheduler
 //! took off its vCPU would keep the lock for as long.
@@ -14,7 +14,7 @@ mod published;
 mod tests;
 
 use super::loads::{Loads, ThreadLoad};
-use super::preemption::{Bells, Waker};
+use super::preemption::{Alarms, Waker};
 use super::selection::Selection;
 use super::tasks::Tasks;
 use super::waited_for;
@@ -42,11 +42,11 @@ const WINDOWS_PART: u64 = 200;
 /// More than this is no CPU time of a wake-up, but an absence of its vCPU that the guest, without
 /// a steal clock, takes for it.
 const USED_MAX: Nanos = Nanos::from_millis(2);
-/// ... as long as they need not be longer than so many times what the policy asks.
+/// ... up to this factor over the length that the policy asks for.
 const LONGER_MAX: u64 = 4;
-/// Something is due for so long, and nobody has come: no vCPU had anything to run.
+/// Time by which an event is overdue when no vCPU can have had anything to run.
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
-/// Loads rest when the policy has asked for none for so long.
+/// Time without a request of the policy after which loads are not read.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
 
 /// The policy, and the news that wait for it.
@@ -62,7 +62,7 @@ pub struct Coordinator<S> {
     online: Mutex<Option<VcpuSet>>,
     watching: Mutex<Watching<S>>,
     published: Published,
-    /// What a wake-up of a monitor costs.
+    /// Cost of a monitor's wake-up.
     cost: Cost,
     /// CPU time of all threads, in nanoseconds.
     used: AtomicU64,
@@ -74,7 +74,7 @@ pub struct Coordinator<S> {
     tasks: Arc<Tasks<S>>,
     /// Where the detector tells of edges by itself, and the kernel keeps alarms: monitors set no
     /// timers then, and do not beat.
-    bells: Option<Arc<dyn Bells>>,
+    alarms: Option<Arc<dyn Alarms>>,
     clock: fn() -> Instant,
 }
 
@@ -82,13 +82,13 @@ pub struct Coordinator<S> {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct View {
     pub vcpus: Vec<VcpuView>,
-    /// What the policy alone knows.
+    /// Metrics that only the policy knows.
     pub metrics: Vec<(&'static str, f64)>,
     /// The length of windows, if the policy asks for loads.
     pub windows: Option<Nanos>,
 }
 
-/// What the lock protects.
+/// State under the lock.
 struct Core {
     agent: Agent,
     news: News,
@@ -103,7 +103,7 @@ struct Watching<S> {
     seen: Vec<ThreadLoad>,
     /// The end of the last window.
     last: Instant,
-    /// The end of the window of `tasks`, if the policy has not been told yet.
+    /// End of the window of `tasks`, if the policy has not been told yet.
     ready: Option<Instant>,
     tasks: Vec<TaskLoad>,
     /// When the policy last asked for windows.
@@ -111,15 +111,15 @@ struct Watching<S> {
 }
 
 impl<S: System> Coordinator<S> {
-    /// Before the first thread comes. `bells`: of a detector that tells of edges by itself.
-    /// `watching`: how waits for I/O are seen, and whose tasks count. `clock` reads
-    /// CLOCK_MONOTONIC.
+    /// Makes the coordinator before the first thread starts. `alarms`: of a detector that tells
+    /// edges by itself. `watching`: the detector of waiting for I/O, and the tasks that count.
+    /// `clock` reads CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
     pub fn new(
         policy: Box<dyn VcpuPolicy>,
-        bells: Option<Arc<dyn Bells>>,
+        alarms: Option<Arc<dyn Alarms>>,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
         (online, clock): (VcpuSet, fn() -> Instant),
@@ -151,23 +151,23 @@ impl<S: System> Coordinator<S> {
             view: Mutex::default(),
             answered,
             tasks,
-            bells,
+            alarms,
             clock,
         };
         coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
         Ok(coordinator)
     }
 
-    /// Until when this vCPU's monitor is to sleep, and when it is to beat. Where the kernel
-    /// keeps alarms, it is told this one, and the monitor sleeps until it is woken. Only for a
-    /// decision does it set a timer: an alarm may be a tick late, and then the task's vCPU has
-    /// gone. What is due is not tried before `pause`, if there is one: another thread is at it.
+    /// The times until which this vCPU's monitor sleeps, and of its next beat. Where the kernel
+    /// keeps alarms, it gets this one, and the monitor sleeps until it is woken. Only a decision
+    /// needs a timer: an alarm may be a tick late, and then the task's vCPU has gone. Due events
+    /// are not tried before `pause`, if given: another thread is at them.
     pub fn due(&self, vcpu: VcpuId, pause: Option<Instant>) -> (Option<Instant>, Option<Instant>) {
         let later = |at: Instant| pause.map_or(at, |pause| at.max(pause));
-        if let Some(bells) = &self.bells {
+        if let Some(alarms) = &self.alarms {
             loop {
                 let before = self.published.timetable();
-                bells.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
+                alarms.set_alarm(vcpu, before.alarm(vcpu, None).or(pause).map(later));
                 // Another thread may have set it meanwhile, for a newer timetable.
                 if self.published.timetable() == before {
                     let decides = before.lead == vcpu;
@@ -180,8 +180,8 @@ impl<S: System> Coordinator<S> {
     }
 
     /// Does the kernel keep alarms?
-    pub fn has_bells(&self) -> bool {
-        self.bells.is_some()
+    pub fn has_alarms(&self) -> bool {
+        self.alarms.is_some()
     }
 
     /// A monitor has woken. If the lead is overdue, this one leads from now on.
@@ -189,32 +189,32 @@ impl<S: System> Coordinator<S> {
         self.published.update(|timetable| timetable.woke(vcpu, now));
     }
 
-    /// The lead, if what is due has been so for long: no vCPU was busy enough to notice.
+    /// The lead, if an event is long overdue: no vCPU was busy enough to notice.
     pub fn forgets(&self, now: Instant) -> Option<VcpuId> {
         let timetable = self.published.timetable();
-        let due = timetable.due().filter(|_| self.bells.is_some())?;
+        let due = timetable.due().filter(|_| self.alarms.is_some())?;
         (now > due + FORGOTTEN).then_some(timetable.lead)
     }
 
-    /// A monitor spent so much CPU time on its last wake-up.
+    /// Reports the CPU time of a monitor's last wake-up.
     pub fn spent(&self, time: Nanos) {
         self.cost.spent(time);
         self.used(time);
     }
 
-    /// A thread spent so much CPU time on its last wake-up.
+    /// Reports the CPU time of a thread's last wake-up.
     pub fn used(&self, time: Nanos) {
         self.used.fetch_add(time.min(USED_MAX).get(), SeqCst);
     }
 
-    /// What is due at `now`: the end of a window, and a decision.
+    /// Tells what is due at `now`: the end of a window, and a decision.
     pub fn is_due(&self, now: Instant) -> (bool, bool) {
         let timetable = self.published.timetable();
         (timetable.window_is_due(now, Nanos::ZERO), timetable.decision_is_due(now))
     }
 
-    /// A monitor saw this. Signs that cannot be left now stay in `seen`. Without `news` the
-    /// policy hears them when it hears others.
+    /// Leaves a monitor's signs for the policy. Signs that cannot be left now stay in `seen`.
+    /// Without `news` the policy gets them with the next news.
     pub fn tell(&self, vcpu: VcpuId, seen: &mut Vec<Seen>, news: bool) {
         if seen.is_empty() {
             return;
@@ -237,7 +237,7 @@ impl<S: System> Coordinator<S> {
         self.left.store(true, SeqCst);
     }
 
-    /// Several actions came to their end. Does not wait: those that cannot be left now stay in
+    /// Leaves ended actions for the policy. Does not wait: those that cannot be left now stay in
     /// `ended`.
     pub fn ended_all(&self, ended: &mut Vec<(TaskId, Outcome)>) {
         if ended.is_empty() {
@@ -256,7 +256,7 @@ impl<S: System> Coordinator<S> {
         self.left.store(true, SeqCst);
     }
 
-    /// With what to wake this vCPU's monitor. Before its thread comes here; waits.
+    /// Sets the waker of this vCPU's monitor. Called before its thread starts; waits for the lock.
     pub fn add_waker(&self, vcpu: VcpuId, waker: Option<Waker>) {
         waited_for(&self.core).wakers[vcpu.index()] = waker;
     }
@@ -296,7 +296,7 @@ impl<S: System> Coordinator<S> {
             return Ok(true);
         }
         if watching.ready.is_some() {
-            // The policy has not heard of the last window: the next one covers both.
+            // The policy was not told of the last window: the next one covers both.
             drop(watching);
             self.left.store(true, SeqCst);
             return Ok(false);
@@ -317,7 +317,7 @@ impl<S: System> Coordinator<S> {
         Ok(true)
     }
 
-    /// Lets loads rest while the policy has long asked for none. By a thread that may wait.
+    /// Stops reading loads while the policy has long asked for none. For a thread that may wait.
     ///
     /// # Errors
     /// Nothing can be seen any more.
@@ -376,11 +376,10 @@ impl<S: System> Coordinator<S> {
         }
     }
 
-    /// Publishes what the policy wants from now on, and then wakes the monitors that sleep too
-    /// long for that.
+    /// Publishes the policy's next times, and then wakes the monitors that sleep too long for them.
     fn plan(&self, core: &mut Core, now: Instant, here: (VcpuId, bool)) {
         let mut beat = |vcpu: VcpuId, at: Option<Instant>| {
-            // A monitor reads this before it sleeps, so it sleeps until what stood here.
+            // A monitor reads this before it sleeps, so it sleeps until the old value.
             let before = self.published.beats[vcpu.index()].swap(raw(at), SeqCst);
             is_sooner(at, time(before))
         };
@@ -388,11 +387,11 @@ impl<S: System> Coordinator<S> {
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
         let windows = core.agent.windows().map_or(NEVER, Nanos::get);
         self.published.windows.store(windows, SeqCst);
-        if let Some(bells) = &self.bells {
+        if let Some(alarms) = &self.alarms {
             let timetable = self.published.timetable();
             for vcpu in core.agent.online().iter() {
-                bells.set_alarm(vcpu, timetable.alarm(vcpu, None));
-                bells.set_urgent(vcpu, core.agent.urgent(vcpu));
+                alarms.set_alarm(vcpu, timetable.alarm(vcpu, None));
+                alarms.set_urgent(vcpu, core.agent.urgent(vcpu));
             }
             return;
         }
@@ -415,23 +414,23 @@ impl<S: System> Coordinator<S> {
     }
 }
 
-/// The least that a monitor's recent wake-ups took, in nanoseconds of CPU time. Other wake-ups
-/// cost more for what was done then, or because the vCPU was away meanwhile.
+/// The least CPU time of a monitor's recent wake-ups, in nanoseconds. Other wake-ups cost more for
+/// their work, or because the vCPU was away meanwhile.
 #[derive(Default)]
 struct Cost(AtomicU64);
 
 impl Cost {
-    /// A wake-up took so much. The least falls at once, and rises by a sixteenth at most. If two
-    /// threads do so at the same time, one of the two counts.
+    /// Records the cost of a wake-up. The least falls at once, and rises by a sixteenth at most. If
+    /// two threads record at the same time, one of the two counts.
     fn spent(&self, time: Nanos) {
         let before = self.0.load(SeqCst);
         let risen = before + before / 16 + 1;
         self.0.store(if before == 0 { time.get() } else { time.get().min(risen) }, SeqCst);
     }
 
-    /// The length of windows where the policy asks for `asked`: so long that wake-ups for
-    /// windows take little of a vCPU ([`WINDOWS_PART`], [`LONGER_MAX`]). In an emulated guest a
-    /// wake-up takes 0.1 ms and more; else some microseconds.
+    /// Length of windows where the policy asks for `asked`: long enough that wake-ups for windows
+    /// take little of a vCPU ([`WINDOWS_PART`], [`LONGER_MAX`]). In an emulated guest a wake-up
+    /// takes 0.1 ms and more; else some microseconds.
     fn windows(&self, asked: u64) -> u64 {
         let affordable = self.0.load(SeqCst).saturating_mul(WINDOWS_PART);
         affordable.clamp(asked, asked.saturating_mul(LONGER_MAX))

@@ -1,4 +1,4 @@
-//! Chooses how this guest is seen: with BPF where that works, else without. Either way sees
+//! Chooses this guest's detectors: with BPF where that works, else without. Either way they see
 //! when vCPUs are taken away and which tasks wait for I/O.
 
 use super::loads::{Loads, proc::Proc};

@@ -16,7 +16,7 @@ pub const TICK_NS: u64 = 10_000_000;
 const PROCESS_FORK_NS: u64 = 1_000_000_000;
 /// and its vCPU may be away.
 const THREAD_FORK_NS: u64 = LEAST_ASKED_NS;
-/// What runs another program is looked at so late.
+/// Delay of the look at a process that runs another program.
 const LATE_NS: u64 = 1_000_000_000;
 /// An orphan that is older was looked at before, or its mask is its own.
 const ORPHAN_NS: u64 = 10_000_000_000;
@@ -54,7 +54,8 @@ impl Child {
         }
     }
 
-    /// It has this mask of one whose owner set `original`, and may have descendants too.
+    /// Records a task with this mask whose parent's owner set `original`; it may have descendants
+    /// too.
     pub fn inherits(&self, start: u64, original: VcpuSet, shown: VcpuSet) -> Record {
         let mut history = MaskHistory::default();
         history.begin(self.from, shown);
@@ -81,16 +82,15 @@ impl Record {
         shown != self.affinity.original() && self.history.stood(shown, child.from, child.to)
     }
 
-    /// The first thread of its process has gone, and this one, which has gone under its own
-    /// number, has taken its place to run another program. It has kept its mask. Is that
-    /// one of ours?
+    /// Tells whether this task, which had another number, has replaced the ended first thread of
+    /// its process to run another program, and still shows one of our masks.
     pub fn became_first(&self, shown: &VcpuSet, now: BootTime) -> bool {
         let from = BootTime(now.0.saturating_sub(LATE_NS));
         let is_ours = shown != self.affinity.original() && self.history.stood(shown, from, now);
         self.tid != self.pid && is_ours
     }
 
-    /// What a child of this may have handed on that has ended before it was looked at.
+    /// Masks that a child which ended before it was looked at may have handed on.
     pub fn through(&self, child: &Child, now: BootTime) -> Option<Record> {
         let mut history = self.history.handed_on(child.from, child.to);
         history.settle(now, &VcpuSet::EMPTY);
@@ -116,7 +116,7 @@ pub fn restore_inherited(
     for _ in 0..ROUNDS_MAX {
         let before = found;
         let pids = system.processes()?;
-        // Who started an orphan is not told any more: only its mask and its age tell.
+        // An orphan's parent is unknown: only its mask and its age tell.
         let gone = |a: &Record| pids.binary_search(&a.pid).is_err();
         let dead: Vec<Record> = ancestors.iter().filter(|a| gone(a)).cloned().collect();
         for &pid in &pids {

@@ -1,4 +1,4 @@
-//! How much of its time each task waits for I/O: counted by BPF programs, or read from `/proc`.
+//! Each task's time spent waiting for I/O: counted by BPF programs, or read from `/proc`.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -11,7 +11,7 @@ use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::{LastIo, VcpuId};
 use std::io;
 
-/// What a thread did since the last look.
+/// A thread's activity after the last look.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ThreadLoad {
     pub tid: i32,
@@ -31,7 +31,7 @@ pub struct ThreadLoad {
 }
 
 impl ThreadLoad {
-    /// Adds what the thread did in the window after that.
+    /// Adds the thread's load of the following window.
     pub fn add(&mut self, later: &ThreadLoad) {
         *self = ThreadLoad {
             waited: self.waited + later.waited,

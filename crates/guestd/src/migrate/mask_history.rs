@@ -1,6 +1,5 @@
-//! Which masks the agent set on a task, and from when to when. A child has the mask that its
-//! parent had when it was started: the history tells a mask that was inherited from one that
-//! somebody chose.
+//! The masks that the agent set on a task, with their times. A child has its parent's mask of the
+//! time of its start: the history tells an inherited mask from one that somebody chose.
 
 use super::BootTime;
 use seekway_vcpu::VcpuSet;
@@ -9,7 +8,7 @@ use std::str::FromStr;
 
 /// The most masks of one task; those that ended first are forgotten first.
 const MASKS_MAX: usize = 32;
-/// Nobody asks what stood in a shorter time: the same mask twice within it is one entry.
+/// Shortest time that queries can tell apart: the same mask twice within it is one entry.
 pub const LEAST_ASKED_NS: u64 = 100_000_000;
 
 /// One mask: from when it was about to be set until it was known to be replaced.
@@ -17,7 +16,7 @@ pub const LEAST_ASKED_NS: u64 = 100_000_000;
 struct Stand {
     mask: VcpuSet,
     from: BootTime,
-    /// `None`: it stands still.
+    /// `None`: the mask is still set.
     until: Option<BootTime>,
 }
 
@@ -42,7 +41,7 @@ impl MaskHistory {
         }
     }
 
-    /// The change is over, and this is the mask that stands: no other does any more.
+    /// Ends a change: `standing` is the mask now, and all others have ended.
     pub fn settle(&mut self, now: BootTime, standing: &VcpuSet) {
         let others = self.0.iter_mut().filter(|stand| stand.mask != *standing);
         others.for_each(|stand| stand.until = stand.until.or(Some(now)));
@@ -53,8 +52,8 @@ impl MaskHistory {
         self.during(from, to).any(|stand| stand.mask == *mask)
     }
 
-    /// What a child may have had that was started from `from` to `to` and has ended: it may
-    /// have handed it on.
+    /// Masks that a child which was started between `from` and `to` and has ended may have had, and
+    /// handed on.
     pub fn handed_on(&self, from: BootTime, to: BootTime) -> MaskHistory {
         let stands = self.during(from, to);
         MaskHistory(stands.map(|stand| Stand { from, until: None, ..*stand }).collect())
@@ -65,12 +64,12 @@ impl MaskHistory {
         self.0.is_empty()
     }
 
-    /// What ended before is forgotten.
+    /// Forgets masks that ended before `time`.
     pub fn forget_before(&mut self, time: BootTime) {
         self.0.retain(|stand| stand.until.is_none_or(|until| until >= time));
     }
 
-    /// At most `n` of them, those that ended first left out: to be written down.
+    /// At most `n` of them, without those that ended first: to be written down.
     pub fn latest(&self, n: usize) -> MaskHistory {
         let mut latest = self.clone();
         while latest.0.len() > n {
@@ -92,7 +91,7 @@ impl MaskHistory {
     }
 }
 
-/// `FROM-UNTIL@LIST`, one after the other; no `UNTIL` for what stands still.
+/// `FROM-UNTIL@LIST`, one after the other; no `UNTIL` for a mask that is still set.
 impl fmt::Display for MaskHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.iter().map(|Stand { mask, from, until }| {
@@ -106,7 +105,7 @@ impl fmt::Display for MaskHistory {
 /// As it is written.
 ///
 /// # Errors
-/// Says what was expected.
+/// Says what is expected.
 impl FromStr for MaskHistory {
     type Err = String;
 

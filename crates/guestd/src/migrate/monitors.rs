@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
-/// The pause before a monitor tries again what another thread was at, and the time between
+/// Pause before a monitor tries again an event that another thread is at, and the time between
 /// dense beats (algorithms.md, section 7).
 const PAUSE: Nanos = Nanos::from_micros(300);
-/// The same where the kernel keeps alarms: about a tick, which is how often it looks at them.
+/// As above, where the kernel keeps alarms: about a tick, which is how often it looks at them.
 const RETRY: Nanos = Nanos::from_millis(4);
 /// The shortest time between beats that a policy asks for.
 const GAP_MIN: Nanos = Nanos::from_micros(50);
@@ -97,13 +97,13 @@ fn watch(
     let mut before = cpu_time();
     while !ending.load(SeqCst) {
         let now = clock::now();
-        let pause = pace.pause(shared.coordinator.has_bells(), now);
+        let pause = pace.pause(shared.coordinator.has_alarms(), now);
         let (until, beat) = pace.due(shared.coordinator.due(vcpu, pause), now);
         monitor.wait(until, beat, &mut seen)?;
         let now = clock::now();
         let due = shared.coordinator.is_due(now);
         match until {
-            // The kernel's alarm, whatever edges were kept for it.
+            // The kernel's alarm, whatever edges it brings.
             None if due.0 || due.1 => wakeups.count(false, true, due),
             _ => wakeups.count(!seen.is_empty(), until.is_some_and(|at| at <= now), due),
         }
@@ -122,13 +122,13 @@ fn watch(
     Ok(())
 }
 
-/// How fast a monitor goes on while another thread has the policy. That thread may have lost its
-/// vCPU: then the policy hears nothing, and what is due stays due until it is back.
+/// Pace of a monitor while another thread has the policy. That thread may have lost its vCPU: then
+/// the policy hears nothing, and due events wait until it is back.
 #[derive(Default)]
 struct Pace {
     /// When this monitor beat last.
     beaten: Instant,
-    /// The time to its next beat if the policy has not heard of the last one.
+    /// Time to its next beat if the policy was not told of the last one.
     gap: Nanos,
     /// Beats in a row that did not give the policy a turn.
     quiet: usize,
@@ -136,10 +136,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// Until when not to try again what another thread is at.
-    fn pause(&self, has_bells: bool, now: Instant) -> Option<Instant> {
+    /// Time before which it does not try another thread's event again.
+    fn pause(&self, has_alarms: bool, now: Instant) -> Option<Instant> {
         // That thread may have lost its vCPU: where a wake-up is dear, it is not waited for.
-        let pause = if has_bells { RETRY } else { PAUSE };
+        let pause = if has_alarms { RETRY } else { PAUSE };
         self.met_others.then(|| now + pause)
     }
 
@@ -151,15 +151,15 @@ impl Pace {
     ) -> (Option<Instant>, Option<Instant>) {
         let beat =
             beat.map(|at| if at > self.beaten { at } else { self.beaten + self.gap.max(GAP_MIN) });
-        // What it is late for already is no absence: it was asked for too late, or this thread
-        // was at work.
+        // Lateness before now is no absence: the beat was asked for too late, or this thread was at
+        // work.
         let beat = beat.map(|at| at.max(now + SOON));
         (until, beat)
     }
 
-    /// Is the policy to hear this at once? Dense beats that are on time say only that nothing
-    /// has happened. A monitor that took the lock for each of them would often lose its vCPU
-    /// while it has the lock.
+    /// Tells whether the policy has to be told at once. Dense beats that are on time say only that
+    /// nothing has happened. A monitor that took the lock for each of them would often lose its
+    /// vCPU while it has the lock.
     fn saw(&mut self, seen: &[Seen]) -> bool {
         let on_time = |seen: &Seen| match seen.sign {
             Sign::Beat { due: Some(due) } => {
@@ -171,7 +171,7 @@ impl Pace {
         self.quiet = if quiet { self.quiet + seen.len() } else { 0 };
         for seen in seen {
             if let Sign::Beat { due } = seen.sign {
-                // If nobody hears this one, the next comes after as long.
+                // If the policy is not told of this one, the next comes after as long.
                 let gap = due.filter(|_| quiet).map(|due| due.since(self.beaten));
                 self.gap = gap.unwrap_or(PAUSE).clamp(GAP_MIN, PAUSE);
                 self.beaten = seen.at;

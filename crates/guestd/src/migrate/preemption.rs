@@ -1,5 +1,5 @@
-//! How vCPUs are seen to be taken away and given back: with BPF by edges, which KVM's steal time
-//! or the guest's own ticks tell; without BPF by heartbeats.
+//! Detects vCPUs that are taken away and given back: with BPF by edges, which KVM's steal time or
+//! the guest's own ticks tell; without BPF by heartbeats.
 
 #[cfg(feature = "bpf")]
 pub mod bpf;
@@ -19,22 +19,23 @@ use std::time::Duration;
 
 /// A detector of preemption.
 pub trait Preemption: Send + Sync {
-    /// Alarms that the kernel keeps, and edges that wake nobody, if it tells of edges by itself.
-    /// Otherwise its monitors beat as the policy asks, and set timers.
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
+    /// The kernel's alarms, with the edges that wake nobody, if it tells edges by itself. Otherwise
+    /// monitors beat as the policy asks, and set timers.
+    fn alarms(&self) -> Option<Arc<dyn Alarms>> {
         None
     }
 
-    /// What the thread that is pinned to this vCPU waits on. Called once for each.
+    /// Makes the object on which the thread that is pinned to this vCPU waits. Called once for
+    /// each.
     ///
     /// # Errors
-    /// Whatever keeps it from watching.
+    /// Anything that keeps it from watching.
     fn monitor(&self, vcpu: VcpuId) -> io::Result<Box<dyn Monitor>>;
 }
 
-/// What is worth a wake-up, as programs in the kernel know it. Any thread may change it for any
-/// vCPU, at the price of a store in memory.
-pub trait Bells: Send + Sync {
+/// Reasons to wake a monitor, as programs in the kernel know them. Any thread may change them for
+/// any vCPU, at the price of a store in memory.
+pub trait Alarms: Send + Sync {
     /// Wakes this vCPU's monitor once this time has come and the vCPU switches tasks or has a
     /// timer; while it is busy, that is within a tick. `None`: not for the time.
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>);
@@ -45,9 +46,8 @@ pub trait Bells: Send + Sync {
 
 /// The part of one vCPU's thread.
 pub trait Monitor: Send {
-    /// Sleep until something is seen, or until `until`, or until a beat is due at `beat`;
-    /// and append what was seen, of whichever vCPU. `None` and `None`: until something is
-    /// seen or the waker wakes it. One with bells beats never.
+    /// Sleeps until news of a vCPU, `until`, or a beat that is due at `beat`; appends the news.
+    /// `None` and `None`: until news comes or the waker wakes it. With alarms it never beats.
     ///
     /// # Errors
     /// It can see nothing more.
@@ -68,8 +68,7 @@ fn sleep<const N: usize>(fds: [RawFd; N], end: Option<Instant>) -> io::Result<()
     kernel::wait_for_input(fds, left).map(drop)
 }
 
-/// An eventfd that a monitor waits on too. What is woken once more before it has
-/// looked is woken once.
+/// An eventfd that a monitor waits on too. Several wake-ups before it has looked count as one.
 #[derive(Debug)]
 pub struct Waker(File);
 
@@ -94,13 +93,13 @@ impl Waker {
         Ok(Waker(self.0.try_clone()?))
     }
 
-    /// Wake whoever waits, now or when it waits next.
+    /// Wakes the waiting thread, now or when it waits next.
     pub fn wake(&self) {
-        // It fails only when the counter is full: then whoever waits is woken anyway.
+        // It fails only when the counter is full: then the waiting thread wakes anyway.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
-    /// Take the wake-ups so far; true if there were any.
+    /// Takes the pending wake-ups; true if there were any.
     pub fn take(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok_and(|n| n == 8)
     }

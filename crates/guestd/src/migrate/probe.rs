@@ -1,4 +1,4 @@
-//! `seekway-guest migrate --probe`, which asks the guest what there is to see with, and looks.
+//! `seekway-guest migrate --probe`: lists this guest's detectors, and watches with them.
 
 use super::ask::print;
 use super::clock;
@@ -22,7 +22,7 @@ use std::{fmt, io, thread};
 /// From one look at who waits to the next.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The detectors that `migrate` uses in this guest, and what they saw. JSON keys stay.
+/// The detectors that `migrate` uses in this guest, and their observations. JSON keys stay.
 #[derive(Serialize)]
 struct Probed {
     preemption: &'static str,
@@ -53,23 +53,23 @@ struct Edge {
     vcpu: usize,
     away: bool,
     at_ns: u64,
-    /// When a monitor told of it.
+    /// Time at which a monitor told it.
     told_ns: u64,
 }
 
 /// Absences of vCPUs that monitors saw.
 #[derive(Default, Serialize)]
 struct Watched {
-    /// Losses and returns of vCPUs, each vCPU's in order. Heartbeats, which have to be told when
-    /// to beat, see none.
+    /// Losses and returns of vCPUs, each vCPU's in order. Heartbeats see none, because nobody asks
+    /// them to beat.
     edges: Vec<Edge>,
-    /// How often monitors woke for that, and their CPU time.
+    /// Wake-ups of monitors for that, and their CPU time.
     wakeups: u64,
     cpu_us: u64,
 }
 
-/// Says how `migrate` would see this guest, and what it sees in that time. Ctrl-C ends the look
-/// early; what was seen is printed.
+/// Prints the detectors that `migrate` would use, and their observations in that time. Ctrl-C ends
+/// it early with a result.
 ///
 /// # Errors
 /// Nothing can be seen or written, or signals cannot be handled.
@@ -122,7 +122,7 @@ fn look(loads: &mut dyn Loads, time: Duration, signals: &Signals) -> io::Result<
 
 /// Watches with a monitor on each vCPU while `look` goes on.
 fn watch(detector: &dyn Preemption, look: impl FnOnce() -> io::Result<()>) -> io::Result<Watched> {
-    if detector.bells().is_none() {
+    if detector.alarms().is_none() {
         return look().map(|()| Watched::default());
     }
     let online = procfs::online()?;
@@ -181,7 +181,7 @@ fn watch_one(
 }
 
 impl Watched {
-    /// How often each vCPU that was away was given back, and its time away before that.
+    /// Returns of each vCPU that was away, and its time away before that.
     fn away(&self) -> BTreeMap<usize, (u64, Nanos)> {
         let mut vcpus = BTreeMap::<usize, (u64, Nanos)>::new();
         for pair in self.edges.windows(2) {

@@ -1,5 +1,5 @@
-//! The state file of `migrate`. Each task has a line at a fixed place, so that a change costs
-//! one small write, however many tasks have been changed.
+//! The state file of `migrate`. Each task has a line at a fixed offset, so that a change costs one
+//! small write, for any number of changed tasks.
 //!
 //! A line lies within one page of the file. The kernel writes it whole or not at all: a
 //! process is killed between two system calls, or between two pages.
@@ -12,22 +12,22 @@ use std::os::unix::fs::FileExt;
 
 /// Of each line, with its end.
 const LINE_BYTES: usize = 1024;
-/// How the first line begins.
+/// Begin of the first line.
 const MAGIC: &str = "seekway-guest migrate 1";
 /// Of the masks that were set, as many are written down.
 const MASKS_MAX: usize = 16;
 
-/// One task whose affinity was, or is about to be, changed: what is written down of it, and what
-/// tells the masks that its descendants have inherited.
+/// The record of one task whose affinity was changed, or is about to be, with the masks that its
+/// descendants may have inherited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     pub pid: i32,
     pub tid: i32,
     /// When it started, in ticks after boot.
     pub start: u64,
-    /// Whose its mask is.
+    /// Ownership of its mask.
     pub affinity: Affinity,
-    /// Masks that were set, to find what it has started.
+    /// Masks that were set, to find the task's descendants.
     pub history: MaskHistory,
 }
 
@@ -58,7 +58,7 @@ impl Record {
     }
 }
 
-/// What a file tells.
+/// Content of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// Numbers of threads mean nothing after another boot.
@@ -71,7 +71,7 @@ pub struct Changed {
 impl Stored for Changed {
     fn to_bytes(&self) -> Vec<u8> {
         let first = format!("{MAGIC} {}", self.boot);
-        // One that does not fit was not made.
+        // A record that does not fit was not made.
         let lines = self.records.iter().filter_map(Record::line);
         std::iter::once(first).chain(lines).flat_map(|line| padded(&line)).collect()
     }
@@ -82,7 +82,7 @@ impl Stored for Changed {
         // In a file of shorter lines there are several in the first piece.
         let boot = first.map(str::trim).filter(|boot| boot.lines().count() == 1);
         let boot = boot.ok_or("its first line is another")?.to_string();
-        // A place whose first write failed is a hole in the file: zeroes.
+        // A slot whose first write failed is a hole in the file: zeroes.
         let used = |line: &&[u8]| line.iter().any(|&b| b != 0 && !b.is_ascii_whitespace());
         let lines = lines.chunks(LINE_BYTES).filter(used);
         let read = lines.map(|line| Record::read(str::from_utf8(line).ok()?.trim_end()).ok());
@@ -99,7 +99,7 @@ fn padded(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// A task's place in the file.
+/// A task's slot in the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place(u64);
 
@@ -108,12 +108,12 @@ pub struct Place(u64);
 pub struct Records {
     file: File,
     free: Vec<Place>,
-    /// The first place that was never used.
+    /// The first slot that was never used.
     end: u64,
 }
 
 impl Records {
-    /// A file with what an earlier agent has left, and nothing else.
+    /// Begins a file with an earlier agent's remaining changes, and nothing else.
     ///
     /// # Errors
     /// It cannot be written: nothing may be changed then.
@@ -129,7 +129,7 @@ impl Records {
         Records { file, free: Vec::new(), end: 1 }
     }
 
-    /// A place for a task.
+    /// Takes a slot for a task.
     pub fn place(&mut self) -> Place {
         self.free.pop().unwrap_or_else(|| {
             self.end += 1;
@@ -137,7 +137,7 @@ impl Records {
         })
     }
 
-    /// What is about to be done to a task.
+    /// Writes down the change that is about to be made to a task.
     ///
     /// # Errors
     /// It cannot be written: it may not be done then.
@@ -148,7 +148,7 @@ impl Records {
 
     /// The task has gone, or its mask is its owner's again.
     pub fn erase(&mut self, place: Place) {
-        // What stays is found to have been put back, or to have gone.
+        // A record that stays will turn out to be put back, or its task to have ended.
         let _ = self.file.write_all_at(&padded(""), place.0 * LINE_BYTES as u64);
         self.free.push(place);
     }

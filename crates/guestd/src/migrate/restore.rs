@@ -8,9 +8,9 @@ use crate::procfs;
 use crate::state::StateFile;
 use crate::system::System;
 
-/// Put back what an agent that died has left, if one has. The caller holds the
-/// state's lock. What cannot be put back stays in the file, and is returned; `None` if
-/// nothing was left.
+/// Puts back an earlier agent's changes, if there are some. The caller holds the state's lock.
+/// Changes that cannot be put back stay in the file, and are returned; `None` if there were no
+/// changes.
 ///
 /// # Errors
 /// The state cannot be read, written or removed.

@@ -1,13 +1,13 @@
-//! Which processes' tasks are moved: all, or those that the user chose and what they start.
+//! Selects the processes whose tasks are moved: all, or the user's choice with its descendants.
 
 use crate::system::System;
 use crate::tagger::Selection as Chosen;
 use seekway_core::units::{Instant, Nanos};
 use std::collections::BTreeMap;
 
-/// What a process runs and who started it is looked at again after so long.
+/// Time after which a process's program and parent are read again.
 const KNOWN_FOR: Nanos = Nanos::from_secs(1);
-/// From a process up to the first one; a bound for what changes while it is read.
+/// Most steps from a process up to the first one, a bound for a tree that changes while it is read.
 const ANCESTORS_MAX: usize = 64;
 /// Processes that are remembered.
 const KNOWN_MAX: usize = 4096;
@@ -22,7 +22,7 @@ pub struct Selection<S> {
 }
 
 impl<S: System> Selection<S> {
-    /// What the user chose; without this process.
+    /// Selects by the user's choice, without this process.
     pub fn new(system: S, chosen: Chosen, own: i32) -> Selection<S> {
         Selection { system, chosen, own, known: BTreeMap::new() }
     }

@@ -1,4 +1,5 @@
-//! What the threads of `migrate` share: the detector, the coordinator, the tasks and the workers.
+//! State that the threads of `migrate` share: the detector, the coordinator, the tasks and the
+//! workers.
 
 use super::coordinator::Coordinator;
 use super::preemption::Preemption;
@@ -17,9 +18,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// What all threads share.
+/// State that all threads share.
 pub struct Shared {
-    /// How vCPUs are seen to come and go.
+    /// Detector of preemption.
     pub preemption: Box<dyn Preemption>,
     pub coordinator: Coordinator<Linux>,
     /// Tasks and their masks.
@@ -37,15 +38,15 @@ pub struct Shared {
 /// One thread's lists for a turn of the policy, which it uses again.
 #[derive(Default)]
 pub struct Orders {
-    /// What the policy asks for.
+    /// Actions that the policy asks for.
     actions: Vec<Action>,
-    /// Actions that were carried out at once, or that no worker took, and that the policy has
-    /// not been told of.
+    /// Actions that were carried out at once, or that no worker took, not yet reported to the
+    /// policy.
     ended: Vec<(TaskId, Outcome)>,
 }
 
 impl Shared {
-    /// `watching`: how waits for I/O are seen, and whose tasks count.
+    /// `watching`: the detector of waiting for I/O, and the tasks that count.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -62,7 +63,7 @@ impl Shared {
         let watching = (loads, Selection::new(Linux, chosen, own));
         let at = (online, clock::now as fn() -> Instant);
         let coordinator =
-            Coordinator::new(policy, preemption.bells(), watching, tasks.clone(), at)?;
+            Coordinator::new(policy, preemption.alarms(), watching, tasks.clone(), at)?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();
         let wakeups = (0..VCPUS_MAX).map(|_| Wakeups::default()).collect();
         let (dropped, failed, rank) = Default::default();
@@ -87,10 +88,10 @@ impl Shared {
         })
     }
 
-    /// Gives the policy its turn, and carries out what it asks for: the caller does what cannot
-    /// block, and workers of the vCPU `here` the rest. An action that no worker takes is reported
-    /// to the policy as dropped, now or in the next turn. Returns false if another thread has the
-    /// policy. `awake`: the caller is the monitor of `here`.
+    /// Gives the policy its turn, and carries out its actions: the caller those that cannot block,
+    /// and workers of the vCPU `here` the rest. An action that no worker takes is reported to the
+    /// policy as dropped, now or in the next turn. Returns false if another thread has the policy.
+    /// `awake`: the caller is the monitor of `here`.
     pub fn turn(&self, here: VcpuId, awake: bool, orders: &mut Orders) -> bool {
         let got = self.coordinator.turn(here, awake, &mut orders.actions);
         let made = self.carry_out(here, awake, orders);
@@ -98,21 +99,21 @@ impl Shared {
         if !made {
             return got;
         }
-        // The policy hears at once of what was done, and says what comes next. That is for
-        // workers: a monitor that went on by itself would keep others from the vCPU.
+        // The policy learns the results at once and gives its next actions. That is for workers: a
+        // monitor that went on by itself would keep others from the vCPU.
         let got = self.coordinator.turn(here, awake, &mut orders.actions);
         self.carry_out(here, false, orders);
         self.coordinator.ended_all(&mut orders.ended);
         got
     }
 
-    /// `itself`: the caller carries out what cannot block, and is the monitor of `here`. Returns
-    /// true if it has carried out an action.
+    /// Carries out an action; true if it did. `itself`: the caller carries out actions that cannot
+    /// block, and is the monitor of `here`.
     fn carry_out(&self, here: VcpuId, itself: bool, orders: &mut Orders) -> bool {
         let mut made = false;
         for action in orders.actions.drain(..) {
-            // A monitor runs before the tasks of its vCPU: none of them is the current one, and
-            // nobody has to be stopped for the move. To wake a worker costs more than that.
+            // A monitor runs before the tasks of its vCPU: none of them is the current one, and the
+            // move stops nobody. To wake a worker costs more than the move.
             if itself && self.tasks.is_on(action.task(), here) {
                 orders.ended.push((action.task(), self.tasks.carry_out(&action)));
                 made = true;
@@ -139,7 +140,7 @@ impl Shared {
         *waited_for(&self.rank) = Some(rank);
     }
 
-    /// How monitors are scheduled; `None` before the first has started.
+    /// Scheduling of the monitors; `None` before the first has started.
     pub fn rank(&self) -> Option<Rank> {
         *waited_for(&self.rank)
     }

@@ -1,6 +1,6 @@
-//! What the agent is doing, for whoever asks: a file that is written at the start and each
-//! time that `seekway-guest status` asks for it by SIGUSR1. So it costs nothing while nobody
-//! looks, and whoever may signal the agent (root) may read it.
+//! The agent's status: a file that is written at the start and each time that `seekway-guest
+//! status` asks for it by SIGUSR1. So it costs nothing while nobody looks, and whoever may signal
+//! the agent (root) may read it.
 
 use super::clock;
 use super::coordinator::View;
@@ -31,15 +31,15 @@ pub struct Status {
     pub running_s: f64,
     #[serde(flatten)]
     pub about: About,
-    /// How the monitors are scheduled.
+    /// Scheduling of the monitors.
     pub rank: String,
     /// The policy has answered in time. Otherwise vCPUs and metrics are those of its last answer.
     pub answered: bool,
-    /// Nothing is shared as far as can be seen: nobody's loads are looked at.
+    /// No sharing was detected: loads are not read.
     pub inert: bool,
     /// Time of the agent, in per cent of one vCPU, since it began.
     pub cpu_percent: f64,
-    /// The same in the last ten seconds.
+    /// `cpu_percent` of the last ten seconds.
     pub cpu_percent_lately: f64,
     /// Moves of tasks to other vCPUs, since the agent began.
     pub moves: u64,
@@ -50,18 +50,18 @@ pub struct Status {
     pub tasks: Vec<TaskStatus>,
     /// Disks with fewer queues than there are vCPUs.
     pub narrow_disks: Vec<DiskStatus>,
-    /// What the policy alone knows.
+    /// Metrics that only the policy knows.
     pub metrics: BTreeMap<String, f64>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VcpuStatus {
     pub vcpu: usize,
-    /// It runs, as far as is known.
+    /// The vCPU runs, as far as is known.
     pub active: bool,
     /// The slice that it is expected to have.
     pub slice_ms: Option<f64>,
-    /// What is expected to be left of it.
+    /// Expected remainder of its slice.
     pub remaining_ms: Option<f64>,
     /// Slices of this vCPU that were seen since the agent began.
     pub slices: u64,
@@ -80,12 +80,12 @@ pub struct TaskStatus {
     pub vcpu: usize,
     /// Time of its last window in which it waited for I/O, in per cent.
     pub io_percent: f64,
-    /// How long ago that was.
+    /// Seconds from then until now.
     pub seen_s: f64,
     pub allowed: String,
-    /// It is confined to some of these just now.
+    /// The task is confined to some of these just now.
     pub confined: bool,
-    /// How often it was moved.
+    /// Number of moves.
     pub moves: u64,
     /// Why it is not moved, if it is not.
     pub left_alone: Option<String>,
@@ -97,7 +97,7 @@ pub struct DiskStatus {
     pub queues: usize,
 }
 
-/// What the first thread keeps for it.
+/// The first thread's counters for the status.
 #[derive(Debug)]
 pub struct Meter {
     began: Instant,
@@ -106,14 +106,14 @@ pub struct Meter {
     samples: VecDeque<(Instant, Duration)>,
 }
 
-/// What does not change while the agent runs.
+/// Facts that hold while the agent runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct About {
     /// The policy, as it was asked for.
     pub policy: String,
-    /// How preemption is seen.
+    /// Detector of preemption.
     pub preemption: String,
-    /// How it is seen who waits for I/O.
+    /// Detector of waiting for I/O.
     pub loads: String,
     /// Better detectors, and why they do not work in this guest.
     pub passed_over: Vec<String>,

@@ -1,5 +1,5 @@
-//! The tasks that did I/O, their masks, and the changes of masks. A mask that somebody else
-//! sets becomes the original. Each change is written to the state file before it is made.
+//! The tasks that did I/O, their masks, and the changes of masks. A mask that another program sets
+//! becomes the original. Each change is written to the state file before it is made.
 //!
 //! Workers may wait for the table's lock and for system calls; monitors wait for neither. No
 //! thread holds the lock during a change of a mask, which may take as long as a vCPU is away.
@@ -30,9 +30,9 @@ const NEW_MAX: usize = 4;
 /// The most ended tasks and descendants that are remembered, because they may have started
 /// others.
 const ANCESTORS_MAX: usize = 256;
-/// The same if the table is full.
+/// As above, if the table is full.
 const ROOM_AFTER: Nanos = Nanos::from_millis(100);
-/// A task that has its owner's mask is forgotten after so long without I/O.
+/// Time without I/O after which a task that has its owner's mask is forgotten.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 /// The most loads that are carried over to the next window.
 const MISSED_MAX: usize = 4 * TASKS_MAX;
@@ -47,8 +47,7 @@ struct Task {
     place: Option<Place>,
     /// An action is under way.
     busy: bool,
-    /// It was moved to this vCPU while it slept: widen its mask to these when it was seen
-    /// there.
+    /// A move to this vCPU while the task slept: its mask becomes these once it was seen there.
     then: Option<(VcpuId, VcpuSet)>,
     /// Why it is not to be moved.
     left_alone: Option<&'static str>,
@@ -68,7 +67,7 @@ pub struct Tasks<S> {
     missed: Mutex<(Vec<ThreadLoad>, Nanos)>,
     /// Moved tasks may have started others.
     moved: AtomicBool,
-    /// Wakes the first thread when the first mask is changed: it follows what tasks start.
+    /// Wakes the first thread at the first change of a mask: it follows tasks' children.
     stirred: Waker,
 }
 
@@ -77,7 +76,7 @@ struct Table {
     tasks: BTreeMap<i32, Task>,
     online: VcpuSet,
     records: Records,
-    /// Moves made so far.
+    /// Number of moves.
     moves: u64,
     /// Descendants that were given their owner's mask, and tasks that have ended.
     ancestors: VecDeque<Record>,
@@ -98,7 +97,7 @@ pub struct TaskView {
     pub waited: (Nanos, Nanos),
     /// When that window ended, of CLOCK_MONOTONIC.
     pub seen: Instant,
-    /// How often it was moved.
+    /// Number of moves.
     pub moves: u64,
     /// Its mask is one of ours.
     pub confined: bool,
@@ -263,7 +262,7 @@ impl<S: System> Tasks<S> {
         true
     }
 
-    /// Reads a task's mask; returns what the policy is told of the task.
+    /// Reads a task's mask; returns the task's entry for the policy.
     fn look(
         &self,
         table: &mut Table,

@@ -1,3 +1,3 @@
-//! What the agent costs, measured.
+//! Measurements of the agent's cost.
 
 mod costs;

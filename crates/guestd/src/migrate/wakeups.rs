@@ -1,4 +1,4 @@
-//! Why monitors wake. Each wake-up costs, in an emulated guest more than what is done in it.
+//! Reasons for monitors' wake-ups. Each wake-up costs, in an emulated guest more than its work.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Default, Debug)]
 pub struct Wakeups([AtomicU64; 5]);
 
-/// The same for `status`. JSON keys stay.
+/// Counts of wake-ups for `status`. JSON keys stay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct WakeupsStatus {
-    /// It beat, or was told of its vCPU.
+    /// Wake-ups for a beat, or for news of the vCPU.
     pub beats: u64,
     pub windows: u64,
     /// The policy had to decide, and no window ended.
     pub decisions: u64,
     /// Another thread woke it.
     pub woken: u64,
-    /// It looked whether the lead monitor still sees to windows and decisions, and it does.
+    /// Wake-ups to check that the lead still sees to windows and decisions, when it did.
     pub in_vain: u64,
 }
 
 impl Wakeups {
-    /// It woke: it saw something of its vCPU; or its time had come, and this was due: a window,
-    /// a decision; or it was woken.
+    /// Counts a wake-up: the monitor saw something of its vCPU; or its time had come, and this was
+    /// due: a window, a decision; or it was woken.
     pub fn count(&self, seen: bool, in_time: bool, (window, decision): (bool, bool)) {
         let count = match (seen, in_time) {
             (true, _) => 0,

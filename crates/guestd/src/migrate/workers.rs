@@ -27,7 +27,7 @@ struct Inner {
     more: Condvar,
 }
 
-/// What one worker does with each action.
+/// A worker's handler of actions.
 pub type Work = Box<dyn FnMut(Action) + Send>;
 
 #[derive(Default)]

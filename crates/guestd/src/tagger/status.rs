@@ -1,4 +1,4 @@
-//! What the agent is doing, for its status file.
+//! The agent's activity, for its status file.
 
 use super::*;
 use serde::Serialize;
@@ -28,15 +28,14 @@ pub struct ProcessStatus {
     pub shared: bool,
     /// Threads that carry it.
     pub threads: usize,
-    /// Threads with priorities of somebody else's, or of a scheduling class
-    /// that has its own.
+    /// Threads with another program's priorities, or of a scheduling class that has its own.
     pub left_alone: usize,
     /// Bytes moved from and to disks since the process began.
     pub io_bytes: u64,
 }
 
 impl Tagger {
-    /// What the agent does at this moment, process by process.
+    /// The agent's present activity, process by process.
     pub fn status(&self) -> Status {
         let tagged = self.processes.iter().filter_map(|(&pid, process)| {
             let carried = process.carried.filter(|c| c.own)?;

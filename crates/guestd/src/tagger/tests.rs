@@ -1,4 +1,4 @@
-//! The tagger on a system that does what the test says.
+//! Tests of the tagger on a fake system.
 
 use super::*;
 use crate::restore::restore;
@@ -21,7 +21,7 @@ fn scene(selection: Selection, eager: bool) -> Scene {
 }
 
 impl Scene {
-    /// One turn; what it said.
+    /// Takes one turn; returns its events.
     fn turn(&mut self) -> Vec<Event> {
         self.now += TICK;
         let changes = self.tagger.scan(&self.fake, self.now).unwrap();
@@ -59,7 +59,7 @@ fn who_does_io_is_tagged_with_all_threads_and_nobody_else() {
     let tagged = Event::Tagged { pid: 10, comm, tag: 8, threads: 2, shared: false };
     assert_eq!(s.turn(), [tagged]);
     assert_eq!([10, 11, 20, 1].map(|tid| s.tag(tid)), [Some(8), Some(8), None, None]);
-    // A thread more, made by one that has the tag, and one that has not.
+    // Another thread, made by one that has the tag, and one that has not.
     s.fake.thread(10, 12);
     s.fake.set(12, 0);
     s.fake.moved(10, 4096);
@@ -104,7 +104,7 @@ fn what_children_have_moved_is_not_their_parents() {
     s.fake.moved(11, 4096);
     assert_eq!(s.turn().len(), 1);
     s.fake.end(11);
-    // One that comes and goes between two looks.
+    // A process that comes and goes between two looks.
     s.fake.start(12, 10, "cp");
     s.fake.moved(12, 4096);
     s.fake.end(12);

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// What a look at one thread comes to.
+/// Result of a look at one thread.
 enum Found {
-    /// It has what it shall have, or is left alone already.
+    /// The thread has the priority it should have, or is left alone already.
     Settled,
-    /// It is to be given the tag; its start time and the priority that it has now.
+    /// The thread needs the tag; its start time and the priority that it has now.
     Change(u64, u16),
-    /// It is left alone from now on; the event that reports it, if any.
+    /// The thread is left alone from now on; the event that reports it, if any.
     Leave(Option<Event>),
 }
 
@@ -33,7 +33,7 @@ impl Tagger {
                 Found::Change(start, found) => {
                     let set = self.own_priority(pid, now);
                     self.given.insert(set);
-                    // What is not none has been inherited.
+                    // A priority other than none was inherited.
                     let original = if is_untouched(found) { found } else { 0 };
                     let record = Record { pid, tid, start, original, set };
                     changes.push(Change { record, found });
@@ -92,8 +92,8 @@ impl Tagger {
         Found::Change(stat.start, priority)
     }
 
-    /// Make the changes, which are written down by now. What is not as it was
-    /// at the look any more is left to the next.
+    /// Makes the changes, which are recorded by now. Threads that changed after the look wait for
+    /// the next one.
     pub fn apply(&mut self, system: &impl System, changes: &[Change], now: Instant) {
         for of_process in changes.chunk_by(|a, b| a.record.pid == b.record.pid) {
             let pid = of_process[0].record.pid;
@@ -130,7 +130,7 @@ impl Tagger {
     }
 }
 
-/// Nobody has set it.
+/// Tells whether no program has set it.
 fn is_untouched(priority: u16) -> bool {
     ioprio::class(priority) == ioprio::CLASS_NONE
 }

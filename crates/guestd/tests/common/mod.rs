@@ -1,4 +1,4 @@
-//! What the tests of the program itself share.
+//! Support for the tests of the program itself.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """What needs Dask is imported when it is asked for."""
+    """Import the parts that need Dask on first use."""
     if name == "plan":
         return import_module("seekway.planning").plan
     if name == "campaign":

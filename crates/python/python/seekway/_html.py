@@ -1,4 +1,4 @@
-"""What notebooks show."""
+"""Results as HTML, for notebooks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def policies() -> list[dict[str, Any]]:
 
 
 def policy(name: str) -> str:
-    """What a policy does and which parameters it has, as Markdown."""
+    """Describe a policy and its parameters, as Markdown."""
     return _native.run(["policy", "show", name])[0]
 
 
@@ -106,7 +106,7 @@ def read_ahead(profile: str) -> dict[str, Any]:
 
 
 def predict(traces: Paths | None = None, *, on: str, **more: Any) -> dict[str, Any]:
-    """What a load would get from another disk under each policy.
+    """Predict a load's service by another disk under each policy.
 
     Args:
         traces: files, one VM each; or ``vm=[…]`` for generated ones.

@@ -91,7 +91,7 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, int]:
 
 
 class Comparison:
-    """What `compare` came to.
+    """The result of `compare`.
 
     Attributes:
         runs: a dictionary for each run, with the keys of ``compare --format json``: times in

@@ -64,7 +64,7 @@ class Target:
 
 @dataclass
 class PolicyPlan:
-    """What one policy needs.
+    """The disks that one policy needs.
 
     Attributes:
         disks: the VMs on each disk, by name.
@@ -91,7 +91,7 @@ class PolicyPlan:
 
 @dataclass
 class Plan:
-    """What `plan` came to: a `PolicyPlan` for each policy, the fewest disks first."""
+    """The result of `plan`: a `PolicyPlan` for each policy, the fewest disks first."""
 
     target: Target
     device: str
@@ -281,7 +281,7 @@ class _Planner:
         return disks
 
     def dealt(self, able: list[int], count: int) -> list[Disk]:
-        """The VMs dealt out to so many disks, forth and back, the most demanding first."""
+        """Deal the VMs out to `count` disks, forth and back, the most demanding first."""
         disks: list[set[int]] = [set() for _ in range(count)]
         for n, vm in enumerate(able):
             turn, place = divmod(n, count)
@@ -346,7 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
     """``seekway-plan``; its exit status: 0, 1 if a VM fits on no disk, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="seekway plan",
-        description="How many disks do these VMs need, so that each meets a target?",
+        description="Find the number of disks that these VMs need to meet their targets.",
         epilog="Other options are those of `seekway compare`: --max-requests=2000. "
         "Exit status 1: some VM misses the target even alone; 2: wrong usage.",
     )

@@ -45,7 +45,7 @@ class Outcome:
         return [*super().__dir__(), *self.tables]
 
     def __repr__(self) -> str:
-        """How many rows there are."""
+        """Show the number of rows."""
         rows = ", ".join(f"{name}: {len(table)}" for name, table in self.tables.items())
         return f"Outcome({rows})"
 

@@ -1,10 +1,10 @@
-//! Axes: what they show. The page's script chooses their ticks, by the room that there is.
+//! Axes. The page's script chooses their ticks by the room that there is.
 
 use serde::Serialize;
 
 use crate::number;
 
-/// Larger values have no place, so that no difference of two overflows.
+/// Larger values are not shown, so that no difference of two overflows.
 const HUGE: f64 = 1e300;
 /// Values are written in steps of less than this part of an axis.
 const STEPS_DIGITS: i32 = 4;
@@ -31,7 +31,7 @@ enum Scale {
 }
 
 impl Axis {
-    /// Equal steps, over what the data span.
+    /// Equal steps, over the data's range.
     pub fn linear(label: impl Into<String>, unit: impl Into<String>) -> Axis {
         Axis { label: label.into(), unit: unit.into(), ..Axis::default() }
     }
@@ -62,13 +62,13 @@ impl Axis {
         Axis { from_zero: true, ..self }
     }
 
-    /// Shown as given, whatever the data are; a range that is empty or not finite is ignored.
+    /// Sets the range; an empty or infinite one is ignored.
     pub fn range(self, low: f64, high: f64) -> Axis {
         let is_one = self.shows(low) && self.shows(high) && low < high;
         Axis { range: is_one.then_some((low, high)), ..self }
     }
 
-    /// Whether a value has a place on this axis.
+    /// Tells whether a value is within this axis.
     pub(super) fn shows(&self, value: f64) -> bool {
         let has_place = match self.scale {
             Scale::Linear => value.abs() <= HUGE,
@@ -111,7 +111,7 @@ impl Axis {
     }
 }
 
-/// So many decimals; with fewer than none, so many zeros before the point.
+/// Rounds to this number of decimals; a negative number rounds to tens, hundreds, and so on.
 fn rounded(value: f64, decimals: i32) -> f64 {
     if let Ok(decimals) = usize::try_from(decimals) {
         return format!("{value:.*}", decimals.min(300)).parse().unwrap_or(value);

@@ -1,5 +1,5 @@
-//! Grouped bars: policies by VM, or ours beside the paper's. They lie, so that names of any
-//! length can be read, and each says its value.
+//! Grouped bars: policies by VM, or ours beside the paper's. They are horizontal, so that names of
+//! any length can be read, and each says its value.
 
 use maud::{Markup, html};
 
@@ -23,10 +23,10 @@ pub struct Bars {
 pub struct BarSeries {
     /// As in the legend.
     pub name: String,
-    /// One for each group; `None`, missing or not finite leaves its place empty with a dash.
+    /// One for each group; `None`, missing or not finite shows a dash.
     pub bars: Vec<Option<Bar>>,
-    /// Drawn in grey: the paper's, a bound. One that is the same for all of several groups is a
-    /// line across them.
+    /// Drawn in grey: the paper's, a bound. One that is equal for several groups is a line across
+    /// them.
     pub reference: bool,
 }
 
@@ -49,7 +49,7 @@ impl BarSeries {
         self.bars.get(group).copied().flatten()
     }
 
-    /// Where the line is that stands for these bars, if one does.
+    /// Position of the line that replaces these bars, if one does.
     fn line(&self, groups: usize) -> Option<f64> {
         let first = self.bar(0)?;
         let same = (0..groups).all(|g| self.bar(g) == Some(first));
@@ -57,7 +57,7 @@ impl BarSeries {
     }
 }
 
-/// From a value to its place, as a part of the width in percent.
+/// Maps a value to its position, as a share of the width in percent.
 struct Track {
     low: f64,
     high: f64,
@@ -68,7 +68,7 @@ impl Track {
         (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0) * 100.0
     }
 
-    /// The style of what reaches from one value to another.
+    /// Style of a bar from one value to another.
     fn reach(&self, from: f64, to: f64) -> String {
         let (from, to) = (self.at(from.min(to)), self.at(from.max(to)));
         format!("left:{from:.2}%;width:{:.2}%", to - from)
@@ -76,7 +76,7 @@ impl Track {
 }
 
 impl Bars {
-    /// The bars with a legend; a note says what is left out.
+    /// The bars with a legend; a note names the values that are left out.
     pub fn render(&self) -> Figure {
         let mut notes = Vec::new();
         let groups = first(&self.groups, GROUPS_MAX, &mut notes);

@@ -11,7 +11,7 @@ const OUTLINES_MAX: usize = 400;
 /// Ends that differ by less than this part of them, or of one, are one value, as in `figures.js`:
 /// no tick can tell them apart.
 const FLAT: f64 = 1e-12;
-/// Along an axis of one value only the first of so many cells is filled: wide enough to be seen.
+/// Cells of an axis of one value, of which the first is filled: wide enough to be seen.
 const FLAT_CELLS: usize = 40;
 /// A cell's level as a character, from the least value to the largest by equal factors.
 const LEVELS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
@@ -32,7 +32,7 @@ pub struct HeatMap {
     pub columns: usize,
     /// Row by row from the lowest up, `columns` each; zero and NaN are left blank.
     pub values: Vec<f64>,
-    /// What the values are, with their unit: "requests per zone".
+    /// Meaning and unit of the values: "requests per zone".
     pub value_label: String,
     /// Drawn over the cells: predicted intervals, thresholds crossed.
     pub outlines: Vec<Outline>,
@@ -57,7 +57,7 @@ struct Drawn<'a> {
     columns: usize,
     /// Rows from the top down.
     cells: String,
-    /// Which characters stand for which values.
+    /// Legend of characters and values.
     levels: &'static str,
     least: f64,
     largest: f64,

@@ -1,4 +1,4 @@
-//! How far the disk's head had to move, forwards and backwards, and how often not at all.
+//! Histogram of the disk arm's moves: forwards, backwards, and none.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::number;
 const PER_DECADE: usize = 2;
 /// Bins on each side of zero that hold every i64.
 const BINS: usize = 2 * 19;
-/// Shown on each side at least, so that figures of different runs look alike.
+/// Least number of columns on each side, so that figures of different runs look alike.
 const SHOWN_MIN: usize = 8;
 const PANELS_MAX: usize = 16;
 
@@ -39,7 +39,7 @@ impl SeekBins {
         *slot = slot.saturating_add(n);
     }
 
-    /// How many were counted.
+    /// Number of counted values.
     pub fn total(&self) -> u64 {
         self.back.iter().chain(&self.ahead).fold(self.zero, |sum, n| sum.saturating_add(*n))
     }
@@ -58,7 +58,7 @@ fn bin(distance: i64) -> Option<usize> {
 /// One panel for each policy, one below the other, with a common scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// What is counted, such as "Seek distance".
+    /// Quantity that is counted, such as "Seek distance".
     pub label: String,
     /// Its unit, such as "sectors".
     pub unit: String,

@@ -39,7 +39,7 @@ pub struct Scatter {
 /// Whether series share a panel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Panels {
-    /// Apart when they lie far apart, so that a VM's own pattern can be seen on a large disk.
+    /// Apart when the series are far apart, so that a VM's own pattern can be seen on a large disk.
     #[default]
     Auto,
     Together,
@@ -129,8 +129,8 @@ impl Scatter {
     }
 }
 
-/// Each series' points that have a place, from left to right; with `gaps`, NaN stays. A note says
-/// how many have none.
+/// Each series' points within the axes, from left to right; with `gaps`, NaN stays. A note counts
+/// the others.
 fn placed(
     x: &Axis,
     y: &Axis,

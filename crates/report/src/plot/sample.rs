@@ -1,14 +1,14 @@
 //! A bounded sample of an unbounded stream of points, for a scatter of a long run.
 
-/// Keeps at most so many points of a stream of any length, the same ones each time.
+/// Keeps at most `points_max` points of a stream of any length, chosen by hash and so repeatable.
 ///
-/// Points are chosen by a hash of their place in the stream rather than every n-th, because
-/// streams of several processes alternate: every second point might be all of one of them.
+/// Points are chosen by a hash of their index in the stream rather than every n-th, because streams
+/// of several processes alternate: every second point might be all of one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointSample {
     points_max: usize,
     seen: u64,
-    /// Kept are points whose hash has so many leading zero bits.
+    /// Leading zero bits of a kept point's hash.
     halvings: u32,
     kept: Vec<(u64, (f64, f64))>,
 }
@@ -34,7 +34,7 @@ impl PointSample {
         }
     }
 
-    /// Each point that was kept stands for about so many: 1 when none was dropped.
+    /// Number of points that each kept point stands for: 1 when none was dropped.
     pub fn one_in(&self) -> u64 {
         1 << self.halvings.min(63)
     }

@@ -1,4 +1,4 @@
-//! Tables that are filled column by column: a heading stands beside what its cells show.
+//! Tables that are filled column by column: a heading is beside the expression for its cells.
 
 use super::{Cell, Column, Table};
 

@@ -16,7 +16,7 @@ const WORD_MAX: usize = 16;
 /// Below this a terminal is not taken at its word.
 const WIDTH_MIN: usize = 20;
 
-/// How a table is printed on a terminal.
+/// Options of a table on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
     /// The terminal's columns; as wide as need be when `None` (a pipe).
@@ -79,7 +79,7 @@ impl<'a> Grid<'a> {
         let gaps = GAP * (widths.len() - 1);
         let mut spare = self.width().checked_sub(widths.iter().sum::<usize>() + gaps)?;
         // Words grow before headings of numbers, which are read in two lines as well; of several
-        // the narrowest grows first, so that what is left goes to the longest text.
+        // the narrowest grows first, so that the longest text gets the remaining width.
         loop {
             let growing = (0..widths.len()).filter(|&c| widths[c] < natural[c]);
             let Some(next) =
@@ -138,7 +138,7 @@ impl<'a> Grid<'a> {
             let mut text = String::new();
             let mut pending = 0; // Spaces are written only when something follows them.
             for (column, lines) in wrapped.iter().enumerate() {
-                // Headings stand on the rule below them, other cells hang from their first line.
+                // Headings are aligned to the rule below them, other cells to their first line.
                 let skip = if head { height - lines.len() } else { 0 };
                 let part =
                     line.checked_sub(skip).and_then(|l| lines.get(l)).map_or("", |s| s.as_str());

@@ -1,5 +1,5 @@
-//! What a device reads a second at best, the paper's BW_T (algorithms.md,
-//! section 6): measured when the device is opened, before the run.
+//! A device's highest read rate, the paper's BW_T (algorithms.md, section 6): measured when the
+//! device is opened, before the run.
 
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};

@@ -1,5 +1,5 @@
-//! The host's side of a run: what the stack's cache and prefetcher cost on the host, and when
-//! guests have their answers therefore.
+//! The host's side of a run: the costs of the stack's cache and prefetcher on the host, and the
+//! delay of guests' answers by them.
 
 use super::bandwidth;
 use crate::metrics::{HostResult, ProcessUsage, VmHost};
@@ -12,22 +12,21 @@ use seekway_stack::stack::{CacheSpec, Stack};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What the cache and the prefetcher cost on the host, on one thread, as the
-/// daemon has one for each device. Work there queues; the device's own reads do
-/// not wait for it.
+/// Costs of cache and prefetcher on the host, on one thread, as the daemon has one for each device.
+/// Work there queues; the device's own reads do not wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostCosts {
     /// A guest's read, wherever its data comes from: look-up, answer, notification.
     pub request: Nanos,
     /// A command to the device, demand's or a prefetch's: submission and completion.
     pub command: Nanos,
-    /// Copy of what guests get of the cache, bytes a second.
+    /// Copy of data from the cache to guests, bytes a second.
     pub copy_bytes_per_s: u64,
-    /// A read that cache and prefetcher are told of.
+    /// Cost of telling cache and prefetcher of a read.
     pub event: Nanos,
     /// A poll of a prefetcher that asked to be woken (its interval).
     pub poll: Nanos,
-    /// The same for each read since the last poll.
+    /// Cost for each read after the last poll.
     pub poll_event: Nanos,
 }
 
@@ -59,7 +58,7 @@ pub struct Host {
     /// Its size and its prefetcher (see `seekway_policy::prefetchers`).
     pub cache: CacheSpec,
     pub costs: HostCosts,
-    /// What the cache is told that the device reads at best, bytes a second.
+    /// The device's highest read rate that the cache is told, bytes a second.
     pub bandwidth: u64,
 }
 
@@ -89,7 +88,7 @@ pub(super) struct Guest {
     pub(super) op: Op,
     pub(super) arrived: Instant,
     pub(super) bytes: u64,
-    /// When the host has done its part; `None` for what did not go through the cache.
+    /// Time when the host's work is done; `None` for a request past the cache.
     pub(super) ready: Option<Instant>,
 }
 
@@ -109,7 +108,7 @@ impl Thread {
     }
 }
 
-/// What cache and prefetcher cost in a run.
+/// Costs of cache and prefetcher in a run.
 #[derive(Default)]
 pub(super) struct HostSide {
     costs: HostCosts,
@@ -117,7 +116,7 @@ pub(super) struct HostSide {
     thread: Thread,
     /// Reads that are done, by the time at which the guest has them.
     answers: BinaryHeap<Reverse<(Instant, u64, Guest)>>,
-    /// Answers so far: those of one instant keep their order.
+    /// Number of answers: those of one instant keep their order.
     count: u64,
     /// Reads since the prefetcher was last polled, and the time that it had
     /// asked for then.
@@ -133,7 +132,7 @@ impl HostSide {
         HostSide { costs, bandwidth, ..HostSide::default() }
     }
 
-    /// What the device reads a second at best.
+    /// The device's highest read rate, bytes a second.
     pub(super) fn bandwidth(&self) -> u64 {
         self.bandwidth
     }
@@ -146,14 +145,14 @@ impl HostSide {
         commands: u32,
         next_prefetch: Option<Instant>,
     ) -> Instant {
-        // What a poll looks at are the reads since its time was named.
+        // A poll looks at the reads after its time was set.
         self.events += 1;
         if next_prefetch != self.named {
             (self.named, self.events) = (next_prefetch, 1);
         }
         let HostCosts { event, request, command, .. } = self.costs;
         let cost = event + request + command.scaled(commands.into(), 1);
-        // A guest that only hits must not stop time, whatever the costs are.
+        // A guest that only hits must not stop time, even at zero cost.
         self.thread.work(now, cost.max(Nanos::new(1)))
     }
 
@@ -193,8 +192,8 @@ impl HostSide {
         self.answers.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The time has come that the prefetcher had named: that is its poll. A poll looks at
-    /// what was read whether or not there is room for what it finds.
+    /// Charges the prefetcher's poll when its time has come. A poll looks at the reads even without
+    /// room for its proposals.
     pub(super) fn charge_poll(&mut self, now: Instant, next_prefetch: Option<Instant>) {
         let wake = next_prefetch.filter(|&at| at <= now);
         if wake.is_some() && wake != self.polled_for {
@@ -206,7 +205,7 @@ impl HostSide {
         }
     }
 
-    /// What came of it so far, and each of `vms` VMs' part.
+    /// Results until now, and each of `vms` VMs' share.
     pub(super) fn result(&self, stack: &Stack, vms: usize) -> (HostResult, Vec<VmHost>) {
         let mut result = HostResult {
             prefetch: stack.prefetcher().to_string(),

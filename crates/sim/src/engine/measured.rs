@@ -1,4 +1,4 @@
-//! What a run has measured since it began to, and what is made of that at its end.
+//! Measurements of a run from the begin of the measuring on, and their results at its end.
 
 use super::Engine;
 use super::host::HostSide;
@@ -14,7 +14,7 @@ pub(super) struct CountsAtStart {
 }
 
 impl Engine<'_> {
-    /// Forget what was measured up to `at`.
+    /// Forgets the measurements up to `at`.
     pub(super) fn begin_measuring(&mut self, at: Instant) {
         self.meter.restart(at);
         let host = self.host_result();
@@ -30,13 +30,13 @@ impl Engine<'_> {
         numbered.collect()
     }
 
-    /// What came of the host's cache so far, and each VM's part.
+    /// Results of the host's cache until now, and each VM's share.
     fn host_result(&self) -> Option<(HostResult, Vec<VmHost>)> {
         Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
     }
 
-    /// Mark the VMs whose load ended before the run did. A run whose sources have all
-    /// ended lasts until `until`, or until its last request was done.
+    /// Marks the VMs whose load ended before the run did. A run whose sources have all ended lasts
+    /// until `until`, or until its last request was done.
     fn mark_ended(&mut self, finished: bool, until: Option<Instant>) {
         let last = self.meter.vms.iter().map(|vm| vm.last).max().unwrap_or(self.now);
         let run_end = if finished { until.unwrap_or(last) } else { self.now };

@@ -1,4 +1,4 @@
-//! What a run is made of, how long it lasts, and why it may end without a result.
+//! A run's ingredients, its end, and its errors.
 
 use super::Host;
 use crate::layout::Layout;
@@ -10,7 +10,7 @@ use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
 use seekway_workload::SourceError;
 use std::num::NonZeroU32;
 
-/// What a run needs besides its sources.
+/// Ingredients of a run besides its sources.
 pub struct Setup {
     pub scheduler: Box<dyn Scheduler>,
     pub device: Box<dyn DeviceModel>,
@@ -54,10 +54,9 @@ impl Setup {
 /// From when a run is measured, and when it stops before its sources end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
-    /// What is done up to this simulated time is not measured: requests, bytes,
-    /// times, seeks, applications' bytes, the host cache's counts. A run that ends
-    /// before is measured whole. The dispatcher's, the policy's and the device's
-    /// own figures are those of the whole run always.
+    /// Simulated time before which nothing is measured: requests, bytes, times, seeks,
+    /// applications' bytes, the host cache's counts. A run that ends before is measured whole. The
+    /// dispatcher's, the policy's and the device's own figures are always those of the whole run.
     pub settle: Option<Instant>,
     /// At this simulated time.
     pub until: Option<Instant>,

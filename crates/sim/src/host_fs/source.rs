@@ -1,4 +1,4 @@
-//! What the host's ext3 asks of the disk itself, and when that holds up the VMs.
+//! The requests of the host's own ext3, and the VMs that wait for it.
 //!
 //! The process that serves a VM (Xen's tapdisk) reads and writes the image with O_DIRECT. A read
 //! changes the image's access time, a write its modification time, once a second
@@ -8,15 +8,15 @@
 //!   as soon as a flush of a changed image asks for it (`ext3_sync_file`);
 //! - a commit writes a descriptor and the changed blocks to the log, waits, writes the commit
 //!   block, waits (`journal_commit_transaction`);
-//! - who changes a block that is on its way to the log sleeps until it is there
+//! - a process that changes a block on its way to the log sleeps until it is there
 //!   (`do_get_write_access`, `BJ_Shadow`). The process has one thread: nothing of its VM reaches
 //!   the disk meanwhile;
 //! - a committed block is written in place by the flusher, at most every 30 s.
 //!
-//! The last is more than Linux does: a block that changes each second is nearly always part of
-//! the running transaction, and the flusher passes it by. The host's writes belong to no VM. They
-//! have a disk of their own, the last, whose addresses are the device's. Nobody waits for them in
-//! the sense of CFQ 2.6.18: all are asynchronous.
+//! The last is more than Linux does: a block that changes each second is nearly always part of the
+//! running transaction, and the flusher skips it. The host's writes belong to no VM. They have a
+//! disk of their own, the last, whose addresses are the device's. For CFQ 2.6.18 all are
+//! asynchronous.
 
 use super::{BLOCK_SECTORS, HostFs};
 use seekway_core::request::{Extent, Op};
@@ -40,11 +40,11 @@ pub(crate) struct FileBacked<'a> {
     /// Requests under way by token.
     tokens: Vec<Option<Owner>>,
     free: Vec<u64>,
-    /// What a source asked for just now; empty between two calls.
+    /// Requests of a source in this call; empty between two calls.
     asked: Vec<Issue>,
 }
 
-/// A source, and whether it is to be polled.
+/// A source, and whether its poll is due.
 struct Behind<'a> {
     source: Box<dyn Source + 'a>,
     first_vm: u16,
@@ -59,13 +59,13 @@ struct ImageFile {
     changed: Option<u64>,
     /// Does its process sleep?
     sleeps: bool,
-    /// What the VM asked for meanwhile, by source.
+    /// Requests of the VM meanwhile, by source.
     held: VecDeque<(u32, Issue)>,
-    /// When its inode was last written in place.
+    /// Time of its inode's last write in place.
     written: Instant,
 }
 
-/// Whose a request is.
+/// Owner of a request.
 #[derive(Clone, Copy)]
 enum Owner {
     Guest { source: u32, token: u64 },
@@ -94,7 +94,7 @@ struct Journal {
     running: BTreeSet<u16>,
     /// When the running transaction began.
     began: Option<Instant>,
-    /// Does somebody wait for it?
+    /// Tells whether a process waits for it.
     wanted: bool,
     state: Commit,
     committing: BTreeSet<u16>,

@@ -1,4 +1,4 @@
-//! What the host cache and its prefetcher did in a run.
+//! Work of the host cache and its prefetcher in a run.
 
 use seekway_core::prefetcher::Stream;
 use seekway_core::request::ProcessTag;
@@ -10,7 +10,7 @@ pub struct HostResult {
     pub prefetch: String,
     /// Size of the cache.
     pub cache_bytes: u64,
-    /// What the device reads at best, bytes a second: measured before the run.
+    /// The device's highest read rate, bytes a second: measured before the run.
     pub bandwidth: u64,
     /// Sectors and counts, summed over the VMs.
     pub usage: Usage,
@@ -23,7 +23,7 @@ pub struct HostResult {
 }
 
 impl HostResult {
-    /// Without what had been counted `before`. The prefetcher's figures stay.
+    /// Subtracts the counts of `before`. The prefetcher's figures stay.
     pub(crate) fn forget(&mut self, before: &HostResult) {
         self.usage = self.usage.since(&before.usage);
         self.busy = self.busy.saturating_sub(before.busy);
@@ -44,7 +44,7 @@ pub struct VmHost {
 }
 
 impl VmHost {
-    /// Without what had been counted `before`. Streams and residents are the end's.
+    /// Subtracts the counts of `before`. Streams and residents are the end's.
     pub(crate) fn forget(&mut self, before: &VmHost) {
         self.usage = self.usage.since(&before.usage);
         for process in &mut self.processes {

@@ -1,4 +1,4 @@
-//! How VMs share the host's processors, and what the agent in each guest does about it.
+//! The VMs' shares of the host's processors, and the agents in the guests.
 
 use super::text::{Chosen, Scalar, Time, is_default};
 use crate::vcpu::{Ablation, Completes, Costs, Detector, GuestCpu, Processors};
@@ -31,7 +31,7 @@ const SLICE_MAX: Nanos = Nanos::from_secs(10);
 /// Processors that the VMs' vCPUs share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cpu {
-    /// As the simulator has them; what is not given is as KVM on Linux has it.
+    /// The simulator's settings; by default those of KVM on Linux.
     pub processors: Processors,
     /// Specification of the policy for vCPUs of the agent in each guest.
     pub agent: String,
@@ -45,7 +45,7 @@ impl Cpu {
     /// Parses the value of `--host`, as `cpus=4,slice=11ms`; `cpus` is required. Without an agent.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// Says what is expected.
     pub fn parse(text: &str) -> Result<Cpu, String> {
         let spec = format!("host:{text}");
         let given = parse_spec(&spec).map_err(|e| e.to_string())?.given;
@@ -63,7 +63,7 @@ impl Cpu {
         Ok(self)
     }
 
-    /// One of so many parts of them, without an agent.
+    /// Gives each VM a `parts`-th of them, without an agent.
     pub(super) fn one_of(mut self, parts: u32) -> Cpu {
         self.agent = NO_AGENT.into();
         self.more.part = Some(parts);
@@ -104,7 +104,7 @@ impl Cpu {
         Ok(Cpu { processors, agent: NO_AGENT.into(), given, more })
     }
 
-    /// Are these the same processors, whoever the agent is?
+    /// Tells whether these are the same processors, whatever the agent.
     pub fn is_like(&self, other: &Cpu) -> bool {
         self.processors == other.processors && self.given == other.given
     }
@@ -139,7 +139,7 @@ struct Without {
     completions: bool,
     /// Moves cost nothing.
     moves: bool,
-    /// The policy is told of a preemption so long before it happens.
+    /// Time by which the policy is told of a preemption in advance.
     foresight: Option<Time>,
 }
 
@@ -153,7 +153,7 @@ struct GuestTable {
     shared_cache: Option<bool>,
 }
 
-/// How a guest's policy learns of preemption.
+/// Detector of preemption for a guest's policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum DetectorTable {
@@ -218,7 +218,7 @@ impl CpuMore {
         Ok(())
     }
 
-    /// For names of runs: what is given, key by key.
+    /// The given keys, one by one, for names of runs.
     fn shown(&self) -> Vec<String> {
         let flags = [
             ("wakeup_preempts", self.wakeup_preempts.map(|on| on.to_string())),

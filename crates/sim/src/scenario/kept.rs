@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 1 << 30;
 /// Most traces that are known.
 const TRACES_MAX: usize = 4096;
 
-/// What a pass over a trace has found.
+/// Findings of a pass over a trace.
 pub struct ScannedTrace {
     pub scan: Scan,
     /// Its requests, unless they are too many.
@@ -41,7 +41,7 @@ struct Key {
 }
 
 impl Key {
-    /// `None` for what is no file: it is read each time.
+    /// `None` for an input that is no file: it is read each time.
     fn of(path: &Path, options: &TraceOptions) -> Option<Key> {
         let found = TraceFiles::find(path, options.format).ok()?;
         let files = found.files.iter().map(|file| {
@@ -73,7 +73,7 @@ type Traces = VecDeque<(Key, Arc<ScannedTrace>)>;
 
 static TRACES: Mutex<Traces> = Mutex::new(VecDeque::new());
 
-/// The trace at `path`, and true if it was read now: else before, and the file is still the same.
+/// The trace at `path`, and whether it was read now: an unchanged file is read once.
 pub fn scanned(
     path: &Path,
     options: &TraceOptions,
@@ -108,8 +108,8 @@ fn find(known: &mut Traces, key: &Key) -> Option<Arc<ScannedTrace>> {
     Some(trace)
 }
 
-/// Forgets what was not used for longest until there is room for `bytes` more. False if there
-/// is none: those in use stay.
+/// Forgets the least recently used traces until there is room for `bytes` more. False if there is
+/// none: those in use stay.
 fn make_room(known: &mut Traces, bytes: usize, bytes_max: usize) -> bool {
     let full = || BYTES.load(Ordering::Relaxed).saturating_add(bytes) > bytes_max;
     while full() && known.pop_back().is_some() {}
@@ -126,7 +126,7 @@ mod tests {
         fs::write(path, (0..requests).map(row).collect::<String>()).unwrap();
     }
 
-    /// One test: what is kept is the whole process's.
+    /// One test, because the kept traces belong to the whole process.
     #[test]
     fn traces_are_read_once_and_leave_when_there_is_no_room() {
         let dir = tempfile::tempdir().unwrap();

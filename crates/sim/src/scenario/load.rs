@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Requests outstanding over all VMs of one trace beyond which its clock waits.
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
 
-/// How long a run lasts by default if a VM's load does not end by itself.
+/// Default length of a run if a VM's load does not end by itself.
 pub const RUN_DEFAULT: Nanos = Nanos::from_secs(60);
 
 /// A trace that can be read as often as there are runs.
@@ -42,8 +42,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace at `path`. What can be read only once (the standard input, a
-    /// named pipe, `<(command)` of a shell) is copied to a temporary file first.
+    /// Opens the trace at `path`. An input that can be read only once (the standard input, a named
+    /// pipe, `<(command)` of a shell) is copied to a temporary file first.
     fn open(path: &Path, format: Option<Format>) -> Result<Trace> {
         let mut shown = path.display().to_string();
         if scannable(path) || path.is_dir() {
@@ -69,8 +69,8 @@ impl Trace {
         Ok(Trace { path, shown, others: Vec::new(), _spooled: Some(file) })
     }
 
-    /// All traces that are named. A pattern stands for the files that it matches. Files of
-    /// one blktrace, as a shell makes them of `sda.blktrace.*`, are one trace.
+    /// Opens all named traces. A pattern means the files that it matches. Files of one blktrace, as
+    /// a shell makes them of `sda.blktrace.*`, are one trace.
     pub fn open_all(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<Trace>> {
         let paths: Vec<_> = paths.iter().map(|path| (path.as_path(), format, ())).collect();
         Ok(Trace::open_each(&paths)?.into_iter().map(|(trace, ())| trace).collect())
@@ -142,7 +142,7 @@ pub struct Load {
     pub limits: Vec<DiskLimits>,
     /// Rate limits of groups of VMs.
     pub groups: Vec<(GroupName, Limits)>,
-    /// Are all requests issued by a clock (else by completions)?
+    /// Tells whether a clock issues all requests (else completions do).
     pub open_loop: bool,
 }
 
@@ -191,8 +191,8 @@ impl Made {
 const VMS_MAX: usize = 65_535;
 
 impl Load {
-    /// Checks the VMs of a scenario and scans its traces. Each trace that is new to this process
-    /// is told of, as what it was read.
+    /// Checks the VMs of a scenario and scans its traces. `tell` gets each trace that is new to
+    /// this process, with its format.
     ///
     /// # Errors
     /// A trace cannot be read, or VMs contradict each other.
@@ -413,7 +413,7 @@ impl Load {
         source.checked_sub(self.traces.len())
     }
 
-    /// How many sources there are.
+    /// Number of sources.
     pub fn source_count(&self) -> usize {
         self.traces.len() + self.made.len()
     }
@@ -427,8 +427,8 @@ impl Load {
         self.made.iter().find(is_endless).map(Made::name)
     }
 
-    /// When each run stops: at `given`, else [`RUN_DEFAULT`] after `settle` if a load does not end
-    /// by itself, else when the load ends.
+    /// Time when each run stops: `given`, else [`RUN_DEFAULT`] after `settle` if a load does not
+    /// end by itself, else the load's end.
     pub fn until(&self, given: Option<Nanos>, settle: Nanos) -> Option<Instant> {
         let span = given.or_else(|| self.endless().map(|_| settle + RUN_DEFAULT));
         span.map(|span| Instant::ZERO + span)
@@ -480,7 +480,7 @@ fn judge_count(vms: usize) -> Result<()> {
     Ok(())
 }
 
-/// The groups, which have to be those that VMs are in.
+/// Checks that the groups are those that VMs are in.
 fn groups(given: &[Group], vms: &[Made]) -> Result<Vec<(GroupName, Limits)>> {
     let mut groups: Vec<(GroupName, Limits)> = Vec::new();
     for Group { name, limits, .. } in given {
@@ -503,7 +503,7 @@ fn groups(given: &[Group], vms: &[Made]) -> Result<Vec<(GroupName, Limits)>> {
     Ok(groups)
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 ///
 /// # Errors
 /// A value that cannot be, or two that contradict each other.
@@ -538,7 +538,7 @@ pub fn trace_options(trace: &TraceText) -> Result<TraceOptions> {
     })
 }
 
-/// How a trace is replayed.
+/// Options for replaying a trace.
 ///
 /// # Errors
 /// As [`trace_options`].

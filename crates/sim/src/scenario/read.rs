@@ -38,9 +38,9 @@ const LISTS: &[&str] = &[
     "images.at",
     "outcome.tables",
 ];
-/// Axes in this order are the outermost; the others follow as they stand in the text.
+/// Axes in this order are the outermost; the others follow in the order of the text.
 const OUTERMOST: &[&str] = &["policy", "cache", "limits", "cpu"];
-/// Runs are told apart by these anyway; other axes are added to a run's name.
+/// Axes that runs are named by; other axes are added to a run's name.
 const NAMED_ANYWAY: &[&str] = &[
     "policy",
     "cache",
@@ -104,7 +104,7 @@ pub fn study_of_file(path: &Path) -> Result<Vec<Study>> {
 /// are, if the text has one.
 ///
 /// # Errors
-/// For what is no TOML, for unknown keys and wrong values, and for too many runs.
+/// For text that is no TOML, for unknown keys and wrong values, and for too many runs.
 pub fn study(text: &str, file: Option<&str>) -> Result<Vec<Study>> {
     let reading = Reading { text, file };
     if text.len() as u64 > SCENARIO_BYTES_MAX {
@@ -151,7 +151,7 @@ struct Made<'t> {
 }
 
 impl<'t> Reading<'t> {
-    /// An error about what begins at this byte.
+    /// An error about the item at this byte.
     fn at(&self, byte: usize, what: impl std::fmt::Display) -> anyhow::Error {
         let (line, column) = place(self.text.as_bytes(), byte);
         match self.file {
@@ -174,7 +174,8 @@ impl<'t> Reading<'t> {
         let DeValue::Table(mut table) = value.into_inner() else {
             unreachable!("the root is a table")
         };
-        // One by one: an error about a whole element else has the place of the first.
+        // One by one: an error about a whole element would otherwise have the position of the
+        // first.
         let vm = self.elements("vm", table.remove("vm"))?;
         let group = self.elements("group", table.remove("group"))?;
         let from = Deserializer::from(Spanned::new(span, table));

@@ -21,7 +21,7 @@ use std::sync::Mutex;
 pub struct With<'a> {
     /// Makes the policy of a specification.
     pub policy: &'a (dyn Fn(&str) -> Result<Box<dyn Scheduler>> + Sync),
-    /// Told how far the run is; its answer may stop the run, which is then an error.
+    /// Callback with the progress of the run; its answer may stop the run, which is then an error.
     pub progress: Progress<'a>,
 }
 
@@ -29,7 +29,7 @@ pub struct With<'a> {
 pub struct Outcome {
     pub scenario: Scenario,
     pub result: RunResult,
-    /// Its journal, where asked for; else empty.
+    /// Its journal, if requested; otherwise empty.
     pub journal: String,
     /// First and last sector of each disk's image on the device.
     pub places: Vec<(u64, u64)>,
@@ -90,7 +90,7 @@ impl Ready {
         }
         let mut setup = self.setup(scenario, with.policy)?;
         let disks: usize = sources.iter().map(|source| source.vms().len()).sum();
-        // VMs that only compute, beside one that has a part of the processors, have no image.
+        // VMs that only compute, beside one that has a share of the processors, have no image.
         let idle = disks.saturating_sub(setup.layout.len());
         setup.layout = setup.layout.with_idle(idle);
         let place = |disk| {
@@ -167,7 +167,7 @@ impl Ready {
         }
     }
 
-    /// The run's device, and what lies between it and the VMs.
+    /// Makes the run's device, and everything between it and the VMs.
     fn setup(
         &self,
         scenario: &Scenario,
@@ -211,7 +211,7 @@ impl Ready {
     }
 }
 
-/// Sources that note in `done` what becomes of their requests.
+/// Wraps sources so that `done` records the ends of their requests.
 fn recording<'a>(
     sources: Vec<Box<dyn Source + 'a>>,
     done: &'a Mutex<Vec<Recorded>>,

@@ -1,6 +1,6 @@
 //! Outcomes as typed tables: a column is one list, ready for Arrow. Each table begins with the
-//! number of the run, its name, policy and seed. Times in nanoseconds and exact, amounts in bytes or
-//! sectors; what is computed of several figures is left to the reader.
+//! number of the run, its name, policy and seed. Times in nanoseconds and exact, amounts in bytes
+//! or sectors; derived figures are left to the reader.
 
 use super::{Outcome, Scenario};
 use crate::metrics::{SeekDistances, Times, VmResult};

@@ -216,7 +216,7 @@ fn a_list_is_an_axis_and_every_combination_a_run() {
         (s.scenario.policy.clone(), cache.to_string(), s.scenario.name.clone())
     };
     let shown: Vec<_> = all.iter().map(shown).collect();
-    // Without a cache there is one run, whatever the prefetcher.
+    // Without a cache there is one run for all prefetchers.
     assert_eq!(all.len(), 2 * 3 * 2 * 2);
     assert!(all.iter().all(|study| study.seeds == [1, 2]));
     let first = |policy: &str, cache: &str, name: &str| {

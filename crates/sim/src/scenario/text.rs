@@ -99,7 +99,7 @@ quantity!(
     Bytes, u64, parse_bytes, |bytes| ByteSize(bytes).to_string()
 );
 quantity!(
-    /// A place on the device.
+    /// An offset on the device.
     Place, Lba, parse_lba, |place| place.get().to_string()
 );
 

@@ -1,10 +1,9 @@
-//! The agent of a guest. What it tells its policy, and when its monitors wake, is
-//! [`seekway_vcpu::agent`], as in `seekway-guest`. Here is what that costs, and what
-//! happens while vCPUs are away.
+//! The agent of a guest. [`seekway_vcpu::agent`] orders its news for the policy and its monitors'
+//! wake-ups, as in `seekway-guest`. This file adds the costs, and the effects of absent vCPUs.
 //!
-//! Monitors are threads of the highest priority, one on each vCPU. Each wake-up costs, and so
-//! does each turn of the policy. While no vCPU of the guest runs, the policy is told nothing and
-//! decides nothing: the agent makes up for that when one runs again.
+//! Monitors are threads of the highest priority, one on each vCPU. Each wake-up costs, and so does
+//! each turn of the policy. While no vCPU of the guest runs, the policy is told nothing and decides
+//! nothing: the agent catches up when one runs again.
 
 use super::events::Event;
 use super::state::{Beat, GuestAgent, Phase, VcpuRunState, WakeState, WindowLoad, WorkKind};
@@ -35,7 +34,7 @@ impl Machine {
         self.act(here, actions);
     }
 
-    /// An action has come to its end; the policy is told in its next turn.
+    /// Records the end of an action; the policy is told in its next turn.
     pub(super) fn tell_later(&mut self, vm: usize, task: TaskId, outcome: Outcome) {
         if let Some(agent) = &mut self.vms[vm].agent {
             agent.news.ended.push((task, outcome));
@@ -87,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// A monitor is to look what is due: its time has come, or somebody says so.
+    /// Wakes a monitor to look for due events: its time has come, or another thread asks.
     pub(super) fn wake_monitor(&mut self, v: usize) {
         let alarm = &mut self.vcpus[v].monitor.alarm;
         if alarm.state != WakeState::No {
@@ -110,7 +109,7 @@ impl Machine {
         self.execute(v, self.costs.wake, WorkKind::Look);
     }
 
-    /// A monitor is awake, and does what is due.
+    /// Does a monitor's due work.
     pub(super) fn look(&mut self, v: usize) {
         self.vcpus[v].monitor.alarm.state = WakeState::No;
         self.has_woken(v);
@@ -150,7 +149,7 @@ impl Machine {
             (monitor.state, monitor.rests) = (Beat::None, true);
             return;
         };
-        // One that was to come before it was asked for is not late: it comes now.
+        // A beat that was due before it was requested is not late: it comes now.
         let due = asked.max(self.now + TIMER);
         monitor.state = Beat::Armed { asked, due };
         self.events.push(due, Event::Beat { vcpu: v, generation });
@@ -197,7 +196,7 @@ impl Machine {
         }
     }
 
-    /// A vCPU will lose its processor: told at once, and only once.
+    /// Tells the policy, at once and only once, that a vCPU will lose its processor.
     pub(super) fn foretell(&mut self, v: usize) {
         if !self.vcpus[v].is_foretold && self.vms[self.vcpus[v].vm].agent.is_some() {
             self.vcpus[v].is_foretold = true;
@@ -205,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// What was foretold does not come to pass.
+    /// Takes back a preemption that was announced.
     pub(super) fn untell(&mut self, v: usize) {
         if self.vcpus[v].is_foretold {
             self.tell_edge(v, Sign::Resumed);
@@ -250,7 +249,7 @@ impl Machine {
         }
     }
 
-    /// The vCPU that does the agent's work: one that runs, the same as before if it does.
+    /// The vCPU that does the agent's work: a running one, the same as before if it runs.
     fn seat(&self, vm: usize) -> usize {
         let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
         let Some(agent) = &self.vms[vm].agent else { return first };
@@ -274,7 +273,7 @@ impl Machine {
         self.take_turn(v, true);
     }
 
-    /// What the tasks that did I/O did since they were asked before.
+    /// Collects the loads of tasks that did I/O after the last call.
     fn loads(&mut self, vm: usize) -> Vec<TaskLoad> {
         let mut loads = Vec::new();
         for t in self.vms[vm].tasks.clone() {
@@ -297,7 +296,7 @@ impl Machine {
         loads
     }
 
-    /// A vCPU of the VM runs: what could not be told is told.
+    /// Tells the news that waited for a running vCPU of the VM.
     pub(super) fn catch_up(&mut self, vm: usize) {
         let Some(agent) = &mut self.vms[vm].agent else { return };
         for seen in std::mem::take(&mut agent.untold) {
@@ -305,7 +304,7 @@ impl Machine {
         }
     }
 
-    /// Shall this vCPU, on which no I/O task can run, idle though others could?
+    /// Decides whether this vCPU, on which no I/O task can run, idles although others could run.
     pub(super) fn dozes_off(&mut self, v: usize) -> bool {
         let (vm, id, now) = (self.vcpus[v].vm, self.vcpus[v].id, self.now);
         if self.vcpus[v].queue.iter().any(|&t| self.tasks[t].is_io()) {
@@ -324,7 +323,7 @@ impl Machine {
         true
     }
 
-    /// Ask again whether vCPUs that compute shall go on.
+    /// Asks again whether computing vCPUs should go on.
     fn ask_idles(&mut self, vm: usize) {
         let (first, vcpus) = (self.vms[vm].first, self.vms[vm].vcpus);
         for v in first..first + vcpus {
@@ -340,7 +339,7 @@ impl Machine {
         }
     }
 
-    /// Every policy is told which vCPUs there are.
+    /// Tells every policy its vCPUs.
     pub(super) fn attach(&mut self) {
         for vm in 0..self.vms.len() {
             let online = VcpuSet::first(self.vms[vm].vcpus);

@@ -1,4 +1,4 @@
-//! Can a machine be? What is wrong is said with where it is and what to write.
+//! Checks a machine. An error names the fault, its location and what to write.
 
 use super::{Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec, VmSpec};
 use seekway_core::units::{Nanos, Sectors};
@@ -117,7 +117,8 @@ fn check_task(vm: &VmSpec, task: &TaskSpec) -> Result<(), String> {
     }
 }
 
-/// Has each task of a guest a guest, and has nothing else a part of that guest's disk?
+/// Checks that each task of a guest has a guest, and that nothing else uses a part of that guest's
+/// disk.
 pub(super) fn check_guests(
     spec: &MachineSpec,
     guests: &[Option<Box<dyn TaskSource>>],

@@ -1,24 +1,24 @@
-//! What will happen on a machine: one heap, in order of time, then of asking.
+//! A machine's future events: one heap, in order of time, then of scheduling.
 //!
-//! Whatever may still change its mind has a generation in its event; one whose
-//! generation has passed is stale and does nothing.
+//! An event that may become obsolete has a generation; one whose generation has passed is stale and
+//! does nothing.
 
 use seekway_core::units::Instant;
 use seekway_vcpu::Sign;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What happens. vCPUs, processors, VMs and tasks are numbers of the whole machine.
+/// An event. vCPUs, processors, VMs and tasks are numbers of the whole machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Event {
     /// A processor: its switch is done, its slice is over, or it has to choose.
     Processor { pcpu: usize, generation: u64 },
     /// The policy is told, before its slice's end, that a vCPU will be taken away.
     Foreseen { pcpu: usize, generation: u64 },
-    /// What a vCPU executes has come to its end.
+    /// A vCPU has finished what it executed.
     Executed { vcpu: usize, generation: u64 },
-    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep. So many times
-    /// it had slept before.
+    /// A task's sleep is over; the timer is the vCPU's on which it fell asleep. `nap` counts its
+    /// sleeps before.
     Slept { task: usize, vcpu: usize, nap: u64 },
     /// The interrupt of a request that is done reaches the guest.
     Interrupt { token: usize },
@@ -26,11 +26,11 @@ pub(super) enum Event {
     Kernel { vm: usize, generation: u64 },
     /// A vCPU that idles of its own accord has done so for long enough.
     Dozed { vcpu: usize, generation: u64 },
-    /// A monitor is to beat.
+    /// A monitor's beat is due.
     Beat { vcpu: usize, generation: u64 },
     /// A detector learns of an edge that happened at `at`.
     Edge { vcpu: usize, at: Instant, sign: Sign },
-    /// A monitor wakes for what the policy wants done.
+    /// A monitor wakes for the policy's due work.
     Alarm { vcpu: usize, generation: u64 },
     /// From now on it is measured.
     Measured,

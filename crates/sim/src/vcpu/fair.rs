@@ -1,9 +1,9 @@
-//! Weighted fairness by virtual runtime, for the host's scheduler and the guests':
-//! what CFS and EEVDF have in common (Linux, kernel/sched/fair.c).
+//! Weighted fairness by virtual runtime, for the host's scheduler and the guests': the common core
+//! of CFS and EEVDF (Linux, kernel/sched/fair.c).
 //!
-//! Whoever runs ages by the time it ran, divided by its weight; the youngest goes
-//! next. One that slept for long wakes no younger than a slice before the youngest
-//! of those that did not (`place_entity`).
+//! A running entity ages by the time it ran, divided by its weight; the youngest goes next. One
+//! that slept for long wakes no younger than a slice before the youngest of those that did not
+//! (`place_entity`).
 
 use seekway_core::units::Nanos;
 
@@ -24,12 +24,12 @@ impl Age {
         Age(self.0 + by.0)
     }
 
-    /// How much older than `other`; negative if younger.
+    /// Difference of age; negative if this one is younger.
     pub fn minus(self, other: Age) -> Age {
         Age(self.0 - other.0)
     }
 
-    /// Of one that wakes: where it was, but no more than `credit` younger than `floor`.
+    /// Age at a wake-up: the old one, but no more than `credit` younger than `floor`.
     pub fn waking(self, floor: Age, credit: Age) -> Age {
         self.max(floor.minus(credit))
     }

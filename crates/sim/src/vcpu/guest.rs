@@ -1,8 +1,8 @@
-//! The guests' schedulers: what a vCPU executes while it has a processor.
+//! The guests' schedulers: they choose a vCPU's work while it has a processor.
 //!
-//! Work of the kernel and of the agent goes first, then the task that is current. A
-//! task that wakes takes the vCPU from one that has run more, by over half a slice:
-//! one that does little but I/O always has run less than one that computes.
+//! Work of the kernel and of the agent goes first, then the current task. A task that wakes takes
+//! the vCPU from one that has run more, by over half a slice: one that does little but I/O always
+//! has run less than one that computes.
 
 use super::Machine;
 use super::events::Event;
@@ -74,7 +74,7 @@ impl Machine {
         self.tell_edge(v, sign);
     }
 
-    /// Account for what a vCPU executed up to now.
+    /// Accounts for a vCPU's work up to now.
     pub(super) fn settle(&mut self, v: usize) {
         let vcpu = &mut self.vcpus[v];
         let span = self.now - vcpu.since;
@@ -112,7 +112,7 @@ impl Machine {
         vcpu.floor = vcpu.floor.max(floor);
     }
 
-    /// What a vCPU executes has come to its end.
+    /// Ends what a vCPU executed.
     pub(super) fn executed(&mut self, v: usize) {
         self.settle(v);
         let vcpu = &self.vcpus[v];
@@ -128,7 +128,7 @@ impl Machine {
         self.dispatch(v);
     }
 
-    /// Let it execute what comes first, if it runs. Everything up to now is settled.
+    /// Lets a running vCPU execute its first work. Everything up to now is settled.
     pub(super) fn dispatch(&mut self, v: usize) {
         if self.vcpus[v].state != VcpuRunState::Running || self.vcpus[v].starts {
             return;
@@ -140,7 +140,7 @@ impl Machine {
         self.arm(v);
     }
 
-    /// When what it executes will come to its end.
+    /// Schedules the end of its present work.
     fn arm(&mut self, v: usize) {
         let vcpu = &mut self.vcpus[v];
         vcpu.generation += 1;
@@ -236,7 +236,7 @@ impl Machine {
         self.vcpus[v].queue.push(t);
     }
 
-    /// A task is to run on an absent vCPU, which has to queue it itself.
+    /// Leaves a task for an absent vCPU, which has to queue it itself.
     pub(super) fn leave_on_wake_list(&mut self, t: usize, v: usize) {
         let away = self.vcpus[v].away.at(self.now);
         let task = &mut self.tasks[t];
@@ -253,8 +253,8 @@ impl Machine {
         }
     }
 
-    /// The current task gives way to one that has run less, by over half a slice. On a vCPU
-    /// that is away this waits until it is back.
+    /// Replaces the current task by one that has run less, by over half a slice. On a vCPU that is
+    /// away this waits until it is back.
     fn yield_to_younger(&mut self, v: usize) {
         let half = Age::of(self.guest.slice.scaled(1, 2), 1);
         let (Some(current), Some(youngest)) = (self.vcpus[v].current, self.youngest_task(v)) else {
@@ -281,7 +281,7 @@ impl Machine {
         self.tasks[t].state = State::Sleeping;
     }
 
-    /// What goes before all else on a vCPU that has something to run: the stopper.
+    /// Executes work that goes before all else on a vCPU that has something to run: the stopper.
     pub(super) fn execute_first(&mut self, v: usize, left: Nanos, what: WorkKind) {
         self.settle(v);
         self.vcpus[v].work.push_front(Work { left, what });
@@ -312,8 +312,8 @@ impl Machine {
         }
     }
 
-    /// A vCPU without a task takes one that waits in another's queue. It does not know
-    /// which vCPUs are away.
+    /// Gives a vCPU without a task one that waits in another's queue. It does not know which vCPUs
+    /// are away.
     fn pull_waiting(&mut self, v: usize) -> bool {
         if !self.guest.balances {
             return false;

@@ -1,7 +1,7 @@
-//! VMs whose tasks have a guest's kernel below them: page cache, read-ahead, write-back and
-//! journal go on whenever a vCPU executes them, and stand still while none does.
+//! VMs whose tasks have a guest's kernel below them: page cache, read-ahead, write-back and journal
+//! run whenever a vCPU executes them, and stop while none does.
 //!
-//! What the kernel does itself costs no CPU time, as in a guest whose vCPUs nobody takes away.
+//! The kernel's own work costs no CPU time, as in a guest whose vCPUs nobody takes away.
 
 use super::Machine;
 use super::events::Event;
@@ -14,7 +14,7 @@ use seekway_workload::{Issue, SourceError};
 const STEP_MIN: Nanos = Nanos::new(1);
 
 impl Machine {
-    /// A task of a guest has had what it needed, and goes on.
+    /// Continues a task of a guest whose need is met.
     pub(super) fn run_in_guest(&mut self, t: usize, number: u32) {
         let (vm, v, now) = (self.tasks[t].vm, self.tasks[t].vcpu, self.now);
         self.take_wait(t);
@@ -33,7 +33,7 @@ impl Machine {
         self.give(t, Need::Nothing);
     }
 
-    /// What a task needs next.
+    /// Gives a task its next need.
     fn give(&mut self, t: usize, need: Need) {
         let now = self.now;
         match need {
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// It waited for the disk, and executes again.
+    /// Ends a task's wait for the disk; it executes again.
     fn take_wait(&mut self, t: usize) {
         let now = self.now;
         if std::mem::take(&mut self.tasks[t].io.outstanding) > 0 {
@@ -77,7 +77,7 @@ impl Machine {
         }
     }
 
-    /// What follows from what a guest did on vCPU `v`: tasks wake, requests go out, the
+    /// Carries out the effects of a guest's step on vCPU `v`: tasks wake, requests go out, the
     /// kernel's timer is set.
     fn follow_guest(&mut self, v: usize, vm: usize) {
         let (mut woken, mut issues) = (Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// The guest's kernel hears of a completion.
+    /// Tells the guest's kernel of a completion.
     pub(super) fn guest_hears(&mut self, v: usize, vm: usize, token: u64) {
         let now = self.now;
         if let Some(guest) = &mut self.guests[vm] {
@@ -149,8 +149,8 @@ impl Machine {
         }
     }
 
-    /// The kernel's timer has gone off: a worker of the kernel runs on a vCPU that does, else
-    /// on the first (an unbound work queue).
+    /// Handles the kernel's timer: a worker of the kernel runs on a running vCPU, else on the first
+    /// (an unbound work queue).
     pub(super) fn kernel_is_due(&mut self, vm: usize) {
         self.vms[vm].kernel_timer.1 += 1;
         let first = self.vms[vm].first;
@@ -158,7 +158,7 @@ impl Machine {
         self.interrupt(v, Heard::Kernel);
     }
 
-    /// A vCPU executes what the kernel's timer was for.
+    /// Does the work of the kernel's timer on a vCPU.
     pub(super) fn kernel_timer(&mut self, v: usize) {
         let (vm, now) = (self.vcpus[v].vm, self.now);
         self.vms[vm].kernel_timer.0 = None;

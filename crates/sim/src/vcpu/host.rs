@@ -71,13 +71,13 @@ impl Machine {
         self.arm_processor(p, Nanos::ZERO);
     }
 
-    /// Something else begins on a processor.
+    /// Begins another activity of a processor.
     fn turn(&mut self, p: usize, on: On) {
         self.charge(p);
         self.pcpus[p].on = on;
     }
 
-    /// Account for what a processor did up to now.
+    /// Accounts for a processor's work up to now.
     pub(super) fn charge(&mut self, p: usize) {
         let pcpu = &mut self.pcpus[p];
         let span = self.now - pcpu.since;
@@ -103,7 +103,7 @@ impl Machine {
         self.events.push(self.now + after, Event::Processor { pcpu: p, generation });
     }
 
-    /// What a processor was at has come to its end.
+    /// Ends what a processor was doing.
     pub(super) fn processor_event(&mut self, p: usize) {
         self.charge(p);
         match self.pcpus[p].on {
@@ -126,8 +126,8 @@ impl Machine {
         self.arm_processor(p, self.host.context_switch);
     }
 
-    /// Who goes next: one with short slices whose turn it is, one that was interrupted
-    /// by such, the youngest.
+    /// Chooses the next vCPU: one with short slices whose turn it is, one that was interrupted by
+    /// such, the youngest.
     fn preferred(&mut self, p: usize) -> Option<usize> {
         if let Some(short) = self.short_due(p) {
             return Some(short);
@@ -147,8 +147,8 @@ impl Machine {
         self.vms[self.vcpus[v].vm].slice < self.host.slice
     }
 
-    /// The mean age of those that want to run, and their weights, where some have short
-    /// slices and some have not: then those with short slices take turns in between.
+    /// The mean age of the waiting vCPUs, and their weights, if some have short slices and some
+    /// have not: then those with short slices take turns in between.
     fn mean_age(&self, p: usize) -> Option<(Age, u64)> {
         let pcpu = &self.pcpus[p];
         let current = match pcpu.on {
@@ -165,7 +165,7 @@ impl Machine {
         Some((Age::mean(all().map(of))?, weights))
     }
 
-    /// The one with short slices that has had less than its share so far.
+    /// Finds the vCPU with short slices that has had less than its share.
     fn short_due(&self, p: usize) -> Option<usize> {
         let (mean, _) = self.mean_age(p)?;
         let waiting = self.pcpus[p].waiting.iter().copied();
@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    /// The slice is over, or somebody with a short one is due.
+    /// Ends a slice: its time is over, or a vCPU with short slices is due.
     fn end_slice(&mut self, p: usize, v: usize) {
         let slice = self.pcpus[p].slice;
         let left = slice.length.saturating_sub(self.now - slice.from);
@@ -260,7 +260,7 @@ impl Machine {
             return self.arm_slice(p);
         }
         if slice.is_cut && self.pcpus[p].front.is_none() {
-            // Whoever cut it short took its turn: another goes next.
+            // The interrupting vCPU took its turn: another goes next.
             self.pcpus[p].front = self.youngest(p).map(|next| (next, None));
         }
         self.take_away(p, v, VcpuRunState::Waiting);
@@ -273,7 +273,7 @@ impl Machine {
         self.short_due(p).is_none() && !self.pcpus[p].slice.is_cut && key(v) < key(next)
     }
 
-    /// A processor's vCPU will be taken away soon: its policy is told beforehand.
+    /// Tells the policy that its processor's vCPU will be taken away soon.
     pub(super) fn foreseen(&mut self, p: usize) {
         let On::Running(v) = self.pcpus[p].on else { return };
         self.charge(p);

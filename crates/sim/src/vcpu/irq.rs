@@ -39,14 +39,14 @@ impl Machine {
         all.find(|&v| self.vcpus[v].state == VcpuRunState::Running)
     }
 
-    /// No vCPU runs: the first that does will hear of it.
+    /// Leaves a completion for the first vCPU that will run, because none does.
     fn interrupt_first(&mut self, io: Io, token: usize) {
         self.vms[self.vcpus[io.vcpu].vm].unheard.push(Heard::Io(token));
         self.none_hear(Heard::Io(token));
         self.host_wake(io.vcpu);
     }
 
-    /// Something has happened, and no vCPU hears of it: who waits for it.
+    /// Records an event that no vCPU hears for the task that waits for it.
     fn none_hear(&mut self, heard: Heard) {
         match heard {
             Heard::Slept { task, .. } => self.not_heard(task),
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// What a task waits for has happened, and no vCPU hears of it.
+    /// Records an event for a task that no vCPU is there to hear.
     fn not_heard(&mut self, t: usize) {
         let is_first = !matches!(self.tasks[t].wants, Wants::Unheard(_));
         if self.tasks[t].state == State::Sleeping && is_first {
@@ -72,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// A vCPU is interrupted: now if it runs, else when it does.
+    /// Interrupts a vCPU: now if it runs, else when it does.
     pub(super) fn interrupt(&mut self, v: usize, heard: Heard) {
         match self.vcpus[v].state {
             VcpuRunState::Running => self.hear(v, heard),
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// The kernel hears, on `v`.
+    /// Lets the kernel handle an event on `v`.
     pub(super) fn hear(&mut self, v: usize, heard: Heard) {
         match heard {
             Heard::Io(token) => {
@@ -102,7 +102,7 @@ impl Machine {
                 ));
                 self.wake(task, v);
             }
-            // Something else woke it before.
+            // Another event woke it before.
             Heard::Slept { .. } => {}
             Heard::Kernel => self.kernel_timer(v),
         }
@@ -119,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// A task wants to run: `waker` has heard what it waits for.
+    /// Makes a task ready: `waker` has heard its event.
     pub(super) fn wake(&mut self, t: usize, waker: usize) {
         self.flush_wants(t);
         let from = self.tasks[t].vcpu;
@@ -144,10 +144,9 @@ impl Machine {
         }
     }
 
-    /// On which vCPU it wakes, as Linux chooses (`select_task_rq_fair`, `wake_affine`,
-    /// `select_idle_sibling`, `select_fallback_rq`): where it ran last, or on the one that
-    /// wakes it if that has less to run, or on an idle one. Where it may not run there, on the
-    /// one of the lowest number on which it may.
+    /// Chooses the vCPU on which it wakes, as Linux does (`select_task_rq_fair`, `wake_affine`,
+    /// `select_idle_sibling`, `select_fallback_rq`): its last one, or the waker's if that has less
+    /// to run, or an idle one. If its mask forbids that one, the lowest number in the mask.
     fn wakes_on(&self, t: usize, waker: usize) -> usize {
         let (task, vm) = (&self.tasks[t], &self.vms[self.tasks[t].vm]);
         let may = |w: usize| task.within.contains(self.vcpus[w].id);

@@ -40,8 +40,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine whose agents have this policy. What happens before `measured_from`
-    /// is not part of its result.
+    /// Makes a machine whose agents have this policy. Its result covers the time from
+    /// `measured_from` on.
     ///
     /// # Errors
     /// The policy is none, or the machine cannot be.
@@ -55,7 +55,8 @@ impl Machine {
         Machine::with(spec, policy, &agent, seed, measured_from)
     }
 
-    /// The same with policies that are in no registry: `policy` builds one for each agent.
+    /// As [`Machine::new`], with policies that are in no registry: `policy` builds one for each
+    /// agent.
     ///
     /// # Errors
     /// As [`Machine::new`].
@@ -70,7 +71,8 @@ impl Machine {
         Machine::with_guests(spec, guests, name, policy, seed, measured_from)
     }
 
-    /// The same with a guest for each VM that has tasks of one ([`Load::Guest`](super::Load)).
+    /// As [`Machine::with`], with a guest for each VM that has tasks of one
+    /// ([`Load::Guest`](super::Load)).
     ///
     /// # Errors
     /// As [`Machine::new`].
@@ -101,7 +103,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Handle what is due at this instant.
+    /// Handles the events of this instant.
     fn handle_due(&mut self, now: Instant) {
         while let Some((at, event)) = self.events.peek() {
             if at <= now {
@@ -158,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Forget what was counted up to now.
+    /// Forgets the counts up to now.
     fn begin_measuring(&mut self) {
         let now = self.now;
         self.account(now);

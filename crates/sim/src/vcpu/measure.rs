@@ -3,7 +3,7 @@
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::{VcpuId, VcpuSet};
 
-/// How long something has lasted, on and off.
+/// Total duration of a state that comes and goes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tally {
     sum: Nanos,
@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// It lasts from now on; nothing if it does already.
+    /// Begins the state; nothing if it has begun already.
     pub fn start(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
@@ -27,17 +27,16 @@ impl Tally {
         self.since.map_or(self.sum, |since| self.sum + (now - since))
     }
 
-    /// Forget what was up to now.
+    /// Forgets the time up to now.
     pub fn restart(&mut self, now: Instant) {
         self.sum = Nanos::ZERO;
         self.since = self.since.map(|_| now);
     }
 }
 
-/// The least number of moves that keeps one task on a running vCPU all the time that
-/// one runs, known afterwards: at each move it goes to the vCPU whose time there and then
-/// ends last. Followed without knowing the future, by all that it may be on: whoever is
-/// left at the end was the one.
+/// The least number of moves that keeps one task on a running vCPU all the time that one runs,
+/// known afterwards: at each move it goes to the vCPU whose turn then ends last. Computed without
+/// knowing the future, by following all vCPUs that it may be on: the last remaining one was right.
 #[derive(Clone, Default, Debug)]
 pub(super) struct LeastMoves {
     /// Where it may be, if it was wise.

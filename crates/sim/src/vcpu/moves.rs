@@ -1,13 +1,12 @@
-//! Moves: who makes them, how long they take, and what stands in their way.
+//! Moves: their workers, their durations, and their obstacles.
 //!
-//! A worker of the vCPU on which a move was decided wakes there and changes the task's mask,
-//! to the destination alone and then to all that the policy named. A task that sleeps stays
-//! where it is until it wakes, and only a mask of one vCPU says where: so it keeps that
-//! until a window has seen it there. One that is queued is moved by the first change at once. One
-//! that is current on another vCPU has to be stopped there, by the stopper, which needs that
-//! vCPU to run; and so has one that was woken on a vCPU which has not queued it yet. The
-//! worker waits with it, and another one makes the next move (kernel/sched/core.c:
-//! `affine_move_task`).
+//! A worker of the vCPU on which a move was decided wakes there and changes the task's mask, to the
+//! destination alone and then to all that the policy named. A task that sleeps stays where it is
+//! until it wakes, and only a mask of one vCPU decides where: so it keeps that until a window has
+//! seen it there. A queued task is moved by the first change at once. A task that is current on
+//! another vCPU has to be stopped there, by the stopper, which needs that vCPU to run; and so has
+//! one that was woken on a vCPU which has not queued it yet. The worker waits with it, and another
+//! one makes the next move (kernel/sched/core.c: `affine_move_task`).
 
 use super::state::{State, VcpuRunState, WorkKind};
 use super::{Completes, Machine};
@@ -16,8 +15,8 @@ use seekway_vcpu::agent::{Rest, WORKERS_MAX, rest_of_move};
 use seekway_vcpu::{Action, Outcome, VcpuSet};
 
 impl Machine {
-    /// A policy, on the vCPU `here`, wants this done: by its workers. What they cannot take
-    /// is dropped, and the policy hears so in its next turn.
+    /// Gives a policy's actions to the workers of the vCPU `here`. Actions beyond the workers are
+    /// dropped, and the policy is told in its next turn.
     pub(super) fn act(&mut self, here: usize, actions: Vec<Action>) {
         let vm = self.vcpus[here].vm;
         for action in actions {
@@ -45,7 +44,7 @@ impl Machine {
         self.vms[vm].tasks.contains(&t).then_some(t)
     }
 
-    /// What no policy may do.
+    /// Asserts that the policy keeps its duties.
     fn assert_proper(&self, t: usize, action: &Action) {
         let task = &self.tasks[t];
         assert!(
@@ -90,13 +89,13 @@ impl Machine {
         let is_switch = |what| matches!(what, WorkKind::Switch | WorkKind::Stop { .. });
         match self.tasks[t].state {
             State::Waking => true,
-            // An agent's thread, or a worker, that has preempted it is what executes.
+            // The vCPU executes an agent's thread, or a worker, that has preempted the task.
             State::Current => vcpu.work.iter().all(|work| is_switch(work.what)),
             State::Queued | State::Sleeping => false,
         }
     }
 
-    /// Nothing stands in a move's way any more; its worker goes on.
+    /// Continues a move after the stopper has run.
     pub(super) fn stopped(&mut self, action: Action, worker: usize, was_away: bool) {
         let (t, Action::Move { to, within, .. }) = (action.task().0 as usize, action) else {
             unreachable!("only moves are stopped for")
@@ -132,8 +131,8 @@ impl Machine {
         self.ended(v, action, Outcome::Done);
     }
 
-    /// Tasks of this VM that were moved while they slept and have been seen where they were to
-    /// go may run on all of their sets: what that costs whoever has seen them.
+    /// Widens the masks of this VM's tasks that were moved while they slept and have been seen at
+    /// their destination; returns the CPU time it costs the caller.
     pub(super) fn widen(&mut self, vm: usize) -> Nanos {
         let mut cost = Nanos::ZERO;
         for t in self.vms[vm].tasks.clone() {
@@ -163,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// A worker is free, and lets the policy hear of it.
+    /// Frees a worker, and reports its action to the policy.
     fn ended(&mut self, v: usize, action: Action, outcome: Outcome) {
         self.vcpus[v].workers -= 1;
         let vm = self.vcpus[v].vm;

@@ -1,4 +1,4 @@
-//! What is told of a machine's run.
+//! Results of a machine's run.
 
 use super::machine::Machine;
 use super::state::Vm;
@@ -6,7 +6,7 @@ use super::{MachineResult, TaskResult, VmCpu};
 use seekway_core::units::{Instant, Nanos};
 
 impl Machine {
-    /// How it went from the beginning of the measuring up to `now`, to which it has run.
+    /// Results from the begin of the measuring up to `now`, to which it has run.
     pub fn result(&mut self, now: Instant) -> MachineResult {
         self.account(now);
         MachineResult {

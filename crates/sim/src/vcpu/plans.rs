@@ -1,5 +1,5 @@
-//! A machine of VMs as the command line describes them: what `workload` generates runs as
-//! tasks on vCPUs that share processors.
+//! A machine of VMs as the command line describes them: loads of `workload` run as tasks on vCPUs
+//! that share processors.
 
 use super::{
     Ablation, Costs, Detector, GuestCpu, HostCpu, Load, Machine, MachineSpec, Start, TaskSpec,
@@ -14,14 +14,14 @@ use std::num::NonZeroU32;
 /// The processors that VMs share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processors {
-    /// How many; vCPU n of every VM is pinned to processor n modulo this.
+    /// Number of processors; vCPU n of every VM is pinned to processor n modulo this.
     pub count: u16,
     pub host: HostCpu,
     pub guest: GuestCpu,
     pub detector: Detector,
     pub costs: Costs,
-    /// The VMs have one part of so many of each processor's time, in slices of the same length:
-    /// others, which always have something to compute, have the rest. At least 1.
+    /// The VMs have one `part`-th of each processor's time, in slices of the same length; others,
+    /// which always have something to compute, have the rest. At least 1.
     pub part: u32,
     /// In each VM a task on each vCPU computes all the time, beside its applications.
     pub guests_compute: bool,
@@ -46,9 +46,9 @@ pub enum PlannedVm<'p> {
 }
 
 impl Processors {
-    /// So many, as KVM on Linux shares them: slices of 11 ms (Red Hat's advice for KVM, which the
-    /// vMigrater paper follows), which vary by 0.3 ms. The costs are guesses of the right order
-    /// for hardware: 5 µs for a switch of vCPUs or a beat (a timer's exit and two switches).
+    /// Processors as KVM on Linux shares them: slices of 11 ms (Red Hat's advice for KVM, which the
+    /// vMigrater paper follows), which vary by 0.3 ms. The costs are guesses of the right order for
+    /// hardware: 5 µs for a switch of vCPUs or a beat (a timer's exit and two switches).
     pub fn new(count: u16) -> Processors {
         let micros = Nanos::from_micros;
         Processors {
@@ -75,7 +75,7 @@ impl Processors {
         MachineSpec { pcpus: count, host, guest, detector, costs, ablation, vms }
     }
 
-    /// Who computes all the time beside VMs that have only a part of it.
+    /// The VM that computes all the time beside VMs that have only a part of a processor.
     fn others(&self) -> Option<VmSpec> {
         let cpu_weight = NonZeroU32::new(self.part.saturating_sub(1))?;
         Some(VmSpec {
@@ -90,11 +90,11 @@ impl Processors {
 }
 
 impl Machine {
-    /// These VMs on these processors, those with an agent under this policy. What happens before
-    /// `measured_from` is not part of its result.
+    /// Makes these VMs on these processors, those with an agent under this policy. The result
+    /// covers the time from `measured_from` on.
     ///
     /// # Errors
-    /// What cannot be: the policy is none, or a VM's files exceed its image.
+    /// The policy is unknown, or a VM's files exceed its image.
     pub fn of_vms(
         processors: &Processors,
         planned: &[PlannedVm<'_>],

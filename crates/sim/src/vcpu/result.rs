@@ -1,4 +1,4 @@
-//! How vCPUs and tasks fared.
+//! Results of vCPUs and tasks.
 
 use crate::metrics::{Times, times};
 use seekway_core::units::{Instant, Nanos};
@@ -13,7 +13,7 @@ pub struct MachineResult {
     pub events: u64,
 }
 
-/// Of one processor of the host: what it did adds up to the time measured.
+/// Results of one processor of the host; its activities add up to the time measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PcpuResult {
     /// Time for which vCPUs ran.
@@ -22,7 +22,7 @@ pub struct PcpuResult {
     pub switching: Nanos,
     /// Time for which none wanted to run.
     pub idle: Nanos,
-    /// How often it went from one to another.
+    /// Switches from one vCPU to another.
     pub switches: u64,
     /// Slices that vCPUs began on it, those cut short included.
     pub slices: u64,
@@ -39,13 +39,13 @@ pub struct VmCpu {
     /// steal).
     pub stolen: Nanos,
     pub vcpus: u16,
-    /// Time for which at least one of them ran or had nothing to run: the bound, as a share of
-    /// the time measured. One that halts is not away: nobody took it.
+    /// Time for which at least one of them ran or had nothing to run: the bound, as a share of the
+    /// time measured. A vCPU that halts is not away, because nobody took it.
     pub any_ran: Nanos,
     /// Time for which its first vCPU ran.
     pub first_ran: Nanos,
     pub tasks: Vec<TaskResult>,
-    /// Moves made; who was where it was to go is not counted.
+    /// Moves made; a task that was already there does not count.
     pub moves: u64,
     /// Tasks that were given back their owners' masks: a system call each, and no move.
     pub releases: u64,
@@ -56,8 +56,8 @@ pub struct VmCpu {
     pub moves_min: u64,
     /// CPU time of the agent: beats, windows, calls.
     pub agent: Nanos,
-    /// CPU time of its kernel: from task to task, and what moves took from caches.
-    /// `ran` is this, the agent's and the tasks' together.
+    /// CPU time of its kernel: switches of tasks, and the cost of cold caches after moves. `ran` is
+    /// this, the agent's and the tasks' together.
     pub overhead: Nanos,
     /// The policy's own figures.
     pub metrics: Vec<(&'static str, f64)>,
@@ -79,7 +79,7 @@ pub struct TaskResult {
     pub name: String,
     /// Does it do I/O?
     pub io: bool,
-    /// CPU time that it had, what moves cost it apart.
+    /// Its CPU time, without the cost of moves.
     pub ran: Nanos,
     /// Blocks that it took; for a guest's task, its waits for I/O.
     pub ios: u64,
@@ -89,7 +89,7 @@ pub struct TaskResult {
     pub response: Times,
     /// Time in which it had something to run, or its I/O was done, and its vCPU was away.
     pub inactive: Nanos,
-    /// How often it was moved.
+    /// Number of moves.
     pub moves: u64,
     /// When each quarter of a second began, and its blocks in it.
     pub series: Vec<(Instant, u64)>,

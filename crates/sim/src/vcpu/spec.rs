@@ -1,5 +1,4 @@
-//! What a machine is: its processors, its VMs, their tasks, and what is modelled of
-//! moving them.
+//! Description of a machine: its processors, its VMs, their tasks, and the model of moves.
 
 use seekway_core::units::{Nanos, Sectors};
 use std::num::NonZeroU32;
@@ -9,58 +8,58 @@ use std::num::NonZeroU32;
 pub struct MachineSpec {
     /// Processors of the host. vCPU n of every VM is pinned to processor n modulo this.
     pub pcpus: u16,
-    /// How the host schedules.
+    /// The host's scheduling.
     pub host: HostCpu,
     pub guest: GuestCpu,
-    /// How a guest's policy learns of preemption.
+    /// Detector of preemption for a guest's policy.
     pub detector: Detector,
     pub costs: Costs,
-    /// What is not modelled.
+    /// Parts of the model that are left out.
     pub ablation: Ablation,
     pub vms: Vec<VmSpec>,
 }
 
-/// The host's scheduler: fair by virtual runtime (CFS, EEVDF) with slices of one length.
-/// Whoever has run least for its weight goes next, and again if it still has: so jitter now
-/// and then makes two slices one, and a light weight waits for several slices of a heavy one.
-/// Processors begin at random points of a slice. A VM whose policy gives it shorter slices has
-/// as many more of them, whenever it has had less than its share.
+/// The host's scheduler: fair by virtual runtime (CFS, EEVDF) with slices of one length. The vCPU
+/// that has run least for its weight goes next, and again if it still has: so jitter at times makes
+/// two slices one, and a light weight waits for several slices of a heavy one. Processors begin at
+/// random points of a slice. A VM whose policy gives it shorter slices has more of them in
+/// proportion, whenever it has had less than its share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostCpu {
     /// Length of a slice while another vCPU waits.
     pub slice: Nanos,
     /// Slices are longer or shorter by up to this, evenly distributed.
     pub jitter: Nanos,
-    /// So many in a thousand slices are cut short, at an evenly distributed point, and
-    /// another vCPU goes next. What was lost is made up for later: shares stay. Of shorter
-    /// slices as many the fewer are: what cuts them comes as often.
+    /// Slices in a thousand that are cut short, at an evenly distributed point, after which another
+    /// vCPU goes next. The lost time is made up for later: shares stay. Shorter slices are cut less
+    /// often in proportion, because their interruptions come at the same rate.
     pub cut_permille: u16,
-    /// Does a vCPU that wakes take the processor from one that has used more? Linux
-    /// does so when the difference exceeds about half a slice.
+    /// Tells whether a vCPU that wakes takes the processor from one that has used more. Linux does
+    /// so when the difference exceeds about half a slice.
     pub wakeup_preempts: bool,
     /// From one vCPU to another.
     pub context_switch: Nanos,
 }
 
-/// A guest's scheduler, on each of its vCPUs: fair as the host's is. A task that wakes takes
-/// the vCPU from one that has run more, by over half a slice: what does little but I/O
-/// always does, what computes as much as others has its share like them.
+/// A guest's scheduler, on each of its vCPUs: fair as the host's is. A task that wakes takes the
+/// vCPU from one that has run more, by over half a slice: a task that does little but I/O always
+/// does, one that computes as much as others has its share like them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestCpu {
     /// Slice of tasks that compete on one vCPU.
     pub slice: Nanos,
     /// From one task to another.
     pub context_switch: Nanos,
-    /// Which vCPU hears of an I/O that is done.
+    /// The vCPU that hears of a completed I/O.
     pub completes: Completes,
     /// Does its load balancer move a task from a queue where it waits to a vCPU that
     /// is idle? (It does not know which are away.) At the ends of slices, and when a vCPU
     /// gets idle. Where a task wakes is another matter: see `irq.rs`.
     pub balances: bool,
-    /// Do its vCPUs share a cache, as the guest sees them? Where they do not (`-smp n` gives
-    /// each a socket), a task that one vCPU wakes on another is not queued there before
-    /// that one runs, and until then nobody can move it (`ttwu_queue_wakelist`,
-    /// `affine_move_task`); and who wakes does not look for an idle vCPU.
+    /// Tells whether its vCPUs share a cache, as the guest sees them. Where they do not (`-smp n`
+    /// gives each a socket), a task that one vCPU wakes on another is not queued there before that
+    /// one runs, and until then nobody can move it (`ttwu_queue_wakelist`, `affine_move_task`); and
+    /// the waker does not look for an idle vCPU.
     pub shared_cache: bool,
 }
 
@@ -78,54 +77,53 @@ impl Default for GuestCpu {
     }
 }
 
-/// Which vCPU hears of an I/O that is done. A vCPU that is away hears it when it is back.
+/// The vCPU that hears of a completed I/O. A vCPU that is away hears it when it is back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completes {
-    /// The one that submitted it: a queue for each vCPU.
+    /// The submitter: a queue for each vCPU.
     Submitter,
     /// Always the first: a disk with one queue.
     Fixed,
-    /// Any that runs, else the first that does: posted interrupts that follow the running
-    /// vCPU.
+    /// A running one, else the first that runs: posted interrupts that follow the running vCPU.
     Any,
     /// The one to which the VM's agent steers its disk's interrupts: where it moved a task
     /// last. The first, before it has moved any and without an agent.
     Steered,
 }
 
-/// How the policy of a guest learns of preemption.
+/// Detector of preemption for a guest's policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detector {
-    /// A thread on each vCPU that beats as the policy asks; each beat costs this
-    /// much of the vCPU, and comes late by what runs before it.
+    /// A thread on each vCPU that beats as the policy asks; each beat costs this much CPU time, and
+    /// is late by the work before it.
     Heartbeat {
-        /// CPU time of a beat, with what the policy makes of it.
+        /// CPU time of a beat, with the policy's part.
         beat: Nanos,
     },
     /// Each edge is known this long after it happened, where some vCPU of the guest runs.
     Exact {
         /// From the edge to the policy.
         delay: Nanos,
-        /// CPU time of an edge, the policy's turn apart, while the policy asks for windows:
-        /// one that never does has no agent in the guest.
+        /// CPU time of an edge without the policy's turn, while the policy asks for windows: one
+        /// that never does has no agent in the guest.
         edge: Nanos,
     },
 }
 
-/// What the agent's doings cost, and what they do to tasks.
+/// Costs of the agent's work, and its effects on tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// To change a task's mask, on the vCPU that decided it: the mask is read, written down
     /// and set. A move takes two changes if the task may then run on several vCPUs. A vCPU on
     /// which the task is current has to run for it: see [`VmCpu`](super::VmCpu)'s `blocked`.
     pub call: Nanos,
-    /// What the task lacks in caches on its new vCPU: it runs this much longer.
+    /// Additional run time of a task on its new vCPU, whose caches are cold.
     pub cold: Nanos,
     /// Reading a window of the tasks' loads.
     pub window: Nanos,
     /// A thread of the agent wakes, for a timer of its policy's or for a move.
     pub wake: Nanos,
-    /// The policy hears and decides; beats include it.
+    /// CPU time of the policy's turn; beats include it.
     pub turn: Nanos,
 }
 
@@ -144,17 +142,17 @@ impl Default for Costs {
     }
 }
 
-/// What of the model is left out: an ablation says what decides.
+/// Parts of the model that are left out: an ablation shows which ones decide.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ablation {
     /// A task that is current on a vCPU that is away moves at once, as if no stopper
     /// had to run there.
     pub free_stopper: bool,
-    /// Completions are heard at once wherever the task is.
+    /// Completions are heard at once, on any vCPU.
     pub free_completions: bool,
-    /// The policy is told of a preemption just before it happens: the time by which its
-    /// heaviest user, `leave`, would have it. For [`Detector::Exact`] only; what ends a slice
-    /// before its time, a wake-up that preempts, is not foreseen.
+    /// The policy is told of a preemption just before it happens, early enough for its heaviest
+    /// user, `leave`. For [`Detector::Exact`] only; a preemption by a wake-up, which ends a slice
+    /// early, is not foreseen.
     pub foresight: Option<Nanos>,
     /// Moves cost no CPU time, and no task has a cold cache after one.
     pub free_moves: bool,
@@ -179,7 +177,7 @@ pub struct TaskSpec {
     /// Name of the task in tables and error messages.
     pub name: String,
     pub start: Start,
-    /// vCPUs on which its owner lets it run, as numbers; all if it is empty.
+    /// Numbers of the vCPUs that its owner allows; all if it is empty.
     pub allowed: Vec<u16>,
     /// From when it runs.
     pub from: Nanos,
@@ -187,7 +185,7 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// A task that runs from the beginning on, on whatever vCPU.
+    /// A task that runs from the beginning on, on any vCPU.
     pub fn new(name: impl Into<String>, start: Start, load: Load) -> TaskSpec {
         TaskSpec { name: name.into(), start, allowed: Vec::new(), from: Nanos::ZERO, load }
     }
@@ -202,12 +200,12 @@ pub enum Start {
     Any,
 }
 
-/// What a task does; for ever, unless its guest has an end.
+/// Work of a task; for ever, unless its guest has an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     /// Computes without a pause, and does no I/O.
     Compute,
-    /// Computes so much of the time, in bursts of this length, and sleeps between them.
+    /// Computes for this share of the time, in bursts of this length, and sleeps between them.
     Partly {
         burst: Nanos,
         /// Share of a processor that it would have alone.
@@ -217,19 +215,19 @@ pub enum Load {
     Io {
         /// Length of a block.
         block: Sectors,
-        /// In sequence from the start of its part of the disk, else anywhere in it.
+        /// Sequential from the start of its part of the disk, otherwise random in it.
         sequential: bool,
         /// CPU time for each block: before it is asked for.
         cpu: Nanos,
         /// Blocks that it keeps under way.
         depth: u16,
-        /// After so many blocks it computes for `between`, or sleeps; 0 for never.
+        /// Blocks after which it computes for `between`, or sleeps; 0 for never.
         burst: u32,
         between: Nanos,
         /// Computes between bursts rather than sleeping.
         computes: bool,
     },
-    /// Whatever the task of this number in the VM's guest does, with a page cache, a journal
-    /// and its own files below it.
+    /// The work of the task with this number in the VM's guest, with a page cache, a journal and
+    /// its own files below it.
     Guest(u32),
 }

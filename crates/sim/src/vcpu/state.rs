@@ -1,5 +1,5 @@
-//! What a machine consists of, and its state. Processors, vCPUs and tasks are numbered
-//! over the whole machine; a VM's vCPUs are consecutive.
+//! State of a machine. Processors, vCPUs and tasks are numbered over the whole machine; a VM's
+//! vCPUs are consecutive.
 
 use super::fair::Age;
 use super::measure::{LeastMoves, Tally};
@@ -19,7 +19,7 @@ pub(super) struct Pcpu {
     pub waiting: Vec<usize>,
     /// Which ran last: only another costs a switch.
     pub last: Option<usize>,
-    /// Goes next, whoever is younger, and with what was left of its slice if that was
+    /// The vCPU that goes next, even if others are younger, with the rest of its slice if that was
     /// interrupted.
     pub front: Option<(usize, Option<Nanos>)>,
     /// The slice of the vCPU that runs.
@@ -33,13 +33,13 @@ pub(super) struct Pcpu {
     pub result: PcpuResult,
 }
 
-/// What a processor does.
+/// Activity of a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum On {
     Idle,
-    /// It will choose a vCPU at this very instant.
+    /// Chooses a vCPU at this very instant.
     Choosing,
-    /// It switches to the vCPU of this number.
+    /// Switches to the vCPU of this number.
     Switching(usize),
     Running(usize),
 }
@@ -48,7 +48,7 @@ pub(super) enum On {
 pub(super) struct Slice {
     pub from: Instant,
     pub length: Nanos,
-    /// It is cut short: another goes next, whoever is the youngest.
+    /// The slice is cut short: another vCPU goes next, whichever is the youngest.
     pub is_cut: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Vcpu {
     pub state: VcpuRunState,
     pub weight: u32,
     pub age: Age,
-    /// What runs before any task, in this order.
+    /// Work before any task, in this order.
     pub work: VecDeque<Work>,
     /// The task that it executes, or executed when it was taken away.
     pub current: Option<usize>,
@@ -72,21 +72,21 @@ pub(super) struct Vcpu {
     pub used: Nanos,
     /// As of a processor.
     pub floor: Age,
-    /// Up to when what it executes is accounted for.
+    /// Time up to which its work is accounted for.
     pub since: Instant,
     pub generation: u64,
-    /// What it hears when it is back.
+    /// News that it hears when it is back.
     pub unheard: Vec<Heard>,
     /// Tasks that others woke here while it was away, and that are in no queue yet.
     pub wake_list: Vec<usize>,
     /// Threads of it that are at a move, or wait in a system call.
     pub workers: usize,
-    /// What it hears and has to do is being put together: it does not execute anything yet.
+    /// Its news and work are being put together: it does not execute anything yet.
     pub starts: bool,
-    /// It idles of its own accord.
+    /// The policy has made it idle.
     pub dozes: bool,
     pub doze_generation: u64,
-    /// Its policy was told that it loses its processor before it does.
+    /// The policy has been told that the vCPU will lose its processor.
     pub is_foretold: bool,
     pub monitor: Monitor,
     pub ran: Tally,
@@ -100,21 +100,21 @@ pub(super) struct Vcpu {
 pub(super) enum VcpuRunState {
     Running,
     Waiting,
-    /// It has nothing to run.
+    /// Has nothing to run.
     Halted,
 }
 
-/// What a vCPU's monitor is up to.
+/// Activity of a vCPU's monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Monitor {
     pub state: Beat,
     pub generation: u64,
-    /// It has slept without end: the next beat has no due time.
+    /// The monitor has slept without end: the next beat has no due time.
     pub rests: bool,
     pub alarm: Alarm,
 }
 
-/// When a monitor wakes for what the policy wants done, as of when it fell asleep.
+/// Time of a monitor's alarm for the policy, as of when it fell asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Alarm {
     pub at: Option<Instant>,
@@ -129,7 +129,7 @@ pub(super) enum WakeState {
     No,
     /// Yes, but its vCPU was away.
     Due,
-    /// It is waking up.
+    /// The monitor is waking up.
     Executed,
 }
 
@@ -143,7 +143,7 @@ pub(super) enum Beat {
     },
     /// That time has come, but not the vCPU.
     Due(Instant),
-    /// It is being executed.
+    /// The work is being executed.
     Executed,
 }
 
@@ -173,7 +173,7 @@ pub(super) enum WorkKind {
     Beat {
         due: Option<Instant>,
     },
-    /// The monitor wakes, and looks what is due.
+    /// The monitor wakes, and looks for due work.
     Look,
     /// A worker changes a mask for this action; the vCPU was away before it was done.
     Call {
@@ -212,7 +212,7 @@ impl GuestAgent {
 #[derive(Default)]
 pub(super) struct Vm {
     pub name: String,
-    /// Of [`Machine::disks`](super::Machine), those that are its own.
+    /// Its own disks, among [`Machine::disks`](super::Machine).
     pub disks: std::ops::Range<usize>,
     pub agent: Option<GuestAgent>,
     pub first: usize,
@@ -225,7 +225,7 @@ pub(super) struct Vm {
     pub halted: usize,
     /// The slice of its vCPUs.
     pub slice: Nanos,
-    /// What no vCPU was there to hear.
+    /// News that no vCPU was there to hear.
     pub unheard: Vec<Heard>,
     /// The vCPU that its disk interrupts, where the agent steers that.
     pub interrupted: usize,
@@ -244,30 +244,30 @@ pub(super) struct Vm {
 pub(super) struct Task {
     pub vm: usize,
     pub load: Load,
-    /// Where its owner lets it run.
+    /// The CPUs that its owner allows.
     pub allowed: VcpuSet,
     /// Where it may run now.
     pub within: VcpuSet,
-    /// It was moved while it slept: let it run on these when it was seen there.
+    /// A move while the task slept: its mask becomes these once it was seen there.
     pub then: Option<(usize, VcpuSet)>,
-    /// Where the guest's kernel lists it (`task_cpu`): where it runs, is queued, or ran last.
-    /// One whose mask is changed while it sleeps stays there until it wakes.
+    /// The vCPU by the guest's kernel (`task_cpu`): where it runs, is queued, or ran last. A task
+    /// whose mask is changed while it sleeps stays there until it wakes.
     pub vcpu: usize,
     pub state: State,
     pub phase: Phase,
     /// Of the phase; none: for ever.
     pub left: Option<Nanos>,
-    /// To be executed first: what a move took from its caches.
+    /// Time to execute first: the cost of cold caches after a move.
     pub cold: Nanos,
     pub age: Age,
     /// An action on it is under way.
     pub is_acted_on: bool,
-    /// How often it has slept and woken.
+    /// Number of its sleeps.
     pub naps: u64,
     pub io: IoState,
     pub window: WindowLoad,
     pub wants: Wants,
-    /// How it fares, but for [`TaskResult::io`], which is known in the end.
+    /// Its results, but for [`TaskResult::io`], which is known in the end.
     pub result: TaskResult,
 }
 
@@ -280,10 +280,10 @@ pub(super) enum State {
     Current,
 }
 
-/// What a task is at.
+/// Activity of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// It has not begun.
+    /// Has not begun.
     New,
     /// Computes, for its own sake.
     Compute,
@@ -293,11 +293,11 @@ pub(super) enum Phase {
     Prepare,
     /// Waits for its own blocks, or for I/O of its guest.
     Wait,
-    /// Was woken, and takes what is there.
+    /// Was woken, and takes the blocks that are there.
     Take,
 }
 
-/// What a task that does I/O is at.
+/// Activity of a task that does I/O.
 pub(super) struct IoState {
     pub rng: Rng,
     /// Its part of the disk: first block and how many.
@@ -307,17 +307,17 @@ pub(super) struct IoState {
     pub next: u64,
     /// Asked for and not taken.
     pub outstanding: u16,
-    /// When those that are done and not taken were begun.
+    /// Begin times of the blocks that are done and not taken.
     pub done: Vec<Instant>,
-    /// When the one that it prepares was begun.
+    /// Begin time of the block that it prepares.
     pub begun: Instant,
     /// Begun since the last pause.
     pub in_burst: u32,
-    /// It has waited for the disk.
+    /// The task has waited for the disk.
     pub has_waited: bool,
 }
 
-/// What it did in this window.
+/// Its load in this window.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct WindowLoad {
     pub waited: Nanos,
@@ -326,7 +326,7 @@ pub(super) struct WindowLoad {
     pub ran: Nanos,
     pub ios: u32,
     pub io_time: Nanos,
-    /// It asked for a block.
+    /// The task asked for a block.
     pub asked: bool,
 }
 
@@ -334,9 +334,9 @@ pub(super) struct WindowLoad {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wants {
     No,
-    /// What it waits for has happened, and the vCPU that hears of it is away.
+    /// Its event has come, and the vCPU that hears of it is away.
     Unheard(Instant),
-    /// Its vCPU had been away for so long when this began to count.
+    /// Total absence of its vCPU when this began to count.
     VcpuRunState(Nanos),
 }
 
@@ -350,7 +350,7 @@ pub(super) struct Io {
     pub asked: Instant,
 }
 
-/// Who asked for it.
+/// Origin of the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asker {
     Task(usize),
@@ -374,7 +374,7 @@ impl Task {
 }
 
 impl Vm {
-    /// Is there a vCPU to be had? One that halts of its own accord is, and so one that dozes.
+    /// Tells whether a vCPU is available: one that halts is, and one that dozes too.
     pub fn look_for_any(&mut self, now: Instant) {
         match self.runs + self.halted > 0 {
             true => self.any.start(now),

@@ -1,4 +1,4 @@
-//! What tasks do: compute, sleep, ask for blocks and wait for them.
+//! Activities of tasks: compute, sleep, ask for blocks and wait for them.
 
 use super::Load;
 use super::Machine;
@@ -17,7 +17,7 @@ impl Task {
         self.left == Some(Nanos::ZERO) && self.cold == Nanos::ZERO
     }
 
-    /// May the guest's balancer move it? Not what waits for the stopper.
+    /// Tells whether the guest's balancer may move it: not while it waits for the stopper.
     pub fn may_move(&self) -> bool {
         self.state == State::Queued
     }
@@ -61,7 +61,7 @@ impl Machine {
         self.events.push(self.now + span, Event::Slept { task: t, vcpu, nap });
     }
 
-    /// A task takes the blocks that are there, and goes on.
+    /// Takes the blocks that are there, and goes on.
     fn next_block(&mut self, t: usize) {
         let Load::Io { cpu, depth, burst, between, computes, .. } = self.tasks[t].load else {
             unreachable!("only tasks that do I/O come here")
@@ -89,7 +89,7 @@ impl Machine {
         (task.phase, task.left) = (Phase::Prepare, Some(cpu));
     }
 
-    /// What was heard is seen by the task.
+    /// Hands a task the blocks that its vCPU has heard of.
     fn take_blocks(&mut self, t: usize) {
         let Load::Io { block, .. } = self.tasks[t].load else { return };
         let step = (self.now.since(self.measured_from).get() / SERIES_STEP.get()) as usize;

@@ -1,4 +1,4 @@
-//! The machine on devices small enough to work out what must come.
+//! Tests of the machine on devices small enough to work out the results.
 
 mod agent;
 mod guest;

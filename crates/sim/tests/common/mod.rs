@@ -18,7 +18,7 @@ pub const DISK: u64 = 10_000;
 /// Sectors of the device.
 pub const CAPACITY: Sectors = Sectors::new(1 << 20);
 
-/// What reached a device, in order.
+/// Commands that reached a device, in order.
 pub type Log = Arc<Mutex<Vec<(Op, Extent)>>>;
 
 /// Every command takes 5 ms; `depth` at once.
@@ -33,7 +33,7 @@ impl Constant {
     pub fn new(depth: u32) -> Self {
         Constant { depth, rotational: true, flying: VecDeque::new(), log: Log::default() }
     }
-    /// One without a head, which notes what reaches it.
+    /// A device without an arm, which records its commands.
     pub fn solid(depth: u32, log: Log) -> Self {
         Constant { rotational: false, log, ..Constant::new(depth) }
     }
@@ -59,10 +59,10 @@ impl DeviceModel for Constant {
     }
 }
 
-/// A request of a plan: milliseconds, VM, what, first sector, sectors.
+/// A request of a plan: milliseconds, VM, operation, first sector, sectors.
 pub type Planned = (u64, u16, Op, u64, u64);
 
-/// Issues at given times, whatever completes; each token completes once.
+/// Issues at given times, regardless of completions; each token completes once.
 pub struct Timed {
     disks: Vec<VmDisk>,
     plan: VecDeque<(Instant, Issue)>,
@@ -87,7 +87,7 @@ impl Timed {
         }
     }
 
-    /// The same, with requests of two processes by turns: tags 8 and 9.
+    /// As [`Timed::new`], with requests of two processes by turns: tags 8 and 9.
     pub fn tagged(plan: &[Planned]) -> Self {
         let mut timed = Timed::new(plan);
         for (n, (_, issue)) in timed.plan.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! How a task is moved: first its mask is set to the destination alone, then to all vCPUs that
-//! the policy named.
+//! The steps of a move: first the task's mask is set to the destination alone, then to all vCPUs
+//! that the policy named.
 //!
 //! The kernel does not move a task that sleeps: it places the task when it wakes, and only a
 //! mask of one vCPU says where. So such a task keeps that mask until it was seen there.
@@ -9,7 +9,7 @@ use super::super::{VcpuId, VcpuSet};
 /// Workers of one vCPU, which is how many moves may be blocked there at a time.
 pub const WORKERS_MAX: usize = 4;
 
-/// What is left to do of a move after the first change of the mask.
+/// Remaining steps of a move after the first change of the mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rest {
     /// Nothing: the task may run on its destination only.

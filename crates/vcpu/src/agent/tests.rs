@@ -1,4 +1,4 @@
-//! Who wakes when, and what the policy is told in which order.
+//! Tests of wake-ups, and of the order in which the policy is told of events.
 
 use super::*;
 use crate::{Means, VcpuView};
@@ -96,7 +96,7 @@ fn what_is_due_shortly_after_a_window_is_one_wake_up_with_it() {
     assert!(!is_sooner(None, Some(at(10))));
 }
 
-/// A policy that notes what it is told, and asks for one move.
+/// A policy that notes its news, and asks for one move.
 struct Noting(Arc<Mutex<Vec<String>>>, bool);
 
 impl VcpuPolicy for Noting {
@@ -165,7 +165,7 @@ fn news_are_told_in_one_order_and_are_gone_then() {
     assert_eq!(actions.len(), 1);
 }
 
-/// A policy that notes what it hears.
+/// A policy that notes its signs.
 struct Hearing(Arc<Mutex<Vec<Sign>>>);
 
 impl VcpuPolicy for Hearing {

@@ -3,23 +3,23 @@
 use super::super::{VcpuId, VcpuView};
 use seekway_core::units::{Instant, Nanos};
 
-/// The other monitors look whether the lead is still there so long after the due time: the next
+/// Delay after the due time at which another monitor checks that the lead is still there: the next
 /// one after this time, the one after it after twice this time, and so on.
 pub const PATIENCE: Nanos = Nanos::from_millis(20);
-/// A lead that has not come so long after the due time has lost its vCPU.
+/// Lateness at which a lead counts as having lost its vCPU.
 pub const OVERDUE: Nanos = Nanos::from_millis(2);
 /// A wake-up within this time after the end of a window serves for the window too, and a beat
 /// that is this much earlier than planned is not worth a wake-up.
 pub const TOGETHER: Nanos = Nanos::from_micros(300);
 
-/// What is due when, and which monitor wakes for it. `None` means never.
+/// Due times, and the monitor that wakes for each. `None` means never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timetable {
     /// When the policy wants to decide.
     pub decision: Option<Instant>,
     /// When the window ends.
     pub window: Option<Instant>,
-    /// The vCPU whose monitor wakes for both.
+    /// The vCPU whose monitor wakes for windows and decisions.
     pub lead: VcpuId,
     /// A lead that missed the due time. It does not lead again before it has woken.
     pub absent: Option<VcpuId>,
@@ -48,7 +48,7 @@ impl Timetable {
         self.window.is_some_and(|at| at <= now + early)
     }
 
-    /// A window has ended, and the next one takes so long.
+    /// Ends a window and begins the next, of this length.
     pub fn next_window(&mut self, now: Instant, length: Option<Nanos>) {
         self.window = length.map(|length| now + length);
     }
@@ -74,10 +74,10 @@ impl Timetable {
         }
     }
 
-    /// Which monitor leads when something is due in `left`: the `wanted` one if its vCPU is
-    /// expected to run until then, else likewise the lead so far, else the monitor of `here`,
-    /// else the one with most time left. If no vCPU is expected to last, `here` leads: that one
-    /// runs.
+    /// Chooses the lead for an event that is due in `left`: the `wanted` monitor if its vCPU is
+    /// expected to run until then, else the present lead on the same condition, else the monitor of
+    /// `here`, else the one with the longest remaining slice. If no vCPU is expected to last,
+    /// `here` leads, because it runs now.
     pub(super) fn choose_lead(
         &mut self,
         left: Nanos,

@@ -1,4 +1,4 @@
-//! The last few spans of time, and what is expected from them.
+//! The last few spans of time, and the next one that they predict.
 
 use seekway_core::units::Nanos;
 
@@ -34,7 +34,7 @@ impl Recent {
     }
 }
 
-/// What the prediction rests on: computed when a slice is learned, asked for often.
+/// Basis of the prediction: computed when a slice is learned, asked for often.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Usual {
     spans: [Nanos; RECENT],

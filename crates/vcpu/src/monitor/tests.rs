@@ -54,7 +54,7 @@ impl Host {
         self.monitor.heard(when, V, Sign::Beat { due })
     }
 
-    /// It runs for so long, then is away for so long, and is given back.
+    /// Lets the vCPU run for `runs` and be away for `away`, then gives it back.
     fn round(&mut self, runs: u64, away: u64) {
         let ends = at(self.now + runs);
         while self.due() < ends {
@@ -112,7 +112,7 @@ fn one_that_outlives_what_was_seen_is_expected_to_go_on() {
     let left = |host: &Host, ran: u64| remaining(&host.monitor, at(host.now + ran), V);
     assert_eq!(left(&host, 10_700), Some(us(100)));
     assert_eq!(left(&host, 10_800), Some(Nanos::ZERO));
-    // Beats say that it goes on: for as long again as it has outlived the longest.
+    // Beats show that it runs on: expect as long again as it has outlived the longest.
     let began = host.now;
     while host.due() < at(began + 16_000) {
         host.beat(host.due());
@@ -156,8 +156,8 @@ fn a_vcpu_learns_from_others_until_it_knows_better() {
     assert_eq!(monitor.heard(at(71_000), V, Sign::Resumed), News::None);
 }
 
-/// However sparse the beats, however slices vary or are cut short: what is predicted is no
-/// less than some slice of the last eight that were learned, but for a period.
+/// Sparse beats, varying slices and cut ones: a prediction is no less than some slice of the last
+/// eight learned ones, but for a period.
 #[test]
 fn predictions_never_fall_below_what_was_seen() {
     for seed in 1..200u64 {
@@ -178,7 +178,7 @@ fn predictions_never_fall_below_what_was_seen() {
             let predicted = host.watch().predicted().unwrap_or(us(least));
             assert!(predicted + PERIOD >= us(least), "seed {seed}: {predicted} of {least} us");
         }
-        // And it is right: those that were cut to less than 3/4 are left out.
+        // The prediction is right: slices cut to less than 3/4 are left out.
         let predicted = host.watch().predicted().unwrap();
         assert!(predicted + PERIOD >= us(10_700 * 3 / 4), "seed {seed}: {predicted} of 11 ms");
     }
@@ -217,13 +217,13 @@ fn one_that_was_idle_and_has_to_wait_is_away_from_then_on() {
     assert_eq!(monitor.heard(at(50_200), V, Sign::Resumed), News::Back, "of 200 us, not 49 ms");
 }
 
-/// As in an emulated guest whose timers are served late, 1 to 8 ms now and then.
+/// As in an emulated guest, whose timers are late by 1 to 8 ms at times.
 #[test]
 fn beats_that_come_late_now_and_then_end_no_slice() {
     let mut host = Host::new(false, true);
     (0..20).for_each(|_| host.round(11_000, 33_000));
     for n in 0..200 {
-        // Late by 1 to 7 ms at the same place of every third slice.
+        // Late by 1 to 7 ms at the same point of every third slice.
         if n % 3 == 0 {
             let due = host.due();
             if due + us(8_000) < at(host.now + 11_000) {
@@ -241,7 +241,7 @@ fn beats_that_come_late_now_and_then_end_no_slice() {
     assert!(host.watch().absence() <= us(4_300));
 }
 
-/// Slices of 11 ms whose ends are known to a tick of 4 ms, wherever the last tick was.
+/// Slices of 11 ms whose ends are known to a tick of 4 ms, whenever the last tick was.
 #[test]
 fn ends_that_are_known_to_a_span_do_not_make_slices_short() {
     let predicted = |spans: bool| {

@@ -5,72 +5,72 @@ use super::{Predict, Settings};
 use crate::Sign;
 use seekway_core::units::{Instant, Nanos};
 
-/// One slice in so many is watched to its end, where beats are sparse.
+/// With sparse beats, one slice of this number is watched to its end.
 const WATCHED_OF: u32 = 4;
 
-/// With so many slices seen of a vCPU what was seen of others counts no more.
+/// Slices of a vCPU after which those of others stop counting for it.
 const OWN: u64 = 4;
-/// For so long one of which no slice was seen is watched every period.
+/// Time for which a vCPU without a known slice is watched every period.
 const LEARNING: Nanos = Nanos::from_millis(100);
 
-/// What a vCPU is doing.
+/// Activity of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum State {
-    /// It runs, as far as is known.
+    /// Runs, as far as is known.
     #[default]
     Runs,
     /// The host has taken it away.
     Away,
-    /// It has nothing to run.
+    /// Has nothing to run.
     Idle,
 }
 
-/// What the signs of one vCPU have told so far.
+/// State of one vCPU, learned from its signs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
     pub state: State,
     /// When it was given back, if that was seen.
     since: Option<Instant>,
-    /// It runs since then at least.
+    /// The time from which it certainly runs.
     runs_from: Instant,
     /// The last time at which it was known to run.
     pub seen: Instant,
     /// While it is away: when it was taken away, as far as is known.
     left: Instant,
-    /// While it is away, and its edges are told: when it had gone for certain.
+    /// While it is away, with edges: the time at which it had certainly gone.
     gone: Instant,
-    /// Its edges are told: it runs until one says that it does not.
+    /// Edges are told: it runs until one says that it does not.
     exact: bool,
     slices: Recent,
     absences: Recent,
-    /// Slices with what of them is not expected again left out.
+    /// Slices without those that are not expected again.
     usual: Usual,
-    /// Of those that are remembered, these were cut short.
+    /// Number of remembered slices that were cut short.
     pub(super) cut: usize,
-    /// The slice that the last sign has told.
+    /// The slice that the last sign revealed.
     pub(super) learned: Option<Nanos>,
-    /// What another vCPU's slice was before any of its own was seen.
+    /// Another vCPU's slice, before any of its own was seen.
     lent: Option<Nanos>,
     /// Slices in a row that were watched closely and ended unseen all the same.
     unseen_ends: u32,
-    /// Slices since the last one that was watched closely.
+    /// Slices after the last one that was watched closely.
     unwatched: u32,
-    /// Beats heard: no two in a row are as far apart as others.
+    /// Number of beats; their intervals vary.
     pub beats: u64,
     /// Time for which it was away before the present absence.
     away: Nanos,
 }
 
-/// What a sign has told.
+/// Meaning of a sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// It is in the same state as before the sign.
+    /// No change of state.
     None,
-    /// It does not run any more.
+    /// The vCPU has stopped running.
     Left,
-    /// It runs again, or it was wrong to think that it does not.
+    /// The vCPU runs again, or was wrongly taken to be away.
     Back,
-    /// The same, and it was really away.
+    /// The vCPU runs again after a real absence.
     Returned,
 }
 
@@ -89,7 +89,7 @@ impl Watch {
                 if self.state == State::Away {
                     return News::None;
                 }
-                // One that was idle wants to run, and has to wait: that begins now.
+                // An idle vCPU wants to run and has to wait: its absence begins now.
                 (self.state, self.seen) = (State::Away, at);
                 (self.left, self.gone) = (at, at);
                 News::Left
@@ -134,7 +134,7 @@ impl Watch {
         if was == State::Away { News::Back } else { News::None }
     }
 
-    /// It is back. It was taken away after `seen`, and was away at `gone`.
+    /// Records a return. The vCPU was taken away after `seen`, and was away at `gone`.
     fn returned(&mut self, at: Instant, gone: Instant, settings: &Settings) -> News {
         let was = std::mem::replace(&mut self.state, State::Runs);
         let seen = std::mem::replace(&mut self.seen, at);
@@ -188,7 +188,7 @@ impl Watch {
         } else {
             self.unwatched += 1;
         }
-        // Beats are dense until the first slice was sharp; told edges are never denser.
+        // Beats are dense until the first sharp slice; with edges they are never dense.
         let first = self.exact && self.slices() == 0;
         let slice = match () {
             () if settings.literal || sharp || first || least > predicted => least,
@@ -213,8 +213,7 @@ impl Watch {
         (self.usual.len > 0).then_some(self.usual.least)
     }
 
-    /// What is expected to be left of its slice; `None` when nothing can be said or it
-    /// does not run.
+    /// Expected remainder of its slice; `None` when nothing can be said or it does not run.
     pub fn remaining(&self, now: Instant, settings: &Settings) -> Option<Nanos> {
         let predicted = self.predicted();
         match self.state {
@@ -226,7 +225,7 @@ impl Watch {
             return Some(predicted?.saturating_sub(now.since(self.since?)));
         }
         let ran = now.since(self.runs_from);
-        // It runs for sure up to what was seen of it.
+        // It certainly ran until the last sign.
         let surely = if self.exact { now } else { self.seen };
         let unseen = now.since(surely);
         let next = self.usual.all().iter().filter(|span| **span > ran).min();
@@ -242,7 +241,7 @@ impl Watch {
         }
     }
 
-    /// It runs since then, or longer.
+    /// The latest time from which it is known to run.
     pub fn runs_from(&self) -> Instant {
         self.runs_from
     }
@@ -258,15 +257,15 @@ impl Watch {
         self.slices() == 0 || self.unseen_ends > 0 || self.unwatched + 1 >= WATCHED_OF
     }
 
-    /// When its monitor is to beat, where beats are sparse: at a time that lies in its next
-    /// absence, so that its return is seen; and if this slice's end is to be seen, every
-    /// period from two periods before it, or earlier if it was missed before.
+    /// Time of the next sparse beat: within the vCPU's next absence, so that its return is seen;
+    /// and if the end of this slice should be seen, every period from two periods before it, or
+    /// earlier if the last end went unseen.
     pub fn next_beat(&self, settings: &Settings, rest_max: Nanos) -> Instant {
         let ran = self.seen.since(self.runs_from);
         let early = self.predicted().filter(|_| self.slices() > 0).unwrap_or(Nanos::ZERO);
         let early = early.saturating_sub(settings.period.scaled(2, 1));
-        // What is taken for one slice may be two or three with as many absences between:
-        // one of them lies in the middle or at a third.
+        // One slice may really be two or three with absences between: one of those is in the middle
+        // or at a third.
         let within = early.scaled(1, 2 + self.slices() % 2);
         let from = match self.is_watched() {
             true if self.unseen_ends == 0 && ran < within => within,
@@ -276,13 +275,13 @@ impl Watch {
         if self.since.is_some() && ran < from {
             return self.runs_from + from;
         }
-        // The longer it goes on beyond what was ever seen, the less often.
+        // The longer it outlives the longest known slice, the rarer the beats.
         let known = if self.slices() == 0 { LEARNING } else { self.longest() };
         let beyond = ran.saturating_sub(known);
         self.seen + settings.period.max(beyond.scaled(1, 8)).min(rest_max)
     }
 
-    /// When it is expected back if it is away. One that is overdue: after as long again.
+    /// Expected return of an absent vCPU. An overdue one is expected after as long again.
     pub fn back_at(&self, now: Instant) -> Instant {
         let expected = self.left + self.absence();
         if expected > now { expected } else { now + now.since(expected) }
@@ -294,7 +293,7 @@ impl Watch {
         self.lent = Some(slice);
     }
 
-    /// How long it is away, as a rule. Before that was seen: for one other's slice.
+    /// Usual length of its absences; before one was seen, of one other vCPU's slice.
     pub fn absence(&self) -> Nanos {
         self.absences.median().or(self.predicted()).unwrap_or(Nanos::ZERO)
     }
@@ -310,7 +309,7 @@ impl Watch {
         self.slices.all().len()
     }
 
-    /// Slices whose length was learned so far.
+    /// Number of slices whose length was learned.
     pub fn slices(&self) -> u64 {
         self.slices.seen
     }
@@ -324,7 +323,7 @@ impl Watch {
     }
 }
 
-/// Are these so near that what lies between is as good as known?
+/// Tells whether the two times are near enough that the end between them is known.
 fn is_sharp(seen: Instant, gone: Instant, settings: &Settings) -> bool {
     gone.since(seen) <= settings.period.scaled(3, 2)
 }

@@ -1,35 +1,33 @@
-//! When each vCPU's monitor beats, and whether there is anything to do at all.
+//! Times of each vCPU monitor's beats, and the state without any work.
 //!
-//! Each beat costs, in an emulated guest a hundred times what it costs in others; most
-//! tell nothing. A monitor whose beat is due while its vCPU is away beats the moment it is
-//! back: so returns are known to the microsecond if one beat falls into each absence. What
-//! dense beats are for is the time at which a vCPU is taken away, and that changes seldom.
-//! With `beats=sparse`:
+//! Each beat costs, in an emulated guest a hundred times more than in others; most tell nothing. A
+//! monitor whose beat is due while its vCPU is away beats the moment it is back: so one beat in
+//! each absence shows returns to the microsecond. Only the time at which a vCPU is taken away needs
+//! dense beats, and that changes seldom. With `beats=sparse`:
 //!
-//! - Inert, while no absence was seen (two within a second): some ten beats a second for each
-//!   vCPU, no windows, no actions. One that is away a tenth of its time is seen within a
-//!   second; two vCPUs that are away half of it within a tenth of one.
-//! - Shared, and nobody is I/O-bound: the same beats, and windows.
-//! - Somebody is: one beat a slice, just after its expected end. In one slice of four, and
-//!   after one that ended before it was expected to, every period from two periods before
-//!   that end. A vCPU that outlives all that was seen of it beats the less often the longer
-//!   it does.
+//! - Inert, while no absence was seen (two within a second): some ten beats a second for each vCPU,
+//!   no windows, no actions. One that is away a tenth of its time is seen within a second; two
+//!   vCPUs that are away half of it within a tenth of one.
+//! - Shared, without an I/O-bound task: these beats, and windows.
+//! - With one: one beat a slice, just after its expected end. In one slice of four, and after one
+//!   that ended early, every period from two periods before that end. The longer a vCPU outlives
+//!   its longest known slice, the rarer its beats.
 //!
-//! What is lost: a slice that is cut short is seen when it was expected to end. There is
-//! little to be done about it before: what its tasks wait for completes on it.
+//! The price: a slice that is cut short is noticed at its expected end. An earlier notice would
+//! help little, because its tasks' I/O completes on it.
 
 use super::super::monitor::{News, State, Watch};
 use super::super::{Sign, VcpuId, VcpuSet};
 use super::VMigrater;
 use seekway_core::units::{Instant, Nanos};
 
-/// From beat to beat where nothing is expected, by turns. Always the same would meet a host
-/// whose round divides it in the same place each time, and take it for one that runs.
+/// Intervals of beats while nothing is expected, by turns. Equal intervals could meet a host's
+/// round at the same point each time, and take an absent vCPU for one that runs.
 const PROBES: [Nanos; 3] =
     [Nanos::from_millis(67), Nanos::from_millis(103), Nanos::from_millis(149)];
-/// Two absences within this: there is somebody to share with.
+/// Time within which two absences show that somebody shares the processors.
 const SHARED_WITHIN: Nanos = Nanos::from_secs(1);
-/// That holds for so long.
+/// Time for which that holds.
 const SHARED_FOR: Nanos = Nanos::from_secs(2);
 
 /// Does anybody take our vCPUs away?
@@ -78,7 +76,7 @@ impl SharingEstimate {
 }
 
 impl VMigrater {
-    /// When this vCPU's monitor is to beat.
+    /// Time of this vCPU monitor's next beat.
     pub(super) fn beat(&self, vcpu: VcpuId) -> Option<Instant> {
         let watch = self.monitor.get(vcpu)?;
         let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
@@ -86,7 +84,7 @@ impl VMigrater {
         match () {
             () if !works && !self.settings.monitor.literal => Some(watch.seen + rest),
             () if self.settings.sparse => Some(watch.next_beat(&self.monitor.settings, rest)),
-            // Absolute times: what a beat takes does not put the next ones off.
+            // Absolute times: a beat's duration does not delay the next ones.
             () => {
                 let period = self.settings.monitor.period.get();
                 let next = (watch.seen.as_nanos() / period).saturating_add(1);
@@ -118,8 +116,8 @@ impl VMigrater {
         Some(due + self.monitor.settings.grace())
     }
 
-    /// Anything may have changed: when beats will be missing, of vCPUs that have a task which
-    /// could be pulled away. Others' absence is found when somebody looks for a place.
+    /// Recomputes the times of missing beats, of all vCPUs that have a task which could be pulled
+    /// away. Others' absence is found by the search for a destination.
     pub(super) fn expect_all(&mut self) {
         let tasks = self.detector.tasks.iter().filter(|task| task.is_movable());
         let hosts: VcpuSet = tasks.map(|task| task.vcpu).collect();
@@ -131,7 +129,7 @@ impl VMigrater {
         self.missing_at = self.expected.iter().copied().flatten().flatten().min();
     }
 
-    /// A sign of this one has told nothing new, but when its next beat is due.
+    /// Recomputes the time of this vCPU's missing beat, after a sign without other news.
     pub(super) fn expect(&mut self, vcpu: VcpuId) {
         let missing = self.missing(vcpu);
         if let Some(Some(expected)) = self.expected.get_mut(vcpu.index()) {

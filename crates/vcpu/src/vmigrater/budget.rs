@@ -1,26 +1,26 @@
-//! What the agent may cost.
+//! The agent's budget of CPU time.
 //!
-//! A move costs some microseconds on hardware, and 0.3 to 0.5 ms in an emulated guest. What it
-//! gains, an I/O task's part of a slice, is lost to the guest's other tasks several times over
-//! where it is that dear. So the agent has a share of the time for which the guest's vCPUs run.
-//! While it has spent more, nobody is moved and windows are longer; what it may spend is saved
-//! for a second at most, and so is what it owes.
+//! A move costs some microseconds on hardware, and 0.3 to 0.5 ms in an emulated guest. Its gain is
+//! an I/O task's part of a slice; where moves are that costly, the guest's other tasks lose several
+//! times that. So the agent has a share of the time for which the guest's vCPUs run. While it has
+//! used more, it moves nobody and windows are longer. It can save or owe one second's share at
+//! most.
 
 use seekway_core::units::{Instant, Nanos};
 
-/// Windows are so many times as long while more was spent.
+/// Factor for the length of windows while the budget is overspent.
 pub(super) const LONGER: u64 = 4;
-/// So much of the share is saved, or owed.
+/// Most of the budget that can be saved or owed.
 const SAVED: Nanos = Nanos::from_secs(1);
 
-/// The agent's share, and what it has left of it.
+/// The agent's share, and its balance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     /// In thousandths of the time for which vCPUs run.
     permille: u64,
     /// In nanoseconds of a vCPU; below 0 it owes them.
     left: i64,
-    /// When it was told last, and what the agent had used by then.
+    /// Time of the last report, and the agent's total use by then.
     last: Option<(Instant, Nanos)>,
 }
 
@@ -29,8 +29,8 @@ impl Budget {
         Budget { permille, ..Budget::default() }
     }
 
-    /// The agent has used `used` by now. Since it was told before, `vcpus` of them were away
-    /// for `away` together.
+    /// Reports the agent's total use `used`. In the time from the last report on, its `vcpus` were
+    /// away for `away` together.
     pub fn spent(&mut self, now: Instant, used: Nanos, vcpus: usize, away: Nanos) {
         let Some((at, before)) = self.last.replace((now, used)) else { return };
         let ran = now.since(at).scaled(vcpus as u64, 1).saturating_sub(away);
@@ -41,7 +41,7 @@ impl Budget {
         self.left = left.saturating_sub(signed(used.saturating_sub(before))).clamp(-most, most);
     }
 
-    /// It may be spent from.
+    /// Tells whether the budget has time to spend.
     pub fn allows(&self) -> bool {
         self.left >= 0
     }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_is_over_the_share_is_owed() {
         let mut budget = Budget::new(50);
-        // What was used before the first telling is nobody's.
+        // Use before the first report does not count.
         budget.spent(at(0), Nanos::from_secs(7), 2, Nanos::ZERO);
         assert!(budget.allows());
         // Two vCPUs ran for 15 of 20 ms together: 0.75 ms of them.
@@ -78,7 +78,7 @@ mod tests {
     fn no_more_than_a_second_is_saved_or_owed() {
         let mut budget = Budget::new(100);
         budget.spent(at(0), Nanos::ZERO, 1, Nanos::ZERO);
-        // A minute without spending saves 0.1 s, which is spent within half a second.
+        // A minute without use saves 0.1 s, which is used up within half a second.
         budget.spent(at(60_000), Nanos::ZERO, 1, Nanos::ZERO);
         budget.spent(at(60_500), us(150_001), 1, Nanos::ZERO);
         assert!(!budget.allows());

@@ -1,15 +1,15 @@
-//! Who goes where.
+//! Chooses the vCPU for each task.
 //!
-//! An I/O is heard of on the vCPU on which it was asked for, once that runs. So a place is
-//! worth to a task what it says about when an I/O that is asked for there would be heard:
+//! A vCPU hears of an I/O that was asked for there, once it runs. So a vCPU's worth to a task is
+//! the time at which an I/O would be heard there:
 //!
 //! - on a vCPU with at least `leave` left of its slice: as soon as the disk is done;
 //! - on one with less: when that vCPU is back from its next absence;
 //! - on one that is away: as soon as the disk is done after it is back.
 //!
-//! A task that is in time where it is stays there. The paper's form and ours differ in which
-//! places are looked at: the first kind alone, or (`park`) the others too, if an I/O is
-//! heard sooner there than at home.
+//! A task that hears in time on its vCPU stays there. The paper's form and ours differ in the vCPUs
+//! that they consider: the first kind alone, or (`park`) the others too, if an I/O is heard sooner
+//! there than at home.
 
 use super::super::detector::Task;
 use super::super::monitor::State;
@@ -25,7 +25,7 @@ struct Destination {
     runs: bool,
     /// For how long it has run.
     ran: Nanos,
-    /// What is left of its slice, if anything can be said.
+    /// Remainder of its slice, if anything can be said.
     left: Option<Nanos>,
     slice: Option<Nanos>,
     absence: Nanos,
@@ -33,14 +33,14 @@ struct Destination {
     back: Instant,
 }
 
-/// What a vCPU offers to a task.
+/// A vCPU's offer to a task.
 #[derive(Clone, Copy)]
 struct Prospect {
-    /// What is left of its slice.
+    /// Remainder of its slice.
     left: Nanos,
-    /// An I/O that is asked for at once is heard in this slice.
+    /// An I/O that is asked for now is heard in this slice.
     in_time: bool,
-    /// When it is heard.
+    /// Time at which it is heard.
     heard: Instant,
 }
 
@@ -48,17 +48,17 @@ struct Prospect {
 struct MoveCandidate {
     at: usize,
     load_permille: u64,
-    /// What it has if it stays. `None`: nobody knows.
+    /// Offer of the vCPU where it is. `None`: unknown.
     here: Option<Prospect>,
 }
 
-/// vCPUs with what tasks are on them, in one decision.
+/// The vCPUs and their tasks, in one decision.
 struct Map {
-    /// By number; `None` for those that are off line.
+    /// By number; `None` for vCPUs that are off line.
     places: Vec<Option<Destination>>,
     /// I/O-bound tasks on each.
     hosted: Vec<u64>,
-    /// Tasks that were sent off so far.
+    /// Number of tasks that this plan sends away.
     sent: usize,
 }
 
@@ -109,8 +109,8 @@ impl VMigrater {
         }
     }
 
-    /// Who has found nothing, or has to wait there, looks again: when it is time to park, and
-    /// at times, because a vCPU may run on for longer than was thought and nothing else
+    /// Plans the next look for a task that found no destination or has to wait there: at its time
+    /// to park, and at intervals, because a vCPU may run longer than predicted and nothing else
     /// would tell.
     fn look_again(
         &mut self,
@@ -124,7 +124,7 @@ impl VMigrater {
         }
         self.seeks = true;
         let slice = home.and_then(|home| home.slice).unwrap_or(Nanos::ZERO);
-        // Where edges are told, a vCPU that comes back is heard of.
+        // With edges, a return is noticed.
         let part = if self.sharing.is_exact() { 1 } else { 8 };
         let at_times = self.settings.monitor.period.max(slice.scaled(1, part));
         let parks = here.map(|here| here.left.saturating_sub(self.parks_with(latency)));
@@ -141,7 +141,7 @@ impl VMigrater {
         }
     }
 
-    /// Let tasks go that are not I/O-bound any more, or gain nothing by a move.
+    /// Releases tasks that are not I/O-bound any more, or gain nothing by a move.
     fn release(&mut self) {
         let tasks = self.detector.tasks.iter();
         let tasks = tasks.filter(|task| !task.is_bound() || task.outlasts);
@@ -171,7 +171,7 @@ impl VMigrater {
         map
     }
 
-    /// Tasks that are to go, the heaviest first; and when the next one will be.
+    /// Returns the tasks that leave now, the heaviest first; and the time of the next one.
     fn leaving(&mut self, now: Instant, map: &Map) -> Vec<MoveCandidate> {
         let mut leaving = Vec::new();
         let cuts = self.settings.fresh && self.monitor.cut_permille() > 0;
@@ -214,7 +214,7 @@ impl VMigrater {
         self.settings.monitor.period.scaled(2, 1)
     }
 
-    /// How much has to be left of a vCPU's slice for this task.
+    /// Remainder of a vCPU's slice at which this task leaves it.
     fn leave(&self, task: &Task, place: &Destination) -> Nanos {
         if let Some(leave) = self.settings.leave {
             return leave;
@@ -239,8 +239,8 @@ impl VMigrater {
         Some(Prospect { left, in_time, heard: heard.max(now + done) })
     }
 
-    /// The vCPU that runs and has the most left for each of the tasks on it; in the paper's
-    /// form the next one round the ranking by what is left.
+    /// Chooses the running vCPU with the longest remaining slice for each of its tasks; in the
+    /// paper's form the next one round the ranking by remaining slice.
     ///
     /// The mask has those too that are as good, and empty. No others: a task that sleeps
     /// wakes on whichever of its mask the kernel comes to first, not on the best.
@@ -282,11 +282,12 @@ impl VMigrater {
         Some(Action::Move { task: task.id, to, within, by })
     }
 
-    /// Slices are cut short at times, wherever they stand. Who is caught by that waits until
-    /// its vCPU is back, and a fair host gives it back the sooner the less it has used: one
-    /// that has used all of its slice waits for all others', one that has just begun for
-    /// hardly more than one. So in the time for which the task would stay, a vCPU that
-    /// has run less saves: chance of a cut × what it has run less × absence / slice.
+    /// Tells whether a vCPU that has run less is worth a move. Slices are cut short at times, at
+    /// any point. A task that is caught waits until its vCPU is back, and a fair host gives a vCPU
+    /// back the sooner the less it has used: one that has used all of its slice waits for all
+    /// others', one that has just begun for hardly more than one. So in the time for which the task
+    /// would stay, a vCPU that has run less saves: chance of a cut × the difference × absence /
+    /// slice.
     fn is_safer(
         &self,
         here: Prospect,
@@ -301,14 +302,14 @@ impl VMigrater {
         waits.scaled(stays.get(), slice.get()) > self.settings.monitor.period.scaled(1, 3)
     }
 
-    /// What has to be left of the slice for parking to be too early.
+    /// Remainder of the slice at which parking is still too early.
     fn parks_with(&self, latency: Nanos) -> Nanos {
         latency + self.settings.monitor.period
     }
 
-    /// The vCPU on which an I/O is heard first, if that is sooner than where the task is. To
-    /// wait there costs what is left of the slice here: so not before an I/O more would
-    /// be late, with a period for what is not known of the slice's end.
+    /// Finds the vCPU on which an I/O is heard first, if that is sooner than where the task is. To
+    /// wait there costs the rest of the slice here: so not before one more I/O would be late, with
+    /// a period for the uncertainty of the slice's end.
     fn parking(&self, now: Instant, task: &Task, here: Prospect, map: &Map) -> Option<Action> {
         let too_early = here.left > self.parks_with(task.latency());
         if !self.settings.park || !map.runs(task.vcpu) || too_early {

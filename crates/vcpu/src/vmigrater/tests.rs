@@ -26,7 +26,7 @@ fn load(task: u64, on: u16, waited: u64) -> TaskLoad {
     }
 }
 
-/// A policy that is told edges: vCPU n runs from `n · step` of each round for 11 ms of 22.
+/// A guest and its policy, with edges: vCPU n runs from `n · step` of each round for 11 ms of 22.
 struct Guest {
     policy: Box<dyn VcpuPolicy>,
     step: u64,
@@ -40,7 +40,7 @@ impl Guest {
         Guest { policy, step, now: 0 }
     }
 
-    /// Until then, with a window every 5 ms; what it wants is given back with the time.
+    /// Runs until `end`, with a window every 5 ms; returns the policy's actions with their times.
     fn until(&mut self, end: u64, loads: &[TaskLoad]) -> Vec<(u64, Action)> {
         let mut wanted = Vec::new();
         while self.now < end {
@@ -204,7 +204,7 @@ fn who_was_on_a_vcpu_that_went_off_line_is_forgotten_whether_dead_or_idle() {
         assert_eq!(moves.len(), 1, "to 3: {moves:?}");
         guest.done(&moves);
         guest.policy.attach(at(80_000), &VcpuSet::first(3));
-        // It stops, or has ended: nothing is told of it any more.
+        // The task stops, or has ended: no loads of it any more.
         let mut released = 0;
         while guest.now < 200_000 {
             for (_, action) in guest.until(guest.now + 10, &[]) {
@@ -223,8 +223,8 @@ fn what_was_io_bound_before_a_rest_is_not_acted_on_after_it() {
     guest.until(60_000, &[]);
     guest.until(75_000, &[load(7, 0, 4_000)]);
     assert_eq!(metric(&*guest.policy, "io_bound"), 1.0);
-    // Two seconds without an edge, and an hour more; then they are taken away again, and
-    // nobody has told of the task since.
+    // Two seconds without an edge, and an hour more; then vCPUs are taken away again, without any
+    // load of the task in between.
     let hour = 3_600_000_000 / 22_000 * 22_000;
     assert_eq!(guest.policy.next(at(3_000_000)), None);
     assert_eq!(metric(&*guest.policy, "followed"), 0.0);
@@ -267,7 +267,7 @@ fn the_paper_goes_round_the_ranking() {
         }
         other => panic!("{other:?}"),
     });
-    // Two thirds of what 3 has left would be more than 1 has: the paper does not divide.
+    // Two thirds of 3's remaining slice would be more than 1 has: the paper does not divide.
     assert_eq!(to.collect::<Vec<_>>(), [(8, 3), (9, 2), (7, 1)]);
 }
 
@@ -299,8 +299,8 @@ fn what_is_given_beside_literal_counts() {
     assert_eq!(left("vmigrater:literal=true,leave=5ms"), Some(72_010), "5 ms, not 600 us");
 }
 
-/// Two guests of four vCPUs on two cores, slices of 11 ms and a bit: what is asked of each
-/// monitor while one task reads.
+/// Two guests of four vCPUs on two cores, slices of 11 ms and a bit: beats of each monitor while
+/// one task reads.
 #[test]
 fn beats_are_few_while_a_task_is_followed() {
     let mut policy = build("vmigrater").unwrap();
@@ -396,8 +396,8 @@ fn edges_are_urgent_where_a_task_is_or_seeks_a_place() {
     assert_eq!(guest.policy.urgent(vcpu(1)), Urgent { loss: false, back: true });
 }
 
-/// A task that waits for I/O all the time, on a guest whose agent uses `used_us` of each 5 ms of
-/// its four vCPUs.
+/// Counts the moves of a task that waits for I/O all the time, on a guest whose agent uses
+/// `used_us` of each 5 ms of its four vCPUs.
 fn moves_of(spec: &str, used_us: u64) -> usize {
     let mut guest = Guest::new(spec, 5_500);
     let mut moves = 0;

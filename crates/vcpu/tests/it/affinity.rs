@@ -63,8 +63,8 @@ struct World {
     file: String,
     /// The mask is the kernel's, because nothing was left of another.
     widened: bool,
-    /// It was the owner's that the kernel threw away: there is nothing to keep until the
-    /// owner sets another.
+    /// The kernel dropped the owner's own mask: there is nothing to keep until the owner sets
+    /// another.
     taken: bool,
 }
 
@@ -92,18 +92,19 @@ impl World {
         self.widened = false;
     }
 
-    /// What of a mask the kernel keeps when it is set.
+    /// The CPUs of a mask that the kernel keeps when it is set.
     fn kept(&self, mask: VcpuSet) -> VcpuSet {
         if self.drops { mask.and(&self.online) } else { mask }
     }
 
-    /// What the agent has set or was about to set, as it has written.
+    /// Masks that the agent has set or was about to set, by its own record.
     fn recorded(&self) -> Vec<VcpuSet> {
         let parts = self.file.split(' ').skip(1).filter(|text| *text != "-");
         parts.map(|text| text.parse().unwrap()).collect()
     }
 
-    /// What the module's documentation says cannot be told from the agent's own doing.
+    /// Tells whether the module's documentation counts this mask as ambiguous: it cannot be told
+    /// from the agent's own.
     fn is_ambiguous(&self, mask: VcpuSet) -> bool {
         let mask = self.kept(mask);
         mask.and(&self.online).is_empty()

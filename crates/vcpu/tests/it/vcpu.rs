@@ -1,10 +1,9 @@
-//! What every policy for virtual CPUs owes its engine, on random sequences of signs,
-//! windows, moves that take their time or fail, vCPUs that go off line, and times that no
-//! clock would give: actions only for tasks that it was told of, within what their
-//! owners allow, never two under way for one task; `next` comes to an end; wakes lie ahead;
-//! equal input gives equal actions. And in the end, when all vCPUs run, nobody does I/O and all
-//! that was asked for is done, within four seconds every task is let go, and nothing is left to
-//! wake for but the beats.
+//! Duties of every policy for virtual CPUs towards its engine, on random sequences of signs,
+//! windows, moves that take their time or fail, vCPUs that go off line, and times that no clock
+//! would give: actions only for tasks that it was told of, within their owners' masks, never two
+//! under way for one task; `next` comes to an end; wakes lie ahead; equal input gives equal
+//! actions. When at last all vCPUs run, nobody does I/O and every action is done, then within four
+//! seconds every task is released, and nothing is left to wake for but the beats.
 //!
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test -p seekway-vcpu --test it vcpu` tries
 //! others; a failure prints the seed and the shrunken sequence.
@@ -25,11 +24,11 @@ const ACTIONS_MAX: usize = 1000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many nanoseconds pass without a sign.
+    /// Nanoseconds that pass without a sign.
     Wait(u64),
     /// Up to the time at which the policy asked to be asked.
     Wake,
-    /// The monitor beats that the policy asked for, so much late.
+    /// A beat that the policy asked for, late by this time.
     Beat {
         vcpu: u16,
         late: u64,
@@ -108,7 +107,7 @@ struct Engine {
     policy: Box<dyn VcpuPolicy>,
     now: Instant,
     online: VcpuSet,
-    /// What it was told of, and where these may run.
+    /// Tasks that the policy was told of, and their owners' masks.
     told: BTreeMap<TaskId, VcpuSet>,
     under_way: Vec<TaskId>,
     moved: BTreeSet<TaskId>,
@@ -206,7 +205,7 @@ impl Engine {
         self.policy.window(self.now, &loads);
     }
 
-    /// What an action's end makes of a task. One that cannot be let go has ended.
+    /// Records the end of an action. A task that cannot be released has ended.
     fn place(&mut self, task: TaskId, outcome: Outcome) {
         match (self.released.contains(&task), outcome) {
             (true, Outcome::Done | Outcome::Refused) => _ = self.placed.remove(&task),

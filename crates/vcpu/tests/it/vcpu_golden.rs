@@ -48,8 +48,8 @@ impl Scene {
         scene.finish()
     }
 
-    /// What happens at that time: beats that are due where they can come, a window, and
-    /// what the policy wants.
+    /// Plays the events of a time: beats that are due where they can come, a window, and the
+    /// policy's actions.
     fn step(&mut self, us: u64) {
         let mut asked = us == 0;
         for vcpu in 0..4 {

@@ -1,4 +1,4 @@
-//! What was published of a drive: ranges, and what a mix has to say.
+//! Checks published figures: their ranges, and the keys of a mix.
 
 use super::{ProfileError, QUEUE_DEPTH_MAX, us, within, wrong};
 use crate::published::{Mix, Published};

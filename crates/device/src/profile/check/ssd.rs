@@ -11,7 +11,7 @@ const CHANNELS_MAX: u32 = 64;
 const DIES_PER_CHANNEL_MAX: u32 = 64;
 const PLANES_MAX: u32 = 16;
 const SUSPENDS_MAX: u32 = 1_000;
-/// What addresses 16 TiB of pages of 4 KiB.
+/// Enough to address 16 TiB of pages of 4 KiB.
 const ENTRY_BYTES_MIN: u32 = 4;
 const ENTRY_BYTES_MAX: u32 = 64;
 const MAP_CACHE_KIB_MAX: u32 = 1 << 30;
@@ -53,7 +53,7 @@ pub(in crate::profile) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
     })
 }
 
-/// What reads may do to programs and erases, with a buffer of so many units.
+/// Checks the rules for reads beside programs and erases, with a buffer of `buffer_units` units.
 fn read_rules(f: &SsdFile, buffer_units: u32) -> Result<ReadRules, ProfileError> {
     let first = within("ssd.reads_first", f.reads_first, 0.0..=1.0)?;
     let program = [f.program_suspend_us, f.program_resume_us, f.program_keep_us];
@@ -76,7 +76,8 @@ fn read_rules(f: &SsdFile, buffer_units: u32) -> Result<ReadRules, ProfileError>
     Ok(ReadRules { first_below_units, program, erase, resume_min_ns })
 }
 
-/// What suspends a program or an erase: µs to stop, to go on, and that it keeps.
+/// Checks a program's or an erase's suspension: µs to stop, µs to go on, and the remainder in µs
+/// below which it is not suspended.
 fn suspension(what: &str, times: u32, figures: [f64; 3]) -> Result<Suspension, ProfileError> {
     let key = |figure: &str| format!("ssd.{what}_{figure}");
     let names = ["suspend_us", "resume_us", "keep_us"].map(key);
@@ -97,7 +98,7 @@ fn mb_s(key: &str, value: u64) -> Result<u64, ProfileError> {
     within(key, value, 1..=MB_S_MAX)
 }
 
-/// What the flash takes.
+/// Checks the times of the flash.
 fn flash(f: &SsdFile) -> Result<FlashTimes, ProfileError> {
     let spread_us =
         within("ssd.program_spread_us", f.program_spread_us, 0.0..=f.program_us.max(0.0))?;
@@ -133,8 +134,8 @@ fn map(f: &SsdFile) -> Result<Option<MapSpec>, ProfileError> {
     }))
 }
 
-/// Blocks so that each die holds its part of the logical units, the spare share
-/// on top, and at least [`SPARE_BLOCKS_MIN`].
+/// Computes the blocks: each die has its part of the logical units, the spare share on top, and at
+/// least [`SPARE_BLOCKS_MIN`].
 fn ssd_layout(f: &SsdFile) -> Result<Layout, ProfileError> {
     let per_channel = within("ssd.dies_per_channel", f.dies_per_channel, 1..=DIES_PER_CHANNEL_MAX)?;
     let capacity = within("ssd.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?;

@@ -3,9 +3,8 @@
 use super::{COLLECT_BELOW, FIRST, Ftl, PADDING, State, Victim, Work};
 
 impl Ftl {
-    /// The share of garbage collection that a page of the host's data owes: so
-    /// many moves that the victim is erased when as much has been programmed as
-    /// its erasure gains.
+    /// Collects garbage for one page of the host's data: moves as many units as it takes to erase
+    /// the victim by the time that the host has programmed the space its erasure gains.
     pub(super) fn collect_in_step(&mut self, die: u32, work: &mut Work) {
         if self.dies[die as usize].victim.is_none()
             && (self.free_blocks(die) >= COLLECT_BELOW || !self.choose_victim(die))

@@ -15,8 +15,8 @@ fn layout() -> Layout {
     }
 }
 
-/// Every unit that the map places is owned by exactly that place, every valid
-/// place by exactly one unit, and blocks are counted right.
+/// Checks that every mapped unit is owned by exactly its physical unit and every valid physical
+/// unit by exactly one unit, and that blocks are counted right.
 fn check(ftl: &Ftl) {
     let l = ftl.layout;
     let mut valid = std::collections::BTreeMap::new();
@@ -41,7 +41,7 @@ fn check(ftl: &Ftl) {
         }
     }
     for die in 0..l.dies {
-        // What a die has lost and what it holds make up what was taken of it.
+        // A die's lost and held units add up to those taken.
         let (mut closed, mut lost, mut held) = (0, 0, 0);
         for index in 0..l.blocks {
             let block = die * l.blocks + index;
@@ -51,7 +51,7 @@ fn check(ftl: &Ftl) {
                 State::Original => index < d.in_order,
                 State::Free | State::Open => false,
             };
-            // What has been moved away from a victim is not counted as lost.
+            // Units that were moved away from a victim do not count as lost.
             if closed_block && d.victim.is_none_or(|v| v.block != block) {
                 closed += l.block_units();
                 lost += ftl.lost[block as usize];
@@ -192,7 +192,7 @@ impl Filled {
         ((self.state >> 33) % u64::from(self.ftl.layout.units)) as u32
     }
 
-    /// Writes so many pages; units programmed to units written.
+    /// Writes this number of pages; returns units programmed over units written.
     fn amplification(&mut self, pages: u32) -> f64 {
         let before = (self.ftl.counts.host, self.ftl.counts.collected);
         for _ in 0..pages {
@@ -216,7 +216,7 @@ fn greedy_collection_costs_what_analysis_says() {
         let l = drive.ftl.layout;
         drive.amplification(4 * l.units);
         let found = drive.amplification(4 * l.units);
-        // Open blocks and those that are kept free serve nothing: about four a die.
+        // Open blocks and those that are kept free do not serve: about four a die.
         let used = f64::from(l.dies * (blocks - 4) * l.block_units());
         let a = used / f64::from(l.units);
         let oldest = a / (a + lambert(-a * (-a).exp()));
@@ -224,8 +224,8 @@ fn greedy_collection_costs_what_analysis_says() {
     }
 }
 
-/// A drive that begins with its collection under way costs from the first block on
-/// what one costs that got there by writing.
+/// A drive that begins with its collection under way costs from the first block on as much as one
+/// that got there by writing.
 #[test]
 fn a_drive_begins_where_random_writes_would_lead() {
     let layout = Layout { dies: 2, blocks: 256, block_pages: 64, page_units: 2, ..layout() };

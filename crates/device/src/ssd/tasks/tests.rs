@@ -57,7 +57,7 @@ fn a_page_on_its_way_to_the_die_is_not_suspended() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Task(Kind, u64),
-    /// Of this length, so long after the last.
+    /// A read of this length, this long after the last.
     Read(u64, u64),
 }
 
@@ -69,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a die's array did: from when to when, and for which job (0: a read).
+/// A use of a die's array: begin, end, and job (0: a read).
 type Segment = (u64, u64, u64);
 /// A task's kind, length, and how often it was suspended.
 type Done = (Kind, u64, u32);
@@ -125,7 +125,8 @@ fn run(steps: &[Step]) -> (Vec<Segment>, Vec<Done>) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The array does one thing at a time; of each task it does all, and what suspension adds.
+    /// The array does one thing at a time; it does each task completely, with the additions of
+    /// suspension.
     #[test]
     fn what_reads_push_back_is_done_all_the_same(steps in prop::collection::vec(step(), 1..60)) {
         let (mut segments, all) = run(&steps);

@@ -36,9 +36,9 @@ impl Published {
         }
     }
 
-    /// As it is now. While the policy wants no windows none is due, whatever `window` says: a thread
-    /// that read loads while the policy gave them up may have set it. Nobody clears it, because the
-    /// policy's own thread sets it before it says how long windows are.
+    /// The present timetable. While the policy wants no windows none is due, even if `window` is
+    /// set: a thread that read loads while the policy gave them up may have set it. Nobody clears
+    /// it, because the policy's own thread sets it before the windows' length.
     pub(super) fn timetable(&self) -> Timetable {
         let has_windows = self.windows.load(SeqCst) != NEVER;
         let absent = Some(self.absent.load(SeqCst)).filter(|absent| *absent != NONE);

@@ -1,4 +1,4 @@
-//! What the policy hears when its lock is taken.
+//! Tests of the policy's events while its lock is taken.
 
 mod parity;
 
@@ -11,7 +11,7 @@ use seekway_vcpu::agent::PATIENCE;
 use seekway_vcpu::{Means, Sign, Urgent};
 use std::collections::BTreeMap;
 
-/// What a policy was told, and what it wants.
+/// A policy that keeps what it is told.
 #[derive(Default)]
 struct Told {
     wake: Option<Instant>,
@@ -89,7 +89,7 @@ fn what_is_left_while_the_lock_is_taken_is_heard_in_order_by_whoever_gets_it() {
     assert!(coordinator.turn(one, true, &mut actions));
     assert_eq!(told.lock().unwrap().heard, [(10, 1), (20, 0)]);
     assert_eq!(actions.len(), 1);
-    // What is no news is heard with what is.
+    // Signs without news come with the next news.
     coordinator.tell(one, &mut seen(30, 1), false);
     coordinator.turn(one, true, &mut actions);
     assert_eq!(told.lock().unwrap().heard.len(), 2);
@@ -204,7 +204,7 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
     assert_eq!(cost.windows(ms(5)), ms(5), "nothing is known");
     cost.spent(us(7));
     assert_eq!(cost.windows(ms(5)), ms(5));
-    // One that took long says little, and it takes many to say much.
+    // One long wake-up says little, and it takes many to say much.
     cost.spent(us(400));
     assert_eq!(cost.windows(ms(5)), ms(5));
     (0..100).for_each(|_| cost.spent(us(120)));
@@ -216,14 +216,14 @@ fn windows_are_as_far_apart_as_wake_ups_are_dear() {
     assert_eq!(cost.windows(u64::MAX), u64::MAX);
 }
 
-/// What the kernel was told: alarms, and the edges that ring.
+/// A kernel that keeps what it is told: alarms, and the edges that ring.
 #[derive(Default)]
 struct Kept {
     alarms: Mutex<BTreeMap<usize, Option<Instant>>>,
     urgent: Mutex<BTreeMap<usize, Urgent>>,
 }
 
-impl Bells for Kept {
+impl Alarms for Kept {
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
         self.alarms.lock().unwrap().insert(vcpu.index(), at);
     }
@@ -235,8 +235,8 @@ impl Bells for Kept {
 #[test]
 fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide() {
     let (mut coordinator, told) = coordinator();
-    let bells = Arc::new(Kept::default());
-    coordinator.bells = Some(bells.clone());
+    let kept = Arc::new(Kept::default());
+    coordinator.alarms = Some(kept.clone());
     let (zero, one) = (VcpuId::new(0), VcpuId::new(1));
     let waker = Waker::new().unwrap();
     coordinator.add_waker(one, Some(waker.try_clone().unwrap()));
@@ -247,12 +247,12 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
     coordinator.published.window.store(NEVER, SeqCst);
     coordinator.left.store(true, SeqCst);
     assert!(coordinator.turn(zero, true, &mut Vec::new()));
-    let alarm = |n| bells.alarms.lock().unwrap()[&n];
+    let alarm = |n| kept.alarms.lock().unwrap()[&n];
     assert_eq!((alarm(0), alarm(1)), (Some(wake), Some(wake + PATIENCE)));
-    assert_eq!(bells.urgent.lock().unwrap()[&1], Urgent::ALL);
+    assert_eq!(kept.urgent.lock().unwrap()[&1], Urgent::ALL);
     assert!(!waker.take(), "an alarm is set by a store");
-    // The alarm rang in vain: it is set again. What another thread is at waits.
-    bells.set_alarm(zero, None);
+    // The alarm rang in vain: it is set again. Another thread's events wait.
+    kept.set_alarm(zero, None);
     assert_eq!(coordinator.due(zero, None), (Some(wake), None), "to decide, on time");
     assert_eq!(coordinator.due(one, None), (None, None));
     assert_eq!(alarm(0), Some(wake));
@@ -264,7 +264,7 @@ fn where_the_kernel_keeps_alarms_only_the_lead_sets_a_timer_and_only_to_decide()
 }
 
 /// A window that the policy's thread has just set stays, though another thread comes before the
-/// length of windows is known; and one that nobody wants any more is not due.
+/// length of windows is known; and one that is not wanted any more is not due.
 #[test]
 fn a_window_is_due_once_the_length_of_windows_is_known() {
     let (coordinator, _) = coordinator();

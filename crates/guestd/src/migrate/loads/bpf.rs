@@ -1,6 +1,6 @@
-//! Who waits for I/O, by BPF: programs in the scheduler and the block layer keep totals
-//! for each task (`bpf/waits.bpf.c`), and a window is the difference of two looks at them.
-//! A look is no system call: the table is mapped.
+//! Detects waiting for I/O by BPF: programs in the scheduler and the block layer keep totals for
+//! each task (`bpf/waits.bpf.c`), and a window is the difference of two looks at them. A look is no
+//! system call: the table is mapped.
 
 use super::{Loads, ThreadLoad};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
@@ -46,7 +46,7 @@ struct Set {
 // SAFETY: atomics only.
 unsafe impl Plain for Set {}
 
-/// What an entry held when it was looked at last.
+/// An entry's totals at the last look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Totals {
     tid: u32,
@@ -55,11 +55,11 @@ struct Totals {
     ran: u64,
     io_time: u64,
     ios: u32,
-    /// It waited or ran: the totals grow without an event.
+    /// The task waited or ran: the totals grow without an event.
     open: bool,
 }
 
-/// The programs, and what they had counted when the last window ended.
+/// The programs, and their counts at the end of the last window.
 #[derive(Debug)]
 pub struct Bpf {
     sets: Mapped<Set>,
@@ -92,7 +92,8 @@ impl Bpf {
 }
 
 impl Loads for Bpf {
-    /// The programs run at each switch of tasks, which nobody is to pay for in vain.
+    /// Attaches or detaches the programs: they run at each switch of tasks, a cost for nothing
+    /// while no window is wanted.
     fn rest(&mut self, rests: bool) -> io::Result<()> {
         match (self.rests, rests) {
             (false, true) => self.programs.detach(),
@@ -131,13 +132,13 @@ impl Loads for Bpf {
     }
 }
 
-/// An entry's totals up to now, its process and its vCPU; `None` if it has no task, or
-/// one that changes just now.
+/// An entry's totals up to now, its process and its vCPU; `None` if it has no task, or one that
+/// changes just now.
 fn look(tid: &AtomicU32, entry: &Entry, now: u64) -> Option<(Totals, i32, VcpuId)> {
     let number = tid.load(Ordering::Acquire);
     let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
     let (born, since, running) = (get(&entry.born), get(&entry.since), get(&entry.in_since));
-    // What is under way: from its beginning, if there is one.
+    // The open interval, from its beginning.
     let part = |from: u64| if from == 0 { 0 } else { now.saturating_sub(from) };
     let totals = Totals {
         tid: number,
@@ -169,8 +170,8 @@ fn last_io(entry: &Entry) -> Option<LastIo> {
     })
 }
 
-/// What came on top of what was there. Totals never fall: a look between the two halves of
-/// an update of the kernel's sees less for a moment, and the next one makes up for it.
+/// Computes the increase of the totals. They never fall: a look between the two halves of an update
+/// of the kernel's sees less for a moment, and the next one makes up for it.
 fn difference(before: &mut Totals, now: Totals, pid: i32, vcpu: VcpuId) -> Option<ThreadLoad> {
     if (before.tid, before.born) != (now.tid, now.born) {
         *before = Totals { tid: now.tid, born: now.born, ..Totals::default() };

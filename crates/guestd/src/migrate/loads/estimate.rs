@@ -1,32 +1,32 @@
-//! From what the kernel counts of a thread and how it is found at each look, to how
-//! long it waited for I/O. Pure.
+//! Estimates a thread's time spent waiting for I/O from the kernel's counters and the thread's
+//! state at each look. Pure.
 //!
-//! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel
-//! counts for every thread how long it ran and how long it was ready, to the nanosecond, so
-//! the time in which it was blocked is known; not what for. That is estimated from the last
-//! looks that found it blocked: the share of these in which it waited for I/O. Looks that
-//! found it ready say nothing: a look from its own vCPU always does, because a fast disk has
-//! answered by then. (The kernel's delay accounting would tell exactly, but it is off by
-//! default, and does not see threads that wait for asynchronous I/O.)
+//! A thread is running, ready, waiting for I/O, or asleep for another reason. The kernel counts for
+//! every thread how long it ran and how long it was ready, to the nanosecond. So the time in which
+//! it was blocked is known, but not the reason. The last looks that found it blocked give an
+//! estimate: the share of these in which it waited for I/O. Looks that found it ready say nothing:
+//! a look from its own vCPU always does, because a fast disk has answered by then. (The kernel's
+//! delay accounting is exact, but off by default, and does not see threads that wait for
+//! asynchronous I/O.)
 
 use seekway_core::units::Nanos;
 use seekway_vcpu::VcpuId;
 
-/// How a thread is found.
+/// State of a thread at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posture {
-    /// It runs, or would if it were let.
+    /// Runs, or is ready to run.
     Ready,
-    /// It waits for a disk: state D, or asleep in a system call that waits for I/O under way.
+    /// Waits for a disk: state D, or asleep in a system call that waits for I/O under way.
     WaitsForIo,
-    /// It waits for something else.
+    /// Waits for something else.
     Sleeps,
 }
 
-/// What is known of a thread at one look. The sums are over its life.
+/// Counters of a thread at one look. The sums are over its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counters {
-    /// How it is found.
+    /// State of the thread.
     pub posture: Posture,
     /// Where it runs, or ran last.
     pub vcpu: VcpuId,
@@ -40,7 +40,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// What a thread did between two looks.
+/// A thread's activity between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Time for which it waited for I/O.
@@ -71,7 +71,7 @@ impl Estimate {
         Estimate { last: first, waits: 0, sleeps: 0, pending: Nanos::ZERO }
     }
 
-    /// What was known at the last look.
+    /// Counters at the last look.
     pub fn last(&self) -> &Counters {
         &self.last
     }
@@ -92,7 +92,7 @@ impl Estimate {
             return None;
         }
         let turns = now.turns.saturating_sub(last.turns);
-        // What it does at this moment is not counted yet: about as long as each turn.
+        // Its present activity is not counted yet: about as long as each turn.
         let blocked = match now.posture {
             Posture::Ready => blocked.scaled(turns, turns.saturating_add(1)),
             _ => blocked,
@@ -101,7 +101,7 @@ impl Estimate {
         // Never found blocked: it is for I/O, which it did.
         let (io, all) = if io + other > 0 { (io, io + other) } else { (1, 1) };
         let waited = blocked.scaled(io, all);
-        // It was put on a processor after each wait, whatever it waited for.
+        // It was put on a processor after each wait, for any reason.
         let ios = turns.saturating_mul(io) / all;
         self.pending = Nanos::new(self.pending.get().saturating_add(waited.get()));
         let io_time = if ios > 0 { std::mem::take(&mut self.pending) } else { Nanos::ZERO };

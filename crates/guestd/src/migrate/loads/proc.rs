@@ -13,10 +13,10 @@ use std::io;
 /// The most threads that are read in a window. Each costs some 2 us and [`Thread::FILES`]
 /// descriptors, of the 1024 that a process may have open.
 const CANDIDATES_MAX: usize = 256 / Thread::FILES;
-/// A thread that did no I/O for so long is dropped. Bursts are farther apart than windows,
-/// and to read a thread that sleeps costs little.
+/// Time without I/O after which a thread is dropped. Bursts are farther apart than windows, and to
+/// read a thread that sleeps costs little.
 const COLD: Nanos = Nanos::from_secs(2);
-/// A thread that did no I/O for so long (a round of the search) makes room for another.
+/// Time without I/O (a round of the search) after which a thread makes room for another.
 const COOL: Nanos = Nanos::from_millis(100);
 /// The most time that a window spends on candidates: the monitor that reads them does not
 /// beat meanwhile. Candidates that are left over come first in the next window.
@@ -50,7 +50,7 @@ impl Proc {
         let own = std::process::id() as i32;
         let seen = Thread::open(own, own)?.look(None);
         let seen = seen.ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))?;
-        // All zeroes where it is not counted: who sleeps could not be told from who runs.
+        // All zeroes where it is not counted: sleeping and running look alike.
         if seen.turns == 0 {
             return Err(io::Error::other("no /proc/PID/schedstat (CONFIG_SCHED_INFO)"));
         }

@@ -1,6 +1,6 @@
-//! Finds the threads that are worth a look in each window: those whose bytes from and to disks
-//! have moved since the last round over all processes. Rounds take long, so an ordinary thread
-//! goes them, and no monitor waits for it. If no disk did anything since, there is no round.
+//! Finds the threads that are worth a look in each window: those whose bytes from and to disks have
+//! changed after the last round over all processes. Rounds take long, so an ordinary thread makes
+//! them, and no monitor waits for it. If no disk worked after the last one, there is no round.
 
 use crate::migrate::clock;
 use crate::{kernel, procfs};
@@ -13,12 +13,12 @@ use std::{fs, io};
 
 /// From the start of one round to that of the next,
 const ROUND: Nanos = Nanos::from_millis(100);
-/// or so many times the CPU time of a round: rounds take 2 % of a vCPU.
+/// or the CPU time of a round times this: rounds take 2 % of a vCPU.
 const PAUSE: u64 = 50;
 /// An emulated guest on a busy host takes absences for CPU time: a pause is no longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Threads of a process that are all looked at when its bytes have moved for the first
-/// time. With more of them, those whose own bytes move by the next round.
+/// Most threads of a process that are all looked at when its bytes have changed for the first time.
+/// With more of them, those whose own bytes change by the next round.
 const FEW: usize = 8;
 
 /// The process and the number of a thread.
@@ -74,10 +74,10 @@ impl Search {
 /// Bytes of each process when it was looked at last.
 #[derive(Default)]
 struct Known {
-    /// Process whose threads are left out: the agent's own.
+    /// The process whose threads are left out: the agent's own.
     except: i32,
     processes: BTreeMap<i32, Process>,
-    /// The first round only learns what each has done so far.
+    /// The first round only learns each thread's totals.
     has_begun: bool,
     disks: Vec<u8>,
 }
@@ -111,8 +111,7 @@ impl Known {
         Ok(found)
     }
 
-    /// Has any disk of this guest done anything since this was asked last? Where that is
-    /// not told: yes.
+    /// Tells whether a disk of this guest has worked after the last call; true if that is unknown.
     fn disks_moved(&mut self) -> bool {
         let Ok(disks) = fs::read("/proc/diskstats") else { return true };
         std::mem::replace(&mut self.disks, disks) != self.disks

@@ -78,12 +78,12 @@ struct Iocb {
 }
 
 impl OnDisk {
-    /// The same with libaio's system calls, one page at a time: it waits in
-    /// io_getevents(2), which is no iowait.
+    /// Reads with libaio's system calls, one page at a time: the thread waits in io_getevents(2),
+    /// which is no iowait.
     pub fn read_asynchronously_until(&self, stop: &AtomicBool) {
         let mut page = Page([0; PAGE]);
         let mut context: libc::c_ulong = 0;
-        // SAFETY: the place for the context is ours.
+        // SAFETY: the buffer for the context is ours.
         assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut context) }, 0);
         for n in (0u64..).take_while(|_| !stop.load(Relaxed)) {
             let place = n.wrapping_mul(2_654_435_761) % PAGES;
@@ -142,7 +142,7 @@ pub fn start<'a>(
     });
 }
 
-/// Windows, one after the other, until `enough` of what is added up of each thread.
+/// Takes windows, one after the other, until the threads' sums are `enough`.
 pub fn watch(
     seer: &mut dyn Loads,
     mut enough: impl FnMut(&BTreeMap<i32, ThreadLoad>) -> bool,
@@ -168,7 +168,7 @@ pub fn waits(sums: &BTreeMap<i32, ThreadLoad>, tid: i32) -> bool {
     sum.is_some_and(|s| s.waited > Nanos::from_millis(50) && s.ios > 100 && s.io_time > Nanos::ZERO)
 }
 
-/// Beside a thread that computes and one that sleeps, `reader` is the one that is found.
+/// Checks that of `reader`, a thread that computes and one that sleeps, the reader is found.
 pub fn finds(seer: &mut dyn Loads, name: &str, reader: fn(&OnDisk, &AtomicBool)) {
     let Some(disk) = OnDisk::new(name) else { return };
     let stop = AtomicBool::new(false);

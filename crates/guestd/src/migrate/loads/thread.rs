@@ -1,6 +1,6 @@
-//! One thread's files in `/proc`, which stay open: reading an open one takes a third of
-//! what opening, reading and closing it does. They come and go, and hold whatever a name
-//! holds: what cannot be read is `None`, never a panic.
+//! One thread's files in `/proc`, which stay open: reading an open one takes a third of the time
+//! for opening, reading and closing it. They come and go, and a name may hold anything: unreadable
+//! files are `None`, never a panic.
 
 use super::estimate::{Counters, Posture};
 use crate::procfs;
@@ -23,7 +23,7 @@ pub struct Thread {
     syscall: Option<File>,
 }
 
-/// What `/proc/PID/task/TID/stat` says of how it is found.
+/// The thread's state by `/proc/PID/task/TID/stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Found {
     state: u8,
@@ -46,9 +46,9 @@ impl Thread {
         Ok(Thread { dir, stat, io, schedstat, syscall: None })
     }
 
-    /// What is known of it now; `None` when it has gone, or is the kernel's.
-    /// `last` is what was known before: one that slept and has not run since still does,
-    /// which costs a fifth.
+    /// Reads the thread's counters; `None` when it has gone, or is the kernel's. `last` has the
+    /// counters before: a thread that slept and has not run in between still sleeps, and finding
+    /// that costs a fifth.
     pub fn look(&mut self, last: Option<&Counters>) -> Option<Counters> {
         let mut buffer = [0; FILE_BYTES_MAX];
         let (ran, queued, turns) = parse_schedstat(read(&self.schedstat, &mut buffer)?)?;

@@ -4,7 +4,7 @@
 pub mod steal;
 pub mod tick;
 
-use super::{Bells, Monitor, Preemption, Seen, Waker, sleep};
+use super::{Alarms, Monitor, Preemption, Seen, Waker, sleep};
 use crate::migrate::bpf::{self, BpfError, Loaded, Mapped, Plain};
 use crate::procfs;
 use libbpf_rs::{MapHandle, MapType, RingBuffer, RingBufferBuilder, libbpf_sys};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The least that a ring can have: it only wakes.
 const RING_BYTES: u32 = 4096;
 
-/// What the programs know of a vCPU; its layout stands in `edges.h`.
+/// A vCPU's record, which the programs share; its layout stands in `edges.h`.
 #[repr(C)]
 #[derive(Debug)]
 struct Vcpu {
@@ -56,16 +56,16 @@ unsafe impl Plain for Vcpu {}
 pub struct Edges {
     programs: Loaded,
     vcpus: Mapped<Vcpu>,
-    /// The edges of each vCPU that some monitor has told of.
+    /// The edges of each vCPU that a monitor has told.
     told: Vec<AtomicU64>,
     /// A vCPU is gone at most this long after the time that the programs give.
     blur: Nanos,
 }
 
-/// What programs go by: `given` in `edges.h`.
+/// Settings of the programs: `given` in `edges.h`.
 #[derive(Clone, Copy, Debug)]
 struct EdgeParams {
-    /// Who was away for less was not away.
+    /// Shorter absences are ignored.
     least: Nanos,
     /// From one look at the other vCPUs to the next.
     look: Nanos,
@@ -97,7 +97,7 @@ fn possible_vcpus() -> Result<usize, BpfError> {
 }
 
 impl Preemption for Arc<Edges> {
-    fn bells(&self) -> Option<Arc<dyn Bells>> {
+    fn alarms(&self) -> Option<Arc<dyn Alarms>> {
         Some(self.clone())
     }
 
@@ -117,7 +117,7 @@ impl Preemption for Arc<Edges> {
     }
 }
 
-/// What one vCPU's thread waits on.
+/// The thing on which a vCPU's thread waits.
 struct Watch {
     edges: Arc<Edges>,
     bell: RingBuffer<'static>,
@@ -147,7 +147,7 @@ impl Monitor for Watch {
     }
 }
 
-impl Bells for Edges {
+impl Alarms for Edges {
     fn set_alarm(&self, vcpu: VcpuId, at: Option<Instant>) {
         let Some(record) = self.vcpus.records().get(vcpu.index()) else { return };
         record.alarm.store(at.map_or(0, |at| at.as_nanos().max(1)), Ordering::Relaxed);
@@ -162,13 +162,13 @@ impl Bells for Edges {
 }
 
 impl Edges {
-    /// What its programs cost.
+    /// Costs of its programs.
     #[cfg(test)]
     pub fn costs(&self) -> Vec<bpf::Cost> {
         self.programs.costs()
     }
 
-    /// What no monitor has told of yet.
+    /// Collects the news that no monitor has told yet.
     fn news(&self, seen: &mut Vec<Seen>) {
         for (n, (vcpu, told)) in self.vcpus.records().iter().zip(&self.told).enumerate() {
             let before = told.load(Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Edges {
             let past: [(Instant, Instant); PAST] =
                 std::array::from_fn(|n| (noted(&vcpu.past[n].from), noted(&vcpu.past[n].until)));
             let noticed = noted(&vcpu.noticed);
-            // Changed meanwhile: whoever changed it rings, or it is seen next time.
+            // Changed meanwhile: its writer rings, or it is seen next time.
             if vcpu.edges.load(Ordering::Acquire) != edges
                 || told
                     .compare_exchange(before, edges, Ordering::AcqRel, Ordering::Relaxed)
@@ -207,7 +207,7 @@ fn noted(time: &AtomicU64) -> Instant {
     Instant::from_nanos(time.load(Ordering::Relaxed))
 }
 
-/// The edges of one vCPU in their order. Edge 2n-1 begins absence n, edge 2n ends it. Of more
+/// Tells the edges of one vCPU in their order. Edge 2n-1 begins absence n, edge 2n ends it. Of more
 /// absences than are kept only the last are told.
 fn tell(
     edges: Range<u64>,
@@ -235,7 +235,7 @@ fn tell(
 mod tests {
     use super::*;
 
-    /// Absence n lasts from 100 n to 100 n + 50. What is told: a loss is -at.
+    /// Absence n lasts from 100 n to 100 n + 50. A loss is told as -at.
     fn told(edges: Range<u64>) -> Vec<i64> {
         let at = Instant::from_nanos;
         let last = edges.end / 2;

@@ -25,7 +25,7 @@ impl Preemption for Heartbeat {
 struct Heart {
     vcpu: VcpuId,
     woken: Waker,
-    /// No beat was asked for when it waited last: when the next was to come is no news.
+    /// The last wait had no beat: the next one's due time is no news.
     rested: bool,
 }
 
@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(waits.join().unwrap().unwrap(), []);
     }
 
-    /// Computes with a rank above the monitor's, which is as if the vCPU were away; the
-    /// time when it began and that when it ended. None where that is not allowed.
+    /// Computes with a rank above the monitor's, which is as if the vCPU were away; returns the
+    /// begin and the end. None where that is not allowed.
     fn take_vcpu(vcpu: VcpuId, span: Nanos) -> Option<(Instant, Instant)> {
         settle(vcpu).unwrap();
         let above = libc::sched_param { sched_priority: 2 };

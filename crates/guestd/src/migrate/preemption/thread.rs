@@ -1,8 +1,8 @@
-//! What makes a thread fit to watch one vCPU: it runs there alone, before whatever else
-//! is ready there, wakes on time, and stays in memory.
+//! Prepares a thread to watch one vCPU: it runs there alone, before whatever else is ready there,
+//! wakes on time, and stays in memory.
 //!
-//! It only sleeps and decides, a few microseconds at a time. So it may be real-time of
-//! the lowest priority: what the guest runs in real time above it keeps its place.
+//! The thread only sleeps and decides, a few microseconds at a time. So it may be real-time of the
+//! lowest priority: the guest's own real-time threads still go first.
 
 use crate::kernel;
 use seekway_vcpu::{VcpuId, VcpuSet};
@@ -73,10 +73,10 @@ fn rank() -> Rank {
     if nice == 0 { Rank::Nice } else { Rank::Plain }
 }
 
-/// Keep what this process uses in memory, once for all its threads: a guest that does
-/// much I/O takes the pages of a program that sleeps, and a monitor that waits for its own
-/// code to be read beats as late as if its vCPU were away. Only pages that have been used
-/// are kept. False if that is not allowed (CAP_IPC_LOCK): then it can happen.
+/// Keeps this process's memory resident, once for all its threads: a guest that does much I/O takes
+/// the pages of a program that sleeps, and a monitor that waits for its own code to be read beats
+/// as late as if its vCPU were away. Only pages that have been used are kept. False if that is not
+/// allowed (CAP_IPC_LOCK).
 pub fn stay_in_memory() -> bool {
     // SAFETY: mlockall takes plain numbers.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 }
@@ -94,7 +94,7 @@ mod tests {
     use seekway_vcpu::VCPUS_MAX;
     use std::thread;
 
-    /// What `/proc/thread-self/stat` has in this field, as its manual numbers them.
+    /// Reads a field of `/proc/thread-self/stat`, numbered as in its manual.
     fn stat_field(n: usize) -> String {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let rest = stat.rsplit_once(") ").unwrap().1;

@@ -10,7 +10,7 @@ use seekway_vcpu::{Action, Affinity, Outcome, TaskId, VcpuId, VcpuSet};
 use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Attempts at one change: somebody else may change the mask between the two readings.
+/// Attempts at one change: another program may change the mask between the two readings.
 const TRIES_MAX: usize = 8;
 
 /// The result of a change that did not fail.
@@ -70,8 +70,8 @@ impl<S: System> Tasks<S> {
         self.change(tid, None).is_ok_and(|changed| changed == Changed::Set)
     }
 
-    /// Move a task to one vCPU, then let it run on all of `within`
-    /// ([`agent`](seekway_vcpu::agent) says why in two steps).
+    /// Moves a task to one vCPU, then lets it run on all of `within`
+    /// ([`agent`](seekway_vcpu::agent) gives the reason for the two steps).
     fn shift(&self, tid: i32, to: VcpuId, within: &VcpuSet) -> io::Result<Changed> {
         let changed = self.change(tid, Some(&VcpuSet::only(to)))?;
         if changed == Changed::Nothing {
@@ -156,7 +156,8 @@ impl<S: System> Tasks<S> {
 }
 
 impl Task {
-    /// Whose mask is it? And is it where it was moved while it slept?
+    /// Decides the mask's ownership. A task that arrived where it was moved while asleep gets its
+    /// wider mask.
     pub(super) fn look_and_let_run(
         &mut self,
         system: &impl System,
@@ -185,9 +186,9 @@ impl Task {
         Ok(())
     }
 
-    /// Ask its affinity something about what it shows. Before a mask becomes its owner's it
-    /// is looked at twice: it may be what the kernel made of ours when a vCPU went off line,
-    /// which nobody has heard of yet, and some of it may be off line.
+    /// Asks the task's affinity about the mask that it shows. A new owner's mask is read twice: it
+    /// may be the kernel's change of ours after a vCPU went off line, unnoticed until now, and some
+    /// of it may be off line.
     fn look(
         &mut self,
         system: &impl System,
@@ -208,7 +209,7 @@ impl Task {
         }
     }
 
-    /// The kernel shows only what is on line: what the owner has off line stays his.
+    /// Adds the owner's CPUs that are off line, which the kernel does not show.
     fn whole(&self, shown: &VcpuSet, online: &VcpuSet) -> VcpuSet {
         let original = self.record.affinity.original();
         if *shown == original.and(online) { *original } else { *shown }
@@ -226,7 +227,7 @@ impl Table {
         written
     }
 
-    /// What is its owner's again need not be written down.
+    /// Drops the record of a task that has its owner's mask again.
     fn settle(&mut self, tid: i32) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if let (true, Some(place)) = (task.record.affinity.is_original(), task.place) {

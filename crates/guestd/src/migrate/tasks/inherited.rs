@@ -17,8 +17,8 @@ impl<S: System> Tasks<S> {
         self.moved.load(SeqCst)
     }
 
-    /// All masks are their owners' again. Nobody changes any meanwhile. How many tasks, and
-    /// how many descendants: `None` if tasks start others faster than these can be found.
+    /// Puts all masks back; nobody changes any meanwhile. Returns the number of tasks, and of
+    /// descendants: `None` if tasks start others faster than these can be found.
     ///
     /// # Errors
     /// Processes cannot be listed.
@@ -37,8 +37,8 @@ impl<S: System> Tasks<S> {
                 ProcessEvent::Forked(fork) if fork.pid != own => {
                     self.look_near((fork.pid, fork.parent), Some(fork.tid));
                 }
-                // If that was not its first thread, the one that it was has that number now, and
-                // its own mask.
+                // If that was not its first thread, the thread now has that number, and its own
+                // mask.
                 ProcessEvent::Runs(pid) => self.look_near((*pid, *pid), None),
                 ProcessEvent::Forked(_) => {}
             }
@@ -84,7 +84,7 @@ impl<S: System> Tasks<S> {
         found
     }
 
-    /// It is let run on more: that does not wait for a vCPU. `None` if that cannot be.
+    /// Widens the task's mask, which waits for no vCPU. `None` if that is impossible.
     pub(super) fn give_back(
         &self,
         child: &Child,
@@ -99,13 +99,12 @@ impl<S: System> Tasks<S> {
 }
 
 impl Table {
-    /// The tasks, and what else may have started others.
+    /// The tasks, and all others that may have started some.
     fn known(&self) -> impl Iterator<Item = &Record> {
         self.tasks.values().map(|task| &task.record).chain(&self.ancestors)
     }
 
-    /// What the owner of the one that started this has set, if this has one of our masks
-    /// from there.
+    /// The mask that the parent's owner has set, if this child has one of our masks from there.
     pub(super) fn original_of(&self, child: &Child, shown: &VcpuSet) -> Option<VcpuSet> {
         self.known().find(|a| a.gave(child, shown)).map(|a| *a.affinity.original())
     }

@@ -1,4 +1,4 @@
-//! Whose mask is whose, on a system in memory.
+//! Tests of mask ownership, on a system in memory.
 
 use super::*;
 use crate::connector::{Fork, ProcessEvent};
@@ -61,7 +61,7 @@ impl Scene {
         self.system().whole_affinity(tid).unwrap()
     }
 
-    /// Where the policy is told that it may move these to.
+    /// The masks of these tasks that the policy is told.
     fn allowed(&self, tids: &[i32]) -> Vec<(i32, VcpuSet)> {
         let loads: Vec<ThreadLoad> = tids.iter().copied().map(load).collect();
         let mut tasks = Vec::new();
@@ -166,7 +166,7 @@ fn what_is_off_line_stays_the_owners() {
     s.tasks.set_online(set("0-2"));
     s.allowed(&[10]);
     s.shift(10, 1, "1");
-    // The one that it was given goes too: the kernel lets it run anywhere.
+    // Its own vCPU goes too: the kernel lets it run anywhere.
     s.system().set_offline(&[vcpu(1), vcpu(3)]);
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
@@ -182,7 +182,7 @@ fn what_the_kernel_makes_of_a_mask_whose_vcpu_goes_is_nobodys_wish() {
     s.system().taskset(10, set("0-1"));
     s.allowed(&[10]);
     s.shift(10, 1, "1");
-    // Nobody has told of it yet.
+    // The agent does not know yet.
     s.system().set_offline(&[vcpu(1)]);
     s.system().taskset(10, set("0-3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-1"))]);
@@ -231,7 +231,7 @@ fn forked(parent: i32, pid: i32, tid: i32) -> ProcessEvent {
 }
 
 impl Scene {
-    /// Moved to vCPU 1 and let run on 1 and 2.
+    /// A scene with a task that was moved to vCPU 1 and may run on 1 and 2.
     fn moved() -> Scene {
         let s = Scene::new();
         s.allowed(&[10]);
@@ -277,7 +277,7 @@ fn who_pins_what_it_starts_to_a_mask_that_stood_there_long_ago_means_it() {
     s.system().taskset(11, set("1-2"));
     s.tasks.follow(&[forked(10, 11, 11)]);
     assert_eq!(s.mask(11), set("1-2"));
-    // And what a descendant starts after it was given back.
+    // And the child of a descendant whose mask was put back.
     let s = Scene::moved();
     s.system().start(11, 10, "descendant");
     s.tasks.follow(&[forked(10, 11, 11)]);
@@ -433,7 +433,7 @@ fn a_vcpu_that_has_just_gone_is_no_reason_to_leave_a_task_alone() {
     s.tasks.set_online(set("0-1,3"));
     assert_eq!(s.allowed(&[10]), [(10, set("0-3"))]);
     assert_eq!(s.shift(10, 1, "1"), Outcome::Done);
-    // The one that it was given goes and comes back: the kernel has let it run anywhere.
+    // Its own vCPU goes and comes back: the kernel has let it run anywhere.
     s.tasks.set_online(set("0,3"));
     s.system().taskset(10, set("0-3"));
     s.tasks.set_online(set("0-3"));

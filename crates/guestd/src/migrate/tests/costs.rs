@@ -1,4 +1,4 @@
-//! What seeing costs, in figures: they decide what the agent costs.
+//! Measurements of the detectors' cost, which decides the agent's.
 //!
 //! ```sh
 //! cargo test -p seekway-guestd --features bpf costs -- --ignored --nocapture --test-threads 1
@@ -88,8 +88,8 @@ fn turns() -> f64 {
     }
 }
 
-/// What a thread that computes loses of its own time to beats beside it (interrupts, caches,
-/// the hypervisor's part), with beats and without in turn; that which the beats' thread uses is not in it.
+/// Measures the time that a computing thread loses to beats beside it (interrupts, caches, the
+/// hypervisor's part), with beats and without in turn. The beats' own thread does not count.
 #[test]
 #[ignore = "prints figures"]
 fn costs_of_beats_beside_a_thread_that_computes() {
@@ -158,7 +158,8 @@ fn print_windows(what: &str, name: &str, seer: &mut dyn Loads) {
     );
 }
 
-/// While so many threads read pages, each waiting between reads for as long as the others.
+/// Runs `body` while `readers` threads read pages, each waiting between reads for as long as the
+/// others.
 fn with_readers(readers: usize, body: impl FnOnce()) {
     let Some(disk) = OnDisk::new(&format!("costs-{readers}.tmp")) else { return };
     let stop = AtomicBool::new(false);

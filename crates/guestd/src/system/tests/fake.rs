@@ -31,7 +31,7 @@ fn first_of(mask: &VcpuSet) -> VcpuId {
 }
 
 impl Process {
-    /// Who is awake runs where it may.
+    /// Moves tasks that are awake to where they may run.
     fn settle(&mut self) {
         for (tid, vcpu) in &mut self.vcpus {
             let mask = &self.masks[tid];
@@ -89,7 +89,7 @@ impl Fake {
         }
     }
 
-    /// It ends, and its parent waits for it.
+    /// Ends a process, for which its parent waits.
     pub fn end(&self, pid: i32) {
         let ended = self.processes.borrow_mut().remove(&pid);
         let Some(child) = ended else { return };
@@ -120,7 +120,7 @@ impl Fake {
         self.change(pid, |p| p.normal = false);
     }
 
-    /// It is a thread of the kernel.
+    /// Makes it a thread of the kernel.
     pub fn kernel(&self, pid: i32) {
         self.change(pid, |p| p.stat.kernel = true);
     }
@@ -129,7 +129,7 @@ impl Fake {
         self.change(pid, |p| p.deadline = true);
     }
 
-    /// Somebody else says where a thread may run. One that sleeps stays where it is.
+    /// Changes a thread's affinity as another program does. A sleeping thread stays where it is.
     pub fn taskset(&self, tid: i32, mask: VcpuSet) {
         for process in self.processes.borrow_mut().values_mut() {
             process.masks.entry(tid).and_modify(|m| *m = mask);
@@ -148,12 +148,12 @@ impl Fake {
         });
     }
 
-    /// So many ticks after boot the next process starts.
+    /// Sets the ticks after boot at which the next process starts.
     pub fn set_clock(&self, ticks: u64) {
         self.clock.set(ticks - 1);
     }
 
-    /// The next change of this thread's mask finds that somebody else has just made one.
+    /// Makes another program change this thread's mask just before the agent's next change.
     pub fn taskset_during_the_next_change(&self, tid: i32, mask: VcpuSet) {
         *self.rival.borrow_mut() = Some((tid, mask));
     }
@@ -193,7 +193,7 @@ impl Fake {
         self.change(pid, |p| p.vanishing = true);
     }
 
-    /// Somebody else sets a thread's priority.
+    /// Sets a thread's priority as another program does.
     pub fn set(&self, tid: i32, priority: u16) {
         for process in self.processes.borrow_mut().values_mut() {
             process.threads.entry(tid).and_modify(|p| *p = priority);

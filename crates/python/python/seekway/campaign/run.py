@@ -22,7 +22,7 @@ from seekway.campaign.results import Results, write_batch
 from seekway.campaign.study import Cell, Study, program
 from seekway.campaign.work import described, run_batch
 
-#: A batch takes about so long: short beside a study, long beside what a task costs Dask.
+#: Length of a batch: short beside a study, long beside Dask's cost of a task.
 BATCH_S = 2.0
 #: Cells of a batch at most.
 BATCH_CELLS = 200
@@ -90,7 +90,7 @@ class Campaign:
         return results
 
     def _describe(self, folder: Path, cells: int) -> None:
-        """What the folder is of, for people."""
+        """Write a description of the folder, for people."""
         about = {"name": self.study.name, "cells": cells, "program": program()}
         beside = folder / f".study.json.{os.getpid()}"
         beside.write_text(json.dumps(about, indent=1) + "\n")

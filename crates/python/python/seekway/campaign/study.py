@@ -1,4 +1,4 @@
-"""What a study is: axes, and how they are combined into cells."""
+"""Studies: axes, and their combination into cells."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Study:
         return study
 
     def count(self) -> int:
-        """How many cells there are."""
+        """Count the cells."""
         lengths = [len(axis) for axis in self.axes.values() if not isinstance(axis, Range)]
         if self.combine == "grid":
             return math.prod(lengths)

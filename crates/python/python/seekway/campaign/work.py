@@ -1,4 +1,4 @@
-"""What a worker does: cells, one after the other."""
+"""A worker: runs cells, one after the other."""
 
 from __future__ import annotations
 

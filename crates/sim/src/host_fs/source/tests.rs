@@ -1,4 +1,5 @@
-//! What reaches the disk, and when, with a disk that takes a fixed time for everything.
+//! Tests of the requests that reach the disk, and their times, with a disk that takes a fixed time
+//! for everything.
 
 use super::*;
 
@@ -49,8 +50,8 @@ fn vm(asks: impl IntoIterator<Item = (u64, Op)>) -> Box<dyn Source> {
     Box::new(Script { disks, asks, under_way: 0 })
 }
 
-/// When what reaches the disk, each request taking `latency_ms`: time in ms, VM, sectors, and
-/// whether it is a flush. The host is VM 2.
+/// The requests that reach the disk, each taking `latency_ms`: time in ms, VM, sectors, and whether
+/// it is a flush. The host is VM 2.
 fn reach(vms: [Box<dyn Source>; 2], latency_ms: u64) -> Vec<(u64, u16, u64, bool)> {
     let fs = HostFs::new(CAPACITY, IMAGES[0]);
     let mut files = FileBacked::new(vms.into(), &fs, CAPACITY, &IMAGES.map(Lba::new));
@@ -117,7 +118,7 @@ fn who_changes_an_inode_on_its_way_to_the_log_sleeps() {
     let seen = reach([vm(asks), vm([(6100, Op::Write)])], 1500);
     let guests: Vec<_> = seen.iter().filter(|s| s.1 < 2).map(|s| (s.0, s.1)).collect();
     assert_eq!(guests, [(0, 0), (6100, 1), (6500, 0), (6500, 0), (6500, 0)]);
-    // A read is sent, and what is behind it waits.
+    // A read is sent, and the requests behind it wait.
     let asks = [(0, Op::Write), (6100, Op::Read), (6200, Op::Read)];
     let seen = reach([vm(asks), vm([])], 1500);
     let guests: Vec<_> = seen.iter().filter(|s| s.1 == 0).map(|s| s.0).collect();

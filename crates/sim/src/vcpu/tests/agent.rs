@@ -1,4 +1,4 @@
-//! What a policy is told, and what becomes of what it wants.
+//! Tests of a policy's news, and of its actions.
 
 use super::script::{Log, Script, Told, scripted, spans};
 use super::support::*;

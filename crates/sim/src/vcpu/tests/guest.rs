@@ -33,7 +33,7 @@ fn a_task_that_sleeps_gets_what_it_asks_for() {
     assert!((shares[0] - 0.2).abs() < 0.005, "{shares:?}");
     let both = vec![task("partly", 0, partly), task("all", 0, Load::Compute)];
     let shares = ran(&alone(1, both), ms(2000));
-    // It wakes younger than the other, but not by so much that it goes first each time.
+    // It wakes younger than the other, but not by enough that it goes first each time.
     assert!(shares[0] > 0.15 && shares[0] + shares[1] > 0.99, "{shares:?}");
 }
 
@@ -81,7 +81,7 @@ fn bursts_are_followed_by_pauses() {
         (task.ios, task.ran)
     };
     let (ios, ran) = run(with(10, false));
-    // Ten blocks in 10 ms and what ten blocks take, nearly a millisecond.
+    // Ten blocks in 10 ms and the time of ten blocks, nearly a millisecond.
     assert!((880..960).contains(&ios), "{ios}");
     assert!(ran < ms(20), "{ran}");
     let (computing, ran) = run(with(10, true));
@@ -110,12 +110,12 @@ fn several_blocks_are_under_way_at_a_time() {
     assert!(four > 2 * one, "{four} and {one}");
 }
 
-/// What a machine asks for up to `until` of a disk that answers after 100 µs.
+/// Requests of a machine up to `until` to a disk that answers after 100 µs.
 fn issues(spec: &MachineSpec, until: Nanos) -> Vec<Issue> {
     on_a_plain_disk(spec, "vanilla", until).0
 }
 
-/// The same under a policy, when, and how it went.
+/// As [`issues`], under a policy, with times and results.
 fn on_a_plain_disk(
     spec: &MachineSpec,
     policy: &str,

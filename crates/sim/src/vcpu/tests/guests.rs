@@ -18,7 +18,7 @@ fn processors(count: u16) -> Processors {
     processors
 }
 
-/// A run of these VMs on so many processors, to its end or to `until`.
+/// Runs these VMs on `count` processors, to its end or to `until`.
 fn shared(texts: &[&str], count: u16, policy: &str, until: Option<Nanos>) -> RunResult {
     shared_on(&processors(count), texts, policy, until)
 }
@@ -64,7 +64,7 @@ fn guests_compute_on_each_vcpu() {
     assert!(run(true, "vmigrater").vms[0].moves > 0);
 }
 
-/// The same VM on vCPUs that nobody takes away.
+/// Runs the VM on vCPUs that nobody takes away.
 fn alone(text: &str, until: Option<Nanos>) -> RunResult {
     run_source(parse_vm(text).unwrap().source(1, 0).unwrap(), until)
 }
@@ -73,10 +73,10 @@ fn bytes(result: &RunResult, vm: u16) -> u64 {
     result.apps.iter().filter(|app| app.vm == vm).map(|app| app.bytes).sum()
 }
 
-/// Every generator runs as tasks too, and reads and writes what it does as a source: with a
-/// processor for each vCPU only the order of events differs: the journal, for one, begins a
-/// commit when a task has run, and not when all have that are ready; and vCPUs are shared by
-/// time, and not by system call.
+/// Every generator also runs as tasks, with the same reads and writes as a source. With a processor
+/// for each vCPU only the order of events differs: the journal, for one, begins a commit when a
+/// task has run, and not when all ready ones have; and vCPUs are shared by time, and not by system
+/// call.
 #[test]
 fn every_generator_runs_on_modelled_vcpus() {
     for generator in seekway_workload::generators::REGISTRY.iter() {
@@ -106,8 +106,8 @@ fn a_load_that_ends_ends() {
     assert!(diff <= 1 << 20, "{} and {}", written(&own), written(&modelled));
 }
 
-/// A reader in a VM that also computes has its vCPU taken away by another that computes. What
-/// wakes on a vCPU that has used its share is not put before the other's.
+/// A reader in a VM that also computes has its vCPU taken away by another that computes. A task
+/// that wakes on a vCPU that has used its share does not go before the other vCPU.
 #[test]
 fn who_shares_a_processor_waits_for_it() {
     let read = "name=a,image=8g,vcpus=1,app=fio:rw=randread,bs=4KiB,size=4GiB,io_size=1TiB,\
@@ -126,8 +126,8 @@ fn who_shares_a_processor_waits_for_it() {
     assert!(lost(&free) == Nanos::ZERO && lost(&contended) > ms(400), "{}", lost(&contended));
 }
 
-/// A guest's disks are its own between those of other VMs, whoever models its vCPUs, and what
-/// an application does goes to its disk.
+/// A guest's disks are its own between those of other VMs, whether or not its vCPUs are modelled,
+/// and an application's requests go to its disk.
 #[test]
 fn a_guest_with_two_disks_shares_processors() {
     let load = "app=fio:rw=randread,bs=4KiB,size=256MiB,direct=true,\
@@ -152,7 +152,7 @@ fn a_guest_with_two_disks_shares_processors() {
     assert_eq!([0, 1].map(|disk| bytes(&alone, disk)), [1, 2].map(|disk| bytes(&result, disk)));
 }
 
-/// The same seed gives the same run, to the last byte.
+/// Equal seeds give equal runs, to the last byte.
 #[test]
 fn runs_repeat() {
     let texts = [

@@ -88,7 +88,7 @@ fn a_vcpu_that_has_nothing_to_run_is_not_away() {
     let missing = ms(1000).saturating_sub(idle.any_ran);
     // From each wake-up to the switch to it.
     assert!(missing <= us(5).scaled(idle.tasks[0].ios + 2, 1), "{missing}");
-    // Beside one that computes it waits to run most of the time.
+    // Beside a computing VM it waits to run most of the time.
     let beside = spec(1, vec![quiet, vm("busy", 1, Vec::new())]);
     let any = run_named(&beside, "vanilla", 1, ms(1000)).vms[0].any_ran;
     assert!(any < ms(300), "{any}");

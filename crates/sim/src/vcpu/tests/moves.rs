@@ -1,4 +1,4 @@
-//! Where moves lead, who makes them, what they wait for, and when timers are heard.
+//! Tests of moves: destinations, workers, waits, and the times at which timers are heard.
 
 use super::script::{Log, Told, scripted};
 use super::support::*;
@@ -8,7 +8,7 @@ use seekway_vcpu::agent::{OVERDUE, PATIENCE};
 use seekway_vcpu::*;
 use std::sync::{Arc, Mutex};
 
-/// Asks for all of these in its first window, and writes down what became of them.
+/// Asks for all of these in its first window, and records their results.
 struct Burst {
     wanted: Vec<Action>,
     begun: bool,
@@ -44,8 +44,8 @@ fn to(task: u64, to: u16, within: &[u16]) -> Action {
     Action::Move { task: TaskId(task), to: VcpuId::new(to), within, by: Means::Push }
 }
 
-/// What became of actions and after what time, where the tasks that do I/O are afterwards, and
-/// the result.
+/// Results of actions and their durations, the vCPUs of the I/O tasks afterwards, and the machine's
+/// result.
 type After = (Vec<(Outcome, Nanos)>, Vec<usize>, MachineResult);
 
 fn after(spec: &MachineSpec, wanted: &[Action]) -> After {
@@ -137,8 +137,8 @@ fn a_second_change_and_a_stopper_take_time() {
 
 #[test]
 fn without_a_shared_cache_who_is_woken_on_an_absent_vcpu_cannot_be_moved() {
-    // vCPU 0 hears of the I/O of a task of vCPU 1; when that has been away for a while,
-    // the task is to go to 0. It goes back when its own is back.
+    // vCPU 0 hears of the I/O of a task of vCPU 1. When 1 has been away for a while, the task
+    // should go to 0. It goes back when 1 is back.
     let run = |shared: bool| {
         let reader = vec![task("io", 1, reads())];
         let mut spec = spec(2, vec![vm("a", 2, reader), vm("b", 2, Vec::new())]);
@@ -164,9 +164,9 @@ fn without_a_shared_cache_who_is_woken_on_an_absent_vcpu_cannot_be_moved() {
     assert!(moves > 60 && blocked > moves / 3, "{blocked} of {moves}: half are away from it");
 }
 
-/// How late a timer of a millisecond is heard in a second, and the agent's CPU time: vCPU 0 leads
-/// and is taken away for slices of this length, vCPU 1 is not. With beats of both, the policy
-/// expects vCPU 0 to run on.
+/// Measures the lateness of a timer of a millisecond over a second, and the agent's CPU time: vCPU
+/// 0 leads and is taken away for slices of this length, vCPU 1 is not. With beats of both, the
+/// policy expects vCPU 0 to run on.
 fn lateness(slice: Nanos, beats: Option<Nanos>) -> (Vec<Nanos>, Nanos) {
     let mut spec = spec(2, vec![vm("a", 2, Vec::new()), vm("b", 1, Vec::new())]);
     spec.vms[1].agent = false;
@@ -199,7 +199,7 @@ fn a_timer_waits_for_the_lead_which_costs() {
 
 #[test]
 fn who_finds_the_lead_overdue_takes_its_place() {
-    // Nobody but the next in turn, when it has lost its patience.
+    // Only the next in turn, when its patience has ended.
     let (late, _) = lateness(ms(60), None);
     let long: Vec<&Nanos> = late.iter().filter(|late| **late > us(20)).collect();
     assert_eq!(long, [&(PATIENCE + us(5))], "vCPU 1 has it from then on");

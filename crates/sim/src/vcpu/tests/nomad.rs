@@ -1,4 +1,4 @@
-//! A policy that moves whatever does I/O to a vCPU that runs, as soon as its own does not.
+//! A policy that moves every I/O task to a running vCPU, as soon as its own does not run.
 
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::*;

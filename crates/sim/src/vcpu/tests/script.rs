@@ -1,10 +1,10 @@
-//! A policy that writes down all it is told, and does what a test says.
+//! A policy that records its news, and does what a test says.
 
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::*;
 use std::sync::{Arc, Mutex};
 
-/// What it was told.
+/// News for the script's policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// A sign: when it was made, by which vCPU.
@@ -12,11 +12,11 @@ pub enum Told {
     Window(Vec<TaskLoad>),
     Moved(TaskId, Outcome),
     Acted,
-    /// It had asked for this.
+    /// A decision at this time, for which it had asked.
     Asked(Instant),
 }
 
-/// What was told when. Signs carry no time of telling: it is that of the next asking.
+/// The news and their times. Signs carry no time of telling: it is that of the next decision.
 pub type Log = Arc<Mutex<Vec<(Instant, Told)>>>;
 
 pub type Answer = Box<dyn Fn(&Told) -> Option<Action> + Send>;
@@ -29,10 +29,10 @@ pub struct Script {
     /// From asking to asking.
     pub wakes: Option<Nanos>,
     wake: Instant,
-    /// It expects this vCPU to run on, and knows nothing of others.
+    /// The vCPU that it expects to run on; it knows nothing of others.
     pub lasts: Option<VcpuId>,
     pub slice: Option<Nanos>,
-    /// What to do when told something.
+    /// Answer to each piece of news.
     pub answer: Answer,
     due: Vec<Instant>,
     untimed: Vec<Told>,

@@ -77,7 +77,7 @@ fn any_spec(rng: &mut Rng) -> MachineSpec {
     spec
 }
 
-/// What always holds between two events.
+/// Asserts the invariants between two events.
 fn check(machine: &Machine) {
     for (n, pcpu) in machine.pcpus.iter().enumerate() {
         let of = |state| {

@@ -1,7 +1,7 @@
-//! The simulator and the agent do the same. A seeded machine is simulated, and all that its
-//! agent tells the policy is noted. The same signs, loads and ends of actions are then put
-//! through the agent's own lists, tasks and lock, with a clock of the test's: its policy has to
-//! be told the same, at the same times, and has to ask for the same moves.
+//! The simulator and the agent act alike. A seeded machine is simulated, and its agent's news for
+//! the policy is noted. The same signs, loads and ends of actions then go through the agent's own
+//! lists, tasks and lock, with the test's clock: its policy has to get the same news at the same
+//! times, and to ask for the same moves.
 //!
 //! One thing is not compared: a monitor that is awake shortly before the end of a window reads
 //! the loads then ([`EARLY`]), which the simulator does not model.
@@ -151,7 +151,7 @@ fn spec(detector: Detector) -> MachineSpec {
     }
 }
 
-/// What the simulator's agent tells the policy.
+/// Calls of the simulator's agent to the policy.
 fn simulated(policy: &str, detector: Detector, seed: u64) -> Vec<Call> {
     let spec = spec(detector);
     let notes: Arc<Mutex<Vec<Call>>> = Arc::default();

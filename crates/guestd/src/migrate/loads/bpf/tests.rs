@@ -41,7 +41,7 @@ fn who_waits_for_a_disk_is_found_and_who_computes_or_sleeps_is_not() {
     finds(&mut bpf, "bpf-aio.tmp", OnDisk::read_asynchronously_until);
 }
 
-/// Ends with the test, also one that fails.
+/// A child process that ends with the test, even one that fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -69,7 +69,7 @@ fn readers_of_three_kinds_are_named_within_windows() {
         let fio = Killed(fio);
         let pid = fio.0.id() as i32;
         let is_job = |s: &&ThreadLoad| s.pid == pid && s.tid != pid;
-        // A busy machine can let a read be done before its reader looks: not 200 of them and more.
+        // A busy host can finish a read before its reader looks: not 200 of them.
         let sums = watch(&mut bpf, |sums| {
             sums.values().find(is_job).is_some_and(|s| s.ios > 200 && s.waited > Nanos::ZERO)
         });
@@ -147,7 +147,7 @@ fn what_began_has_ended_when_nothing_is_under_way() {
     assert!(found.ios >= 8, "{found:?}");
     let entries = bpf.own_entries();
     let entry = entries.iter().find(|(tid, _)| *tid == own as u32).expect("it has an entry").1;
-    // The file system may read ahead for itself, and nobody waits for that.
+    // The file system may read ahead for itself, which nobody waits for.
     let patience = clock::now() + Nanos::from_secs(600);
     while entry.under_way.load(Ordering::Relaxed) != 0 {
         assert!(clock::now() < patience, "{entry:?}");
@@ -181,7 +181,7 @@ fn threads_that_come_and_go_leave_nothing() {
     assert_eq!(bpf.before.len(), before);
 }
 
-/// Programs that rest cost nothing, and tell nothing of what happened meanwhile.
+/// Detached programs cost nothing, and know nothing of what happened meanwhile.
 #[test]
 fn who_rests_sees_nothing_and_begins_anew() {
     let Some(mut bpf) = permitted() else { return };

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steal.bpf.o"));
 
-/// Who was away for less was not away: the least that the heartbeat can see, half a period
-/// of 300 us (algorithms.md, section 7).
+/// Shorter absences are ignored: the least that the heartbeat can see, half a period of 300 us
+/// (algorithms.md, section 7).
 const LEAST: Nanos = Nanos::from_micros(150);
 /// From one look at the other vCPUs to the next.
 const LOOK: Nanos = Nanos::from_micros(100);
 
-/// What the program `steal_told` answers.
+/// Answers of the program `steal_told`.
 const NOT_TOLD: u32 = 1;
 const TOLD: u32 = 2;
 
@@ -33,7 +33,7 @@ pub fn open() -> Result<Arc<Edges>, BpfError> {
     with(possible_vcpus()?)
 }
 
-/// For so many vCPUs.
+/// Loads the programs for this number of vCPUs.
 fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     let steal_from_rq = bpf::distance("runqueues", "steal_time")?;
     let given = EdgeParams { least: LEAST, look: LOOK, vcpus, steal_from_rq, blur: Nanos::ZERO };
@@ -47,9 +47,9 @@ fn with(vcpus: usize) -> Result<Arc<Edges>, BpfError> {
     Ok(Arc::new(edges))
 }
 
-/// Whether KVM offers steal time, as the processor itself says and the kernel goes by
-/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel may still have been
-/// told to do without. `None` where nothing is told to programs.
+/// Tells whether KVM offers steal time, by the processor's own flags, which the kernel follows
+/// (arch/x86/kernel/kvm.c, Documentation/virt/kvm/x86/cpuid.rst). The kernel's command line may
+/// still disable it. `None` where programs cannot know.
 fn kvm_offers_steal_time() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -64,7 +64,7 @@ fn kvm_offers_steal_time() -> Option<bool> {
             let words = cpuid(*leaf);
             [words.ebx, words.ecx, words.edx].map(u32::to_le_bytes).concat() == b"KVMKVMKVM\0\0\0"
         };
-        // Beside another hypervisor's (Hyper-V) it may stand at any of these places.
+        // Beside another hypervisor's (Hyper-V) it may be at any of these addresses.
         let mut bases = (0x4000_0000..0x4001_0000).step_by(0x100);
         let base = if cpuid(1).ecx & HYPERVISOR != 0 { bases.find(is_kvm) } else { None };
         Some(base.is_some_and(|base| cpuid(base + 1).eax & STEAL_TIME != 0))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tick.bpf.o"));
 
-/// Who has not looked for so many ticks was away: one could have come late.
+/// Ticks without a look after which a vCPU was away: one could have come late.
 const MISSED: u64 = 2;
 /// vCPUs without ticks, as `nohz_full` on the kernel's command line names them.
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
@@ -17,7 +17,7 @@ const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 /// Load the programs.
 ///
 /// # Errors
-/// Ticks are not told by timers here, some vCPUs have none, or BPF is not allowed.
+/// Ticks do not come by timers here, some vCPUs have none, or BPF is not allowed.
 pub fn open() -> Result<Arc<Edges>, BpfError> {
     with(tick()?, possible_vcpus()?)
 }
@@ -51,7 +51,7 @@ fn tick() -> Result<Nanos, BpfError> {
 
 fn resolution(clock: libc::clockid_t) -> Nanos {
     let mut of = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is ours; Linux has both clocks, so that it cannot fail.
+    // SAFETY: the buffer is ours; Linux has both clocks, so that it cannot fail.
     unsafe { libc::clock_getres(clock, &raw mut of) };
     Nanos::from_secs(of.tv_sec as u64) + Nanos::new(of.tv_nsec as u64)
 }

@@ -1,5 +1,5 @@
-//! Of seeing by BPF: what the programs cost each time they run, which is nobody's CPU time
-//! but that of whatever runs there, and what the agent's own part costs.
+//! Costs of BPF: of each run of the programs, which is CPU time of whichever task runs there, and
+//! of the agent's own part.
 
 use super::{VCPU, cpu_time, print_windows, with_readers};
 use crate::migrate::bpf::Cost;
@@ -13,7 +13,7 @@ use seekway_core::units::{Instant, Nanos};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
 
-/// The kernel counts what programs cost while this lives (some 20 ns more for each run).
+/// Makes the kernel count the programs' costs while this lives (some 20 ns more for each run).
 fn count() -> OwnedFd {
     // SAFETY: a number, and the descriptor that it gives is ours.
     unsafe {
@@ -50,7 +50,7 @@ fn costs_of_bpf_programs() {
     }
 }
 
-/// A monitor that is told of preemptions, in its own CPU time.
+/// Costs of a monitor that is told of preemptions, in its own CPU time.
 #[test]
 #[ignore = "prints figures"]
 fn costs_of_a_monitor_by_steal() {

@@ -1,5 +1,5 @@
-//! On the running kernel: they need the right to load BPF programs and a host whose KVM
-//! tells of steal time, and say so where there is none.
+//! Tests on the running kernel: they need the right to load BPF programs and a host whose KVM tells
+//! steal time, and skip where there is none.
 
 use super::*;
 use crate::migrate::clock;
@@ -10,8 +10,7 @@ use seekway_vcpu::{Sign, VCPUS_MAX, VcpuId};
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-/// The programs, or `None` with the reason printed where this machine has not got what
-/// they need.
+/// Loads the programs, or prints the reason and returns `None`.
 fn possible() -> Option<Arc<Edges>> {
     match open() {
         Ok(steal) => Some(steal),
@@ -23,7 +22,7 @@ fn possible() -> Option<Arc<Edges>> {
     }
 }
 
-/// What the monitor of a vCPU tells until then.
+/// Collects what the monitor of a vCPU tells until then.
 fn watch(steal: &Arc<Edges>, vcpu: VcpuId, until: Instant) -> JoinHandle<Vec<Seen>> {
     let mut monitor = steal.monitor(vcpu).unwrap();
     thread::spawn(move || {
@@ -81,8 +80,8 @@ fn stolen() -> u64 {
     line.split_whitespace().nth(8).unwrap().parse().unwrap()
 }
 
-/// Whoever is away sees no clock. A return is seen at the next timer or switch, which
-/// may be a tick after it was (10 ms at most), and the loss is then as much too late.
+/// A vCPU that is away sees no clock. A return is seen at the next timer or switch, which may be a
+/// tick later (10 ms at most), and the loss is then as much too late.
 #[test]
 fn who_was_away_did_not_run_meanwhile() {
     let Some(steal) = possible() else { return };
@@ -103,9 +102,10 @@ fn who_was_away_did_not_run_meanwhile() {
             };
             let gap = gaps.iter().find(fits);
             eprintln!("{last:?} away for {away:?}, no clock for {:?}", gap.map(|g| g.1.since(g.0)));
-            // One that began before the thread did is not in what it saw.
+            // An absence that began before the thread did is not in its record.
             found += usize::from(gap.is_some());
-            // Many small steals between two looks are told as one loss, and no one gap is it.
+            // Many small steals between two looks are told as one loss, which matches no single
+            // gap.
             strange += usize::from(gap.is_none() && gaps.first().is_some_and(|g| from >= g.0));
         }
         if found >= 3 {
@@ -120,7 +120,7 @@ fn who_was_away_did_not_run_meanwhile() {
     seekway_testing::skip("a host that takes vCPUs away for long enough");
 }
 
-/// Each edge is told once, by whichever monitor is first.
+/// Each edge is told once, by the first monitor.
 #[test]
 fn a_monitor_tells_what_no_other_has_told() {
     let Some(steal) = possible() else { return };
@@ -154,7 +154,7 @@ fn the_programs_load_for_any_number_of_vcpus() {
     }
 }
 
-/// The processor and the kernel say the same, unless the kernel was told to do without.
+/// The processor and the kernel agree, unless the kernel's command line disables it.
 #[test]
 fn where_the_programs_are_told_the_processor_says_so() {
     match with(1) {
