@@ -20,28 +20,30 @@
 //! 6. How good it is: RMS of the points about the line, R², and the demerit
 //!    figure between the measured services and those of the fitted device.
 
-mod line;
 mod model;
-mod probe;
 pub mod spike;
-mod toml;
+#[cfg(test)]
+mod tests;
 
-pub use line::{Line, averaged};
-pub use model::{ModelError, ReadAhead, of_model, read_ahead};
-pub use probe::{Places, probe};
-pub(crate) use toml::quoted;
-
+use crate::closed_loop::serve;
 use crate::profile::{Profile, ProfileError};
-use crate::validate::{self, Pace, Record, TraceError, Validation};
-use line::Point;
+use crate::validate::{Pace, Record, TraceError, Validation};
+use crate::{DeviceModel, validate};
+pub use model::{ModelError, ReadAhead, of_model, read_ahead};
+use seekway_core::mix;
 use seekway_core::request::{Extent, Op};
+use seekway_core::units::{Instant, Lba, Sectors};
 use spike::Spike;
+use std::fmt;
+use std::fmt::Write as _;
 use thiserror::Error;
 
 /// Fewest requests that a line is put through.
 pub const FITTED_MIN: usize = 10;
+
 /// Points in a window of the moving average.
 pub const WINDOW: usize = 1001;
+
 /// Share of the variance that the distance must explain, or it explains nothing.
 const EXPLAINED_MIN: f64 = 0.02;
 
@@ -206,7 +208,7 @@ impl Fit {
     /// The text of a profile with a `[linear]` device, each figure with its source beside it.
     /// `source` says in a phrase what was measured.
     pub fn profile_toml(&self, name: &str, source: &str) -> String {
-        toml::profile(self, name, source)
+        profile(self, name, source)
     }
 }
 
@@ -229,13 +231,13 @@ pub fn fit(samples: &[Sample], options: Options) -> Result<Fit, FitError> {
     let ends = samples.iter().map(|s| s.extent.end().get());
     let largest = starts.max().unwrap_or(1).max(1);
     let end = ends.max().unwrap_or(1);
-    let by_points = line::of_points(&points, largest);
-    let line_averaged = line::of_averages(&points, largest);
+    let by_points = of_points(&points, largest);
+    let line_averaged = of_averages(&points, largest);
     let line = match options.form {
         Form::Points => by_points,
         Form::Averaged => line_averaged,
     };
-    let quality = line::quality(&points, line, largest);
+    let quality = quality(&points, line, largest);
     let spike = spike::find(samples, options.beyond);
     let mut fit = Fit {
         requests,
@@ -324,5 +326,303 @@ pub fn medians_ms(samples: &[Sample], beyond: u64) -> (Option<f64>, Option<f64>)
     (median(Op::Read), median(Op::Write))
 }
 
-#[cfg(test)]
-mod tests;
+// Moving average and least squares.
+
+/// A request as the line sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Point {
+    pub distance: u64,
+    pub service_ns: u64,
+}
+
+/// Service time over distance: `intercept_ms + stroke_ms · (d/D)`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Line {
+    /// R/2 of the formula.
+    pub intercept_ms: f64,
+    /// S of the formula: the time that the distance D adds.
+    pub stroke_ms: f64,
+}
+
+impl fmt::Display for Line {
+    /// As in `4.250 + 5.250`, in ms.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.stroke_ms < 0.0 { '-' } else { '+' };
+        write!(f, "{:.3} {sign} {:.3}", self.intercept_ms, self.stroke_ms.abs())
+    }
+}
+
+impl Line {
+    /// The time for `share` = d/D.
+    pub fn at_ms(&self, share: f64) -> f64 {
+        self.intercept_ms + self.stroke_ms * share
+    }
+}
+
+/// Spread of the points about a line.
+struct Quality {
+    pub residual_ms: f64,
+    pub explained: f64,
+    pub stroke_error_ms: f64,
+    pub mean_ms: f64,
+}
+
+/// The fitted requests' distances in sectors, ascending, each with the mean
+/// service in ms of the (up to) 1001 requests centered on it. At the ends the
+/// windows are cut short on the side where nothing is.
+pub fn averaged(samples: &[Sample], options: Options) -> Vec<(u64, f64)> {
+    let points = points(samples, options);
+    let means = means_ms(&points);
+    points.iter().map(|p| p.distance).zip(means).collect()
+}
+
+/// Least squares through the points themselves.
+fn of_points(points: &[Point], largest: u64) -> Line {
+    least_squares(points, largest, points.iter().map(|p| p.service_ns as f64 / 1e6))
+}
+
+/// Least squares through the moving average.
+fn of_averages(points: &[Point], largest: u64) -> Line {
+    least_squares(points, largest, means_ms(points).into_iter())
+}
+
+fn means_ms(points: &[Point]) -> Vec<f64> {
+    let n = points.len();
+    let sums: Vec<u128> = std::iter::once(0)
+        .chain(points.iter().scan(0_u128, |sum, p| {
+            *sum += u128::from(p.service_ns);
+            Some(*sum)
+        }))
+        .collect();
+    let mean = |i: usize| {
+        let (from, to) = (i.saturating_sub(WINDOW / 2), (i + WINDOW / 2 + 1).min(n));
+        (sums[to] - sums[from]) as f64 / (to - from) as f64 / 1e6
+    };
+    (0..n).map(mean).collect()
+}
+
+/// About the means, which keeps the digits. At least two distances differ.
+fn least_squares(
+    points: &[Point],
+    largest: u64,
+    services_ms: impl Iterator<Item = f64> + Clone,
+) -> Line {
+    let n = points.len() as f64;
+    let share = |p: &Point| p.distance as f64 / largest as f64;
+    let mean_x = points.iter().map(share).sum::<f64>() / n;
+    let mean_y = services_ms.clone().sum::<f64>() / n;
+    let (mut xx, mut xy) = (0.0, 0.0);
+    for (p, y) in points.iter().zip(services_ms) {
+        let x = share(p) - mean_x;
+        xx += x * x;
+        xy += x * (y - mean_y);
+    }
+    let stroke_ms = xy / xx;
+    Line { intercept_ms: mean_y - stroke_ms * mean_x, stroke_ms }
+}
+
+/// Measures the spread of `points`, at least three, about `line`.
+fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
+    let n = points.len() as f64;
+    let share = |p: &Point| p.distance as f64 / largest as f64;
+    let ms = |p: &Point| p.service_ns as f64 / 1e6;
+    let mean_x = points.iter().map(share).sum::<f64>() / n;
+    let mean_y = points.iter().map(ms).sum::<f64>() / n;
+    let (mut about_line, mut about_mean, mut xx) = (0.0, 0.0, 0.0);
+    for p in points {
+        about_line += (ms(p) - line.at_ms(share(p))).powi(2);
+        about_mean += (ms(p) - mean_y).powi(2);
+        xx += (share(p) - mean_x).powi(2);
+    }
+    Quality {
+        residual_ms: (about_line / n).sqrt(),
+        // All services the same: nothing is left to be explained.
+        explained: if about_mean > 0.0 { 1.0 - about_line / about_mean } else { 0.0 },
+        mean_ms: mean_y,
+        stroke_error_ms: (about_line / (n - 2.0) / xx).sqrt(),
+    }
+}
+
+// Random single reads of a model, as calibration makes them on a real disk.
+
+/// Places for random reads: numbers from 0 to below `count`, all alike likely,
+/// without an end. The same seed gives the same places (`SplitMix64`).
+#[derive(Clone, Debug)]
+pub struct Places {
+    state: u64,
+    count: u64,
+}
+
+impl Places {
+    /// Of `count` places, at least 1.
+    pub fn new(seed: u64, count: u64) -> Places {
+        Places { state: seed, count: count.max(1) }
+    }
+}
+
+impl Iterator for Places {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let number = u128::from(mix::next(&mut self.state));
+        Some(((number * u128::from(self.count)) >> 64) as u64)
+    }
+}
+
+/// Reads `reads` times `sectors` sectors at random multiples of `sectors` over
+/// the whole device, each when the one before is done, from time 0 of a device
+/// at rest. Empty where the device is smaller than one read or `sectors` is 0.
+///
+/// Not for a device that another engine is using: completions are taken.
+pub fn probe(device: &mut dyn DeviceModel, reads: usize, sectors: u64, seed: u64) -> Vec<Sample> {
+    let capacity = device.profile().capacity.get();
+    let blocks = capacity.checked_div(sectors).unwrap_or(0);
+    if blocks == 0 {
+        return Vec::new();
+    }
+    let (mut now, mut from) = (Instant::ZERO, None);
+    let read = |block: u64| {
+        let extent = Extent::new(Lba::new(block * sectors), Sectors::new(sectors))?;
+        let done = serve(device, now, Op::Read, extent);
+        let service_ns = done.since(now).get();
+        now = done;
+        Some(Sample { op: Op::Read, extent, service_ns, from: from.replace(extent.end().get()) })
+    };
+    Places::new(seed, blocks).take(reads).filter_map(read).collect()
+}
+
+// A fit as the text of a profile.
+
+/// Cache of a fitted profile, because nothing is measured of it: that of the paper's Cheetah 15K.4
+/// (algorithms.md, sections 3.1 and 5).
+const HIT_MS: f64 = 0.25;
+
+const SEGMENTS: u32 = 64;
+
+const SEGMENT_SECTORS: u64 = 221;
+
+const PREFETCH_SECTORS: u64 = 64;
+
+fn profile(fit: &Fit, name: &str, source: &str) -> String {
+    let Fit { requests, fitted, largest, capacity, residual_ms, explained, .. } = fit;
+    let source: String = source.chars().filter(|c| !c.is_control()).collect();
+    // On a flat device the line's slope is noise, which a device larger than the measured range
+    // would extend without bound.
+    let (intercept_ms, slope_ms) = match fit.is_flat() {
+        true => (fit.mean_ms, 0.0),
+        false => (fit.line.intercept_ms, fit.line.stroke_ms),
+    };
+    // At the distance D it is the same time as the line's.
+    let stroke_ms = slope_ms * (*capacity as f64 / *largest as f64);
+    // To whole ns, so that twice this value is no more than twice there either.
+    let base_ms = (intercept_ms.max(0.0) * 1e6).round() / 1e6;
+    let through = match fit.form {
+        Form::Points => "least squares",
+        Form::Averaged => "least squares through the moving average of 1001",
+    };
+    let summary =
+        format!("A linear device fitted to {source}: {base_ms:.3} + {stroke_ms:.3} (d/D) ms");
+    let mut text = format!(
+        "# Fitted to {source}.\n\
+         # {fitted} of {requests} requests, {through}; D = {largest} sectors.\n\
+         # The line explains {:.1} % of the variance; {residual_ms:.3} ms RMS are left.\n",
+        100.0 * explained
+    );
+    if fit.is_flat() {
+        let _ = write!(
+            text,
+            "# The distance explains next to nothing: this is no disk with one arm, and no\n\
+             # policy that shortens seeks gains anything on it. Instead of the line, which would\n\
+             # be {} (d/D) ms, the mean stands for all distances.\n",
+            fit.line
+        );
+    }
+    let (hit_ms, hit_source) = hit(fit, base_ms);
+    let (rotation_ms, rotation_source) = rotation(fit, base_ms);
+    let mut steps = String::new();
+    if let Some((ms, sectors)) = fit.near_ms {
+        let _ = write!(
+            steps,
+            "near_sectors = {sectors} # the distance up to which the line is not fitted\n\
+             near_ms = {ms:.6} # mean of the reads there that are no cache hits\n"
+        );
+    }
+    if let Some(ms) = fit.write_ms {
+        let what = "mean of the writes, which the drive's write cache answers";
+        let _ = writeln!(steps, "write_ms = {ms:.6} # {what}");
+    }
+    let assumed = "not measured: the Cheetah 15K.4 of algorithms.md, section 3.1";
+    let base_source = match (fit.is_flat(), intercept_ms < 0.0) {
+        (true, _) => "mean service of the fitted requests".to_owned(),
+        (false, true) => format!("R/2: {through} say {intercept_ms:.4}, less than nothing"),
+        (false, false) => format!("R/2: {through}"),
+    };
+    let _ = write!(
+        text,
+        "\nname = {}\nsummary = {}\n\n\
+         [linear]\n\
+         capacity_sectors = {capacity} # the device's size where known, else the largest end of a request\n\
+         base_ms = {base_ms:.6} # {base_source}\n\
+         stroke_ms = {stroke_ms:.6} # S for capacity_sectors, standard error {:.3}\n\
+         rotation_ms = {rotation_ms:.6} # {rotation_source}\n\
+         hit_ms = {hit_ms:.6} # {hit_source}\n\
+         {steps}\
+         queue_depth = 1 # one server: requests were measured one at a time\n\
+         segments = {SEGMENTS} # {assumed}\n\
+         segment_sectors = {SEGMENT_SECTORS} # {assumed}\n\
+         prefetch_sectors = {PREFETCH_SECTORS} # {assumed}\n\
+         replacement = \"fifo\" # {assumed}\n\
+         on_hit = \"consume\" # {assumed}\n",
+        quoted(name),
+        quoted(&summary),
+        fit.stroke_error_ms,
+    );
+    text
+}
+
+fn hit(fit: &Fit, base_ms: f64) -> (f64, String) {
+    match (fit.hit_ms, fit.spike) {
+        (Some(ms), Some(s)) if s.ms == ms => {
+            let share = 100.0 * s.share;
+            (
+                ms,
+                format!(
+                    "spike of the histogram; {share:.1} % of the reads are below its trough at \
+                     {:.3} ms, spread {:.3} ms",
+                    s.trough_ms, s.spread_ms
+                ),
+            )
+        }
+        (Some(ms), _) => (ms, "sectors read again at once".to_owned()),
+        (None, _) => {
+            // No more than a miss: an SSD's is shorter.
+            let ms = HIT_MS.min(base_ms);
+            (ms, "not measured, no spike: that of algorithms.md, section 5, or base_ms".to_owned())
+        }
+    }
+}
+
+fn rotation(fit: &Fit, base_ms: f64) -> (f64, &'static str) {
+    match fit.rotation_ms {
+        Some(ms) if ms <= 2.0 * base_ms => (ms, "as given; only told to policies"),
+        Some(_) => (2.0 * base_ms, "twice base_ms, the most that can be: more was given"),
+        None if fit.is_flat() => (0.0, "nothing turns that a distance would show"),
+        None => (
+            2.0 * base_ms,
+            "not measured: R by the formula, overheads in it; only told to policies",
+        ),
+    }
+}
+
+/// A basic string of TOML.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => _ = write!(out, "\\u{:04X}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}

@@ -9,18 +9,18 @@
 //! new and the kernel announces new processes. Children inherit a tag from the kernel; a
 //! child that does I/O gets a tag of its own.
 
-mod status;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 use crate::events::{Event, shown};
 use crate::pool::Pool;
 use crate::procfs::Stat;
 use crate::state::{Record, State};
 use crate::system::System;
-use seekway_core::ioprio::{self, HINT_MAX, HINT_MIN};
+use seekway_core::ioprio;
+use seekway_core::ioprio::{HINT_MAX, HINT_MIN};
 use seekway_core::request::ProcessTag;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 /// Time for which a freed tag is not given to another process: longer than the host remembers a
 /// stream.
 pub const REST: Duration = Duration::from_secs(5);
+
 /// Scans from one look at control groups and exited processes to the next.
 const SELDOM: u64 = 10;
 
@@ -333,4 +334,198 @@ impl Process {
     fn owns(&self) -> bool {
         self.carried.is_some_and(|c| c.own)
     }
+}
+
+// The agent's activity, for its status file.
+
+/// The whole. JSON keys stay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Status {
+    /// `hints`: how tags are encoded in priorities.
+    pub encoding: &'static str,
+    /// Tags that there are.
+    pub tags: usize,
+    /// Tags that some process carries.
+    pub carried: usize,
+    /// Processes with a tag of their own, by their numbers.
+    pub processes: Vec<ProcessStatus>,
+    /// Control groups whose `io.prio.class` replaces tags.
+    pub groups: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ProcessStatus {
+    pub pid: i32,
+    pub comm: String,
+    /// Its tag, as the host sees it.
+    pub tag: u16,
+    /// Other processes had the same when it was given.
+    pub shared: bool,
+    /// Threads that carry it.
+    pub threads: usize,
+    /// Threads with another program's priorities, or of a scheduling class that has its own.
+    pub left_alone: usize,
+    /// Bytes moved from and to disks since the process began.
+    pub io_bytes: u64,
+}
+
+impl Tagger {
+    /// The agent's present activity, process by process.
+    pub fn status(&self) -> Status {
+        let tagged = self.processes.iter().filter_map(|(&pid, process)| {
+            let carried = process.carried.filter(|c| c.own)?;
+            let ours = process.threads.values().filter(|t| matches!(t, Thread::Ours(_))).count();
+            Some(ProcessStatus {
+                pid,
+                comm: process.comm.clone(),
+                tag: carried.tag.get(),
+                shared: carried.shared,
+                threads: ours,
+                left_alone: process.threads.len() - ours,
+                io_bytes: process.io_bytes.unwrap_or_default(),
+            })
+        });
+        Status {
+            encoding: "hints",
+            tags: self.pool.size(),
+            carried: self.pool.carried(),
+            processes: tagged.collect(),
+            groups: self.groups.iter().cloned().collect(),
+        }
+    }
+}
+
+// The threads of a process that has a tag of its own.
+
+/// Result of a look at one thread.
+enum Found {
+    /// The thread has the priority it should have, or is left alone already.
+    Settled,
+    /// The thread needs the tag; its start time and the priority that it has now.
+    Change(u64, u16),
+    /// The thread is left alone from now on; the event that reports it, if any.
+    Leave(Option<Event>),
+}
+
+impl Tagger {
+    /// Find threads that do not carry a tag of the process's own and may be
+    /// given it. The first one gives it such a tag.
+    fn look_at_threads(
+        &mut self,
+        system: &impl System,
+        pid: i32,
+        now: Instant,
+        changes: &mut Vec<Change>,
+    ) {
+        let tids = system.threads(pid);
+        let process = self.processes.get_mut(&pid).expect("met");
+        process.threads.retain(|tid, _| tids.binary_search(tid).is_ok());
+        let before = changes.len();
+        for tid in tids {
+            let process = &self.processes[&pid];
+            match self.look_at_thread(system, (pid, process), tid) {
+                Found::Settled => {}
+                Found::Change(start, found) => {
+                    let set = self.own_priority(pid, now);
+                    self.given.insert(set);
+                    // A priority other than none was inherited.
+                    let original = if is_untouched(found) { found } else { 0 };
+                    let record = Record { pid, tid, start, original, set };
+                    changes.push(Change { record, found });
+                }
+                Found::Leave(event) => {
+                    let process = self.processes.get_mut(&pid).expect("met");
+                    process.threads.insert(tid, Thread::LeftAlone);
+                    self.events.extend(event);
+                }
+            }
+        }
+        if changes.len() == before {
+            self.give_back_unused(pid, now);
+        }
+    }
+
+    /// That of a tag of its own, which it is given if it has none.
+    fn own_priority(&mut self, pid: i32, now: Instant) -> u16 {
+        if !self.processes[&pid].owns() {
+            self.own(pid, now);
+        }
+        let carried = self.processes[&pid].carried.expect("just given");
+        ioprio::priority(carried.tag).expect("tags of the pool have a priority")
+    }
+
+    fn look_at_thread(
+        &self,
+        system: &impl System,
+        (pid, process): (i32, &Process),
+        tid: i32,
+    ) -> Found {
+        let known = process.threads.get(&tid);
+        let ours = match known {
+            Some(Thread::LeftAlone) => return Found::Settled,
+            Some(Thread::Ours(record)) => Some(record),
+            None => None,
+        };
+        let Ok(priority) = system.priority(tid) else { return Found::Settled };
+        if ours.is_some_and(|record| record.set == priority) {
+            return Found::Settled;
+        }
+        let Some(stat) = system.stat(tid) else { return Found::Settled };
+        let (comm, shown) = (process.comm.clone(), shown(priority));
+        if ours.is_some_and(|record| record.start == stat.start) {
+            let event = Event::Overwritten { pid, comm, tid, priority: shown };
+            return Found::Leave(Some(event));
+        }
+        if !system.schedules_normally(tid).unwrap_or(false) {
+            return Found::Leave(None);
+        }
+        // It may have inherited the priority from a parent or another thread.
+        if !is_untouched(priority) && !self.given.contains(&priority) {
+            let event = Event::Foreign { pid, comm, tid, priority: shown };
+            return Found::Leave(Some(event));
+        }
+        Found::Change(stat.start, priority)
+    }
+
+    /// Makes the changes, which are recorded by now. Threads that changed after the look wait for
+    /// the next one.
+    pub fn apply(&mut self, system: &impl System, changes: &[Change], now: Instant) {
+        for of_process in changes.chunk_by(|a, b| a.record.pid == b.record.pid) {
+            let pid = of_process[0].record.pid;
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            let mut threads = 0;
+            for Change { record, found } in of_process {
+                let start = system.stat(record.tid).map(|stat| stat.start);
+                let as_found = start == Some(record.start)
+                    && system.priority(record.tid).is_ok_and(|now| now == *found);
+                if !as_found {
+                    continue;
+                }
+                match system.set_priority(record.tid, record.set) {
+                    Ok(()) => {
+                        process.threads.insert(record.tid, Thread::Ours(*record));
+                        threads += 1;
+                    }
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) => {
+                        let (comm, error) = (process.comm.clone(), e.to_string());
+                        process.refused = true;
+                        self.events.push(Event::Refused { pid, comm, error });
+                        break;
+                    }
+                }
+            }
+            if let (true, Some(carried)) = (threads > 0, process.carried) {
+                let (comm, tag) = (process.comm.clone(), carried.tag.get());
+                let shared = carried.shared;
+                self.events.push(Event::Tagged { pid, comm, tag, threads, shared });
+            }
+            self.give_back_unused(pid, now);
+        }
+    }
+}
+
+/// Tells whether no program has set it.
+fn is_untouched(priority: u16) -> bool {
+    ioprio::class(priority) == ioprio::CLASS_NONE
 }

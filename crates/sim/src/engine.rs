@@ -3,23 +3,21 @@
 
 mod bandwidth;
 mod host;
-mod measured;
-mod setup;
-
-pub use host::{Host, HostCosts};
-pub use setup::{Limits, OUTSTANDING_MAX, Setup, SimError};
 
 use crate::host_fs::source::FileBacked;
 use crate::layout::Layout;
-use crate::metrics::{Meter, RunResult};
+use crate::metrics::{HostResult, Meter, RunResult, VmHost};
 use host::{Guest, HostSide};
-use measured::CountsAtStart;
+pub use host::{Host, HostCosts};
 use seekway_core::request::{Extent, Op, RequestId, VmId};
+use seekway_core::scheduler::Scheduler;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_device::DeviceModel;
 use seekway_stack::dispatcher::Config;
-use seekway_stack::stack::{self, Action, DiskSpec, IoError, Member, Stack, Submit};
-use seekway_workload::{Issue, Source};
+use seekway_stack::stack;
+use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
+use seekway_stack::stack::{Action, DiskSpec, IoError, Member, Stack, Submit};
+use seekway_workload::{AppReport, Issue, Source, SourceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
@@ -459,4 +457,210 @@ impl<'a> Engine<'a> {
 pub fn utilisation(result: &RunResult) -> f64 {
     let busy: Nanos = result.vms.iter().fold(Nanos::ZERO, |sum, v| sum + v.device_time);
     busy.get() as f64 / result.simulated.get().max(1) as f64
+}
+
+// Measurements of a run from the begin of the measuring on, and their results at its end.
+
+/// Counts that only grow, at some time: they are taken from those of the end.
+struct CountsAtStart {
+    at: Instant,
+    apps: Vec<AppReport>,
+    host: Option<(HostResult, Vec<VmHost>)>,
+}
+
+impl Engine<'_> {
+    /// Forgets the measurements up to `at`.
+    fn begin_measuring(&mut self, at: Instant) {
+        self.meter.restart(at);
+        let host = self.host_result();
+        self.settled = Some(CountsAtStart { at, apps: self.apps(), host });
+    }
+
+    /// The applications of all sources, with the VMs' numbers in the run.
+    fn apps(&self) -> Vec<AppReport> {
+        let sources = self.sources.iter().zip(&self.vm_base);
+        let numbered = sources.flat_map(|(source, &base)| {
+            source.apps().into_iter().map(move |app| AppReport { vm: app.vm + base, ..app })
+        });
+        numbered.collect()
+    }
+
+    /// Results of the host's cache until now, and each VM's share.
+    fn host_result(&self) -> Option<(HostResult, Vec<VmHost>)> {
+        Some(self.host.as_ref()?.result(&self.stack, self.layout.len()))
+    }
+
+    /// Marks the VMs whose load ended before the run did. A run whose sources have all ended lasts
+    /// until `until`, or until its last request was done.
+    fn mark_ended(&mut self, finished: bool, until: Option<Instant>) {
+        let last = self.meter.vms.iter().map(|vm| vm.last).max().unwrap_or(self.now);
+        let run_end = if finished { until.unwrap_or(last) } else { self.now };
+        for (source, &base) in self.sources.iter().zip(&self.vm_base) {
+            if source.finished() {
+                let first = usize::from(base);
+                self.meter.mark_ended(first..first + source.vms().len(), run_end);
+            }
+        }
+    }
+
+    fn result(mut self, finished: bool, until: Option<Instant>) -> (RunResult, String) {
+        let answered = self.host.iter().flat_map(HostSide::answered);
+        let waiting = self.guests.iter().flatten().chain(answered);
+        let waiting = waiting.map(|g| (usize::from(g.vm), g.arrived));
+        self.meter.end(self.now, waiting);
+        self.mark_ended(finished, until);
+        let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
+        self.stack.policy_metrics(&mut |name, value| policy_metrics.push((name, value)));
+        let vms = &mut self.meter.vms;
+        self.stack.vm_metrics(&mut |name, vm, value| {
+            vms[vm.index()].policy_metrics.push((name, value));
+        });
+        self.device.metrics(&mut |name, value| device_metrics.push((name, value)));
+        let (mut apps, mut host) = (self.apps(), self.host_result());
+        if let Some(settled) = &self.settled {
+            for (app, before) in apps.iter_mut().zip(&settled.apps) {
+                app.bytes -= before.bytes;
+            }
+            if let (Some((host, vms)), Some((host_before, vms_before))) = (&mut host, &settled.host)
+            {
+                host.forget(host_before);
+                vms.iter_mut().zip(vms_before).for_each(|(vm, before)| vm.forget(before));
+            }
+        }
+        let host = host.map(|(host, vms)| {
+            for (vm, host) in self.meter.vms.iter_mut().zip(vms) {
+                vm.host = Some(host);
+            }
+            host
+        });
+        let began = self.settled.map_or(Instant::ZERO, |settled| settled.at);
+        let journal = self.stack.take_journal();
+        let mut meter = self.meter;
+        let host_fs = self.layout.host_fs().and_then(|_| meter.vms.pop());
+        let result = RunResult {
+            began,
+            simulated: self.now.since(began),
+            vms: meter.vms,
+            response: meter.response,
+            service_from_dispatch: meter
+                .service_from_dispatch
+                .unwrap_or_else(|| meter.service.clone()),
+            service: meter.service,
+            seeks_per_command: meter.seeks_per_command,
+            seeks_per_request: meter.seeks_per_request,
+            barriers: meter.barriers,
+            holds: self.stack.holds().clone(),
+            stats: self.stack.stats(),
+            apps,
+            policy_metrics,
+            device_metrics,
+            host,
+            host_fs,
+            machine: None,
+            outstanding_max: self.outstanding_max,
+            finished,
+        };
+        (result, journal)
+    }
+}
+
+// A run's ingredients, its end, and its errors.
+
+/// Ingredients of a run besides its sources.
+pub struct Setup {
+    pub scheduler: Box<dyn Scheduler>,
+    pub device: Box<dyn DeviceModel>,
+    /// Coalescing and the hard limit; the depth is the device's own.
+    pub config: Config,
+    /// Where the VMs lie.
+    pub layout: Layout,
+    /// Weights by VM; those missing are 1.
+    pub weights: Vec<NonZeroU32>,
+    /// Rate limits by VM; those missing have none.
+    pub limits: Vec<DiskLimits>,
+    /// Rate limits of groups of VMs.
+    pub groups: Vec<(GroupName, GroupLimits)>,
+    /// The policy's specification, to keep a journal of the run.
+    pub journal: Option<String>,
+    /// A cache in the host.
+    pub host: Option<Host>,
+}
+
+impl Setup {
+    /// VMs of weight 1 without limits, no journal and no cache in the host.
+    pub fn new(
+        scheduler: Box<dyn Scheduler>,
+        device: Box<dyn DeviceModel>,
+        layout: Layout,
+    ) -> Setup {
+        Setup {
+            scheduler,
+            device,
+            config: Config::default(),
+            layout,
+            weights: Vec::new(),
+            limits: Vec::new(),
+            groups: Vec::new(),
+            journal: None,
+            host: None,
+        }
+    }
+}
+
+/// From when a run is measured, and when it stops before its sources end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Simulated time before which nothing is measured: requests, bytes, times, seeks,
+    /// applications' bytes, the host cache's counts. A run that ends before is measured whole. The
+    /// dispatcher's, the policy's and the device's own figures are always those of the whole run.
+    pub settle: Option<Instant>,
+    /// At this simulated time.
+    pub until: Option<Instant>,
+    /// After this many completed requests.
+    pub requests: Option<u64>,
+}
+
+/// Requests outstanding beyond which a run is given up: the device cannot
+/// keep up with an open-loop trace, and every figure would only say so.
+pub const OUTSTANDING_MAX: usize = 500_000;
+
+/// Why a run ended without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A request lies outside its VM's disk.
+    #[error(
+        "VM {vm}: request {start}+{len} lies past the end of its disk ({capacity} sectors); \
+         is the capacity given too small?"
+    )]
+    OutOfRange {
+        vm: String,
+        /// First sector of the request, on its VM's disk.
+        start: u64,
+        /// Length of the request, in sectors.
+        len: u64,
+        /// Size of the VM's disk.
+        capacity: u64,
+    },
+    /// The device cannot keep up.
+    #[error(
+        "{OUTSTANDING_MAX} requests are outstanding at {at}: the device cannot keep up with this \
+         load; slow it down (--time-scale), replay it closed-loop (--outstanding), or choose a \
+         faster device"
+    )]
+    Overloaded { at: Instant },
+    /// A replay of the journal would begin with an empty cache.
+    #[error(
+        "a journal does not hold what a host's cache begins with beside warm VMs: leave out \
+         the journal, the cache, or warm=true"
+    )]
+    WarmJournal,
+    /// A source keeps issuing without time passing: flushes, discards and write-zeroes are done
+    /// at once.
+    #[error(
+        "a load issues without end at {at}: flushes, discards and write-zeroes take no time in \
+         the simulator; give it reads or writes, or a think time"
+    )]
+    RunAway { at: Instant },
 }

@@ -1,14 +1,12 @@
 //! Measurements of a run, alike for every policy: response and service times in HdrHistograms, seek
 //! distances, bandwidth over time and a sample of each VM's requests by offset.
 
-mod host;
-
-pub use host::{HostResult, ProcessUsage, VmHost};
-
 use crate::vcpu::MachineResult;
 use hdrhistogram::Histogram;
-use seekway_core::request::{Completion, Op, Request};
+use seekway_core::prefetcher::Stream;
+use seekway_core::request::{Completion, Op, ProcessTag, Request};
 use seekway_core::units::{Instant, Lba, Nanos};
+use seekway_stack::cache::Usage;
 use seekway_stack::dispatcher::{HoldStats, Stats};
 use seekway_workload::AppReport;
 
@@ -17,6 +15,7 @@ use seekway_workload::AppReport;
 pub type Times = Histogram<u64>;
 
 const TIME_MIN_NS: u64 = 1_000;
+
 const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
 pub(crate) fn times(digits: u8) -> Times {
@@ -404,6 +403,66 @@ impl Meter {
         vm.bandwidth.record(now, bytes);
         self.response.saturating_record(response);
     }
+}
+
+// Work of the host cache and its prefetcher in a run.
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostResult {
+    pub prefetch: String,
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// The device's highest read rate, bytes a second: measured before the run.
+    pub bandwidth: u64,
+    /// Sectors and counts, summed over the VMs.
+    pub usage: Usage,
+    /// Time for which the host's thread was busy.
+    pub busy: Nanos,
+    /// Times that the prefetcher was polled because it had asked to be.
+    pub polls: u64,
+    /// The prefetcher's own figures.
+    pub metrics: Vec<(&'static str, f64)>,
+}
+
+impl HostResult {
+    /// Subtracts the counts of `before`. The prefetcher's figures stay.
+    pub(crate) fn forget(&mut self, before: &HostResult) {
+        self.usage = self.usage.since(&before.usage);
+        self.busy = self.busy.saturating_sub(before.busy);
+        self.polls -= before.polls;
+    }
+}
+
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct VmHost {
+    /// Sectors and counts of all its processes.
+    pub usage: Usage,
+    /// Of each process, by tag; those of the untagged ones first.
+    pub processes: Vec<ProcessUsage>,
+    /// Streams that the prefetcher followed when the run ended.
+    pub streams: Vec<Stream>,
+    /// Bytes in the cache when the run ended.
+    pub resident_bytes: u64,
+}
+
+impl VmHost {
+    /// Subtracts the counts of `before`. Streams and residents are the end's.
+    pub(crate) fn forget(&mut self, before: &VmHost) {
+        self.usage = self.usage.since(&before.usage);
+        for process in &mut self.processes {
+            let known = before.processes.iter().find(|b| b.tag == process.tag);
+            process.usage = known.map_or(process.usage, |b| process.usage.since(&b.usage));
+        }
+    }
+}
+
+/// Of one process of a VM.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ProcessUsage {
+    /// Its tag; `None` for all that is untagged.
+    pub tag: Option<ProcessTag>,
+    /// Its reads, and the sectors that were cached, missed or prefetched for it.
+    pub usage: Usage,
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@
 //! Only urgent threads that are pinned to a vCPU come here. A thread that the guest's scheduler
 //! took off its vCPU would keep the lock for as long.
 
-mod published;
 #[cfg(test)]
 mod tests;
 
@@ -19,33 +18,39 @@ use super::selection::Selection;
 use super::tasks::Tasks;
 use super::waited_for;
 use crate::system::System;
-use published::{NEVER, Published, raw, time};
 use seekway_core::units::{Instant, Nanos};
-use seekway_vcpu::agent::{Agent, News, Seen, is_sooner};
+use seekway_vcpu::agent::{Agent, News, Seen, Timetable, is_sooner};
 use seekway_vcpu::{
     Action, Outcome, TaskId, TaskLoad, VCPUS_MAX, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// The most signs of one vCPU that wait for the policy. More come only if the thread that holds
 /// the lock is away for long: then the older signs tell nothing that the newer do not.
 const SIGNS_MAX: usize = 256;
+
 /// A thread that is awake within this part of a window before its end reads the loads at once,
 /// and so does one that is awake once a window is as long as the policy asks. The simulator does
 /// not model that.
 const EARLY: u64 = 5;
+
 /// Windows take at most this part of a vCPU (a two-hundredth), ...
 const WINDOWS_PART: u64 = 200;
+
 /// More than this is no CPU time of a wake-up, but an absence of its vCPU that the guest, without
 /// a steal clock, takes for it.
 const USED_MAX: Nanos = Nanos::from_millis(2);
+
 /// ... up to this factor over the length that the policy asks for.
 const LONGER_MAX: u64 = 4;
+
 /// Time by which an event is overdue when no vCPU can have had anything to run.
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
+
 /// Time without a request of the policy after which loads are not read.
 const REST_AFTER: Nanos = Nanos::from_secs(5);
 
@@ -435,4 +440,86 @@ impl Cost {
         let affordable = self.0.load(SeqCst).saturating_mul(WINDOWS_PART);
         affordable.clamp(asked, asked.saturating_mul(LONGER_MAX))
     }
+}
+
+// The timetable that the policy publishes for threads that do not have its lock.
+
+/// "Never", in an atomic.
+const NEVER: u64 = u64::MAX;
+
+/// "No vCPU", in an atomic.
+const NONE: usize = usize::MAX;
+
+/// The timetable, for threads that do not have the lock: nanoseconds, or [`NEVER`].
+struct Published {
+    beats: Vec<AtomicU64>,
+    decision: AtomicU64,
+    window: AtomicU64,
+    /// The length of windows.
+    windows: AtomicU64,
+    lead: AtomicUsize,
+    absent: AtomicUsize,
+    vcpus: AtomicUsize,
+}
+
+impl Published {
+    fn new() -> Published {
+        let never = || AtomicU64::new(NEVER);
+        Published {
+            beats: (0..VCPUS_MAX).map(|_| never()).collect(),
+            decision: never(),
+            window: never(),
+            windows: never(),
+            lead: AtomicUsize::new(0),
+            absent: AtomicUsize::new(NONE),
+            vcpus: AtomicUsize::new(1),
+        }
+    }
+
+    /// The present timetable. While the policy wants no windows none is due, even if `window` is
+    /// set: a thread that read loads while the policy gave them up may have set it. Nobody clears
+    /// it, because the policy's own thread sets it before the windows' length.
+    fn timetable(&self) -> Timetable {
+        let has_windows = self.windows.load(SeqCst) != NEVER;
+        let absent = Some(self.absent.load(SeqCst)).filter(|absent| *absent != NONE);
+        Timetable {
+            decision: time(self.decision.load(SeqCst)),
+            window: time(self.window.load(SeqCst)).filter(|_| has_windows),
+            lead: VcpuId::new(self.lead.load(SeqCst) as u16),
+            absent: absent.map(|absent| VcpuId::new(absent as u16)),
+            vcpus: self.vcpus.load(SeqCst),
+        }
+    }
+
+    /// Applies `change`. Other threads may change the timetable at the same time: only the
+    /// fields that are different afterwards are stored.
+    fn update<T>(&self, change: impl FnOnce(&mut Timetable) -> T) -> T {
+        let before = self.timetable();
+        let mut after = before;
+        let result = change(&mut after);
+        if after.decision != before.decision {
+            self.decision.store(raw(after.decision), SeqCst);
+        }
+        if after.window != before.window {
+            self.window.store(raw(after.window), SeqCst);
+        }
+        if after.absent != before.absent {
+            self.absent.store(after.absent.map_or(NONE, VcpuId::index), SeqCst);
+        }
+        if after.lead != before.lead {
+            self.lead.store(after.lead.index(), SeqCst);
+        }
+        if after.vcpus != before.vcpus {
+            self.vcpus.store(after.vcpus, SeqCst);
+        }
+        result
+    }
+}
+
+fn raw(at: Option<Instant>) -> u64 {
+    at.map_or(NEVER, Instant::as_nanos)
+}
+
+fn time(raw: u64) -> Option<Instant> {
+    Some(raw).filter(|raw| *raw != NEVER).map(Instant::from_nanos)
 }

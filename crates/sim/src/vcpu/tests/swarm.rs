@@ -1,6 +1,6 @@
 //! Random machines, each step of which has to be consistent; and machines that cannot be.
 
-use super::nomad::Nomad;
+use super::Nomad;
 use super::support::*;
 use crate::vcpu::state::{Asker, On, State, VcpuRunState, Work, WorkKind};
 use crate::vcpu::*;
