@@ -204,7 +204,7 @@ impl Fit {
     }
 
     /// The text of a profile with a `[linear]` device, each figure with its source beside it.
-    /// `source` says in a phrase what was measured.
+    /// `source` describes the measurement in a phrase.
     pub fn profile_toml(&self, name: &str, source: &str) -> String {
         toml::profile(self, name, source)
     }

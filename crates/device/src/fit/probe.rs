@@ -7,8 +7,8 @@ use seekway_core::mix;
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Instant, Lba, Sectors};
 
-/// Places for random reads: numbers from 0 to below `count`, all alike likely,
-/// without an end. The same seed gives the same places (`SplitMix64`).
+/// Offsets for random reads: numbers from 0 to below `count`, all equally likely, without an end.
+/// The same seed gives the same offsets (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Places {
     state: u64,
@@ -16,7 +16,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of `count` places, at least 1.
+    /// Offsets below `count`, which is at least 1.
     pub fn new(seed: u64, count: u64) -> Places {
         Places { state: seed, count: count.max(1) }
     }

@@ -121,7 +121,7 @@ impl World {
             Step::OwnerSets(mask) if self.is_ambiguous(mask) => {}
             Step::OwnerSets(mask) => {
                 self.set(mask);
-                // What the kernel has dropped the owner has lost by its own call.
+                // A CPU that the kernel has dropped was lost by the owner's own call.
                 (self.owner, self.taken) = (self.mask, false);
             }
             Step::Off(n) => self.off(VcpuId::new(n)),
