@@ -120,7 +120,7 @@ SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
 	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
 
-check: ## before a commit: formatting, and clippy and unit tests of the crates that changed (no root; SINCE=COMMIT)
+check: ## before a commit: formatting, plain language, and clippy and unit tests of the crates that changed (no root; SINCE=COMMIT)
 	@scripts/check $(SINCE)
 
 lint: ## formatting, clippy, plain language, cargo-deny (licences, banned crates, sources), and whether planted faults apply

@@ -8,8 +8,8 @@ use std::process::Command;
 /// Each is one object, loaded by itself.
 const PROGRAMS: [&str; 3] = ["steal", "tick", "waits"];
 
-/// Version 3 of the instructions has the atomic operations that return what was there
-/// (Linux 5.12). `-g` for the types of maps and fields (BTF).
+/// Version 3 of the instructions has the atomic operations that return the old value (Linux 5.12).
+/// `-g` for the types of maps and fields (BTF).
 const FLAGS: [&str; 7] = ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"];
 
 fn main() {

@@ -170,7 +170,7 @@ def _run(args: argparse.Namespace) -> int:
         else:
             _show(found, args.format)
     if getattr(args, "write", False):
-        # The pages list the rows that miss what is asked.
+        # The pages list the rows below their targets.
         return _page(args.docs, check=False)
     return int(missed)
 

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass
 class Row:
-    """One claim, and what we found."""
+    """One claim, and our result."""
 
     name: str
     #: The paper's figure, where it gives one.
@@ -45,7 +45,7 @@ class Row:
     unit: str
     verdict: Verdict = Verdict.MEASURED
     why: str = ""
-    #: Whether the row meets what is asked of Seekway itself; None if nothing is asked.
+    #: Whether the row meets a target of Seekway itself; None if it has none.
     asked: bool | None = None
 
     @property
@@ -61,7 +61,7 @@ class Row:
         return float(np.fmin.reduce(self.values)), float(np.fmax.reduce(self.values))
 
     def ask(self, enough: bool, what: str) -> Row:
-        """Asks something of the row: says what, and whether it is met."""
+        """Sets a target for the row, and whether it is met."""
         self.asked = bool(enough)
         return self.because(f"{what} is asked: {'met' if enough else 'NOT MET'}")
 

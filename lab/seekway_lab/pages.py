@@ -1,4 +1,4 @@
-"""Pages of the papers' experiments, made of what the papers claim and of the recorded rows.
+"""Pages of the papers' experiments, made of the papers' claims and of the recorded rows.
 
 Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages (between
 their markers) and the README. This module needs no wheel.
@@ -148,7 +148,7 @@ def claims_table(found: dict[str, Any], paper: str) -> str:
 
 
 def asked_table(found: dict[str, Any], paper: str) -> str:
-    """The rows of a paper's experiments that miss what is asked of Seekway."""
+    """The rows of a paper's experiments that miss Seekway's own targets."""
     rows = found["asked"][paper]
     missed = [row for row in rows if row["asked"] == "missed"]
     text = f"\nAsked of Seekway itself, whatever the paper says: {len(rows)} rows, "

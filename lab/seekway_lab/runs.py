@@ -1,4 +1,4 @@
-"""Makes the runs of studies on Dask's workers, each once: what is on disk is not run again.
+"""Makes the runs of studies on Dask's workers, each once: recorded ones are not run again.
 
 A run is a scenario under one policy with one seed. A worker reduces it to small tables, because a
 run's histograms and samples take up to 0.15 MB a VM. Its file is named by the hash of all that
@@ -33,7 +33,7 @@ from seekway_lab.scenarios import Scenario
 
 #: Another layout of the files on disk is another number.
 LAYOUT = 1
-#: Runs of a task at most: what a killed study does again.
+#: Most runs of a task, which a killed study repeats.
 TASK_RUNS = 40
 
 #: Rows of one table.

@@ -1,4 +1,4 @@
-"""The arena: figures as recorded, scenes, scores, formats, and what is refused."""
+"""The arena: figures as recorded, scenes, scores, formats, and refusals."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_policy_that_is_better_by_a_hair_does_not_dominate() -> None:
     assert not hair.is_dominated(0)
     clearly = result("a/x", (100.0, 0.5, 2.0), (102.0, 0.51, 1.9))
     assert clearly.is_dominated(0) and not clearly.is_dominated(1)
-    # By one measure nobody dominates.
+    # One measure alone dominates no policy.
     assert not result("a/x", (100.0, None, None), (102.0, None, None)).is_dominated(0)
 
 

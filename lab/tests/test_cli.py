@@ -16,7 +16,7 @@ EXAMPLE = "table-example"
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A copy of what is recorded."""
+    """A copy of the recorded results."""
     shutil.copytree(ROOT / "docs" / "experiments", tmp_path / "docs" / "experiments")
     return tmp_path / "docs"
 

@@ -1,4 +1,4 @@
-"""The harness for real guests: what it needs no guest for. tests/system/vm boots them."""
+"""The harness for real guests, as far as it needs no guest: tests/system/vm boots them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""migrate-live: what windows come to, and whether that is enough."""
+"""migrate-live: results of windows, and their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""noisy: what is judged of given rounds, and a real round. Its figures are not looked at."""
+"""noisy: judgement of given rounds, and a real round. Its figures are not looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live experiments of scenarios: what guests are given, what is read of them, and verdicts."""
+"""Live experiments of scenarios: guests' settings, their output, and verdicts."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""together on real guests: what is read where, medians, and what is asked or void."""
+"""together on real guests: reads, medians, targets and void rows."""
 
 from __future__ import annotations
 

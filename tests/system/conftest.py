@@ -28,7 +28,7 @@ PATIENCE_S = 600
 
 
 def wait_for(what: str, is_so: Any, patience_s: float = PATIENCE_S) -> Any:
-    """Return what `is_so` returns once it is true; ask again every 50 ms."""
+    """Return the value of `is_so` once it is true; ask again every 50 ms."""
     until = time.monotonic() + patience_s
     while not (found := is_so()):
         assert time.monotonic() < until, f"not within {patience_s} s: {what}"

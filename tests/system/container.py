@@ -46,7 +46,7 @@ class Container:
             raise
 
     def wait_until_up(self) -> None:
-        """Wait for systemd, and for what it does before services."""
+        """Wait for systemd, and for its jobs before services."""
         self.init = wait_for("process 1 of the container", self.find_init)
         wait_for("systemd in the container", self.is_up)
 
@@ -82,7 +82,7 @@ class Container:
         )
 
     def run(self, *arguments: str) -> str:
-        """Run a command that must not fail in the container, and return what it prints."""
+        """Run a command that must not fail in the container, and return its output."""
         done = self.try_run(*arguments)
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.returncode}\n{done.stdout}"
         return done.stdout
@@ -107,7 +107,7 @@ class Container:
         return self.run("systemctl", "show", "--value", "--property", name, unit).strip()
 
     def changed(self) -> dict[str, str]:
-        """Each path that differs from this computer's, with what it is."""
+        """Each path that differs from this computer's, with its kind."""
         enter = ["nsenter", f"--target={self.init}", "--mount"]
         find = ["find", f"{self.folder}/upper", "-printf", "%P %y %m %U:%G\\n"]
         listing = subprocess.run([*enter, *find], check=True, capture_output=True, text=True)

@@ -37,7 +37,7 @@ LONG = re.compile(r"seekway predict --live\b")
 # Programs that act on nothing but the files of the page's folder.
 RUN = {"seekway", "awk", "echo", "cp", "truncate", "jq", "grep", "socat", "duckdb", "curl"}
 RUN |= {"openssl", "nbdinfo", "nbdcopy", "fio", "qemu-img"}
-# Stands for the exit status of what was stopped.
+# In place of the exit status of a stopped command.
 STOPPED = 124
 # Places of a host that stand for others in a page's folder.
 PLACES = ("/run/seekway", "/srv/images", "/images", "/dev/sdb", "/etc/pki/backup")
@@ -47,7 +47,7 @@ GROUP = "tenant1"
 
 BLOCK = re.compile(r"(?:^<!-- not run: (.*?) -->\n)?^```sh\n(.*?)^```$", re.M | re.S)
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
-# What makes a block a script, whose lines are nothing by themselves.
+# Words of a script, whose lines cannot run alone.
 SCRIPT = re.compile(r"^\s*(?:for|until|while|case|if)\b|<<|\$[({\w!]", re.M)
 INLINE = re.compile(r"`((?:seekway|seekway-guest) [^`\n]+)`")
 FILE = re.compile(r"[\w./-]+\.(?:vscsi|csv|trace|load\.gz|parquet|toml|img|raw|qcow2|pem)")
@@ -91,7 +91,7 @@ class Line:
                 commands.append([])
             elif commands[-1] or not re.match(r"^\w+=", word):
                 commands[-1].append(word)
-        # Redirections, and what only the shell can know, are no arguments.
+        # Redirections, and words that only the shell can expand, are no arguments.
         commands = [[w for w in command if not shells(w)] for command in commands]
         return [command for command in commands if command]
 
@@ -230,7 +230,7 @@ esac
                 self.make(path)
 
     def make(self, path: Path) -> None:
-        """Make one input, by what its name ends in."""
+        """Make one input, by the end of its name."""
         if path.suffix in (".img", ".raw", ".qcow2"):
             with path.open("wb") as image:
                 image.truncate(16 << 20)
@@ -286,7 +286,7 @@ esac
         except subprocess.TimeoutExpired:
             return STOPPED, ""
         finally:
-            # Whatever the line has left in the background.
+            # Processes that the line has left in the background.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

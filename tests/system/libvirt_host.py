@@ -110,7 +110,7 @@ class Host:
         return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     def virsh(self, *arguments: str) -> str:
-        """Run `virsh`, and return what it prints."""
+        """Run `virsh`, and return its output."""
         done = self.try_virsh(*arguments)
         assert done.returncode == 0, f"virsh {' '.join(arguments)}: {done.stderr}"
         return done.stdout.strip()

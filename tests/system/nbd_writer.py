@@ -1,4 +1,4 @@
-"""Writes to an NBD export until it fails, and says what has been flushed; for tests with kills.
+"""Writes to an NBD export until it fails, and reports the flushed blocks; for tests with kills.
 
 /usr/bin/python3 nbd_writer.py URI SEED BLOCKS FIRST_GENERATION
 

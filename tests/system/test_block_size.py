@@ -13,7 +13,7 @@ from conftest import need, need_root
 
 
 def sizes(daemon: Any, name: str) -> tuple[int, str]:
-    """The least block size that `nbdinfo` sees, and what qemu-io says to 512 bytes."""
+    """The least block size that `nbdinfo` sees, and qemu-io's answer to 512 bytes."""
     uri = f"nbd+unix:///{name}?socket={daemon.socket(f'{name}.nbd')}"
     info = subprocess.run(["nbdinfo", "--json", uri], check=True, capture_output=True, text=True)
     code = (

@@ -49,7 +49,7 @@ def test_no_color_is_respected(seekway: str, arguments: list[str], coloured: boo
     command = [seekway, *arguments]
     with_colours = on_a_terminal(command)
     assert with_colours
-    # What the test looks for is there without NO_COLOR, or the test could not fail.
+    # Without NO_COLOR there are colours, or the test could not fail.
     if coloured:
         assert COLOUR.search(with_colours), with_colours
     assert not COLOUR.search(on_a_terminal(command, NO_COLOR="1"))

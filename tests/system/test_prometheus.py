@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 SHARE = ROOT / "share" / "prometheus"
 DASHBOARD = ROOT / "share" / "grafana" / "seekway.json"
 RULES = [SHARE / "seekway.rules.yml", SHARE / "seekway.alerts.yml"]
-# What the dashboard's variables stand for here. Of times: 15 scrapes.
+# Values of the dashboard's variables. Of times: 15 scrapes.
 VARIABLES = {"$instance": ".*", "$device": ".*", "$disk": ".*", "$__rate_interval": "15s"}
 # A name of ours, recorded or from the daemon.
 NAME = re.compile(r"\b(?:(?:disk|device):)?seekway_\w+(?::\w+)?")

@@ -28,7 +28,7 @@ PYTHON = "/usr/bin/python3"
 
 
 def run(*command: str | Path, **more: Any) -> str:
-    """Run a program that has to succeed, and return what it prints."""
+    """Run a program that has to succeed, and return its output."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, **more)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -186,7 +186,7 @@ def test_what_a_client_writes_is_in_the_qcow2(
         else:
             code += f"h.pwrite(bytes([{value}]) * {size}, {at})\n"
         model[at : at + size] = bytes([value]) * size
-    # What is discarded may read as anything, and reads as zeroes.
+    # Discarded blocks may read as anything, and read as zeroes.
     code += f"h.flush(); h.trim({MIB}, {8 * MIB}); h.flush(); h.shutdown()"
     model[8 * MIB : 9 * MIB] = bytes(MIB)
     client(daemon, code)
@@ -230,7 +230,7 @@ class Model:
             self.next += 1
 
     def judge(self, data: bytes) -> None:
-        """Each block holds what was flushed last, or what was in flight after that."""
+        """Check that each block has its last flushed contents, or later ones in flight."""
         in_flight = {
             block
             for at, length in plan(self.seed, len(self.blocks), self.next)
@@ -268,7 +268,7 @@ def test_a_chain_that_is_killed_loses_nothing_that_was_flushed(
     assert daemon.end() == 0
     web.end()
     check(web.image, leaks=True)
-    # What has leaked can be had back.
+    # Leaked clusters can be freed.
     run("qemu-img", "check", "-q", "-r", "leaks", web.image)
     check(web.image, leaks=False)
 

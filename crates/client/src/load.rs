@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Everything here fails with words for whoever reads the terminal.
+/// The result type of this crate: errors are words for the terminal.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// A closed loop of reads or writes: `depth` outstanding, each answered by the next.
@@ -19,7 +19,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Reads of 4 KiB at random places, `depth` of them outstanding.
+    /// Reads of 4 KiB at random offsets, `depth` of them outstanding.
     pub const fn random(depth: u16) -> Load {
         Load { block_bytes: 4096, depth, sequential: false, write: false }
     }
@@ -50,7 +50,7 @@ pub struct Span {
     pub counted: Duration,
 }
 
-/// Places of requests, the same for every server.
+/// Offsets of requests, the same for every server.
 pub struct Places {
     load: Load,
     blocks: u64,

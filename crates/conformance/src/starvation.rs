@@ -64,7 +64,7 @@ pub fn starves_as_said(policy: &Policy) {
 /// Where the flood goes, 8 sectors each and gaps between them.
 #[derive(Clone, Copy, Debug)]
 enum Flood {
-    /// Round and round 4,096 places.
+    /// Round and round 4,096 offsets.
     Ring,
     /// Always on.
     Ahead,

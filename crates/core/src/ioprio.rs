@@ -16,7 +16,7 @@ use crate::request::ProcessTag;
 pub const CLASS_NONE: u16 = 0;
 /// `IOPRIO_CLASS_RT`: real time, goes before all others.
 pub const CLASS_REAL_TIME: u16 = 1;
-/// `IOPRIO_CLASS_BE`: best effort, what every process is by default.
+/// `IOPRIO_CLASS_BE`: best effort, the default of every process.
 pub const CLASS_BEST_EFFORT: u16 = 2;
 /// `IOPRIO_BE_NORM`: the level that kernels send by themselves.
 pub const LEVEL_NORM: u16 = 4;

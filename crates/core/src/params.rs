@@ -152,7 +152,7 @@ pub fn split_specs(text: &str) -> Vec<String> {
 pub struct Params {
     specs: &'static [ParamSpec],
     values: Vec<Value>,
-    /// Keys that were given, whatever their values.
+    /// The given keys, with any value.
     given: Vec<&'static str>,
 }
 

@@ -112,9 +112,9 @@ pub trait Scheduler: Send {
     }
 
     /// Limits the VM's prefetches that may go now as one command: at least `len` sectors, or none.
-    /// Called while nothing is queued. An idle device takes one request whatever the answer; a
-    /// device with an arm does so after a while without demand. A policy without rules for
-    /// prefetches lets all of them go.
+    /// Called while nothing is queued. An idle device takes one request for any answer; a device
+    /// with an arm does so after a while without demand. A policy without rules for prefetches lets
+    /// all of them go.
     fn background_most(
         &mut self,
         _now: Instant,

@@ -206,7 +206,7 @@ impl Fit {
     }
 
     /// The text of a profile with a `[linear]` device, each figure with its source beside it.
-    /// `source` says in a phrase what was measured.
+    /// `source` describes the measurement in a phrase.
     pub fn profile_toml(&self, name: &str, source: &str) -> String {
         profile(self, name, source)
     }
@@ -445,8 +445,8 @@ fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
 
 // Random single reads of a model, as calibration makes them on a real disk.
 
-/// Places for random reads: numbers from 0 to below `count`, all alike likely,
-/// without an end. The same seed gives the same places (`SplitMix64`).
+/// Offsets for random reads: numbers from 0 to below `count`, all equally likely, without an end.
+/// The same seed gives the same offsets (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Places {
     state: u64,
@@ -454,7 +454,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of `count` places, at least 1.
+    /// Offsets below `count`, which is at least 1.
     pub fn new(seed: u64, count: u64) -> Places {
         Places { state: seed, count: count.max(1) }
     }

@@ -29,7 +29,7 @@ pub use search::{Fit, Judgement, Measured, TOLD_ERROR_MAX, Told, TooFew, fit, ju
 
 impl Fit {
     /// Writes the profile of a drive of `capacity_sectors` sectors, each figure with its origin.
-    /// `source` says in a phrase what was measured; `lines` are comments on top.
+    /// `source` describes the measurement in a phrase; `lines` are comments on top.
     pub fn profile_toml(
         &self,
         name: &str,

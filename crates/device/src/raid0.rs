@@ -48,7 +48,7 @@ impl Raid0 {
     fn part(&self, member: u64, start: u64, end: u64) -> (u64, u64) {
         let chunk = self.spec.chunk_sectors;
         let stripe = chunk * self.members.len() as u64;
-        // How many of the member's sectors lie before a sector of the array.
+        // Number of the member's sectors before a sector of the array.
         let before =
             |at: u64| at / stripe * chunk + (at % stripe).saturating_sub(member * chunk).min(chunk);
         (before(start), before(end))

@@ -180,7 +180,7 @@ impl Ssd {
     }
 
     /// Takes a command on sectors [start, end), which are on the drive; returns its end by the
-    /// present state: [`Ssd::behind`] and [`Ssd::moved`] tell what may change that. The caller
+    /// present state, which later commands may change ([`Ssd::behind`], [`Ssd::moved`]). The caller
     /// checks that the queue has room.
     pub(crate) fn accept(&mut self, now_ns: u64, op: Op, start: u64, end: u64) -> u64 {
         self.behind = None;

@@ -18,7 +18,7 @@ fn run(target: &Target, input: &[u8], what: &str) {
     assert!(result.is_ok(), "{}: {what}: {}", target.name, input.escape_ascii());
 }
 
-/// The daemon's log would fill the screen. What a failed test says goes to standard output.
+/// Silences the daemon's log, which would fill the screen. A failed test prints on standard output.
 fn silence() {
     if cfg!(miri) {
         return; // it has no dup2, and nothing that is logged

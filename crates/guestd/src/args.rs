@@ -197,7 +197,7 @@ pub enum Agent {
 }
 
 impl RestoreArgs {
-    /// The agents whose changes are to be put back, and their state files.
+    /// The agents whose changes have to be put back, and their state files.
     pub fn states(&self) -> Vec<(Agent, PathBuf)> {
         let tag = StateArgs { file: self.state.clone() }.path();
         let migrate = given_or(&self.state, MIGRATE_STATE);

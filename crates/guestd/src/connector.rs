@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(answer_in(&event(PROC_EVENT_NONE, [1, 0, 0, 0])), Some(1));
         assert_eq!(answer_in(&event(PROC_EVENT_FORK, [1, 2, 20, 20])), None);
         match Connector::open() {
-            // Whoever is told hears of this child.
+            // A listener hears of this child.
             Ok(connector) => {
                 std::process::Command::new("true").status().unwrap();
                 assert!(!connector.news().unwrap().told.is_empty());

@@ -1,5 +1,5 @@
 //! Reads `/proc` about processes and threads. They come and go while it is read, and their names
-//! hold whatever somebody put there: what cannot be read is `None`, never a panic.
+//! may hold anything: unreadable entries are `None`, never a panic.
 
 use seekway_vcpu::{VCPUS_MAX, VcpuId, VcpuSet};
 use std::fs::{self, File};

@@ -139,8 +139,8 @@ impl StateFile {
     /// Loads an earlier agent's changes; `None` when it ended in order.
     ///
     /// # Errors
-    /// The file cannot be read, or was not written by this program for this user: whoever may write
-    /// it can change root's threads.
+    /// The file cannot be read, or was not written by this program for this user: a writer of the
+    /// file can change root's threads.
     pub fn load<T: Stored>(&self) -> Result<Option<T>> {
         let broken = |why: String| StateError::Broken { path: self.path.clone(), why };
         let file = match File::options().read(true).custom_flags(NO_TRICKS).open(&self.path) {

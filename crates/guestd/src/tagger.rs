@@ -242,7 +242,7 @@ impl Tagger {
     fn has_worked(&mut self, system: &impl System, pid: i32, stat: &Stat) -> bool {
         let process = self.processes.get_mut(&pid).expect("met");
         let Ok(bytes) = system.io_bytes(pid) else { return stat.waits };
-        // Who was not there at the first scan began with nothing.
+        // A process that was not there at the first scan began with nothing.
         let is_first = process.io_bytes.is_none() && self.scans == 0;
         let before = process.io_bytes.replace(bytes).unwrap_or_default();
         if bytes == before {

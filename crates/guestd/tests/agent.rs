@@ -1,5 +1,5 @@
-//! The program itself, on a process of the test's: how it ends, and what it
-//! does where files and pipes do not work.
+//! Tests of the program itself, on a process of the test's: how it ends, and its behaviour with
+//! broken files and pipes.
 
 mod common;
 

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 
 /// Time for which a CPU is taken, in each 22 ms.
 const SLICE: Duration = Duration::from_millis(11);
-/// Those who take CPUs stop by themselves, whatever becomes of the test.
+/// Time after which the real-time threads stop by themselves, even if the test fails.
 const TAKEN_AT_MOST: Duration = Duration::from_secs(700);
 /// Of each read. A longer one beside others' I/O can outlast a slice, and such a task is not moved.
 const READ_BYTES: usize = 64 << 10;
@@ -91,7 +91,7 @@ fn take(cpu: usize, first: Instant, ending: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// A thread that reads, and starts what it is asked to start in between.
+/// A thread that reads, and starts processes in between on request.
 struct Reader {
     tid: i32,
     starts: Sender<()>,
@@ -284,7 +284,7 @@ fn a_reader_is_moved_and_given_back_at_the_end() {
     let vcpus = mask(0).len();
     let mut agent = s.migrate();
     s.is_moved();
-    // The status is written now and then: what was done since comes with the next.
+    // The status is written at intervals: recent changes come with the next.
     until("the status says so", || {
         s.status_json()["inert"] == false && s.task(s.reader.tid)["moves"].as_u64() >= Some(1)
     });
@@ -399,7 +399,7 @@ fn restore_and_the_next_start_put_back_and_know_another_thread_of_the_same_numbe
     let mut agent = Killed(s.command("vanilla").spawn().unwrap());
     until("it is put back", || mask(s.reader.tid) == s.all);
     agent.ended_in_order();
-    // What is no state is not read.
+    // A file that is no state is not read.
     fs::write(s.path("state"), "seekway-guest migrate 1 x\n1 2 3\n").unwrap();
     assert_eq!(s.restore().status.code(), Some(2));
 }

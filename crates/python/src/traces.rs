@@ -89,7 +89,7 @@ fn written(reader: RecordBatchStreamReader, path: &Path) -> anyhow::Result<u64> 
     renamed
 }
 
-/// Reads what was written, under the name that the user knows.
+/// Reads the written file, under the name that the user knows.
 fn check(beside: &Path, path: &Path) -> anyhow::Result<Scan> {
     let shown = |error: TraceError| error.renamed(&path.display().to_string());
     Ok(scan(beside, &TraceOptions::default()).map_err(shown)?)

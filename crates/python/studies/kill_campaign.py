@@ -91,7 +91,7 @@ def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
 
 
 def disturbed(study: Path, out: Path, cells: int, kills: int, seed: int, workers: int) -> list[str]:
-    """Run with kills, each when a random share of the cells is done; what was killed."""
+    """Run with kills, each at a random share of the cells; return the kills."""
     chance = random.Random(seed)
     moments = sorted(chance.sample(range(1, cells), kills))
     victims = [chance.choice(["worker", "worker", "scheduler", "campaign"]) for _ in range(kills)]
@@ -123,7 +123,7 @@ def disturbed(study: Path, out: Path, cells: int, kills: int, seed: int, workers
 
 
 def main() -> int:
-    """Both runs, and what they have in common."""
+    """Make both runs, and compare them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path)
     parser.add_argument("--kills", type=int, default=10)

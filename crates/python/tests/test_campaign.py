@@ -1,4 +1,4 @@
-"""Campaigns: what a study is, and that no kill loses or doubles a cell."""
+"""Campaigns: studies, and that no kill loses or doubles a cell."""
 
 from __future__ import annotations
 

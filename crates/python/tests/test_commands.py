@@ -1,4 +1,4 @@
-"""The other commands give what the command line prints."""
+"""The other commands return the command line's output."""
 
 from __future__ import annotations
 

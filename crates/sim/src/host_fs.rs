@@ -160,8 +160,8 @@ mod tests {
     }
 
     proptest! {
-        /// Images cover each of their sectors once, share none, and leave the log and the
-        /// groups' metadata alone; the same files lie at the same places.
+        /// Images cover each of their sectors once, share none, and leave the log and the groups'
+        /// metadata alone; equal files have equal positions.
         #[test]
         fn images_are_disjoint_and_inside(
             sizes in prop::collection::vec(1u64..3 * GIB, 1..6),

@@ -87,7 +87,7 @@ pub enum LayoutError {
         /// Sector after the last shared one.
         to: u64,
     },
-    /// The number of places is not that of the VMs.
+    /// The number of offsets is not that of the VMs.
     #[error("{places} places were given for {vms} VMs")]
     Count {
         /// Number of offsets in [`Placement::At`].

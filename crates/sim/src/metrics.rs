@@ -22,7 +22,7 @@ pub(crate) fn times(digits: u8) -> Times {
     Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX_NS, digits).expect("constant bounds")
 }
 
-/// Distances between consecutive places of the head, by sign and magnitude.
+/// Distances between consecutive positions of the arm, by sign and magnitude.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeekDistances {
     /// Exactly where the head stood.

@@ -259,7 +259,7 @@ pub struct Dispatch {
     /// Adjacent requests are coalesced up to this size; 0 turns it off.
     #[serde(deserialize_with = "piece")]
     pub coalesce: Size,
-    /// A request that has waited this long goes, whatever the policy decides.
+    /// Longest wait of a request, after which it goes against the policy.
     pub hard_limit: Time,
 }
 

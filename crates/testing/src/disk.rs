@@ -306,7 +306,7 @@ mod tests {
         // The first was done before this flush was asked for, the second was not.
         assert_eq!([0, 11, 12].map(|stamp| flushed(6, stamp)), [false, true, true]);
         assert_eq!([0, 11, 12].map(|stamp| flushed(8, stamp)), [false, false, true]);
-        // What is found once stays.
+        // Contents that were found once stay.
         let mut model = written(false);
         settle(&mut model, 11, 9).unwrap();
         check(&model, 12, 10).unwrap_err();

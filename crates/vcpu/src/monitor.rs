@@ -6,24 +6,24 @@
 //! now. Slice = last beat - return before it; remaining = predicted slice - time since the
 //! return. Where this differs from the paper (`literal` switches it off):
 //!
-//! - An absence shorter than two periods (600 µs) is no end of a slice. Beats come late
-//!   by 15 µs, and in an emulated guest by hundreds, though nothing happened; and to leave
-//!   a vCPU two periods before it goes cannot pay for an absence that is shorter.
-//! - Nor is one that is shorter than a quarter of the usual one and of the usual slice, where
-//!   beats tell of it: who takes a vCPU away keeps it for a slice, and an emulated guest's
-//!   timers are late by milliseconds at times. When most are so short, that is what is usual.
-//! - Beats may be sparse. Then the slice is only known to lie between the last beat and
-//!   the time at which the next was due. Such a slice is taken down only when the whole
-//!   of that span contradicts the prediction, and then its end that is nearer to it. So no
-//!   prediction falls below what some slice really was by more than a period, however
-//!   sparse the beats are (`predictions_never_fall_below_what_was_seen` below).
-//! - `min8` leaves slices out that are shorter than 3/4 of the median of the eight or longer
-//!   than 5/4: they were cut short, or two with an absence between that no beat fell into.
-//!   Either comes without a warning and says nothing about the next.
-//! - A vCPU of which few slices were seen is expected to have what others of the guest had.
-//! - A vCPU that runs longer than predicted is expected to run until the next longer
-//!   slice of the eight; and one that has outlived all of these, or was never seen to be
-//!   taken away, for as long again as it has.
+//! - An absence shorter than two periods (600 µs) does not end a slice. Beats are late by 15 µs,
+//!   and in an emulated guest by hundreds, without any absence; and a move two periods before an
+//!   absence cannot pay if that is shorter.
+//! - With beats, nor does an absence shorter than a quarter of the usual one and of the usual
+//!   slice: a host that takes a vCPU away keeps it for a slice, and an emulated guest's timers are
+//!   late by milliseconds at times. When most absences are that short, short is usual.
+//! - Beats may be sparse. Then the end of a slice is only known to be between the last beat and the
+//!   due time of the next. Such a slice is recorded only when all of that span contradicts the
+//!   prediction, and then with its nearer end. So no prediction falls below some real slice by more
+//!   than a period, however sparse the beats are (`predictions_never_fall_below_what_was_seen`
+//!   below).
+//! - `min8` leaves out slices that are shorter than 3/4 of the median of the eight or longer than
+//!   5/4: they were cut short, or are two with an unseen absence between. Either comes without a
+//!   warning and says nothing about the next.
+//! - A vCPU with few known slices is expected to have those of the guest's other vCPUs.
+//! - A vCPU that runs longer than predicted is expected to run until the next longer slice of the
+//!   eight; one that has outlived all of these, or was never taken away, for as long again as it
+//!   has.
 
 mod slices;
 mod watch;

@@ -2,10 +2,10 @@
 //! sooner.
 //!
 //! Source: vSlicer (HPDC 2012), section 3, as algorithms.md, section 7, has it: the slice T of a
-//! latency-sensitive guest is cut into k micro-slices of T/k, which are spread evenly over
-//! the round among guests that are not sliced; its share stays the same. k is what makes
-//! a micro-slice come nearest to `delta`. It is the host's policy: spreading them, and the
-//! context switch that each costs, are the host's scheduler's part.
+//! latency-sensitive guest is cut into k micro-slices of T/k, which are spread evenly over the
+//! round among guests that are not sliced; its share stays the same. k brings a micro-slice nearest
+//! to `delta`. This is a policy of the host: its scheduler spreads the micro-slices, and pays a
+//! context switch for each.
 
 use super::{Entry, VcpuPolicy};
 use seekway_core::params::{Kind, ParamSpec};

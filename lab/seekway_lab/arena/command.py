@@ -24,7 +24,7 @@ TITLES = {
 
 
 def text(args: argparse.Namespace) -> str:
-    """Runs what was asked for; the output.
+    """Runs the command; returns the output.
 
     Raises:
         LabError: wrong usage, or a scenario that cannot run.

@@ -1,4 +1,4 @@
-"""Scenes that a seed draws, so that nobody has chosen them.
+"""Scenes that a seed draws, and that nobody has chosen.
 
 docs/arena.md says what is drawn, and how often. The same seed and number give the same scene for
 ever: figures in documents are of such scenes.
@@ -187,6 +187,6 @@ def everyday(seed: int, number: int, devices: list[Table], shrink: int) -> Scene
 
 
 def drawn_scenes(file: File, seed: int, count: int, shrink: int, is_everyday: bool) -> list[Scene]:
-    """`count` scenes on the devices of the file: the first ones are the same whatever the count."""
+    """`count` scenes on the devices of the file: the first ones are the same for every count."""
     draw = everyday if is_everyday else scene
     return [draw(seed, number, file.devices, shrink) for number in range(1, count + 1)]

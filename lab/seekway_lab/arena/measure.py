@@ -50,7 +50,7 @@ class Figures:
 
     @classmethod
     def of_row(cls, row: dict[str, Any]) -> Figures:
-        """From a row of a table, in which what is absent may be no number."""
+        """From a row of a table, whose missing values may be no number."""
         known: dict[str, Any] = {k: None if value != value else value for k, value in row.items()}
         values = {name: known[name] for name in MEASURES}
         rest = [known[name] for name in ("withheld", "requests", "ended_early", "cpu_ns")]
@@ -219,7 +219,7 @@ def judged(
 
 
 def figures(judging: Judging, run: Run, alone: list[Alone] | None) -> Figures:
-    """The figures of a run. `alone`: by VM, what it has alone, where that is known."""
+    """The figures of a run. `alone`: each VM's figures alone, where they are known."""
     total = sum(vm.requests if judging.unit == "IOPS" else vm.bytes for vm in run.vms)
     p99, p999 = latencies(judging, run, alone) if judging.latency else (None, None)
     progress = Progress(judging, run, alone or [])
@@ -242,7 +242,7 @@ def figures(judging: Judging, run: Run, alone: list[Alone] | None) -> Figures:
 
 
 def kept(promises: list[Promise], run: Run) -> float | None:
-    """The least part of what was promised to anybody that was kept, 0 to 1."""
+    """The least fraction of a service-level target that was kept, 0 to 1."""
     parts = []
     for vm, promise in zip(run.vms, promises, strict=False):
         if promise.iops:
@@ -274,7 +274,7 @@ def over(value: float, base: float) -> float:
 
 
 class Progress:
-    """VMs that read or write, each measured by what it has alone.
+    """VMs that read or write, each relative to its figures alone.
 
     A VM at 0.5 runs at half its speed, whatever its requests cost.
     """
@@ -288,7 +288,7 @@ class Progress:
         self.shares = [share for *_, share in self.vms]
 
     def worst_share(self) -> float | None:
-        """Of what each got of a max-min fair division of all that was got, the least."""
+        """The least fraction that a VM got of its max-min fair share."""
         if len(self.vms) < 2:
             return None
         got = [self.run.mib_s(vm) / own for vm, own, _ in self.vms]
@@ -318,7 +318,7 @@ class Progress:
         return [got(vm) / own for vm, own, _ in self.vms]
 
     def jain_of(self, got: list[float]) -> float | None:
-        """Jain's index of what each VM got, over its share.
+        """Jain's index of the VMs' rates over their shares.
 
         A VM counts with at most the level that an even division of all that was got would have:
         nobody lacks what it has above.

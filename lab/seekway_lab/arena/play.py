@@ -30,7 +30,7 @@ class Played:
 
     @property
     def latency_unit(self) -> str:
-        """``alone`` for factors of what the VM has alone, else ``ms``."""
+        """``alone`` for multiples of the VM's figure alone, else ``ms``."""
         return "alone" if self.scene.kinds else "ms"
 
 
@@ -71,7 +71,7 @@ class Board:
 
 
 class Player:
-    """Runs scenes with some seeds in a laboratory, which keeps what has run."""
+    """Runs scenes with some seeds in a laboratory, which keeps the runs."""
 
     def __init__(self, laboratory: Laboratory, seeds: list[int]) -> None:
         """Of a laboratory, with these seeds."""
@@ -129,7 +129,7 @@ def run_of(
     wanted: Wanted,
     alone: list[Alone] | None = None,
 ) -> Run:
-    """A run whose key has the judge's source, and what it judges by, as well."""
+    """A run whose key also has the judge's source and rules."""
     scenario = Scenario(name, table, (policy,), (seed,))
     [run] = runs.runs(scenario, Wanted(measure.alone, wanted.tables), [seed])
     judging = getattr(wanted.reduce, "keywords", {}).get("judging")
@@ -148,7 +148,7 @@ def played(scene: Scene, by_policy: list[list[Figures]]) -> Played:
 
 
 def ended_early(board: Board) -> list[str]:
-    """Scenes whose figures are of another load than they say."""
+    """Scenes whose loads ended early, so that their figures are of another load."""
     found = []
     for played in board.scenes:
         figures = zip(board.policies, played.result.figures, strict=True)

@@ -173,7 +173,7 @@ class Sheet:
         columns: dict[str, Callable[[Any], str]],
         notes: Iterable[str] = (),
     ) -> Sheet:
-        """From what each column shows of a row."""
+        """From each column's value of a row."""
         cells = [[shown(row) for shown in columns.values()] for row in rows]
         return cls(title, list(columns), cells, list(notes))
 

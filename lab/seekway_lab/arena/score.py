@@ -25,7 +25,7 @@ PARETO_STEPS = 20
 def regret(measure: str, value: float, best: float) -> float:
     """Distance of `value` from `best`: 0 for as good, up to 1."""
     part, whole = (best, value) if measure in LATENCIES else (value, best)
-    # Where nobody got anything, nobody did worse.
+    # Where all got nothing, none did worse.
     if not whole or not math.isfinite(part / whole):
         return 0.0
     return min(max(1.0 - part / whole, 0.0), 1.0)

@@ -23,7 +23,7 @@ TIMES = re.compile("(rlat|wlat|read_target|write_target)=([0-9.]+)us")
 
 
 def write(found: Found, player: Player, file: File, docs: Path) -> None:
-    """Writes the scoreboards that were found, and what protection costs."""
+    """Writes the scoreboards, and the table of protection's cost."""
     command = COMMAND.format(*DRAWN, *EVERYDAY, len(found.seeds))
     said = f"`{command} --format markdown`:\n\n"
     groups = by_group(found)
@@ -74,7 +74,7 @@ def scaled(spec: str, by: float) -> str:
 
 
 def frontier(player: Player, file: File) -> str:
-    """Of the best of all, what each setting has in throughput and p99: columns by device."""
+    """Each setting's throughput and p99, relative to the best: columns by device."""
     cells: dict[str, list[str]] = {}
     for device in file.devices:
         if device["name"] not in DEVICES:

@@ -107,7 +107,7 @@ class Daemon:
         return answer["result"]
 
     def ctl(self, *arguments: str) -> str:
-        """Runs `seekway ctl`, and returns what it prints."""
+        """Runs `seekway ctl`, and returns its output."""
         control = str(self.folder / "control.sock")
         command = [self.program, "ctl", "--socket", control, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -142,7 +142,7 @@ class Daemon:
                 continue
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """The end of its output."""
         return self.process.said()
 
     def kill(self) -> None:

@@ -83,7 +83,7 @@ class FrontEnd:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(PATIENCE_S)
         self.socket.connect(str(path))
-        # Data that nobody looks at goes to one place.
+        # Data that is not checked goes to one buffer.
         self.slot_bytes = load.bytes if load.stamped else 0
         size = self.DATA + max(load.bytes, self.slot_bytes * load.depth)
         self.fd = os.memfd_create("front-end")
@@ -152,13 +152,13 @@ class FrontEnd:
         self.pushed = (self.pushed + 1) & 0xFFFF
 
     def ring(self) -> None:
-        """Tells the server what was pushed."""
+        """Tells the server of new requests."""
         # In one store: the server looks at it meanwhile.
         self._available.value = self.pushed
         os.eventfd_write(self.kick, 1)
 
     def check(self, slot: int, offset: int) -> None:
-        """Has a slot what the image has there?"""
+        """Checks a slot's data against the image."""
         data = self.DATA + slot * self.slot_bytes
         if self.memory[data : data + 8] != stamp(offset):
             raise OSError(f"other data than the image has at byte {offset}")

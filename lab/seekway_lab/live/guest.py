@@ -25,7 +25,7 @@ T = TypeVar("T")
 BOOT_S = 600.0
 #: How much longer than the guest's own time-out the host waits for an answer.
 GRACE_S = 120.0
-#: QEMU's main loop waits for nobody, but the machine may be busy.
+#: QEMU's main loop does not wait, but the host may be busy.
 QMP_S = 300.0
 #: A move copies the memory while the guest changes it.
 MOVE_S = 180.0
@@ -38,7 +38,7 @@ INSTALL_S = 180.0
 
 
 class GuestLost(LiveError):
-    """A guest that answers no more, or not what it should: a new one may do."""
+    """A guest that stopped answering, or answers wrongly: a new one may work."""
 
 
 class GuestGone(GuestLost):
@@ -58,7 +58,7 @@ class CommandFailed(LiveError):
     """A command in a guest that had to succeed did not."""
 
     def __init__(self, what: str, ran: Ran) -> None:
-        """With what the command came to."""
+        """With the command's result."""
         super().__init__(f"{what} ended with {ran.status}:\n{ran.text}")
         self.ran = ran
 
@@ -201,7 +201,7 @@ class Guest:
         return Ran(status, text.decode(errors="replace"))
 
     def check(self, command: str, patience_s: float = 60) -> str:
-        """Runs a command that has to succeed; what it printed."""
+        """Runs a command that has to succeed; returns its output."""
         ran = self.run(command, patience_s)
         if ran.status != 0:
             raise CommandFailed(f"guest {self.name}: `{command}`", ran)
@@ -216,7 +216,7 @@ class Guest:
         self.qmp("system_reset")
 
     def qmp(self, command: str, **arguments: Any) -> Any:
-        """A command for QEMU itself, and what it returns; `max_bandwidth` is `max-bandwidth`."""
+        """Sends QEMU itself a command; returns its answer. `max_bandwidth` is `max-bandwidth`."""
         return self._machine.qmp(command, arguments)
 
     def kill(self) -> None:
@@ -268,7 +268,7 @@ class Guest:
 
     def _command(self, folder: Path) -> list[str]:
         """QEMU's command line, with sockets and logs in a folder."""
-        # mitigations=off: nobody in these guests has secrets, and under TCG the barriers cost time.
+        # mitigations=off: these guests have no secrets, and under TCG the barriers cost time.
         kernel = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no_timer_check"
         accelerator = ["-accel", "kvm", "-cpu", "host"]
         if not self.kvm:
@@ -408,7 +408,7 @@ class _Machine:
                 raise LiveError(f"guest {self.name}: QMP {command}: {answer['error']}")
 
     def _read(self, port: str, use: Callable[[_Stream], T], what: str, patience_s: float) -> T:
-        """Uses a stream; its errors say what they mean for the guest."""
+        """Uses a stream; its errors explain their effect on the guest."""
         stream = self._streams.get(port)
         if stream is None:
             raise LiveError(f"guest {self.name}: is used before it is ready")

@@ -109,7 +109,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """The cache, which nobody else changes meanwhile."""
+    """The cache, locked against other processes."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -124,7 +124,7 @@ def _parts(folder: Path, kernel: str) -> tuple[Path, Path]:
 
 
 def _made(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache; what is missing is made in a folder of its own, its `made`."""
+    """A folder of the cache; a missing one is made in its own folder `made`."""
     done = folder / name
     if not done.is_dir():
         with tempfile.TemporaryDirectory(dir=folder) as work:

@@ -68,7 +68,7 @@ class Computing:
         self.tasks = " ".join(said.split())
 
     def run(self, command: str) -> str:
-        """Runs a command that has to succeed; what it printed."""
+        """Runs a command that has to succeed; returns its output."""
         return self.guest.check(command, PATIENCE_S)
 
     def pause(self) -> None:
@@ -89,7 +89,7 @@ class Computing:
         )
 
     def end(self, agent: str) -> None:
-        """Ends an agent. Returns when it has put back what it changed."""
+        """Ends an agent. Returns when it has put its changes back."""
         self.run(
             f"pid=$(cat /tmp/{agent}.pid); kill $pid || {{ cat /tmp/{agent}.log; exit 1; }}; "
             "while kill -0 $pid 2>/dev/null; do sleep 0.05; done"
@@ -100,7 +100,7 @@ class Computing:
         self.start(MIGRATE, arguments, "seekway-guest status >/dev/null 2>&1")
 
     def end_agent(self) -> dict[str, Any]:
-        """Ends it; what it has done: `seekway-guest status --format json`."""
+        """Ends it; returns its last `seekway-guest status --format json`."""
         said = self.run("seekway-guest status --format json")
         self.end(MIGRATE)
         return self._read(said, "status", json.loads)

@@ -41,7 +41,7 @@ QUICK_PAIRS, QUICK_WINDOW_S = 1, 2
 #: vCPUs of each guest.
 VCPUS = 4
 MEMORY_MIB = 384
-#: Sparse: what is read are zeros, in the emulated drive's time.
+#: Sparse: reads give zeros, in the emulated drive's time.
 DISK_BYTES = 1 << 30
 #: From when the readers read to the window: compute tasks and turns begin, and the agent learns
 #: what slices there are.
@@ -51,7 +51,7 @@ AT_WORK = 50
 
 #: Of the gain that the recorded schedule allows, at least this with two guests.
 OF_ALLOWED = 0.55
-#: The gain in I/O throughput, at least this: never below what there is without the agent.
+#: Least gain in I/O throughput: never below that without the agent.
 GAIN = 1.0
 #: Of the compute tasks' work, lost at most this in emulated guests.
 LOSS = 0.10
@@ -160,7 +160,7 @@ class Stage:
             reads = [now - was for was, now in zip(reads, self._reads(len(guests)), strict=True)]
             recording = recorder.stop()
             after, more = [_look(g) for g in guests], [_sleeps(g) for g in guests]
-            # The readers end first, so that what they measure is as in the window.
+            # The readers end first, so that their figures are the window's.
             for guest in guests:
                 # Its processes end one after the other: one may have gone before it is told.
                 guest.run("killall -INT fio 2>/dev/null; true")
@@ -218,7 +218,7 @@ def _disk(guest: int) -> str:
     return f"vm{guest}"
 
 
-# --- what guests count
+# --- guests' counters
 
 
 def _look(guest: Computing) -> Seen:
@@ -277,7 +277,7 @@ def response(fio: Any) -> Figures:
     return {"mean_ms": times["mean"] / 1e6, "p99_ms": times["percentile"]["99.000000"] / 1e6}
 
 
-# --- what windows come to
+# --- results of windows
 
 
 def window(guests: Sequence[Figures], schedule: Figures) -> Figures:
@@ -312,7 +312,7 @@ def window(guests: Sequence[Figures], schedule: Figures) -> Figures:
 
 
 def _of_compute(pair: Figures, share: float) -> float:
-    """A share of the guests' vCPUs as one of what the compute tasks had of them."""
+    """A share of the guests' vCPUs as one of the compute tasks' share of them."""
     return float(share / (1 - pair["without"]["readers_share"]))
 
 

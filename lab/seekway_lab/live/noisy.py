@@ -32,10 +32,10 @@ KIB, MIB = 1 << 10, 1 << 20
 #: Both are alone under it, and the flood's rate is set against it.
 BASE = "noop"
 POLICIES = [BASE, "cfq", "kyber", "iocost", "fairway"]
-#: What is asked on the disk is asked of it.
+#: The policy that has targets on the disk.
 JUDGED = "fairway"
 #: The peer, which emulates no device: plain, and with a throttle on the flood, which lets through
-#: the share of what the flood gets alone that is asked of the flood beside fairway.
+#: the flood's target beside fairway, as a share of its rate alone.
 PEER = "qemu-storage-daemon"
 PEERS = {PEER: PEER, "throttled": f"{PEER}, flood at 80 %"}
 THROTTLE = 0.8
@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scene:
-    """A disk with two images, and what floods it."""
+    """A disk with two images, and its flood."""
 
     device: str
     flood: str
@@ -87,7 +87,7 @@ class Scene:
 
 
 def run(options: Options) -> Report:
-    """Measures all scenes; a row for each server misses what is asked of it or not."""
+    """Measures all scenes; each server's row meets its targets or not."""
     if options.kvm:
         raise LabError("--kvm: noisy runs no guests")
     quick_s, quick_rounds = (0.3, 1) if options.quick else (1.0, 3)
@@ -140,7 +140,7 @@ class Stage:
     def __init__(self, options: Options, scenes: list[Scene], seconds: float) -> None:
         """Of scenes on one disk; each measurement counts for some seconds after half of them."""
         self.options, self.scenes, self.seconds = options, scenes, seconds
-        #: What the flood last got alone: throttles are shares of it.
+        #: The flood's last rate alone: throttles are shares of it.
         self.flood_bytes_s = math.nan
 
     def __enter__(self) -> Stage:
@@ -165,7 +165,7 @@ class Stage:
         self._stack.close()
 
     def round(self, scene: Scene, number: int, rounds: int) -> Round:
-        """One round. What cannot be measured is an error of its own measurement only."""
+        """One round. A failed measurement is an error of its own only."""
         flood = FLOODS[scene.flood]
 
         def measure(server: str, **vms: Load) -> Window:
@@ -488,7 +488,7 @@ def judged(found: Row, iops: float | None, p99: float | None) -> Row:
 
 
 def tables(rows: Sequence[Row], rounds: int, seconds: float) -> list[Table]:
-    """The rows, and what policies with a bound have learnt of the device."""
+    """The rows, and the device as policies with a bound have learnt it."""
 
     def ms(us: float | None) -> str:
         return number(us and us / 1e3)

@@ -24,7 +24,7 @@ class LiveError(LabError):
 
 
 def wait_for(what: str, is_so: Callable[[], Any], patience_s: float, pause_s: float = 0.02) -> Any:
-    """Returns what `is_so` returns once it is true; asks again after each pause."""
+    """Returns the value of `is_so` once it is true; asks again after each pause."""
     until = time.monotonic() + patience_s
     while not (found := is_so()):
         if time.monotonic() > until:
@@ -46,7 +46,7 @@ def need(program: str, package: str) -> str:
 
 
 def output(*command: str | Path, package: str, folder: Path | None = None) -> str:
-    """Runs a program of the host, which `package` has, to its end; what it prints."""
+    """Runs a program of the host, which `package` has, to its end; returns its output."""
     program, *rest = map(str, command)
     done = subprocess.run(
         [need(program, package), *rest],
@@ -131,7 +131,7 @@ class Process:
             return None
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """The end of its output."""
         return tail(self.log)
 
 

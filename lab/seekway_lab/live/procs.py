@@ -49,7 +49,7 @@ WAYS = [
     ("none", False, 512),
 ]
 NONE, VIO, OURS = 0, 4, 5
-#: Ways that are judged, and the ways to whose bandwidth they are held.
+#: Ways that are judged, and the ways whose bandwidth is their target.
 AGAINST = {VIO: [NONE], OURS: [NONE, VIO]}
 #: The share of it that is asked, as in the simulator.
 FLOOR = 0.98
@@ -113,7 +113,7 @@ def way(row: Table) -> str:
 
 
 def measure(options: runs.Options, rows: Sequence[Table], window_s: int) -> None:
-    """Boots the guest; gives each row what it measured."""
+    """Boots the guest; fills each row with its measurements."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="seekway-live-")))
         image = folder / "vm0.img"

@@ -74,7 +74,7 @@ class Options:
         return list(dict.fromkeys([*policies, *self.policy]))
 
     def tell(self, text: str) -> None:
-        """Says on standard error what happens next."""
+        """Says the next step on standard error."""
         print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
 
@@ -100,7 +100,7 @@ class Report:
     tables: Sequence[Table]
     #: For --json.
     json: Any
-    #: Whether a row misses what is asked of it.
+    #: Whether a row is below its target.
     missed: bool = field(default=False, kw_only=True)
 
 
@@ -203,7 +203,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _check_program(file: Path, name: str, flag: str) -> None:
-    """Refuses what is not the program, before anything runs."""
+    """Refuses a file that is not the program, before anything runs."""
     if not file.is_file():
         raise LabError(f"{file}: no file: build {name}, or {flag} FILE")
     try:
@@ -215,7 +215,7 @@ def _check_program(file: Path, name: str, flag: str) -> None:
 
 
 def _check_policies(program: str, policies: Sequence[str], vcpu: str | None) -> None:
-    """Refuses what the program does not know, before anything runs."""
+    """Refuses policies that the program does not know, before anything runs."""
     checks = [["serve", "--check-config", "--listen", ".", "--policy", one] for one in policies]
     if vcpu:
         load = ["--vm", "app=uniform", "--until", "1ms", "--host", "cpus=1", "--vcpu", vcpu]

@@ -33,7 +33,7 @@ PAPERS = Path(__file__).resolve().parents[1] / "papers"
 MEMORY = "/dev/shm"
 #: The tools, the program (once in memory, once unpacked), the load's own state.
 MEMORY_MIB = 768
-#: For what is not measured: to start loads and to end them.
+#: Time outside of the measurement, to start loads and to end them.
 PATIENCE_S = 600
 SETTLE_S, WINDOW_S, QUICK_S = 3, 20, 5
 SIDES = ("live", "simulated")
@@ -163,7 +163,7 @@ def _window(
 
 
 def _ended(guest: Guest, patience_s: int) -> Table:
-    """Waits for a load's end and reads what it said."""
+    """Waits for a load's end and reads its output."""
     wait = "while [ ! -f /tmp/said ]; do sleep 0.1; done; cat /tmp/said /tmp/err /tmp/out"
     said = guest.check(wait, patience_s)
     status, _, text = said.partition("\n")
@@ -252,7 +252,7 @@ def row(policy: str, live: Table, simulated: Table, demands: Sequence[float]) ->
 
 
 def fairness(demands: Sequence[float], got: list[float]) -> Table:
-    """VMCD's φ against what each VM gets alone, and Jain's index of the bandwidths."""
+    """VMCD's φ against each VM's bandwidth alone, and Jain's index of the bandwidths."""
     squares = len(got) * sum(value**2 for value in got)
     jain = sum(got) ** 2 / squares if len(got) > 1 and squares else None
     index = phi(demands, got) if len(demands) == len(got) else math.nan

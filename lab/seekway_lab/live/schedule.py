@@ -22,11 +22,11 @@ from seekway_lab.records import LabError
 EVENTS = ("sched_switch", "sched_waking")
 #: For each processor. An event has 60 bytes or so, and there are some 10,000 a second.
 BUFFER_KIB = 16 << 10
-#: Where systemd mounts it. Nobody does on a computer without systemd or in a container.
+#: Where systemd mounts it. Without systemd, or in a container, it is not mounted.
 MOUNTED = Path("/sys/kernel/tracing")
 PREFIX = "seekway-"
 MARK = "seekway asks who is who"
-#: Whoever has no handler for it ignores it, and QEMU has none.
+#: A program without a handler ignores it, and QEMU has none.
 ASK = signal.SIGURG
 FSOPEN, FSCONFIG, FSMOUNT = 430, 431, 432
 CREATE, CLOEXEC = 6, 1
@@ -81,7 +81,7 @@ class Recorder:
                 "root and Linux 5.2 or a mounted tracefs (mount -t tracefs tracefs "
                 f"{MOUNTED})"
             ) from error
-        # Open for as long as the instance is used, so that nobody else can remove it.
+        # Open for as long as the instance is used, so that it cannot be removed.
         self._in_use = (self._dir / "tracing_on").open()
         self._begin_us = 0
         try:
@@ -96,13 +96,13 @@ class Recorder:
             raise
 
     def start(self) -> None:
-        """Forgets what was recorded, and begins."""
+        """Clears the record, and begins."""
         self._write("trace", "")
         self._begin_us = _now_us()
         self._write("tracing_on", "1")
 
     def stop(self) -> Recording:
-        """Ends the recording, and returns what happened since the start."""
+        """Ends the recording, and returns its events."""
         self._write("tracing_on", "0")
         end_us = _now_us()
         stats = "".join(p.read_text() for p in self._dir.glob("per_cpu/cpu*/stats"))

@@ -40,7 +40,7 @@ NAME = "together"
 #: busy.
 SCENES = {"SATA SSD": ("intel-x25m-g2", 8), "7200 rpm": ("seagate-1tb-7200", 1)}
 OFF_POLICY, ON_POLICY = "noop", "fairway"
-#: Less than what a guest reads in two windows.
+#: Less than a guest reads in two windows.
 CACHE_KIB = 256 << 10
 #: Processes of this name are tagged when they start. Ten looks at all processes a second, the
 #: default, take an emulated guest 3 to 4 % of a vCPU; one takes 1 to 2 %.
@@ -51,7 +51,7 @@ ROUNDS, WINDOW_S = 7, 5
 QUICK_ROUNDS, QUICK_WINDOW_S = 1, 3
 #: vCPUs of each guest: one on each of two processors.
 VCPUS = 2
-#: The tools, two agents, and a page cache that is small beside what is read.
+#: The tools, two agents, and a page cache that is small beside the reads.
 MEMORY_MIB = 384
 #: From the time at which every application does I/O to the window: compute tasks and turns begin,
 #: and agents and prefetchers learn. fio counts from about then on.
@@ -62,7 +62,7 @@ MEMORY = Path("/dev/shm")
 LOST_MAX = 4
 #: I/Os after which an application is at work.
 AT_WORK = 10
-#: Of every guest. Sparse: what is read are zeros, in the emulated device's time.
+#: Of every guest. Sparse: reads give zeros, in the emulated device's time.
 IMAGE_BYTES = 16 << 30
 #: Of the database's table, at the beginning of its disk.
 TABLE_BYTES = 8 << 30
@@ -134,7 +134,7 @@ class Plan:
     rounds: int = ROUNDS
     window_s: float = WINDOW_S
     kvm: bool = False
-    #: Decides slices, who begins, where files lie and what is read.
+    #: Seed of slices, of the first turns, of files' positions and of reads.
     seed: int = 1
     tell: Callable[[str], None] = print
 
@@ -300,7 +300,7 @@ class Stage:
             shares = host.until(self._look())
             after = daemon.status()
             compute = [progress(was, g.progress()) for was, g in zip(compute, guests, strict=True)]
-            # Applications end before turns do, so that what they measure is as in the window.
+            # Applications end before turns do, so that their figures are the window's.
             for guest in working:
                 guest.interrupt_load()
         turns_s = time.monotonic() - begun_s
@@ -377,7 +377,7 @@ def make_image(load: Load, path: Path, rounds: int, seed: int) -> None:
         with path.open("wb") as file:
             file.truncate(IMAGE_BYTES)
         return
-    # No window reads what another of its side has read.
+    # No window reads data that another of its side has read.
     names = [f"p{round_}j{n}" for round_ in range(rounds) for n in range(load.processes)]
     make(path, IMAGE_BYTES, [FileSet(name, FILES, FILE_BYTES) for name in names], seed)
 
@@ -446,7 +446,7 @@ class Inside:
         return self.computing.end_agent() if MIGRATE in agents else None
 
     def interrupt_load(self) -> None:
-        """The application is to end."""
+        """Asks the application to end."""
         # One process more looks after the others.
         alive = self.load.processes + 1
         self.computing.run(
@@ -557,7 +557,7 @@ class HostLook:
         }
 
 
-# --- what rounds come to
+# --- results of rounds
 
 #: Each guest's progress with everything on, at least.
 PROGRESS = 0.95
@@ -656,7 +656,7 @@ def void(round_: Figures) -> str | None:
 
 
 def others(host: Figures) -> float:
-    """Of the processors, what all had that is no part of the run, 0 to 1."""
+    """Share of the processors that other programs had, 0 to 1."""
     return max(float(host["busy"] - sum(host["vcpus"]) - sum(host["qemu"]) - host["daemons"]), 0.0)
 
 
@@ -699,14 +699,14 @@ def of_guest(load: Load, at: int, rounds: Sequence[Figures]) -> Figures:
         "p99_over_private": ratio("on", "alone", p99),
         # Processor time of each process of the application, 0 to 1, as the guest counts it.
         **{f"process_{side}": over(side, process) for side in ("off", "on")},
-        # Of the compute tasks' work, what was lost, on over off.
+        # Share of the compute tasks' work that was lost, on over off.
         "compute_lost": {
             key: 1 - kept[of]
             for key, of in {"median": "median", "least": "largest", "largest": "least"}.items()
         },
-        # Of what the guest read, what the cache had, 0 to 1.
+        # Share of the guest's reads that the cache had, 0 to 1.
         "hit": over("on", _hit),
-        # Of what was prefetched for it, what it did not use, 0 to 1.
+        # Share of its prefetched data that it did not use, 0 to 1.
         "prefetch_cost": over("on", lambda guest: guest["usage"] and guest["usage"]["cost"]),
         "tags": max(guest(round_, "on")["tags"] for round_ in rounds),
         # Moves of each process that does I/O, for each slice of a vCPU of the guest.

@@ -69,7 +69,7 @@ class _SchedAttr(ctypes.Structure):
 
 
 def set_slice(tid: int, slice_us: int) -> int:
-    """Asks for slices of this length for a thread of the ordinary class; what it is then, in us.
+    """Asks for slices of this length for an ordinary thread; returns the new length in us.
 
     Linux has taken it since 6.12, between 0.1 and 100 ms, and cuts slices at its ticks. Kernels
     before ignore it: 0.

@@ -73,7 +73,7 @@ def _line() -> str:
 
 
 def run(options: runs.Options) -> runs.Report:
-    """Runs vpt-rank in guests; a row misses what is asked if the throttle adds too much."""
+    """Runs vpt-rank in guests; a row misses its target if the throttle adds too much."""
     if options.policy:
         raise LabError("vpt-rank: no --policy: it ranks the paper's three")
     window_s = QUICK_S if options.quick else WINDOW_S
@@ -144,7 +144,7 @@ def window(live: Table, k: int) -> Table:
     late = 0.0
     if emulated:
         service_ms = emulated["service_ms"] / k
-        # Of the mean service, what the daemon adds, as a share of what is the model's.
+        # The daemon's addition to the mean service, as a share of the model's.
         added = emulated["added_ms"] / (emulated["service_ms"] - emulated["added_ms"])
         late = emulated["late"] / emulated["commands"]
     return {

@@ -25,7 +25,7 @@ class Study:
     """Scenarios, and the rows that are made of their results."""
 
     name: str
-    #: Makes the rows. The first line of its docstring says what the study is about.
+    #: Makes the rows. The first line of its docstring is the study's title.
     judge: Callable[[Runs], list[Row]]
     scenarios: Callable[[], list[Scenario]] = _none
     wanted: runs.Wanted = field(default_factory=runs.Wanted)

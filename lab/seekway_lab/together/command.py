@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         path.write_text(page.text(page.replaced(path, rows)))
         for path, text in page.pages(args.docs).items():
             path.write_text(text)
-        # What is missed is on the page.
+        # Targets that are not met are on the page.
         return 0
     found = [*rows, *worth(rows)]
     print(shown(found))

@@ -1,4 +1,4 @@
-"""The oracle: what a scheduler could give that knows what each VM makes of the disk's time.
+"""The oracle: a scheduler that knows each VM's use of the disk's time.
 
 Each VM runs alone on the whole disk, with everything on and its share of the cache. So it is known
 how much of the disk's time it uses at most, and what it moves in that; with a part of this time it

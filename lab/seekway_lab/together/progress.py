@@ -130,7 +130,7 @@ class Judged:
     # --- rows
 
     def row(self, name: str, values: Values, unit: str = "×", **more: str) -> Record:
-        """A row: six digits of mean, least and largest; what else is known, short."""
+        """A row: six digits of mean, least and largest; other figures short."""
         row = {"experiment": self.scene.name, "row": name, "seeds": str(len(values))}
         row |= {"ours": digits(mean(values)), "least": digits(min(values))}
         row |= {"largest": digits(max(values)), "unit": unit, **more}
@@ -165,7 +165,7 @@ class Judged:
         return [*rows, near("geometric mean", self.geometric)]
 
     def of_vm(self, vm: str) -> Record:
-        """A VM's progress with everything on, beside what it has off and on its private disk."""
+        """A VM's progress with everything on, beside everything off and its private disk."""
         more = {"off": short(mean(self.progress(ALL_OFF, vm)))}
         rates = [self.each(way, f"{vm}.mib_s") for way in (ALL_ON, ALL_OFF)]
         more["over_off"] = short(mean(over(*rates)))
@@ -177,7 +177,7 @@ class Judged:
         return self.row(vm, self.progress(ALL_ON, vm), **more)
 
     def of_way(self, way: str) -> Record:
-        """The geometric mean of progress in a way, the worst VM, and what the host moves."""
+        """The geometric mean of progress in a way, the worst VM, and the host's throughput."""
         (worst_vm, worst), (longest_vm, longest) = self.worst(way), self.longest(way)
         total = self.total(way)
         return self.row(

@@ -21,7 +21,7 @@ ASKED: Table = DATA["asked"]
 #: All parts beside the policy.
 ALL = ("cache", "prefetching", "tags", "agent")
 OFF, ON = "noop", "fairway"
-#: What each part is left out by.
+#: Setting that leaves each part out.
 EACH = {"fairway": f"all on, {OFF}"} | {
     part: f"without {part}" for part in ("the cache", "prefetching", "tags", "the agent")
 }
@@ -148,7 +148,7 @@ def chosen(patterns: str) -> list[Scene]:
     return found
 
 
-# --- what is kept of a run
+# --- kept figures of a run
 
 #: A VM that moved nothing counts as this, so that ratios stay finite, MiB/s.
 RATE_MIN = 1e-6

@@ -52,7 +52,7 @@ class Rude(FrontEnd):
         assert self.done(time.monotonic() + PATIENCE_S) == [0]
 
     def misbehave(self, kind: int, seed: int) -> None:
-        """Say one kind of garbage. What the daemon answers is its own tests' matter."""
+        """Say one kind of garbage. The daemon's own tests check its answer."""
         if kind == 0:  # A chain that bites its tail.
             self.push(0, 0)
             self.descriptor(2, self.HEADERS, 16, self.NEXT, 0)

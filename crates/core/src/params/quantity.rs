@@ -56,7 +56,7 @@ fn scaled(number: &str, scale: u64) -> Result<Option<u64>, ()> {
 
 fn read(number: &str, scale: u64, what: &str) -> Result<u64, ParamError> {
     match scaled(number, scale) {
-        // Who writes more than nothing does not mean nothing.
+        // A positive number never becomes zero.
         Ok(Some(0)) if number.bytes().any(|b| matches!(b, b'1'..=b'9')) => {
             Err(ParamError::new(format!("too small: expected {what}")))
         }

@@ -3,7 +3,7 @@
 use super::{LbaQueue, Pool};
 use crate::request::{Request, RequestId, VmId};
 
-/// A [`Pool`] and the places of its requests, always the same set.
+/// A [`Pool`] and the offsets of its requests, always the same set.
 #[derive(Debug, Default)]
 pub struct Sorted {
     pool: Pool,

@@ -249,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// Places at multiples of 4 GiB sectors look alike to the first search.
+        /// Offsets at multiples of 4 GiB sectors look alike to the first search.
         #[test]
         fn the_quick_search_finds_what_a_plain_one_finds(
             steps in prop::collection::vec(

@@ -105,7 +105,7 @@ pub fn read_ahead(profile: &str) -> Result<ReadAhead, ModelError> {
 struct Reader {
     device: Box<dyn DeviceModel>,
     now: Instant,
-    /// Places given out, in both halves of the device together.
+    /// Offsets given out, in both halves of the device together.
     used: u64,
 }
 

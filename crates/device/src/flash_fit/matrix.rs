@@ -5,7 +5,7 @@ use std::fmt;
 const SIZES_KIB: [u32; 3] = [4, 64, 1024];
 const WRITES_PERCENT: [u32; 4] = [0, 30, 70, 100];
 const DEPTHS: [u32; 4] = [1, 8, 32, 128];
-/// The ends, an odd number of places apart: each half of the matrix has both.
+/// The ends, an odd number of steps apart: each half of the matrix has both.
 const DEPTHS_QUICK: [u32; 2] = [1, 128];
 
 /// One load: a closed loop, with a quiet reader of 4 KiB at depth 1 beside it.

@@ -40,8 +40,8 @@ pub(super) struct LinearFile {
     pub capacity_sectors: u64,
     pub base_ms: f64,
     pub stroke_ms: f64,
-    /// With `near_ms`: distance in sectors from the head within which a seek takes that time,
-    /// whatever the line says. Absent: the line holds.
+    /// With `near_ms`: distance in sectors from the head within which a seek takes that time
+    /// instead of the line's. Absent: the line holds.
     #[serde(default)]
     pub near_sectors: u64,
     pub near_ms: Option<f64>,

@@ -38,7 +38,7 @@ pub struct Mix {
     pub(crate) read_kib: f64,
     #[serde(default = "block_kib")]
     pub(crate) write_kib: f64,
-    /// Absent: to random places.
+    /// Absent: at random offsets.
     #[serde(default)]
     pub(crate) sequential_writes: bool,
     /// Commands that the loop completes in a second.
@@ -81,7 +81,7 @@ impl Mix {
         })
     }
 
-    /// Runs the load on a new drive; random places are in the first `span_sectors`.
+    /// Runs the load on a new drive; random offsets are in the first `span_sectors`.
     pub(super) fn run(
         &self,
         device: &mut dyn DeviceModel,
@@ -159,7 +159,7 @@ struct Run<'a> {
     next_sector: u64,
     /// When the next read and the next write at a rate come.
     next: [Option<f64>; 2],
-    /// When places of the loop are free, ascending.
+    /// Times when slots of the loop are free, ascending.
     places: VecDeque<Instant>,
     waiting: VecDeque<Arrival>,
     /// Under way, by the number of the command.

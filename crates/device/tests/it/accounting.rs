@@ -153,7 +153,7 @@ proptest! {
                     let passed = s.place.angle.as_fraction() + 1.0 / spt;
                     let bus = if s.write { 0 } else { bus_ns };
                     let phase = ((s.done_ns - bus) % m.rotation_ns) as f64 / m.rotation_ns as f64;
-                    // How far beyond the sector's end the head is. A write's data
+                    // The head's distance beyond the sector's end. A write's data
                     // may come over the bus more slowly than the sector passes.
                     let beyond_ns = (phase - passed).rem_euclid(1.0) * m.rotation_ns as f64;
                     let slack_ns = if s.write { 70.0 + bus_ns as f64 } else { 70.0 };

@@ -44,7 +44,7 @@ fn every_published_figure_is_met_within_the_tolerance_or_is_known_to_be_missed()
 
 #[test]
 fn a_figure_that_is_off_is_told() {
-    // Slower flash: half of what is published for writes, a little less for reads.
+    // Slower flash: half of the published writes, a little less for reads.
     let profile = profile::load("intel-320:program_us=3500").unwrap();
     let figures = published::run(&profile.published().unwrap(), |begin| profile.build_for(begin));
     let off: Vec<&str> = figures.iter().filter(|f| !f.holds()).map(|f| f.test.as_str()).collect();

@@ -1,5 +1,5 @@
-//! Descriptor chains. The request is what a second, slow reading of the same
-//! memory gives; no byte outside of the guest's memory is named.
+//! Descriptor chains. The request equals that of a second, slow reading of the same memory; no byte
+//! outside of the guest's memory is named.
 
 use super::guest::{self, END, REGION_BYTES, TABLE_LEN};
 use super::input::Input;

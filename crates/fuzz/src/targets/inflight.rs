@@ -1,6 +1,5 @@
-//! The record of requests in flight, of which the VMM may have written every
-//! byte: recovery gives what a reading of the bytes by the specification gives,
-//! and gives it twice.
+//! The record of requests in flight, of which the VMM may have written every byte: recovery equals
+//! a reading of the bytes by the specification, and gives the same result twice.
 
 use super::input::Input;
 use crate::Target;
@@ -29,7 +28,7 @@ fn run(input: &[u8]) {
         *byte = input.u8();
     }
     file.write_all_at(&bytes, 0).expect("the memory file is written");
-    // What the VMM says of shapes may differ from what it made.
+    // The VMM's shapes may differ from the record that it made.
     let (queues, size) = if with & 2 != 0 { (queues + 1, size * 2) } else { (queues, size) };
     let Ok(inflight) = Inflight::map(file, offset, have, queues, size, &std::sync::Arc::default())
     else {

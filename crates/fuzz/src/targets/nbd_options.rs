@@ -1,6 +1,6 @@
-//! The negotiation of NBD. Whatever the client sends: replies are well formed,
-//! each option has one final reply, nothing is served before TLS where TLS is
-//! required, and what was agreed on in the clear does not count behind it.
+//! The negotiation of NBD. For any input: replies are well formed, each option has one final reply,
+//! nothing is served before TLS where TLS is required, and agreements in the clear do not count
+//! behind it.
 
 use super::input::Input;
 use super::served;

@@ -60,7 +60,7 @@ fn check(request: &Request, limits: &Limits, structured: bool, allocation: bool)
         request.payload_bytes() == 0,
         request.command != CMD_WRITE || request.len_bytes == 0
     );
-    // What follows a header that was taken is skipped or stored: never more than a buffer.
+    // The data behind an accepted header are skipped or stored: never more than a buffer.
     if verdict != Verdict::HangUp {
         assert!(request.payload_bytes() <= REQUEST_LEN_MAX);
     }
@@ -100,7 +100,7 @@ fn check_extents(mut input: Input<'_>, align_bytes: u32) {
         runs.push((u64::from(len) * quarter, hole));
         is_data.extend(std::iter::repeat_n(!hole, len.into()));
     }
-    // What no run covers is not known.
+    // Blocks that no run covers are unknown.
     is_data.resize(is_data.len().max(4 * blocks as usize), true);
     let told = extents(&runs, blocks * align_bytes, align_bytes, one);
     assert!(!told.is_empty() && (!one || told.len() == 1));

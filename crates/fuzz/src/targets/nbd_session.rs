@@ -29,7 +29,7 @@ const SECTORS: u32 = 32;
 const BYTES: usize = (SECTOR * SECTORS) as usize;
 /// Requests of one session. The data of request `n` is the byte `n + 1`.
 const REQUESTS_MAX: usize = 60;
-/// Data on its way in one direction: the socket takes all of it, whoever reads.
+/// Data on its way in one direction: the socket takes all of it, even without a reader.
 const DATA_BYTES_MAX: u32 = 64 << 10;
 /// The cookie of bytes that may be a request.
 const GARBAGE: u64 = u64::MAX;
@@ -155,8 +155,8 @@ impl Session {
             9 => CMD_BLOCK_STATUS,
             10 => return self.wait(),
             _ => {
-                // Anything, also a request with flags and commands that there are not: at the end
-                // of what makes sense.
+                // Any request, also with unknown flags and commands: the session makes no sense
+                // from here on.
                 self.is_broken = true;
                 let mut garbage = input.bytes(at.into()).to_vec();
                 garbage.iter_mut().skip(8).take(8).for_each(|byte| *byte = GARBAGE as u8);
@@ -178,7 +178,7 @@ impl Session {
         self.data_bytes += asked.len;
         let cookie = self.asked.len() as u64;
         let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
-        // Only what the command knows: FUA, no hole, do not fragment, one extent.
+        // Only flags that the command knows: FUA, no hole, do not fragment, one extent.
         let known: u16 = match command {
             CMD_READ => 4 * u16::from(self.is_structured),
             CMD_WRITE | CMD_TRIM => 1,
@@ -262,7 +262,7 @@ impl Session {
     fn check(&self, offset: usize, data: &[u8]) {
         let after = self.after();
         for (at, byte) in (offset..).zip(data) {
-            // While a batch is under way, what was there before it may still be there.
+            // While a batch is under way, the contents before it may still be there.
             let allowed = after[at] | if self.batch.is_empty() { 0 } else { self.before[at] };
             assert!(*byte < 64 && allowed >> byte & 1 == 1, "byte {at} is {byte}: {allowed:#b}");
         }

@@ -1,6 +1,6 @@
-//! Traces in all formats, packed or not. The first byte chooses the format, or
-//! its detection; with its highest bit the first line is a list of columns. Records keep to the limits and to the order of time, and what
-//! is read strictly is what is read leniently, up to the first error.
+//! Traces in all formats, packed or not. The first byte chooses the format, or its detection; with
+//! its highest bit the first line is a list of columns. Records keep to the limits and to the order
+//! of time, and strict reading gives the same as lenient reading, up to the first error.
 
 use crate::Target;
 use seekway_workload::traces::{

@@ -229,7 +229,7 @@ fn send(to: &UnixStream, bytes: &[u8], files: &[RawFd]) {
 /// Checks that replies are whole messages, in the order of the questions.
 fn check_replies(from: &UnixStream, asked: &[u32]) {
     let mut bytes = Vec::new();
-    // What was not read when the session ended makes the end a reset.
+    // Unread bytes at the session's end make the end a reset.
     let _ = (&*from).read_to_end(&mut bytes);
     let mut asked = asked.iter();
     let mut rest = &bytes[..];

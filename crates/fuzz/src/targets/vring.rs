@@ -354,7 +354,7 @@ impl World {
         }
         self.left = self.order.iter().copied().collect();
         self.vring = Some(self.start(base));
-        // The available ring goes on behind what was taken.
+        // The available ring goes on behind the taken entries.
         let taken = self.used.wrapping_add(self.order.len() as u16);
         assert!(self.is_forged || self.record.is_none() || self.vring().base() == taken);
     }

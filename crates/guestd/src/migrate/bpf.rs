@@ -1,8 +1,8 @@
 //! Loads the programs of `crates/guestd/bpf` into the running kernel, and names what is missing
 //! where that fails.
 //!
-//! The crate libbpf-rs does what would be long to write and easy to get wrong: it finds the
-//! fields that the programs read in this kernel's BTF and patches the instructions (CO-RE).
+//! The crate libbpf-rs does the long and error-prone part: it finds the fields that the programs
+//! read in this kernel's BTF and patches the instructions (CO-RE).
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{DataSec, Var};

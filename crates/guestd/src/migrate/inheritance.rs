@@ -159,7 +159,7 @@ pub fn look_at(
         let Some(from) = from.or_else(|| dead.iter().find(orphan_of)) else { continue };
         let original = *from.affinity.original();
         let mut descendant = child.inherits(stat.start, original, shown);
-        // Who has gone meanwhile may have started others before.
+        // A task that has ended meanwhile may have started others before.
         if system.set_affinity(tid, &original).is_ok() {
             found += 1;
             descendant.history.settle(BootTime::now(), &original);

@@ -103,7 +103,7 @@ fn watch(
         let now = clock::now();
         let due = shared.coordinator.is_due(now);
         match until {
-            // The kernel's alarm, whatever edges it brings.
+            // The kernel's alarm, with or without edges.
             None if due.0 || due.1 => wakeups.count(false, true, due),
             _ => wakeups.count(!seen.is_empty(), until.is_some_and(|at| at <= now), due),
         }
@@ -231,7 +231,7 @@ mod tests {
         };
         pace.saw(&[seen(Sign::Resumed)]);
         assert_eq!(pace.due((None, Some(at(10))), at(8)).1, Some(at(10)));
-        // Nobody has heard that one yet: what is asked for is what was made.
+        // The policy does not know that beat yet: the next interval equals the last.
         pace.saw(&[seen(Sign::Beat { due: Some(at(10)) })]);
         assert!(!pace.saw(&[]));
         assert_eq!(pace.due((None, Some(at(10))), at(12)).1, Some(at(62)));

@@ -1,5 +1,5 @@
 //! The agent's status: a file that is written at the start and each time that `seekway-guest
-//! status` asks for it by SIGUSR1. So it costs nothing while nobody looks, and whoever may signal
+//! status` asks for it by SIGUSR1. So it costs nothing without readers, and users who may signal
 //! the agent (root) may read it.
 
 use super::clock;

@@ -345,7 +345,7 @@ impl<S: System> Tasks<S> {
     /// Processes cannot be listed.
     pub fn put_all_back(&self) -> io::Result<(usize, Option<usize>)> {
         let tids: Vec<i32> = self.table().tasks.keys().copied().collect();
-        // Who has gone, or cannot be changed, stays written down for the restore.
+        // Tasks that have ended, or cannot be changed, stay in the record for the restore.
         let changed = tids.into_iter().filter(|&tid| self.puts_back(tid)).count();
         self.look_for_inherited_masks().map(|descendants| (changed, descendants))
     }

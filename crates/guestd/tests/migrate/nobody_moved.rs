@@ -1,4 +1,4 @@
-//! `migrate` with nobody to be moved: what it refuses, and what its status and its probe say.
+//! `migrate` with nobody to move: its refusals, its status and its probe.
 
 use crate::common::{Killed, PROGRAM, until};
 use crate::{CPUS, mask};

@@ -11,9 +11,9 @@ from seekway._errors import SeekwayError
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-#: Options whose values stand in one list with commas; of others each value is an option.
+#: Options whose values form one list with commas; for others each value is an option.
 _LISTS = ("policies", "weights", "cache", "prefetch", "limits", "vcpu", "columns")
-#: What has no meaning here: results come back as objects.
+#: Options without a meaning here: results come back as objects.
 _NOT_HERE = ("format", "report", "journal")
 
 #: A CPU's file of a blktrace; the group is the same for all files of the trace.

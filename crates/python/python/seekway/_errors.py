@@ -2,7 +2,7 @@
 
 
 class SeekwayError(ValueError):
-    """A wrong argument, or something that cannot be read or run. The text says what to do."""
+    """A wrong argument, or an input that cannot be read or run. The text says what to do."""
 
 
 class TraceError(SeekwayError):

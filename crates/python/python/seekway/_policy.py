@@ -48,7 +48,7 @@ class Policy:
         """A request that this policy dispatched is done, or a part of one."""
 
     def decide(self, now_ns: int, device: Device) -> Decision:
-        """Choose the next step. Called while requests are queued and the device has room for a command.
+        """Choose the next step. Called while requests are queued and a command has room.
 
         Returns:
             A `Request` of `queued` to send it; `Part` to send its first sectors; `Hold` to send

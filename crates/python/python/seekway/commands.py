@@ -95,7 +95,7 @@ def fit_model(
 
 
 def read_ahead(profile: str) -> dict[str, Any]:
-    """Find out what a profile's device reads ahead.
+    """Measure the read-ahead of a profile's device.
 
     Returns:
         ``sectors`` that are there when another read has come at once; ``after_hits`` and

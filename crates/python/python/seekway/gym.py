@@ -46,7 +46,7 @@ __all__ = ["FEATURES", "DiskEnv"]
 
 Observation = numpy.typing.NDArray[numpy.float32]
 
-#: What stands in an observation's columns; a column for each VM follows, 1 for the request's.
+#: Contents of an observation's columns; a column for each VM follows, 1 for the request's.
 FEATURES = ("mask", "offset", "distance", "age", "size", "write", "sync")
 
 #: Options of `compare` that an episode sets itself.
@@ -54,7 +54,7 @@ _TAKEN = ("policies", "seeds", "alone", "jobs", "progress")
 
 
 class _Stopped(Exception):
-    """Ends a simulation whose environment wants no more of it."""
+    """Ends a simulation that its environment does not continue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class Plan:
         return json.dumps(about | {"simulations": self.simulations, "policies": listed}, indent=1)
 
     def __str__(self) -> str:
-        """A table, and who suffers under the best policy."""
+        """A table, and the worst VMs under the best policy."""
         if not self.policies:
             return "no policy"
         width = max(len(one.policy) for one in self.policies)
@@ -220,7 +220,7 @@ class _Planner:
         self.simulations += len(left)
 
     def excess(self, policy: str, disk: Disk) -> float:
-        """By what factor the disk's worst VM misses the target; at most 1 if all meet it."""
+        """The worst VM's figure over the target; at most 1 if all meet it."""
         if not disk:
             return 0.0
         self.simulate(policy, [disk])
@@ -310,7 +310,7 @@ class _Planner:
         return None
 
     def changes(self, disks: list[Disk], worst: int) -> Iterable[tuple[int, Disk, Disk]]:
-        """The other disk, and what both have after a move or a swap."""
+        """The other disk, and both disks' VMs after a move or a swap."""
         for other, disk in enumerate(disks):
             if other == worst:
                 continue

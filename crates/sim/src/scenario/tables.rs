@@ -209,7 +209,7 @@ impl<R> Rows<R> {
     }
 }
 
-/// Names of a histogram's figures, with what they are of in front.
+/// Names of a histogram's figures, with the measure's name in front.
 macro_rules! times_names {
     ($of:literal) => {
         [

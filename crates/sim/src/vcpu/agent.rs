@@ -97,7 +97,7 @@ impl Machine {
         match self.vcpus[v].state {
             VcpuRunState::Running => self.execute_look(v),
             VcpuRunState::Waiting => {}
-            // Who has vCPUs doze is the guest's kernel, and does not wake them to look.
+            // A policy that lets vCPUs doze is the guest's kernel, and does not wake them to look.
             VcpuRunState::Halted if self.vcpus[v].dozes => {}
             VcpuRunState::Halted => self.host_wake(v),
         }

@@ -73,7 +73,7 @@ impl Machine {
         self.tasks[t].within = VcpuSet::only(to);
         let on = self.tasks[t].vcpu;
         let moves = on != self.vms[vm].first + to.index();
-        // Who is current on the worker's own vCPU does not execute: the worker does.
+        // The current task of the worker's own vCPU does not execute: the worker does.
         if moves && on != v && !self.ablation.free_stopper && self.needs_stopper(t) {
             let was_away = was_away || self.vcpus[on].state != VcpuRunState::Running;
             let cost = self.unless_free(self.guest.context_switch);

@@ -1,7 +1,6 @@
-//! The discipline of a task's affinity against a naive model: the task's owner sets masks
-//! at any time, CPUs go off and on line, the agent moves the task and dies at any point,
-//! and another takes over with what was written. In the end the task has what its owner
-//! set last.
+//! The discipline of a task's affinity against a naive model: the task's owner sets masks at any
+//! time, CPUs go off and on line, the agent moves the task and dies at any point, and another takes
+//! over by the record. In the end the task has the owner's last mask.
 //!
 //! `SEEKWAY_SEED=n cargo test -p seekway-vcpu --test it affinity` tries others.
 
@@ -50,9 +49,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// The kernel, the owner's wish, and what the agent has written.
+/// The kernel, the owner's wish, and the agent's record.
 struct World {
-    /// Does the kernel leave out of what is set what is off line, as Linux 6.1 does?
+    /// The kernel leaves CPUs that are off line out of a new mask, as Linux 6.1 does.
     drops: bool,
     mask: VcpuSet,
     online: VcpuSet,
@@ -121,7 +120,7 @@ impl World {
             Step::OwnerSets(mask) if self.is_ambiguous(mask) => {}
             Step::OwnerSets(mask) => {
                 self.set(mask);
-                // What the kernel has dropped the owner has lost by its own call.
+                // A CPU that the kernel has dropped was lost by the owner's own call.
                 (self.owner, self.taken) = (self.mask, false);
             }
             Step::Off(n) => self.off(VcpuId::new(n)),
@@ -182,7 +181,7 @@ impl World {
                 self.went.iter().for_each(|cpu| self.agent.went_offline(cpu));
             }
         }
-        // The next one does not know what was off line before it came.
+        // The next agent does not know which CPUs were off line before it came.
         let gone = |set: &VcpuSet| set.and(&self.online).is_empty();
         if self.widened && !self.recorded().iter().any(gone) {
             self.owner = self.mask;
@@ -195,7 +194,7 @@ impl World {
             self.set(mask);
         }
         let had = self.owner.and(&self.online);
-        // Of what its owner set there may be nothing left: that is the kernel's to mend.
+        // None of the owner's CPUs may remain: the kernel handles that.
         if !had.is_empty() && !self.taken {
             assert_eq!(self.mask.and(&self.online), had, "of the owner's {}", self.owner);
         }

@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A policy with what its engine knows.
+/// A policy with its engine's knowledge.
 struct Engine {
     policy: Box<dyn VcpuPolicy>,
     now: Instant,

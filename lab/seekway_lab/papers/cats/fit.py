@@ -111,7 +111,7 @@ def _recovered() -> list[Row]:
 
 
 def _of_the_disk() -> list[Row]:
-    """The line through the detailed disk: what the throttle is given in vpt-rank."""
+    """The line through the detailed disk, which the throttle gets in vpt-rank."""
 
     def each(key: str) -> list[float]:
         return [of_model(DISK, seed)[key] for seed in SEEDS]

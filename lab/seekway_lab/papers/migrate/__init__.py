@@ -1,4 +1,4 @@
-"""vMigrater (sections 2.3 and 5) and what is asked beside it: VMs whose vCPUs share processors.
+"""vMigrater (sections 2.3 and 5) and our own targets: VMs whose vCPUs share processors.
 
 "Not shared" is the VMs of a scene on the same disk, each on processors of its own. The bound is the
 share of the time in which a VM has any vCPU running. See docs/experiments/migrate.md.
@@ -103,7 +103,7 @@ def inactivity_scenarios() -> list[Scenario]:
 
 
 def inactivity(found: Runs) -> list[Row]:
-    """Two VMs on the cores of one: what an I/O task loses while its vCPU is away (section 2.3)."""
+    """Two VMs on the cores of one: an I/O task's loss while its vCPU is away (section 2.3)."""
     return _declared("inactivity", by_agent(found))
 
 
@@ -194,7 +194,7 @@ def _beside_the_paper(found: Runs, groups: dict[str, list[str]]) -> list[Row]:
         for n, vms in enumerate(COUNTS):
             what = f"{vms} VMs, {of['works']}"
             pairs = {(PAPER, base): papers[n] for base, papers in over.items()}
-            # What these imply of each over vanilla.
+            # Ratios over vanilla that follow from these.
             pairs |= {(p, VANILLA): over[VANILLA][n] / over[p][n] for p in over if p != VANILLA}
             for (ours, base), paper in pairs.items():
                 values = across(found, groups[f"{what}, {KEPT_FREE}"], ours, base)
@@ -215,7 +215,7 @@ def _rises(found: Runs, groups: dict[str, list[str]]) -> Row:
 
 
 def _competitors() -> list[Scene]:
-    """Two VMs with HDFS, and with a competitor on each vCPU instead of what only computes."""
+    """Two VMs with HDFS, and with a competitor on each vCPU instead of a compute task."""
     two = scene("HDFS").papers()
     return [
         two.changed(name, vm=[scenes.competing(vm, load) for vm in two.vms])
@@ -235,7 +235,7 @@ def cost_scenarios() -> list[Scenario]:
 
 
 def cost(found: Runs) -> list[Row]:
-    """Moves, inactivity, response, and what the compute tasks pay (section 5.2)."""
+    """Moves, inactivity, response, and the compute tasks' loss (section 5.2)."""
     found = by_agent(found)
     rows = _declared("cost", found)
     for work, (moves, speedup, inactive) in FIGURES["applications"].items():
@@ -286,7 +286,7 @@ def _clients(name: str, added: dict[int, int]) -> Scene:
 
 
 def vary_scenarios() -> list[Scenario]:
-    """Figures 13 and 14, by who hears of completions."""
+    """Figures 13 and 14, by the vCPU that hears of completions."""
     coming = _clients("clients that come", ADDED)
     coming.table["measure"] = {"settle": "1s", "until": "16s"}
     constant = [_clients(f"{clients} clients", {0: clients}) for clients in CLIENTS]

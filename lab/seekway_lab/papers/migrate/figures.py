@@ -56,7 +56,7 @@ WANTED = Wanted(reduced, ("runs", "vms", "vcpus", "tasks", "blocks"))
 
 
 def by_agent(found: Runs) -> Runs:
-    """The runs by scene and policy for vCPUs, beside what the VMs have when nothing is shared.
+    """The runs by scene and policy for vCPUs, beside the VMs' figures when nothing is shared.
 
     Columns are `kept`, throughput over that; `slower`, response over that; and `share`, throughput
     over what the schedule allows: that, for the time in which any vCPU of a VM runs.
@@ -95,7 +95,7 @@ class Series:
         return float(last.mean()) if len(last) else np.nan
 
     def recovery(self, first: float, end: float) -> float:
-        """Seconds until 0.9 of what the phase comes to is read; the whole phase if it never is."""
+        """Seconds until 0.9 of the phase's final rate; the whole phase if it is never reached."""
         back = (self.from_s >= first) & (self.rates >= 0.9 * self.level(first, end))
         return float(self.from_s[back][0] + BIN_S - first) if back.any() else end - first
 

@@ -97,7 +97,7 @@ def scene(work: str, disk: str = "SSD", vms: int = 2, cores: int = CORES) -> Sce
 
 
 def of_tasks(name: str, disk: str, cores: int, tasks: Sequence[Sequence[Table]]) -> Scene:
-    """VMs with these tasks. Their disks are larger than what a run reads."""
+    """VMs with these tasks. Their disks are larger than the reads of a run."""
     size = {"vcpus": cores, "size": "40GiB"}
     vms = [{"name": f"vm{n + 1}", **size, "task": list(own)} for n, own in enumerate(tasks)]
     return Scene(name, {**LOADS["disk"][disk], "cpu": {"count": cores}, "vm": vms})
@@ -121,7 +121,7 @@ def _first_kept_free(vm: Table) -> Table:
 
 
 def under(scene: Scene, agents: Iterable[str], base: Scene | None = None) -> list[Scenario]:
-    """The scene under policies for vCPUs. `base`: the scene that says what there is to be had."""
+    """The scene under policies for vCPUs. `base`: the scene with the best that is possible."""
     free = f"{(base or scene).name}, {NOT_SHARED}"
     axes = {"scene": scene.name, "free": free, "group": scene.group or None}
     made = []

@@ -32,7 +32,7 @@ CFQ, LITERAL, OURS = (ROWS["names"][name] for name in ("cfq", "literal form", "c
 XEN, PARTS = "Xen ring", "images as parts of the disk"
 
 
-# --- what is kept of a run
+# --- kept figures of a run
 
 
 def figures(outcome: seekway.Outcome) -> dict[str, runs.Rows]:
@@ -180,7 +180,7 @@ def memory(found: Runs) -> list[Row]:
 
 
 def sync(found: Runs) -> list[Row]:
-    """Readers with one request at a time, sequential and random: does who waits lose nothing?"""
+    """One request at a time, sequential and random: a reader that waits should lose nothing."""
     return rows("pregather-sync", found)
 
 

@@ -1,4 +1,4 @@
-"""Loads of the studies, each in its ways of reading ahead, and what is kept of a run."""
+"""Loads of the studies, each in its ways of reading ahead, and the kept figures of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CACHED = ["read", "missed", "prefetched", "used", "dropped"]
 
 
 def reduce(outcome: seekway.Outcome) -> dict[str, Rows]:
-    """A row a run: its array, its host, what applications moved and what the cache did."""
+    """A row a run: its array, its host, applications' bytes and the cache's counts."""
     [run] = rows_of(outcome.runs)
     row = {key: run[key] for key in KEPT}
     for line in rows_of(outcome.cache):

@@ -103,7 +103,7 @@ def of_load(found: Loads, load: str, way: str, paper: Paper | None = None) -> Ro
 
 
 def means(found: Loads, what: str, paper: Paper) -> list[Row]:
-    """Each way's mean over all loads, which is what the paper gives."""
+    """Each way's mean over all loads, as the paper gives it."""
     every = found.scenarios
     return [
         speed(f"{what}: {way}", way, mean_of(found.speedups(every, way)), paper)

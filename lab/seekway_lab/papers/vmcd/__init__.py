@@ -1,4 +1,4 @@
-"""The VMCD paper's evaluation (section 4), and what we add.
+"""The VMCD paper's evaluation (section 4), and our additions.
 
 Beside the paper's figures stands its own form, `vmcd`, on its host as near as we have it ("paper's
 host"): a 7200 rpm SATA drive with native command queueing and its write cache on, guests of 512 MB

@@ -32,7 +32,7 @@ PHI_FLOOR = 1e-3
 EQUAL_WITHIN = 1e-3
 
 
-# --- what runs
+# --- runs
 
 
 def loads(study: str) -> list[Scenario]:
@@ -112,7 +112,7 @@ def reduced(outcome: seekway.Outcome) -> dict[str, Rows]:
     return {"runs": [row], "vms": vms}
 
 
-# --- what is measured
+# --- measurements
 
 
 def phi(demands: Sequence[float], got: Sequence[float]) -> float:
@@ -129,7 +129,7 @@ def phi(demands: Sequence[float], got: Sequence[float]) -> float:
 
 
 def figures(found: Runs, scenarios: Sequence[Scenario]) -> Runs:
-    """The runs of the scenarios with what the paper measures.
+    """The runs of the scenarios with the paper's measures.
 
     Columns of `runs`: `mib_s`, `iops`, `response_ms`; `cpu`, per cent of a processor; `vms`, their
     number; `got`, their bandwidths; `phi`; `phi_floor`, which φ counts as at least; `misplaced`, φ

@@ -1,4 +1,4 @@
-"""Rows of the VMCD paper's studies: claims and figures as data, and what is asked of vmcd-time."""
+"""Rows of the VMCD paper's studies: claims and figures as data, and the targets of vmcd-time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHI_NOT_ASKED = {
         "a 41st of the time, its weight, is less than VM1's rate"
     ),
 }
-#: What the paper claims to swing least.
+#: The policies that the paper claims to swing least.
 SWINGS_LEAST = [f"{HOST}512 B sequential reads", f"{HOST}64 KiB random writes"]
 #: An ablation, of which nothing is asked.
 NO_READ_AHEAD = "512 B, no read-ahead in the drive"
@@ -122,7 +122,7 @@ def least_gains(runs: Runs) -> list[Row]:
 
 
 def cpu(runs: Runs) -> list[Row]:
-    """Shares of a processor above CFQ's: the time of the simulation over what it simulates.
+    """Shares of a processor above CFQ's: the time of the simulation over the simulated time.
 
     Policies that serve the same number of requests differ by the policies' own time alone.
     """

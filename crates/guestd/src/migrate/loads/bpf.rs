@@ -98,7 +98,7 @@ impl Loads for Bpf {
         match (self.rests, rests) {
             (false, true) => self.programs.detach(),
             (true, false) => {
-                // Who waited when they were taken out has long been woken.
+                // A thread that waited when the programs were detached has long been woken.
                 self.programs.clear("sets")?;
                 self.programs.attach()?;
             }

@@ -171,7 +171,7 @@ mod tests {
             seer.look(ms(101), ms(0), &mut loads);
             assert_eq!(looked(&seer), CANDIDATES_MAX);
 
-            // Who has done nothing for long, or has gone, is looked at no more.
+            // A thread that has done nothing for long, or has ended, is not looked at any more.
             loads.clear();
             seer.look(ms(2001), never, &mut loads);
             assert_eq!((loads.len(), seer.candidates.len()), (0, 1));

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"seekway campaign: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Whoever reads our output has seen enough.
+        # The reader of our output has seen enough.
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:

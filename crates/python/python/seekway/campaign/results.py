@@ -101,7 +101,7 @@ class Results:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Read the folder's files. What a kill left behind under a temporary name is ignored."""
+        """Read the folder's files. A killed process's temporary files are ignored."""
         self.folder = Path(folder)
         tables = []
         for path in sorted(self.folder.glob("*.parquet")):

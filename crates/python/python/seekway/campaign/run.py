@@ -143,7 +143,7 @@ def _untold(cells: int, failed: int) -> None:
 
 
 class _Run:
-    """Cells under way. What is finished is written here, by this process alone."""
+    """Cells under way. Finished cells are written here, by this process alone."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Run:
                 with cluster(self.workers, self.scheduler, self.patience_s) as client:
                     self.through(client)
             except (CommClosedError, OSError, TimeoutError, _Lost) as error:
-                # Whatever was not written is still in `left`.
+                # Cells that were not written are still in `left`.
                 fruitless = fruitless + 1 if len(self.left) == before else 0
                 if self.scheduler or fruitless >= RESTARTS_MAX:
                     raise CampaignError(
@@ -234,7 +234,7 @@ class _Run:
         self.tell(len(rows), sum(row.get("error") is not None for row in rows))
 
     def _flush(self) -> None:
-        """Write what has come. It is done only now; what cannot be written runs again."""
+        """Write the finished cells, which only now count; unwritten ones run again."""
         rows, self.pending = self.pending, []
         self.flushed_s = time.monotonic()
         if not rows:

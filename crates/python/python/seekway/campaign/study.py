@@ -315,6 +315,6 @@ def content_hash(path: str) -> str:
 
 @cache
 def program() -> str:
-    """The version of what computes: another build is another program."""
+    """The version of the computing program: another build is another program."""
     built = content_hash(str(_native.__file__))
     return f"{seekway.__version__}-{built[:16]}"

@@ -203,7 +203,7 @@ fn who_finds_the_lead_overdue_takes_its_place() {
     let (late, _) = lateness(ms(60), None);
     let long: Vec<&Nanos> = late.iter().filter(|late| **late > us(20)).collect();
     assert_eq!(long, [&(PATIENCE + us(5))], "vCPU 1 has it from then on");
-    // Who beats finds it sooner, and has it until vCPU 0 has woken again.
+    // A monitor that beats finds it sooner, and has it until vCPU 0 has woken again.
     let (late, _) = lateness(ms(60), Some(ms(5)));
     let long: Vec<&Nanos> = late.iter().filter(|late| **late > us(20)).collect();
     assert!((8..30).contains(&long.len()), "one or two of each absence: {long:?}");
