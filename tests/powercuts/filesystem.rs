@@ -142,8 +142,14 @@ impl Crashed {
     }
 }
 
+/// Writes a new file in place of the one at this path. The crash point before may still be mounted
+/// from that: its file system is unmounted lazily, and writes to its disk when that happens.
 fn write_sparse(path: &Path, disk: &[u8]) -> io::Result<()> {
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = OpenOptions::new().create_new(true).write(true).open(path)?;
     file.set_len(disk.len() as u64)?;
     for (n, block) in disk.chunks(UNIT_BYTES).enumerate() {
         if block.iter().any(|&byte| byte != 0) {
@@ -222,4 +228,17 @@ fn what_was_flushed_survives_on_ext4() {
 #[test]
 fn what_was_flushed_survives_on_xfs() {
     survives_on(System::Xfs);
+}
+
+/// A crash point's disk changed under the test when the file system of the one before was unmounted
+/// late: a child of another test's thread held a file in it open for a moment.
+#[test]
+fn a_crash_point_that_is_still_mounted_does_not_change_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    write_sparse(&path, &[1; UNIT_BYTES]).unwrap();
+    let before = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    write_sparse(&path, &[2; UNIT_BYTES]).unwrap();
+    before.write_all_at(&[3; UNIT_BYTES], 0).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [2; UNIT_BYTES]);
 }
