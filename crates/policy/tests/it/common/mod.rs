@@ -4,10 +4,8 @@ use seekway_policy::schedulers::REGISTRY;
 
 /// Variants that are tried beside each entry's defaults.
 pub const VARIANTS: &[&str] = &[
-    "fairway:isolation=0,underserved=false",
-    "fairway:isolation=1,part=4KiB",
-    "fairway:window=0,turn=1ms,short_turn=0,oldest=0",
-    "fairway:window=1s,stay=0,hold=0,even=false,oldest=100",
+    "fairway:isolation=0,stay=0,hold=0",
+    "fairway:isolation=1,write_price=20,stay=50ms,hold=20ms",
     "deadline:fifo_batch=1,writes_starved=0",
     "deadline:read_expire=1ms,write_expire=1ms",
     "anticipatory:antic_expire=0",
