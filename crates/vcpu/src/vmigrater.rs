@@ -1,8 +1,8 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
 //! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true`
-//! is the paper's form; keys that are given beside it count, so `literal=true,park=true` is the
-//! paper's with one thing of ours. ("Not started when there is no sharing", section 5.3, is
+//! is the paper's form. `except` takes one part the other way: `literal=true,except=park` is the
+//! paper's with one thing of ours, `except=park` ours without it. ("Not started when there is no sharing", section 5.3, is
 //! there whoever starts it: the literal form works whenever it runs.) What is ours:
 //!
 //! - `park`: when no vCPU that runs qualifies, the task goes to the one that will be back
@@ -14,10 +14,11 @@
 //!   that has just come back. Who leaves in time gains nothing by that, so it is not done.
 //! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice:
 //!   an I/O that is under way still completes where it was asked for.
-//! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
+//! - `predict`: a slice will be as the least of the last eight, and not as the last, see
+//!   `monitor.rs`; and `keep`, see `detector.rs`.
 //! - `budget`: who is moved and how often is bounded by what it costs, see
 //!   `vmigrater/budget.rs`.
-//! - `beats=sparse`, and inert where nothing is shared: see `vmigrater/beats.rs`.
+//! - `beats`: sparse, and inert where nothing is shared: see `vmigrater/beats.rs`.
 
 mod beats;
 mod budget;
@@ -50,23 +51,16 @@ const PARAMS: &[ParamSpec] = &[
         "over which a task's waiting for I/O is taken, 1ms to 1s"),
     param("threshold", Kind::Number(0.01, 1.0), "0.5",
         "share of a window from which a task that waits for I/O is I/O-bound"),
-    param("keep", Kind::Duration, "20ms",
-        "for so long after its last such window a task is I/O-bound (ours)"),
-    param("predict", Kind::Choice(&["min8", "last"]), "min8",
-        "a slice will be as the least of the last eight (ours), or as the last"),
-    param("park", Kind::Flag, "true",
-        "if none that runs will do, go to the vCPU that will be back first (ours)"),
-    param("fresh", Kind::Flag, "true",
-        "leave a vCPU whose slice began unseen for one that has just come back (ours)"),
-    param("leave", Kind::DurationOr("auto"), "auto",
-        "with so much left of the slice; auto (ours): two periods and an I/O, half at most"),
-    param("beats", Kind::Choice(&["sparse", "dense"]), "sparse",
-        "beat only where it tells something (ours), or every period on each vCPU"),
     param("budget", Kind::Number(0.0, 1.0), "0.03",
         "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
     param("literal", Kind::Flag, "false",
-        "the paper's letter: other defaults, and its ranking; keys given beside it count"),
+        "the paper's letter: its ranking, and nothing of ours but a budget that is given"),
+    param("except", Kind::Choice(&["none", "keep", "predict", "park", "fresh", "leave", "beats"]),
+        "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
+
+/// For so long after the last window in which it waited for I/O a task is I/O-bound.
+const KEEP: Nanos = Nanos::from_millis(20);
 
 /// Values of the parameters; `literal` has replaced the defaults of some.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,18 +80,10 @@ impl Settings {
         let (us, ms) = (Nanos::from_micros, Nanos::from_millis);
         let period = params.duration_within("period", us(50), ms(10))?;
         let literal = params.flag("literal");
-        // The paper's form has another default; what is given counts.
-        let ours = |key| !literal || params.is_given(key);
+        let except = params.choice("except");
+        let ours = |part: &str| literal == (part == except);
         let permille = |key| (params.number(key) * 1000.0).round() as u64;
-        let leave = match params.duration_or_word("leave") {
-            None if !ours("leave") => Some(period.scaled(2, 1)),
-            leave => leave,
-        };
-        let keep = params.duration_within("keep", Nanos::ZERO, Nanos::from_secs(10))?;
-        let predict = match params.choice("predict") {
-            "min8" if ours("predict") => Predict::Min8,
-            _ => Predict::Last,
-        };
+        let predict = if ours("predict") { Predict::Min8 } else { Predict::Last };
         // In the paper's form any absence ends a slice.
         let absence = if literal { Nanos::ZERO } else { period.scaled(2, 1) };
         Ok(Settings {
@@ -105,14 +91,17 @@ impl Settings {
             detector: detector::Settings {
                 window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
                 threshold_permille: permille("threshold"),
-                keep: if ours("keep") { keep } else { Nanos::ZERO },
+                keep: if ours("keep") { KEEP } else { Nanos::ZERO },
                 corrected: !literal,
             },
-            park: params.flag("park") && ours("park"),
-            fresh: params.flag("fresh") && ours("fresh"),
-            leave,
-            sparse: params.choice("beats") == "sparse" && ours("beats"),
-            budget_permille: if ours("budget") { permille("budget") } else { 1000 },
+            park: ours("park"),
+            fresh: ours("fresh"),
+            leave: (!ours("leave")).then(|| period.scaled(2, 1)),
+            sparse: ours("beats"),
+            budget_permille: match literal && !params.is_given("budget") {
+                true => 1000,
+                false => permille("budget"),
+            },
         })
     }
 }

@@ -4,7 +4,7 @@
 //! tell nothing. A monitor whose beat is due while its vCPU is away beats the moment it is
 //! back: so returns are known to the microsecond if one beat falls into each absence. What
 //! dense beats are for is the time at which a vCPU is taken away, and that changes seldom.
-//! With `beats=sparse`:
+//! With sparse beats:
 //!
 //! - Inert, while no absence was seen (two within a second): some ten beats a second for each
 //!   vCPU, no windows, no actions. One that is away a tenth of its time is seen within a
