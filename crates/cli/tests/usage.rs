@@ -62,7 +62,7 @@ fn wrong_usage_is_status_2_with_a_message() {
         ("compare --vm app=sysbench --format xml", "possible values: table, json"),
         ("compare --vm app=sysbench --policies wfq", "no policy 'wfq'; there are fairway"),
         ("compare --vm app=sysbench --policies ,", "name at least one"),
-        ("compare --vm app=sysbench --policies cfq:quantun=4", "it has slice_sync"),
+        ("compare --vm app=sysbench --policies cfq:quantun=4", "it has slice_idle"),
         ("compare --vm app=sysbench --policies cfq:slice_idle=8", "with its unit"),
         ("compare --vm app=sysbench --device floppy", "cheetah-15k5"),
         ("compare --vm app=sysbench --seeds 1000000000000", "at most 10000"),

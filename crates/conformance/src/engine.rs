@@ -54,9 +54,11 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(policy: &Policy, profile: DeviceProfile, depth: usize) -> Self {
+        let (mut scheduler, holds) = (policy.build(), policy.entry.holds);
+        scheduler.takes_over(&profile);
         Engine {
-            policy: policy.build(),
-            holds: policy.entry.holds,
+            policy: scheduler,
+            holds,
             profile,
             depth,
             now: Instant::ZERO,

@@ -79,6 +79,9 @@ impl Default for VmSpec {
 
 /// A scheduling policy for one device.
 pub trait Scheduler: Send {
+    /// The policy takes over this device. Called once, before any VM joins.
+    fn takes_over(&mut self, _device: &DeviceProfile) {}
+
     /// A VM joins. Requests of a VM arrive only between its attach and its detach.
     fn attach(&mut self, _now: Instant, _vm: VmId, _spec: VmSpec) {}
 

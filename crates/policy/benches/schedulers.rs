@@ -34,10 +34,11 @@ struct Loop {
 impl Loop {
     fn new(name: &str, queued: u32, vms: u16, rotates: bool) -> Loop {
         let mut policy = schedulers::build(name).expect("a registered name");
+        let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), rotates);
+        policy.takes_over(&profile);
         for vm in 0..vms {
             policy.attach(Instant::ZERO, VmId::new(vm), VmSpec::default());
         }
-        let profile = DeviceProfile::unknown(Sectors::new(CAPACITY), rotates);
         let (requests, head) = (Vec::new(), Lba::ZERO);
         let now = Instant::ZERO;
         let mut this = Loop { policy, profile, now, head, requests, random: 1, vms };
@@ -46,8 +47,6 @@ impl Loop {
             this.requests.push(request);
             this.policy.arrived(this.now, request);
         }
-        // A policy with a part for each kind of device chooses it at the first decision.
-        this.step();
         this
     }
 

@@ -82,7 +82,8 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher for an idle device without VMs. `config.depth` of zero counts as one.
-    pub fn new(scheduler: Box<dyn Scheduler>, profile: DeviceProfile, config: Config) -> Self {
+    pub fn new(mut scheduler: Box<dyn Scheduler>, profile: DeviceProfile, config: Config) -> Self {
+        scheduler.takes_over(&profile);
         Dispatcher {
             wants_full: scheduler.wants_full(),
             room: Room::new(config.tags, profile.stripe),

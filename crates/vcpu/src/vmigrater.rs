@@ -1,8 +1,8 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
 //! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true` is the
-//! paper's form; other keys still apply, so `literal=true,park=true` is the paper's form with one
-//! change of ours. (Section 5.3's "not started when there is no sharing" is up to the caller: the
+//! paper's form. `except` takes one part the other way: `literal=true,except=park` is the paper's
+//! form with one change of ours, `except=park` ours without it. (Section 5.3's "not started when there is no sharing" is up to the caller: the
 //! literal form works whenever it runs.) Our changes:
 //!
 //! - `park`: when no running vCPU qualifies, the task goes to the one that will be back first,
@@ -14,9 +14,10 @@
 //!   that leaves in time gains nothing by that, so it is not done.
 //! - `leave`: two periods and the typical time of the task's I/Os, at most half a slice: an I/O
 //!   that is under way still completes where it was asked for.
-//! - `predict=min8`, see `monitor.rs`, and `keep`, see `detector.rs`.
+//! - `predict`: the next slice is the least of the last eight, not the last, see `monitor.rs`; and
+//!   `keep`, see `detector.rs`.
 //! - `budget`: the cost of moves bounds their number, see `vmigrater/budget.rs`.
-//! - `beats=sparse`, and inert where nothing is shared: see `vmigrater/beats.rs`.
+//! - `beats`: sparse, and inert where nothing is shared: see `vmigrater/beats.rs`.
 
 mod beats;
 mod budget;
@@ -49,23 +50,16 @@ const PARAMS: &[ParamSpec] = &[
         "over which a task's waiting for I/O is taken, 1ms to 1s"),
     param("threshold", Kind::Number(0.01, 1.0), "0.5",
         "share of a window from which a task that waits for I/O is I/O-bound"),
-    param("keep", Kind::Duration, "20ms",
-        "time after its last such window for which a task is I/O-bound (ours)"),
-    param("predict", Kind::Choice(&["min8", "last"]), "min8",
-        "a slice will be as the least of the last eight (ours), or as the last"),
-    param("park", Kind::Flag, "true",
-        "if none that runs will do, go to the vCPU that will be back first (ours)"),
-    param("fresh", Kind::Flag, "true",
-        "leave a vCPU whose slice began unseen for one that has just come back (ours)"),
-    param("leave", Kind::DurationOr("auto"), "auto",
-        "remaining slice at which it leaves; auto (ours): two periods and an I/O, half at most"),
-    param("beats", Kind::Choice(&["sparse", "dense"]), "sparse",
-        "beat only where it tells something (ours), or every period on each vCPU"),
     param("budget", Kind::Number(0.0, 1.0), "0.03",
         "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
     param("literal", Kind::Flag, "false",
-        "the paper's letter: other defaults, and its ranking; keys given beside it count"),
+        "the paper's letter: its ranking, and nothing of ours but a budget that is given"),
+    param("except", Kind::Choice(&["none", "keep", "predict", "park", "fresh", "leave", "beats"]),
+        "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
+
+/// For so long after the last window in which it waited for I/O a task is I/O-bound.
+const KEEP: Nanos = Nanos::from_millis(20);
 
 /// Values of the parameters; `literal` has replaced the defaults of some.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,18 +79,10 @@ impl Settings {
         let (us, ms) = (Nanos::from_micros, Nanos::from_millis);
         let period = params.duration_within("period", us(50), ms(10))?;
         let literal = params.flag("literal");
-        // The paper's form has another default; a given key counts.
-        let ours = |key| !literal || params.is_given(key);
+        let except = params.choice("except");
+        let ours = |part: &str| literal == (part == except);
         let permille = |key| (params.number(key) * 1000.0).round() as u64;
-        let leave = match params.duration_or_word("leave") {
-            None if !ours("leave") => Some(period.scaled(2, 1)),
-            leave => leave,
-        };
-        let keep = params.duration_within("keep", Nanos::ZERO, Nanos::from_secs(10))?;
-        let predict = match params.choice("predict") {
-            "min8" if ours("predict") => Predict::Min8,
-            _ => Predict::Last,
-        };
+        let predict = if ours("predict") { Predict::Min8 } else { Predict::Last };
         // In the paper's form any absence ends a slice.
         let absence = if literal { Nanos::ZERO } else { period.scaled(2, 1) };
         Ok(Settings {
@@ -104,14 +90,17 @@ impl Settings {
             detector: detector::Settings {
                 window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
                 threshold_permille: permille("threshold"),
-                keep: if ours("keep") { keep } else { Nanos::ZERO },
+                keep: if ours("keep") { KEEP } else { Nanos::ZERO },
                 corrected: !literal,
             },
-            park: params.flag("park") && ours("park"),
-            fresh: params.flag("fresh") && ours("fresh"),
-            leave,
-            sparse: params.choice("beats") == "sparse" && ours("beats"),
-            budget_permille: if ours("budget") { permille("budget") } else { 1000 },
+            park: ours("park"),
+            fresh: ours("fresh"),
+            leave: (!ours("leave")).then(|| period.scaled(2, 1)),
+            sparse: ours("beats"),
+            budget_permille: match literal && !params.is_given("budget") {
+                true => 1000,
+                false => permille("budget"),
+            },
         })
     }
 }

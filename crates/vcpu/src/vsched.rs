@@ -18,7 +18,6 @@ use super::monitor::{Monitor, News, Predict, Settings, State};
 use super::{
     Action, Entry, Means, Outcome, Sign, TaskId, TaskLoad, VcpuId, VcpuPolicy, VcpuSet, VcpuView,
 };
-use seekway_core::params::{Kind, ParamSpec};
 use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,18 +26,12 @@ pub(super) const ENTRY: Entry = Entry {
     name: "vsched",
     summary: "tasks that do I/O are pulled from vCPUs that have gone, after the fact; no others",
     source: "after vSched (EuroSys 2025): probed activity and harvesting",
-    params: &[ParamSpec {
-        key: "probe",
-        kind: Kind::Duration,
-        default: "1ms",
-        help: "from beat to beat of each vCPU, 50us to 100ms",
-    }],
-    build: |params| {
-        let (least, most) = (Nanos::from_micros(50), Nanos::from_millis(100));
-        Ok(Box::new(VSched::new(params.duration_within("probe", least, most)?)))
-    },
+    params: &[],
+    build: |_| Ok(Box::new(VSched::new())),
 };
 
+/// From beat to beat of each vCPU.
+const PROBE: Nanos = Nanos::from_millis(1);
 const WINDOW: Nanos = Nanos::from_millis(5);
 /// Tasks that are followed at a time; more are left alone.
 const TASKS_MAX: usize = 1024;
@@ -63,7 +56,6 @@ impl Task {
 
 #[derive(Default)]
 struct VSched {
-    probe: Nanos,
     monitor: Monitor,
     tasks: BTreeMap<TaskId, Task>,
     /// Edges are told; there are no beats.
@@ -74,16 +66,16 @@ struct VSched {
 }
 
 impl VSched {
-    fn new(probe: Nanos) -> VSched {
-        let absence = probe.scaled(2, 1);
-        let settings = Settings { period: probe, predict: Predict::Min8, absence, literal: false };
-        VSched { probe, monitor: Monitor::new(settings), ..VSched::default() }
+    fn new() -> VSched {
+        let absence = PROBE.scaled(2, 1);
+        let settings = Settings { period: PROBE, predict: Predict::Min8, absence, literal: false };
+        VSched { monitor: Monitor::new(settings), ..VSched::default() }
     }
 
     fn missing_at(&self) -> Option<Instant> {
         let runs = self.monitor.all().filter(|(_, watch)| watch.state == State::Runs);
         let seen = runs.map(|(_, watch)| watch.seen).min().filter(|_| !self.exact)?;
-        Some(seen + self.probe + self.monitor.settings.grace())
+        Some(seen + PROBE + self.monitor.settings.grace())
     }
 
     fn find_missing(&mut self, now: Instant) {
@@ -91,7 +83,7 @@ impl VSched {
             let runs = self.monitor.all().filter(|(_, watch)| watch.state == State::Runs);
             let oldest = runs.map(|(vcpu, watch)| (watch.seen, vcpu)).min();
             let Some((seen, vcpu)) = oldest else { return };
-            self.dirty |= self.monitor.missed(vcpu, seen + self.probe);
+            self.dirty |= self.monitor.missed(vcpu, seen + PROBE);
         }
     }
 
@@ -196,7 +188,7 @@ impl VcpuPolicy for VSched {
     }
 
     fn beat_at(&self, vcpu: VcpuId) -> Option<Instant> {
-        Some(self.monitor.get(vcpu)?.seen + self.probe)
+        Some(self.monitor.get(vcpu)?.seen + PROBE)
     }
 
     fn windows(&self) -> Option<Nanos> {

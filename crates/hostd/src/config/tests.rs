@@ -187,7 +187,7 @@ path = "other.img"
     check(
         "policy = \"cfq:quantun=4\"\n",
         expect![[r#"
-            /etc/seekway/serve.toml:1: policy: cfq has no parameter 'quantun'; it has slice_sync, slice_async, slice_idle, quantum, fifo_expire_sync, fifo_expire_async, low_latency, target_latency, generation, sync_writes, share, issuer
+            /etc/seekway/serve.toml:1: policy: cfq has no parameter 'quantun'; it has slice_idle, quantum, fifo_expire_sync, fifo_expire_async, low_latency, generation, sync_writes, share, issuer
         "#]],
     );
     check(

@@ -1,21 +1,41 @@
-//! **VIO** (the VIO-prefetching paper, section 3; algorithms.md, section 6):
-//! streams of each process inside each guest, by the tags that its agent gives
-//! them, and followed by address within a process. What is untagged is followed
-//! by address among all untagged reads of the VM. The rules are in
-//! [`super::following`].
-//!
-//! The paper hashes (process, process in the guest, block region) to one state
-//! machine. Followed by address, a process may read several files in turns, and
-//! no region has to be chosen that a fast stream does not cross in an interval.
-//! How much is prefetched is the paper's letter with `literal=true` only.
-
 use super::Entry;
-use super::following::{FEEDBACK, INTERVAL, Key, LEAD, LITERAL, StreamFollower, THRESHOLD};
+use super::following::{Key, StreamFollower};
+use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
+use seekway_core::prefetcher::Prefetcher;
+use seekway_core::units::Nanos;
+
+#[rustfmt::skip]
+static PARAMS: &[ParamSpec] = &[
+    param("interval", Kind::DurationOr("continuous"), "500ms",
+        "T, how often the pace is set; continuous: whenever a read advances a stream"),
+    param("threshold", Kind::NumberOr(0.0, 1.0, "auto"), "0.60",
+        "linear share above which a stream is prefetched for; auto: by what was of use"),
+    param("lead", Kind::Size, "4MiB",
+        "furthest ahead of a reader (ours); 0: as far as its pace says, by the paper's rules alone"),
+    param("literal", Kind::Flag, "false",
+        "the paper's letter: as lead=0, whatever lead is; by interval and a fixed threshold only"),
+];
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vio",
     summary: "streams of each in-guest process, as fast as it reads and the device can spare",
     source: "VIO-prefetching (IEEE TSC 2015), section 3",
-    params: &[INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL],
-    build: |params| StreamFollower::build(params, Key::Process),
+    params: PARAMS,
+    build,
 };
+
+fn build(params: &Params) -> Result<Box<dyn Prefetcher>, ParamError> {
+    let interval = params.duration_or_word("interval");
+    if let Some(interval) = interval.filter(|&interval| interval < Nanos::from_millis(1)) {
+        return Err(ParamError::new(format!("interval={interval}: at least 1ms, or continuous")));
+    }
+    let (threshold, literal) = (params.number_or_word("threshold"), params.flag("literal"));
+    if literal && (interval.is_none() || threshold.is_none()) {
+        return Err(ParamError::new(
+            "literal=true: the paper knows neither interval=continuous nor threshold=auto; \
+             give a time and a number, or lead=0 instead of literal=true",
+        ));
+    }
+    let lead = Some(params.size("lead")).filter(|lead| lead.get() > 0 && !literal);
+    Ok(Box::new(StreamFollower::new(interval, threshold, lead, Key::Process)))
+}

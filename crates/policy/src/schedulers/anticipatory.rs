@@ -27,7 +27,7 @@
 mod history;
 
 use self::history::{Issuer, Newcomers};
-use super::issuers::{ISSUER_PARAM, IssuerId, Issuers};
+use super::issuers::{IssuerId, Issuers};
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use super::{Entry, Starves};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
@@ -42,13 +42,8 @@ static PARAMS: &[ParamSpec] = &[
     param("read_expire", Kind::Duration, "125ms",
         "age at which a synchronous request goes first, looked at once per such interval"),
     param("write_expire", Kind::Duration, "250ms", "the same for an asynchronous one"),
-    param("read_batch", Kind::Duration, "500ms",
-        "how long synchronous requests go on while asynchronous ones wait"),
-    param("write_batch", Kind::Duration, "125ms",
-        "how long asynchronous requests go on while synchronous ones wait"),
     param("antic_expire", Kind::Duration, "6700us",
         "longest wait for the issuer that was just served; 0 never waits"),
-    ISSUER_PARAM,
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -68,6 +63,10 @@ pub(super) const ENTRY: Entry = Entry {
 
 const ASYNC: usize = 0;
 const SYNC: usize = 1;
+
+/// How long asynchronous and synchronous requests go on while the others wait: Linux's
+/// `default_write_batch_expire` and `default_read_batch_expire`.
+const BATCH: [Nanos; 2] = [Nanos::from_millis(125), Nanos::from_millis(500)];
 
 /// Held for the issuer that was just served.
 const ANTICIPATION: &str = "anticipation";
@@ -98,7 +97,6 @@ enum Wait {
 
 #[derive(Default)]
 struct Anticipatory {
-    batch: [Nanos; 2],
     antic_expire: Nanos,
 
     queued: Pool,
@@ -139,16 +137,14 @@ impl Anticipatory {
     fn new(params: &Params) -> Result<Self, ParamError> {
         let direction =
             |expire| Direction { expire: params.duration(expire), ..Direction::default() };
-        let write_batch = params.duration("write_batch");
         // One request for each 10 ms, as Linux begins.
-        let write_batch_max = (write_batch.get() / 10_000_000).max(2);
+        let write_batch_max = BATCH[ASYNC].get() / 10_000_000;
         Ok(Anticipatory {
-            batch: [write_batch, params.duration("read_batch")],
             antic_expire: params.duration_within("antic_expire", Nanos::ZERO, HOLD_MAX)?,
             directions: [direction("write_expire"), direction("read_expire")],
-            issuers: Issuers::new(params.choice("issuer") == "process"),
+            issuers: Issuers::new(true),
             direction: SYNC,
-            batch_ends: Instant::ZERO + params.duration("read_batch"),
+            batch_ends: Instant::ZERO + BATCH[SYNC],
             write_batch_max,
             write_batch_left: write_batch_max,
             ..Anticipatory::default()
@@ -245,7 +241,7 @@ impl Anticipatory {
             (!self.directions[SYNC].fifo.is_empty(), !self.directions[ASYNC].fifo.is_empty());
         let chosen = if sync && !(writes && self.direction == SYNC) { SYNC } else { ASYNC };
         if chosen != self.direction {
-            self.draining = Some(now + self.batch[chosen].min(HOLD_MAX));
+            self.draining = Some(now + BATCH[chosen]);
             self.new_batch = false;
         }
         self.direction = chosen;
@@ -261,7 +257,7 @@ impl Anticipatory {
     fn end_drain(&mut self, now: Instant) {
         self.draining = None;
         if self.direction == ASYNC {
-            self.batch_ends = now + self.batch[ASYNC];
+            self.batch_ends = now + BATCH[ASYNC];
             self.write_batch_began = now;
         } else {
             self.new_batch = true;
@@ -271,7 +267,7 @@ impl Anticipatory {
     /// `update_write_batch`: the first synchronous request after a write batch
     /// is done; fit the number of writes to the time that they took.
     fn adapt_write_batch(&mut self, now: Instant) {
-        let (took, batch) = (now.since(self.write_batch_began).get(), self.batch[ASYNC].get());
+        let (took, batch) = (now.since(self.write_batch_began).get(), BATCH[ASYNC].get());
         if took > batch && !self.write_batch_idled {
             if took > batch.saturating_mul(3) {
                 self.write_batch_max /= 2;
@@ -307,7 +303,7 @@ impl Anticipatory {
                 }
             }
             if next.is_some() && sync && !writes {
-                self.batch_ends = now + self.batch[SYNC];
+                self.batch_ends = now + BATCH[SYNC];
             }
             pick = next;
         }
@@ -425,7 +421,7 @@ impl Scheduler for Anticipatory {
         }
         if self.new_batch && self.direction == SYNC && request.sync {
             self.adapt_write_batch(now);
-            self.batch_ends = now + self.batch[SYNC];
+            self.batch_ends = now + BATCH[SYNC];
             self.new_batch = false;
         }
     }

@@ -71,17 +71,12 @@ use std::cmp::Reverse;
 static PARAMS: &[ParamSpec] = &[
     param("slice_idle", Kind::Duration, "8ms",
         "how long to wait for the queue that is served; 0 never waits"),
-    param("timeout", Kind::Duration, "125ms",
-        "longest turn of a queue (timeout_sync); at least 1ms"),
     param("max_budget", Kind::Count(0, 1 << 40), "0",
-        "largest budget in sectors; 0: what the device does in a timeout"),
+        "largest budget in sectors; 0: what the device does in 125 ms"),
     param("low_latency", Kind::Flag, "true",
         "raise the weight of interactive and soft real-time VMs"),
     param("groups", Kind::Flag, "false",
         "VMs are control groups and not processes: wait whenever two have requests"),
-    param("fifo_expire_sync", Kind::Duration, "125ms",
-        "age at which a synchronous request goes first in its queue"),
-    param("fifo_expire_async", Kind::Duration, "250ms", "the same for an asynchronous one"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -100,6 +95,12 @@ const ANTICIPATION: &str = "anticipation";
 /// The queue that is served has requests in flight and is worth waiting for.
 const IN_FLIGHT: &str = "in-flight";
 
+/// The longest turn of a queue: Linux's `timeout_sync`.
+const TIMEOUT: Nanos = Nanos::from_millis(125);
+/// The age at which an asynchronous, a synchronous request goes first in its queue: Linux's
+/// `fifo_expire_async` and `fifo_expire_sync`.
+const FIFO_EXPIRE: [Nanos; 2] = [Nanos::from_millis(250), Nanos::from_millis(125)];
+
 /// The largest budget until the device's rate is known, in sectors.
 const DEFAULT_BUDGET: u64 = 16 * 1024;
 /// Why a turn ends (`enum bfqq_expiration`).
@@ -116,11 +117,8 @@ enum Reason {
 #[derive(Default)]
 struct Config {
     slice_idle: Nanos,
-    timeout: Nanos,
     low_latency: bool,
     groups: bool,
-    /// Of asynchronous, of synchronous requests.
-    fifo_expire: [Nanos; 2],
 }
 
 #[derive(Default)]
@@ -173,13 +171,8 @@ impl Bfq {
         let given = params.count("max_budget");
         let config = Config {
             slice_idle: params.duration_within("slice_idle", Nanos::ZERO, HOLD_MAX)?,
-            timeout: params.duration_within("timeout", Nanos::from_millis(1), HOLD_MAX)?,
             low_latency: params.flag("low_latency"),
             groups: params.flag("groups"),
-            fifo_expire: [
-                params.duration("fifo_expire_async"),
-                params.duration("fifo_expire_sync"),
-            ],
         };
         Ok(Bfq {
             config,
@@ -193,7 +186,7 @@ impl Bfq {
     /// The rate has changed: so does the largest budget.
     fn rate_changed(&mut self) {
         if !self.budget_given {
-            self.max_budget = self.rate.budget(self.config.timeout).max(1);
+            self.max_budget = self.rate.budget(TIMEOUT).max(1);
         }
     }
 
@@ -217,7 +210,7 @@ impl Bfq {
     fn pick(&mut self, now: Instant, id: u32) -> RequestId {
         let queue = &mut self.queues[id as usize];
         if !std::mem::replace(&mut queue.fifo_looked, true) {
-            let expire = self.config.fifo_expire[usize::from(queue.sync)];
+            let expire = FIFO_EXPIRE[usize::from(queue.sync)];
             let oldest = queue.fifo.head().and_then(|oldest| self.queued.get(oldest));
             if let Some(oldest) = oldest.filter(|oldest| now >= oldest.arrived + expire) {
                 return oldest.id;

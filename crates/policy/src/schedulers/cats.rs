@@ -31,7 +31,7 @@
 //!   late request itself goes.
 //! - Writes past `write_delay` go in turn with the reads that are no hits,
 //!   one for one: neither waits for the other's whole queue.
-//! - The plan takes the `plan_max` reads nearest to the head; when they are
+//! - The plan takes the [`PLAN_MAX`] reads nearest to the head; when they are
 //!   served, the next. Read delays, and so C-SCAN, keep the rest from starving.
 //! - Only an idle device is held, and only for reads: writes alone go at once.
 
@@ -43,7 +43,6 @@ mod table;
 use self::hold::Busdriver;
 use self::plan::Plan;
 use self::shadow::{LOOK_MAX, Shadow};
-use self::table::REQUESTS_MAX;
 use super::merge::Run;
 use super::{Entry, Starves};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
@@ -53,23 +52,17 @@ use seekway_core::scheduler::HOLD_MAX;
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
-/// A number of sectors, as the name of the parameter says.
-const SECTORS: Kind = Kind::Count(0, 1 << 40);
-
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
     param("segments", Kind::Count(0, 1024), "64",
         "segments of the drive's cache; 0: the drive has none"),
-    param("segment_sectors", SECTORS, "221", "what a segment holds"),
-    param("prefetch_sectors", SECTORS, "64", "what the drive reads on after a command"),
+    param("prefetch_sectors", Kind::Count(0, 1 << 40), "64", "what the drive reads on after a command"),
     param("read_delay", Kind::Duration, "100ms",
         "a read older than this sends all reads into C-SCAN order; 0: none does"),
     param("write_delay", Kind::Duration, "5s",
         "writes older than this go in turn with reads; 0: they wait until no read is pending"),
     param("busdriver", Kind::DurationOr("auto"), "auto",
         "longest wait after a completion for a nearer read; auto: while it pays, up to 7ms; 0: none"),
-    param("plan_max", Kind::Count(1, REQUESTS_MAX as u64), "256",
-        "most reads in a plan, the nearest to the head; work grows with its square"),
     param("hit", Kind::Duration, "500us",
         "a read command served within this counts as a hit of the drive's cache in the metrics"),
 ];
@@ -90,6 +83,11 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// Held for a nearer read than those that are queued (the busdriver delay).
 const BUSDRIVER: &str = "busdriver";
+
+/// What a segment of the drive's cache holds: the paper's drive, a Cheetah 15K.4.
+const SEGMENT: Sectors = Sectors::new(221);
+/// Most reads in a plan, the nearest to the head: work grows with its square.
+const PLAN_MAX: usize = 256;
 
 /// Predicted hits that may pass a request that is past its delay. A hit takes a
 /// twentieth of a miss's time, so this is that of about three misses.
@@ -232,15 +230,14 @@ impl Cats {
             return Err(ParamError::new(format!("busdriver: at most {HOLD_MAX}")));
         }
         let segments = params.count("segments") as usize;
-        let sectors = |key| Sectors::new(params.count(key));
-        let (segment, ahead) = (sectors("segment_sectors"), sectors("prefetch_sectors"));
+        let ahead = Sectors::new(params.count("prefetch_sectors"));
         Ok(Cats {
             hit: params.duration("hit"),
             reads: Direction::new(params.duration("read_delay")),
             writes: Direction::new(params.duration("write_delay")),
-            shadow: Shadow::new(segments, segment, ahead),
+            shadow: Shadow::new(segments, SEGMENT, ahead),
             busdriver: Busdriver::new(fixed, ahead),
-            plan: Plan::new(params.count("plan_max") as usize),
+            plan: Plan::new(PLAN_MAX),
             ..Cats::default()
         })
     }

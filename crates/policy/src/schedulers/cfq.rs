@@ -13,7 +13,7 @@
 //! their own, whose last queue is idled for all the same, so that the tree as a
 //! whole keeps its share. Asynchronous requests go only when no synchronous one
 //! is in flight. `low_latency` shrinks slices when more queues are busy than
-//! fit in `target_latency`.
+//! fit in 300 ms.
 //!
 //! Where the source leaves room or Seekway differs:
 //! - Shares are the VMs' (`share=vm`): one synchronous queue of each VM is in the service trees at
@@ -44,7 +44,7 @@ mod trees;
 
 use self::queue::{Queue, QueueId, Workload};
 use self::trees::Trees;
-use super::issuers::{ISSUER_PARAM, Issuers};
+use super::issuers::Issuers;
 use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use super::{Entry, Starves};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
@@ -56,8 +56,6 @@ use seekway_core::units::{Instant, Lba, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    param("slice_sync", Kind::Duration, "100ms", "slice of a synchronous queue"),
-    param("slice_async", Kind::Duration, "40ms", "slice of an asynchronous queue"),
     param("slice_idle", Kind::Duration, "8ms",
         "how long to wait for the issuer that is served; 0 never waits"),
     param("quantum", Kind::Count(1, 1_000_000), "8",
@@ -66,8 +64,7 @@ static PARAMS: &[ParamSpec] = &[
         "age at which a synchronous request goes first in its queue"),
     param("fifo_expire_async", Kind::Duration, "250ms", "the same for an asynchronous one"),
     param("low_latency", Kind::Flag, "true",
-        "shrink slices so that a round of all busy queues takes target_latency"),
-    param("target_latency", Kind::Duration, "300ms", "what low_latency aims at"),
+        "shrink slices so that a round of all busy queues takes 300 ms"),
     param("generation", Kind::Choice(&["4.x", "2.6.30", "2.6.18"]), "4.x",
         "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
                for 2 ms at most"),
@@ -76,7 +73,8 @@ static PARAMS: &[ParamSpec] = &[
     param("share", Kind::Choice(&["vm", "issuer"]), "vm",
         "vm: VMs share the device, and the issuers in each its share; issuer: every issuer \
                has a share of its own"),
-    ISSUER_PARAM,
+    param("issuer", Kind::Choice(&["process", "vm"]), "process",
+        "whom requests belong to: the in-guest process where a tag is present, or the VM"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -100,6 +98,12 @@ const ANTICIPATION: &str = "anticipation";
 /// Requests wait for what is in flight: writes for synchronous ones, mostly.
 const ASYNC: &str = "async";
 
+/// The slice of an asynchronous and of a synchronous queue: Linux's defaults of `slice_async` and
+/// `slice_sync`.
+const SLICE: [Nanos; 2] = [Nanos::from_millis(40), Nanos::from_millis(100)];
+/// How long a round of all busy queues takes with `low_latency`: Linux's default.
+const TARGET_LATENCY: Nanos = Nanos::from_millis(300);
+
 /// How long Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
 const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 
@@ -112,12 +116,10 @@ const STALL_MAX: Nanos = Nanos::from_secs(1);
 
 #[derive(Default)]
 struct Config {
-    slice: [Nanos; 2],
     slice_idle: Nanos,
     quantum: u64,
     fifo_expire: [Nanos; 2],
     low_latency: bool,
-    target_latency: Nanos,
     /// Without it all writes are asynchronous.
     sync_writes: bool,
     /// VMs share the device, and the issuers in each its share.
@@ -173,7 +175,6 @@ impl Cfq {
         let slice_idle = params.duration_within("slice_idle", Nanos::ZERO, HOLD_MAX)?;
         let by_process = params.choice("issuer") == "process";
         let config = Config {
-            slice: [params.duration("slice_async"), params.duration("slice_sync")],
             slice_idle,
             quantum: params.count("quantum"),
             fifo_expire: [
@@ -181,7 +182,6 @@ impl Cfq {
                 params.duration("fifo_expire_sync"),
             ],
             low_latency: params.flag("low_latency") && !old,
-            target_latency: params.duration("target_latency"),
             sync_writes: params.flag("sync_writes"),
             share_by_vm: params.choice("share") == "vm" && !old,
             old,
@@ -258,7 +258,7 @@ impl Cfq {
         if !queue.sync && self.config.low_latency {
             // More at once only as the last late synchronous request recedes.
             let since = now.since(self.last_delayed_sync).get();
-            let depth = since / self.config.slice[1].get().max(1);
+            let depth = since / SLICE[1].get();
             limit = limit.min(if depth == 0 && in_flight == 0 { 1 } else { depth });
         }
         in_flight < limit

@@ -77,10 +77,8 @@ const BYTES: Kind = Kind::Bytes(FIGURE_MAX);
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    param("class", Kind::Choice(&["auto", "hdd", "ssd-qd1", "ssd", "ssd-fast"]), "auto",
-        "whose figures to use; auto: by rotation, depth and rate"),
     param("rbps", BYTES, "0",
-        "bytes a second that the device reads; 0, here and below: the class's figure"),
+        "bytes a second that the device reads; 0, here and below: the figure of the device's class"),
     param("rseqiops", FIGURE, "0", "sequential reads of 4 KiB a second"),
     param("rrandiops", FIGURE, "0", "random reads of 4 KiB a second"),
     param("wbps", BYTES, "0", "bytes a second that the device writes"),
@@ -139,8 +137,7 @@ struct Known {
 
 #[derive(Default)]
 struct IoCost {
-    /// The class is fixed, or fixed by figures that were given.
-    class_given: Option<usize>,
+    /// Given figures: then the class stays.
     figures: Option<Figures>,
     /// Of reads, of writes.
     qos: [Qos; 2],
@@ -184,9 +181,7 @@ impl IoCost {
             given: params.duration_or_word(lat),
             latency: Nanos::ZERO,
         };
-        let class = params.choice("class");
         Ok(IoCost {
-            class_given: CLASSES.iter().position(|known| known.name == class),
             figures: given_figures(params),
             qos: [given("rpct", "rlat"), given("wpct", "wlat")],
             qos_given: ["rpct", "rlat", "wpct", "wlat", "min", "max"]
@@ -220,9 +215,9 @@ impl IoCost {
             (false, 0..=1) => SSD_QD1,
             _ => SSD,
         };
-        let given = self.class_given.is_some() || self.figures.is_some() || self.qos_given;
+        let given = self.figures.is_some() || self.qos_given;
         self.steps = class == SSD && !given;
-        self.set_class(self.class_given.unwrap_or(class));
+        self.set_class(class);
         self.tags = 2 * device.depth.clamp(DEPTH_MIN, DEPTH_MAX);
         for vm in 0..self.groups.all.len() {
             self.throttle(now, vm);

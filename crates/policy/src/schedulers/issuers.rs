@@ -5,21 +5,12 @@
 //! [`ISSUERS_PER_VM_MAX`] issuers. Beyond it the one that has been idle longest
 //! is forgotten; when none is idle, the request counts as the VM's own.
 
-use seekway_core::params::{Kind, ParamSpec};
 use seekway_core::queues::{ExpiryQueue, Links};
 use seekway_core::request::{ProcessTag, Request, RequestId, VmId};
 use std::collections::BTreeMap;
 
 /// Issuers that are remembered of one VM.
 pub const ISSUERS_PER_VM_MAX: usize = 4096;
-
-/// The parameter that both policies offer.
-pub const ISSUER_PARAM: ParamSpec = ParamSpec {
-    key: "issuer",
-    kind: Kind::Choice(&["process", "vm"]),
-    default: "process",
-    help: "whom requests belong to: the in-guest process where a tag is present, or the VM",
-};
 
 /// Names an issuer while it is remembered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

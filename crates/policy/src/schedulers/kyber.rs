@@ -54,10 +54,6 @@ use seekway_core::units::{Instant, Nanos};
 static PARAMS: &[ParamSpec] = &[
     param("read_target", Kind::Duration, "2ms", "latency target of reads (read_lat_nsec)"),
     param("write_target", Kind::Duration, "10ms", "latency target of writes (write_lat_nsec)"),
-    param("read_tokens", Kind::Count(1, 65_536), "256",
-        "most reads in flight; where their number begins"),
-    param("write_tokens", Kind::Count(1, 65_536), "128",
-        "most writes in flight; where their number begins"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -76,6 +72,8 @@ const TOKENS: &str = "tokens";
 
 const READ: usize = 0;
 const WRITE: usize = 1;
+/// The most reads and writes in flight, where their numbers begin (`kyber_depth`).
+const TOKENS_MAX: [u32; 2] = [256, 128];
 /// Requests in a row of reads and of writes (`kyber_batch_size`).
 const BATCH: [u32; 2] = [16, 8];
 /// Buckets of a histogram, and how many of them lie within the target.
@@ -139,8 +137,7 @@ struct Domain {
 }
 
 impl Domain {
-    fn new(target: Nanos, tokens: u64) -> Self {
-        let tokens = tokens as u32;
+    fn new(target: Nanos, tokens: u32) -> Self {
         Domain { target, tokens_max: tokens, tokens, ..Domain::default() }
     }
 
@@ -217,8 +214,8 @@ impl Kyber {
     fn new(params: &Params) -> Self {
         Kyber {
             domains: [
-                Domain::new(params.duration("read_target"), params.count("read_tokens")),
-                Domain::new(params.duration("write_target"), params.count("write_tokens")),
+                Domain::new(params.duration("read_target"), TOKENS_MAX[READ]),
+                Domain::new(params.duration("write_target"), TOKENS_MAX[WRITE]),
             ],
             current: READ,
             ..Kyber::default()

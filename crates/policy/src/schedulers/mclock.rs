@@ -17,23 +17,23 @@
 //! are behind. Otherwise, of the VMs whose `L` has come the one with the least
 //! `P` goes, and because this request did not use up a reservation, the VM's `R`
 //! moves back by `cost / reserve_iops`. If no `L` has come, the policy holds until
-//! the next `R` or `L`; with `at_limit=allow` the least `P` goes regardless.
+//! the next `R` or `L`.
 //!
 //! `P` counts seconds but is not tied to the clock: a busy VM's moves ahead by a
-//! second for each request over its weight. A VM without a request for `idle`
-//! (and one that is new) therefore begins at the least `P` of the others. A VM
+//! second for each request over its weight. A VM without a request for five
+//! minutes (and one that is new) therefore begins at the least `P` of the others. A VM
 //! that was idle for less keeps its old `P`, and goes first until it has caught
 //! up: with Ceph's five minutes that can be long. The paper levels a VM whenever
-//! it has had no request, which is `idle=0`.
+//! it has had no request.
 //!
 //! The policy does not limit what is in the device.
 //!
 //! Where Seekway differs:
 //! - The limit is a parameter for all VMs alike, and so is the reservation of a VM
 //!   that has no `reserve_iops` of its own.
-//! - A request costs 1, or more when it is longer than `io_unit`: as many as it
-//!   is `io_unit`s long. Ceph takes `max(bytes, bandwidth / IOPS)`, which is the
-//!   same; the default is that quotient of Ceph's defaults for solid-state drives
+//! - A request costs 1, or more when it is longer than [`IO_UNIT`]: as many as it
+//!   is such units long. Ceph takes `max(bytes, bandwidth / IOPS)`, which is the
+//!   same; the unit is that quotient of Ceph's defaults for solid-state drives
 //!   (1,200 MiB/s, 21,500 IOPS). The paper's cost is `1 + bytes / (5 ms · bandwidth)`.
 //! - In the source, the difference to the others is added to the tags of a VM that
 //!   was idle, and its own last `P` stays besides: a VM that was busy before its
@@ -61,12 +61,6 @@ static PARAMS: &[ParamSpec] = &[
         "requests a second that each VM gets first; 0: none"),
     param("limit_iops", Kind::Count(0, 100_000_000), "0",
         "requests a second that a VM gets at most; 0: unlimited"),
-    param("at_limit", Kind::Choice(&["wait", "allow"]), "wait",
-        "when all are at their limit: wait, or serve by weight all the same"),
-    param("io_unit", Kind::Size, "57KiB",
-        "a longer request counts as that many more; 0: each counts as one"),
-    param("idle", Kind::Duration, "300s",
-        "a VM without requests for so long begins level with the others"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -79,6 +73,11 @@ pub(super) const ENTRY: Entry = Entry {
     starves: &[],
     build: |params| Ok(Box::new(MClock::new(params)?)),
 };
+
+/// A longer request counts as more than one: Ceph's default for solid-state drives, 57 KiB.
+const IO_UNIT: Sectors = Sectors::new(114);
+/// A VM without requests for so long begins level with the others: Ceph's five minutes.
+const IDLE: Nanos = Nanos::from_secs(300);
 
 /// Every VM that has requests is at its limit.
 const LIMIT: &str = "limit";
@@ -132,9 +131,6 @@ struct Client {
 struct MClock {
     reserve_iops: f64,
     limit_iops: f64,
-    allow: bool,
-    io_unit: Sectors,
-    idle: Nanos,
     queued: Pool,
     links: Links,
     clients: Vec<Client>,
@@ -142,11 +138,8 @@ struct MClock {
     reservations: KeyedHeap<Tag>,
     ready: KeyedHeap<Tag>,
     limited: KeyedHeap<Tag>,
-    /// With `at_limit=allow`, those in `limited` by P.
-    beyond: KeyedHeap<Tag>,
     by_reservation: u64,
     by_weight: u64,
-    over_limit: u64,
 }
 
 fn nanos(at: Instant) -> f64 {
@@ -161,22 +154,12 @@ impl MClock {
                 "reserve_iops={reserve} is above limit_iops={limit}: a VM may have no more than its limit"
             )));
         }
-        Ok(MClock {
-            reserve_iops: reserve as f64,
-            limit_iops: limit as f64,
-            allow: params.choice("at_limit") == "allow",
-            io_unit: params.size("io_unit"),
-            idle: params.duration("idle"),
-            ..MClock::default()
-        })
+        Ok(MClock { reserve_iops: reserve as f64, limit_iops: limit as f64, ..MClock::default() })
     }
 
     /// How many requests one counts as.
-    fn cost(&self, request: &Request) -> f64 {
-        match self.io_unit.get() {
-            0 => 1.0,
-            unit => (request.extent.len().get() as f64 / unit as f64).max(1.0),
-        }
+    fn cost(request: &Request) -> f64 {
+        (request.extent.len().get() as f64 / IO_UNIT.get() as f64).max(1.0)
     }
 
     /// `RequestTag`: the tags of a VM's first request, if it has one, after those of the one
@@ -184,7 +167,7 @@ impl MClock {
     fn tag(&mut self, now: Instant, vm: usize) {
         let Some(head) = self.clients[vm].fifo.head() else { return self.place(vm, false) };
         let request = self.queued.get(head).expect("in a queue: queued");
-        let (arrival, cost) = (nanos(request.arrived), self.cost(request) * 1e9);
+        let (arrival, cost) = (nanos(request.arrived), Self::cost(request) * 1e9);
         let client = &mut self.clients[vm];
         client.before = client.tags;
         let next = |previous: f64, rate: f64| (previous + cost / rate).max(arrival);
@@ -211,12 +194,11 @@ impl MClock {
         self.reservations.set(vm, reservation.then_some(Tag(client.tags.reservation)));
         self.ready.set(vm, ready.then_some(proportion));
         self.limited.set(vm, limited.then_some(Tag(client.tags.limit)));
-        self.beyond.set(vm, (limited && self.allow).then_some(proportion));
     }
 
     /// A VM that was idle begins at the least proportion tag of those that were not.
     fn wake(&mut self, now: Instant, vm: usize) {
-        let since = |at: Instant| now.since(at) < self.idle;
+        let since = |at: Instant| now.since(at) < IDLE;
         if self.clients[vm].tagged.is_some_and(since) {
             return;
         }
@@ -248,10 +230,6 @@ impl MClock {
             self.place(vm as usize, true);
         }
         if let Some((_, vm)) = self.ready.first() {
-            return Ok((vm as usize, false));
-        }
-        if let Some((_, vm)) = self.beyond.first() {
-            self.over_limit += 1;
             return Ok((vm as usize, false));
         }
         let tags = [self.reservations.first(), self.limited.first()];
@@ -346,7 +324,7 @@ impl Scheduler for MClock {
             let reserve = self.clients[vm].reserve;
             if reserve > 0.0 {
                 // Its place among the reservations is as if it had not gone.
-                let unused = self.cost(&request) * 1e9 / reserve;
+                let unused = Self::cost(&request) * 1e9 / reserve;
                 let client = &mut self.clients[vm];
                 client.tags.reservation -= unused;
                 client.before.reservation -= unused;
@@ -362,7 +340,6 @@ impl Scheduler for MClock {
     fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         sink("by_reservation", self.by_reservation as f64);
         sink("by_weight", self.by_weight as f64);
-        sink("over_limit", self.over_limit as f64);
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {

@@ -46,7 +46,7 @@
 //!   deadlines are looked at again (`merge`), as Linux would have merged the
 //!   two in the queue; otherwise every expired request would cut a command short.
 //! - PR follows the VM's own last request, not the one that another VM put
-//!   between (`sweep=own`), so a turn goes on where the last one stopped.
+//!   between (`sweep`), so a turn goes on where the last one stopped.
 //! - With no request of another VM queued, the coarse timer runs too
 //!   (`alone`): the condition on AvgD is then judged against the first
 //!   foreign PR inside the window.
@@ -98,7 +98,7 @@ struct Turn {
     vm: usize,
     start: Instant,
     end: Instant,
-    /// With `expire=slice`: the deadline has been looked at.
+    /// With `except=expire`: the deadline has been looked at.
     checked: bool,
 }
 

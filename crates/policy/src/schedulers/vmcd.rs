@@ -66,8 +66,6 @@ use seekway_core::units::{Instant, Nanos};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
-    param("read_expire", Kind::Duration, "125ms", "original deadline of reads"),
-    param("write_expire", Kind::Duration, "250ms", "original deadline of writes"),
     param("batch", Kind::Count(1, 1_000_000), "4",
         "requests that the winner of a lottery sends at most"),
     param("idle", Kind::Duration, "0ms",
@@ -91,6 +89,8 @@ pub(super) const ENTRY: Entry = Entry {
     build: |params| Ok(Box::new(Vmcd::new(params)?)),
 };
 
+/// The original deadlines of reads and of writes: CFQ's.
+pub(super) const EXPIRE: [Nanos; 2] = [Nanos::from_millis(125), Nanos::from_millis(250)];
 /// Held for the winner of the lottery.
 const ANTICIPATION: &str = "anticipation";
 /// How long a turn waits for a command that the device does not complete.
@@ -118,7 +118,6 @@ struct Causes {
 
 #[derive(Default)]
 struct Vmcd {
-    expire: [Nanos; 2],
     batch: u64,
     idle: Nanos,
     /// Credits are what the device serves in a period, however little is queued.
@@ -153,15 +152,13 @@ struct Vmcd {
 
 impl Vmcd {
     fn new(params: &Params) -> Result<Self, ParamError> {
-        let expire = ["read_expire", "write_expire"].map(|key| params.duration(key));
         let late_is_free = params.choice("late") == "free";
         Ok(Vmcd {
-            expire,
             batch: params.count("batch"),
             idle: params.duration_within("idle", Nanos::ZERO, HOLD_MAX)?,
             by_period: params.choice("credits") == "period",
             late_is_free,
-            channels: Channels::new(expire, late_is_free),
+            channels: Channels::new(EXPIRE, late_is_free),
             generator: Generator::new(params.count("seed")),
             ..Vmcd::default()
         })
@@ -172,10 +169,10 @@ impl Vmcd {
     fn longest_left(&self, now: Instant) -> Nanos {
         let left = |kind: usize| {
             let youngest = self.queued.get(self.ages[kind].tail()?)?;
-            Some((youngest.arrived + self.expire[kind]).since(now))
+            Some((youngest.arrived + EXPIRE[kind]).since(now))
         };
         match (left(0), left(1)) {
-            (None, None) => self.expire[0].max(self.expire[1]),
+            (None, None) => EXPIRE[0].max(EXPIRE[1]),
             (read, write) => read.max(write).unwrap_or(Nanos::ZERO),
         }
     }
@@ -254,7 +251,7 @@ impl Vmcd {
     fn earliest_deadline(&self) -> Option<Instant> {
         let first = |kind: usize| {
             let oldest = self.queued.get(self.ages[kind].head()?)?;
-            Some(oldest.arrived + self.expire[kind])
+            Some(oldest.arrived + EXPIRE[kind])
         };
         [first(0), first(1)].into_iter().flatten().min()
     }
@@ -397,7 +394,7 @@ impl Scheduler for Vmcd {
             sink("dispatched", vm, channel.dispatched_before as f64);
             sink("credits_left", vm, channel.credits as f64);
             // Of the most urgent request: its deadline as it came, and its wait so far.
-            let urgent = channel.pending.most_urgent(&self.queued, self.expire);
+            let urgent = channel.pending.most_urgent(&self.queued, EXPIRE);
             if let Some((deadline, request)) =
                 urgent.and_then(|(deadline, id)| Some((deadline, self.queued.get(id)?)))
             {

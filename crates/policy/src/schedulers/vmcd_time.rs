@@ -20,9 +20,6 @@
 //! The wait is charged like service, when others have to wait. In a turn the
 //! order is CFQ's choose rule, synchronous and asynchronous alike; once a turn
 //! the oldest request goes first if it has waited longer than CFQ's expiry.
-//! With `stay`, a turn also waits for the next request of a sequential stream
-//! while other requests of the channel are queued. With `oldest`, a request
-//! goes first when it has waited that many times its channel's mean wait.
 //!
 //! *No turns* on a device without rotation: it works on several channels at
 //! once, each command goes to the channel that is next, what is on the device
@@ -30,7 +27,7 @@
 //! their sizes ([`clock`]). Inside a channel the order
 //! is that of arrival; what continues the command before goes with it.
 //!
-//! *Latency bound*: a channel with work that has had no service for `bound`,
+//! *Latency bound*: a channel with work that has had no service for 500 ms,
 //! counted from the later of its oldest request's arrival and its last service,
 //! sends its oldest request at once, in another's turn. Counted from the
 //! arrival alone, the queue of a flooder would always be late.
@@ -44,6 +41,7 @@ mod turns;
 
 use super::Entry;
 use super::merge::Run;
+use super::vmcd::EXPIRE;
 use channel::{Channel, Place, Virtual, weighed};
 pub(super) use clock::{Clock, Reading};
 use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
@@ -59,15 +57,6 @@ static PARAMS: &[ParamSpec] = &[
         "device time of a turn, on a rotating device; less when many have work; at least 1ms"),
     param("hold", Kind::Duration, "2ms",
         "how long a turn waits for the channel's next request; at most 1s"),
-    param("stay", Kind::Duration, "0ms",
-        "how long a turn waits for a stream's next request while others of the channel wait; at most 1s"),
-    param("oldest", Kind::Number(0.0, 100.0), "0",
-        "in a turn, a request that has waited so many times the channel's mean goes first (0: none)"),
-    param("bound", Kind::Duration, "500ms",
-        "a channel without service for so long sends its oldest request"),
-    param("read_expire", Kind::Duration, "125ms",
-        "once a turn, a read that has waited longer goes first"),
-    param("write_expire", Kind::Duration, "250ms", "the same for a write"),
 ];
 
 pub(super) const ENTRY: Entry = Entry {
@@ -83,6 +72,8 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// The least that 'turn' may be.
 const TURN_MIN: Nanos = Nanos::from_millis(1);
+/// A channel without service for so long sends its oldest request.
+const BOUND: Nanos = Nanos::from_millis(500);
 /// Turns are not shortened below this (CFQ's least slice).
 const TURN_LEAST: Nanos = Nanos::from_millis(16);
 /// How long a turn waits for a command that the device does not complete.
@@ -120,10 +111,6 @@ struct Turn {
 struct VmcdTime {
     turn_length: Nanos,
     hold: Nanos,
-    stay: Nanos,
-    oldest: f64,
-    bound: Nanos,
-    expire: [Nanos; 2],
     queued: Pool,
     links: Links,
     /// By number of the VM; `None` where there is none.
@@ -155,10 +142,6 @@ impl VmcdTime {
         Ok(VmcdTime {
             turn_length: params.duration_within("turn", TURN_MIN, DURATION_MAX)?,
             hold: params.duration_within("hold", Nanos::ZERO, STALL)?,
-            stay: params.duration_within("stay", Nanos::ZERO, STALL)?,
-            oldest: params.number("oldest"),
-            bound: params.duration("bound"),
-            expire: ["read_expire", "write_expire"].map(|key| params.duration(key)),
             by_turns: true,
             ..VmcdTime::default()
         })
@@ -247,19 +230,10 @@ impl VmcdTime {
             self.turn.as_mut().is_none_or(|turn| std::mem::replace(&mut turn.looked, true));
         let pending = &self.channel(vm)?.pending;
         if !looked {
-            let urgent = pending.most_urgent(&self.queued, self.expire);
+            let urgent = pending.most_urgent(&self.queued, EXPIRE);
             if let Some((_, id)) = urgent.filter(|&(deadline, _)| deadline <= now) {
                 return Some(id);
             }
-        }
-        if self.oldest > 0.0
-            && !self.waiting.is_empty()
-            && pending.following().is_none()
-            && let Some(oldest) = pending.oldest(&self.queued)
-            && let Some(mean) = self.channel(vm)?.wait.get()
-            && now.since(oldest.arrived).get() as f64 > self.oldest * mean.get() as f64
-        {
-            return Some(oldest.id);
         }
         pending.next()
     }
@@ -273,9 +247,6 @@ impl VmcdTime {
             (false, false) => request.extent.len().get(),
         };
         let taken = self.change(vm, |channel, links| {
-            channel.streams = channel.pending.follows(&request);
-            channel.stream_since = None;
-            channel.wait.learn(now.since(request.arrived));
             channel.pending.take(links, &request);
             channel.last_service = now;
             channel.in_flight += 1;
@@ -353,11 +324,6 @@ impl Scheduler for VmcdTime {
             if channel.is_idle() && !has_turn {
                 channel.wake(behind, lag);
             }
-            if channel.pending.follows(&request)
-                && let Some(since) = channel.stream_since
-            {
-                channel.stream_think.learn(now.since(since));
-            }
             let alone = channel.pending.is_empty();
             channel.pending.insert(links, &request);
             alone.then_some(now.max(channel.last_service))
@@ -377,7 +343,6 @@ impl Scheduler for VmcdTime {
         if self.channel(vm).is_none_or(|c| c.serial != flight.serial) {
             return; // Of a VM that has left.
         }
-        let stay = self.stay > Nanos::ZERO;
         self.change(vm, |channel, _| {
             channel.in_flight -= 1;
             channel.last_service = now;
@@ -388,9 +353,6 @@ impl Scheduler for VmcdTime {
                 channel.charge(had);
             }
             channel.idle_since = (channel.is_idle() && request.sync).then_some(now);
-            let streams = stay && channel.streams && channel.in_flight == 0;
-            let is_over = streams && channel.pending.following().is_none();
-            channel.stream_since = is_over.then_some(now);
         });
     }
 

@@ -231,7 +231,7 @@ fn specs() -> Vec<String> {
             specs.push(format!("{}:{form}", entry.name));
         }
     }
-    specs.push("flashy:region=8MiB".into());
+    specs.extend(["flashy:region=8MiB", "flashy:literal=true"].map(String::from));
     specs
 }
 

@@ -121,7 +121,7 @@ impl Dispatcher {
 
     /// Change the policy while it runs: drain the old one, refeed the new one.
     /// Requests in flight complete unseen by the new policy.
-    pub fn switch(&mut self, now: Instant, scheduler: Box<dyn Scheduler>) {
+    pub fn switch(&mut self, now: Instant, mut scheduler: Box<dyn Scheduler>) {
         let attached: Vec<(VmId, VmSpec)> = (0..self.vms.len())
             .filter_map(|n| Some((VmId::new(n as u16), self.vms[n].as_ref()?.spec.clone())))
             .collect();
@@ -130,6 +130,7 @@ impl Dispatcher {
             requests.extend(self.take_back(now, *vm));
         }
         requests.sort_by_key(|r| self.slots[r.id].serial);
+        scheduler.takes_over(&self.profile);
         self.wants_full = scheduler.wants_full();
         self.scheduler = scheduler;
         self.slots.forget();

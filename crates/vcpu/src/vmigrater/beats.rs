@@ -3,7 +3,7 @@
 //! Each beat costs, in an emulated guest a hundred times more than in others; most tell nothing. A
 //! monitor whose beat is due while its vCPU is away beats the moment it is back: so one beat in
 //! each absence shows returns to the microsecond. Only the time at which a vCPU is taken away needs
-//! dense beats, and that changes seldom. With `beats=sparse`:
+//! dense beats, and that changes seldom. With sparse beats:
 //!
 //! - Inert, while no absence was seen (two within a second): some ten beats a second for each vCPU,
 //!   no windows, no actions. One that is away a tenth of its time is seen within a second; two

@@ -310,12 +310,14 @@ fn specs() -> Vec<String> {
     specs.extend(
         [
             "vmigrater:literal=true",
-            "vmigrater:beats=dense,predict=last,park=false",
-            "vmigrater:fresh=false,leave=5ms,keep=0,threshold=0.01",
+            "vmigrater:literal=true,except=beats",
+            "vmigrater:except=beats,threshold=0.01",
+            "vmigrater:except=fresh",
+            "vmigrater:except=keep",
+            "vmigrater:except=park",
             "vmigrater:period=10ms,window=1s",
             "xballoon:period=1ms,c=0",
             "xballoon:published=true",
-            "vsched:probe=100ms",
         ]
         .map(String::from),
     );

@@ -367,9 +367,9 @@ def fair(found: Runs) -> list[Row]:
 
 #: Each of our four parts taken away from ours, then added to the paper's form; that form with a
 #: longer stay; and ours with the paper's beats.
-FORMS = [f"{OURS}:{part}" for part in ("park=false", "fresh=false", "predict=last", "leave=600us")]
-FORMS += [f"{PAPER},{part}" for part in ("park=true", "fresh=true", "predict=min8", "leave=auto")]
-FORMS += [f"{PAPER},keep=20ms", f"{OURS}:beats=dense"]
+FORMS = [f"{OURS}:except={part}" for part in ("park", "fresh", "predict", "leave")]
+FORMS += [f"{PAPER},except={part}" for part in ("park", "fresh", "predict", "leave", "keep")]
+FORMS += [f"{OURS}:except=beats"]
 
 
 def ablation_scenarios() -> list[Scenario]:

@@ -51,7 +51,7 @@ pub(super) mod table;
 
 use plan::Outcome;
 use rate::Rate;
-use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
+pub(super) use rate::{INTERVAL, THRESHOLD};
 use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_core::request::{Extent, ProcessTag, VmId};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
@@ -65,38 +65,6 @@ const TURN: u64 = 256;
 
 /// A reader that is so near to a stretch, in sectors, is on its way there: 16 MiB.
 const COMING: u64 = 1 << 15;
-
-/// This parameter and those below are the same for `vio` and `flashy`.
-pub(super) const INTERVAL: ParamSpec = ParamSpec {
-    key: "interval",
-    kind: Kind::DurationOr("continuous"),
-    default: "500ms",
-    help: "T, how often the pace is set; continuous: whenever a read advances a stream",
-};
-pub(super) const THRESHOLD: ParamSpec = ParamSpec {
-    key: "threshold",
-    kind: Kind::NumberOr(0.0, 1.0, "auto"),
-    default: "0.60",
-    help: "linear share above which a stream is prefetched for; auto: by what was of use",
-};
-pub(super) const FEEDBACK: ParamSpec = ParamSpec {
-    key: "feedback",
-    kind: Kind::Number(0.0, 1.0),
-    default: "0.05",
-    help: "share of linear reads that may reach the disk before S rises",
-};
-pub(super) const LEAD: ParamSpec = ParamSpec {
-    key: "lead",
-    kind: Kind::Size,
-    default: "4MiB",
-    help: "furthest ahead of a reader (ours); 0: as far as its pace says, by the paper's rules alone",
-};
-pub(super) const LITERAL: ParamSpec = ParamSpec {
-    key: "literal",
-    kind: Kind::Flag,
-    default: "false",
-    help: "the paper's letter: as lead=0, whatever lead is; by interval and a fixed threshold only",
-};
 
 /// A prefetcher that follows streams.
 pub(super) struct StreamFollower {
@@ -113,15 +81,18 @@ pub(super) struct StreamFollower {
 }
 
 impl StreamFollower {
-    pub(super) fn build(params: &Params, key: Key) -> Result<Box<dyn Prefetcher>, ParamError> {
-        Ok(Box::new(StreamFollower::new(params, key)?))
-    }
-
-    fn new(params: &Params, key: Key) -> Result<StreamFollower, ParamError> {
-        let rate = Rate::new(params)?;
+    /// T (`None`: continuous), the linear share above which a stream is prefetched for (`None`: it
+    /// finds itself), and how far ahead of a reader at most (`None`: as far as its pace says).
+    pub(super) fn new(
+        interval: Option<Nanos>,
+        threshold: Option<f64>,
+        lead: Option<Sectors>,
+        key: Key,
+    ) -> StreamFollower {
+        let rate = Rate::new(interval, threshold, lead);
         let table = Table::new(key, rate.threshold_first());
         let (active, queue) = (Vec::new(), VecDeque::new());
-        Ok(StreamFollower { table, rate, active, queue, read: None, last: None })
+        StreamFollower { table, rate, active, queue, read: None, last: None }
     }
 
     /// Begin a new interval when one is over.
@@ -406,15 +377,6 @@ impl Prefetcher for StreamFollower {
         sink("scale_mean", if armed > 0 { scale / armed as f64 } else { 1.0 });
         self.rate.metrics(sink);
     }
-}
-
-/// The parameter `interval` as a duration; `None` for continuous.
-pub(super) fn interval(params: &Params) -> Result<Option<Nanos>, ParamError> {
-    let Some(interval) = params.duration_or_word("interval") else { return Ok(None) };
-    if interval < Nanos::from_millis(1) {
-        return Err(ParamError::new(format!("interval={interval}: at least 1ms, or continuous")));
-    }
-    Ok(Some(interval))
 }
 
 #[cfg(test)]

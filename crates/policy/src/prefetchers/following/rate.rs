@@ -5,7 +5,7 @@
 //! read in it, PCT its linear share):
 //!
 //! - Feedback, on streams that were prefetched for: S rises (×1.25) when more
-//!   than `feedback` of the linear blocks reached the disk; it falls (×0.8) when
+//!   than [`FEEDBACK`] of the linear blocks reached the disk; it falls (×0.8) when
 //!   none did and more was proposed than read. S stays in [0.25, 4].
 //! - TP_L = TP·PCT, TP_R = TP·(1-PCT), BW_A = BW_T - TP_R over all streams;
 //!   a stream's quota is T·S·TP_L. When all quotas exceed T·BW_A each gets its
@@ -15,7 +15,7 @@
 //! Where the paper is silent:
 //!
 //! - **Losses.** Blocks that leave the cache unread make reads miss, and a rising
-//!   S would drive out more. Where more than `feedback` of what a VM was proposed
+//!   S would drive out more. Where more than [`FEEDBACK`] of what a VM was proposed
 //!   was lost, S falls, and its streams are kept half as far ahead (twice again,
 //!   up to `lead`, after an interval without).
 //! - **Waste.** Short files look linear and are over before what was prefetched
@@ -34,16 +34,16 @@
 //! bounds how far ahead a stream is kept but its pace. `literal=true` says the same,
 //! and refuses what else is not the paper's: the continuous form and `threshold=auto`.
 
-use super::interval;
 use super::plan::Outcome;
 use super::stream::{Counts, share};
 use super::table::{Ref, Table};
-use seekway_core::params::{ParamError, Params};
-use seekway_core::units::{Instant, Nanos, SECTOR_BYTES};
+use seekway_core::units::{Instant, Nanos, SECTOR_BYTES, Sectors};
 use std::collections::VecDeque;
 
-/// The paper's T, for what is measured by interval in the continuous form.
-const INTERVAL: Nanos = Nanos::from_millis(500);
+/// The paper's T; also for what is measured by interval in the continuous form.
+pub const INTERVAL: Nanos = Nanos::from_millis(500);
+/// Share of linear reads that may reach the disk before S rises (algorithms.md, section 6).
+const FEEDBACK: f64 = 0.05;
 /// S and its bounds (algorithms.md, section 6).
 const SCALE_RISE: f64 = 1.25;
 const SCALE_FALL: f64 = 0.8;
@@ -54,8 +54,8 @@ const SCALE_MAX: f64 = 4.0;
 const LEAD_MIN: u64 = 512;
 /// Patience after the first waste, in sectors: two of a guest's requests.
 const PATIENCE_MIN: u64 = 512;
-/// `threshold=auto`: where it starts, and its least.
-const THRESHOLD: f64 = 0.60;
+/// The paper's threshold; where `threshold=auto` starts, and its least.
+pub const THRESHOLD: f64 = 0.60;
 const THRESHOLD_MIN: f64 = 0.5;
 /// The rules and the interval that runs.
 #[derive(Default)]
@@ -64,7 +64,6 @@ pub(super) struct Rate {
     interval: Option<Nanos>,
     /// Linear share above which streams are armed; `None` for `threshold=auto`.
     threshold: Option<f64>,
-    feedback: f64,
     /// Furthest ahead of a reader, in sectors.
     pub lead: u64,
     /// BW_T in sectors a second, when it is known.
@@ -78,25 +77,11 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    pub fn new(params: &Params) -> Result<Rate, ParamError> {
-        let (interval, threshold) = (interval(params)?, params.number_or_word("threshold"));
-        let literal = params.flag("literal");
-        if literal && (interval.is_none() || threshold.is_none()) {
-            return Err(ParamError::new(
-                "literal=true: the paper knows neither interval=continuous nor threshold=auto; \
-                 give a time and a number, or lead=0 instead of literal=true",
-            ));
-        }
-        Ok(Rate {
-            interval,
-            threshold,
-            feedback: params.number("feedback"),
-            lead: match params.size("lead").get() {
-                sectors if sectors > 0 && !literal => sectors,
-                _ => u64::MAX,
-            },
-            ..Rate::default()
-        })
+    /// `interval`, `threshold`: as the fields. `lead`: furthest ahead of a reader; `None`: as far
+    /// as its pace says.
+    pub fn new(interval: Option<Nanos>, threshold: Option<f64>, lead: Option<Sectors>) -> Rate {
+        let lead = lead.map_or(u64::MAX, Sectors::get);
+        Rate { interval, threshold, lead, ..Rate::default() }
     }
 
     /// Threshold of streams that nothing is known of.
@@ -263,7 +248,7 @@ impl Rate {
 
     /// S after an interval in which a stream was prefetched for.
     fn feedback(&self, scale: f64, counts: &Counts, lost: bool) -> f64 {
-        let missed = counts.missed as f64 > self.feedback * counts.linear as f64;
+        let missed = counts.missed as f64 > FEEDBACK * counts.linear as f64;
         let scale = if lost || counts.missed == 0 && counts.proposed > counts.read {
             scale * SCALE_FALL
         } else if missed {
@@ -274,13 +259,13 @@ impl Rate {
         scale.clamp(SCALE_MIN, SCALE_MAX)
     }
 
-    /// Did more than `feedback` of what the VM was proposed leave the cache unread?
+    /// Did more than [`FEEDBACK`] of what the VM was proposed leave the cache unread?
     fn has_lost(&self, table: &Table, at: Ref) -> bool {
         if self.is_literal() {
             return false;
         }
         let vm = table.vms.get(at.vm.index()).and_then(|vm| vm.as_ref());
-        vm.is_some_and(|vm| vm.lost as f64 > self.feedback * vm.proposed as f64)
+        vm.is_some_and(|vm| vm.lost as f64 > FEEDBACK * vm.proposed as f64)
     }
 
     /// How far ahead each VM's streams may be kept.
@@ -289,7 +274,7 @@ impl Rate {
             return;
         }
         for vm in table.vms.iter_mut().flatten() {
-            if vm.lost as f64 > self.feedback * vm.proposed as f64 {
+            if vm.lost as f64 > FEEDBACK * vm.proposed as f64 {
                 vm.lead = (vm.lead / 2).max(LEAD_MIN).min(self.lead);
             } else {
                 vm.lead = vm.lead.saturating_mul(2).min(self.lead);

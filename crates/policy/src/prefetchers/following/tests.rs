@@ -385,7 +385,7 @@ fn literal_is_the_paper_without_a_lead() {
     assert_eq!(ahead("vio"), 8192);
     assert_eq!(ahead("vio:literal=true"), 127 * READ);
     assert_eq!(ahead("vio:lead=0"), 127 * READ);
-    assert_eq!(ahead("flashy:literal=true,lead=1MiB"), 127 * READ);
+    assert_eq!(ahead("flashy:literal=true"), 127 * READ);
     for ours in ["interval=continuous", "threshold=auto"] {
         assert!(prefetchers::build(&format!("vio:literal=true,{ours}")).is_err(), "{ours}");
     }
@@ -454,7 +454,7 @@ fn impatience_comes_back_in_time() {
 
 #[test]
 fn a_stream_whose_reader_left_is_not_armed() {
-    for spec in ["vio", "vio:interval=continuous", "flashy:interval=continuous"] {
+    for spec in ["vio", "vio:interval=continuous", "flashy"] {
         let mut scene = Scene::new(spec);
         for n in 0..600 {
             scene.miss(8, n * READ, READ);

@@ -1,7 +1,7 @@
 //! Turns: which queue is served, for how long, what is waited for, and what
 //! others send meanwhile.
 
-use super::{Bfq, DEFAULT_BUDGET, Reason};
+use super::{Bfq, DEFAULT_BUDGET, Reason, TIMEOUT};
 use crate::schedulers::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
 use seekway_core::queues::choose;
 use seekway_core::request::RequestId;
@@ -165,7 +165,7 @@ impl Bfq {
                 if before > raising.since { raising.since + now.since(before) } else { now };
         }
         let longer = if raising.soft && raising.factor > 1 { 1 } else { raising.factor };
-        queue.timeout = Some(now + self.config.timeout.scaled(longer, 1));
+        queue.timeout = Some(now + TIMEOUT.scaled(longer, 1));
         self.turn_began = now;
     }
 
@@ -240,8 +240,8 @@ impl Bfq {
         if queue.is_raised() || !(slow || unused) {
             return;
         }
-        let share = u128::from(span.min(self.config.timeout).get());
-        let worth = u128::from(self.max_budget) * share / u128::from(self.config.timeout.get());
+        let share = u128::from(span.min(TIMEOUT).get());
+        let worth = u128::from(self.max_budget) * share / u128::from(TIMEOUT.get());
         let service = (worth as u64).max(entity.service);
         let more = service - entity.service;
         let entity = self.tree.get_mut(id);

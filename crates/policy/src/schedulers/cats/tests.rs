@@ -249,14 +249,14 @@ fn auto_does_not_wait_where_a_successor_saves_nothing_or_comes_late() {
 
 #[test]
 fn a_plan_stands_while_more_reads_are_pending_than_it_takes() {
-    let mut rig = rig("cats:busdriver=0,segments=0,plan_max=8", 100_000);
-    rig.reads(0, (1..=12).map(|n| 100_000 + 1_000 * n));
+    let mut rig = rig("cats:busdriver=0,segments=0", 100_000);
+    rig.reads(0, (1..=260).map(|n| 100_000 + 1_000 * n));
     assert_eq!(rig.serve_n(2), [101_000, 102_000]);
     // The head passes one of them; the other has to wait.
     rig.reads(0, [103_500, 102_000]);
     assert_eq!(rig.serve_n(5), [103_000, 103_500, 104_000, 105_000, 106_000]);
     assert_eq!(rig.metric("plans"), 1.0);
-    // Now a plan takes all.
+    // Now 256 are pending, and a plan takes all.
     rig.read(0, 105_500);
     assert_eq!(rig.serve_n(2), [105_500, 107_000]);
     assert_eq!(rig.metric("plans"), 2.0);
@@ -264,15 +264,15 @@ fn a_plan_stands_while_more_reads_are_pending_than_it_takes() {
 
 #[test]
 fn tables_are_few_where_another_rule_breaks_them_off() {
-    let mut rig = rig("cats:busdriver=0,segments=0,plan_max=8,write_delay=1ms", 0);
-    let mut places = (0u64..).map(|n| n * 7_919 % 1_000 * 1_000);
-    rig.writes(1, places.by_ref().take(40));
-    rig.reads(0, places.by_ref().take(60));
+    let mut rig = rig("cats:busdriver=0,segments=0,write_delay=1ms,read_delay=0", 0);
+    let mut places = (0u64..).map(|n| n * 7_919 % 4_000 * 1_000);
+    rig.writes(1, places.by_ref().take(1_280));
+    rig.reads(0, places.by_ref().take(1_920));
     rig.wait_ms(1);
-    // A write and a read in turn, forty times; enough reads are left.
-    rig.serve_n(80);
-    assert_eq!(rig.metric("by_write"), 40.0);
-    assert!(rig.metric("plans") <= 80.0 / 4.0, "{}", rig.metric("plans"));
+    // A write and a read in turn, 1,280 times; enough reads are left.
+    rig.serve_n(2_560);
+    assert_eq!(rig.metric("by_write"), 1_280.0);
+    assert!(rig.metric("plans") <= 2_560.0 / 128.0, "{}", rig.metric("plans"));
     assert!(rig.metric("by_cscan") > 0.0);
 }
 

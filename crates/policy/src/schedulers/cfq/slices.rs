@@ -1,7 +1,7 @@
 //! Slices of CFQ: how long, whose turn, and what is worth waiting for.
 
-use super::Cfq;
 use super::queue::{Queue, QueueId, Workload};
+use super::{Cfq, SLICE, TARGET_LATENCY};
 use seekway_core::request::VmId;
 use seekway_core::units::{Instant, Nanos};
 
@@ -14,23 +14,23 @@ impl Cfq {
         let busy = self.trees.busy().max(1) as u64;
         let standing = self.trees.standing().max(1) as u64;
         let weights = self.trees.weight.max(1);
-        let base = self.config.slice[queue.sync as usize];
+        let base = SLICE[queue.sync as usize];
         let slice = base.scaled(queue.weight.saturating_mul(standing), weights);
-        let slice_sync = self.config.slice[1];
+        let slice_sync = SLICE[1];
         let round = slice_sync.scaled(busy, 1);
-        if !self.config.low_latency || round <= self.config.target_latency {
+        if !self.config.low_latency || round <= TARGET_LATENCY {
             return slice;
         }
         let low = self.config.slice_idle.scaled(2 * slice.get(), slice_sync.get()).min(slice);
-        slice.scaled(self.config.target_latency.get(), round.get()).max(low)
+        slice.scaled(TARGET_LATENCY.get(), round.get()).max(low)
     }
 
     /// The key at which a queue goes back into its tree (`cfq_slice_offset`):
     /// the later, the more queues there are and the shorter its slices.
     fn key(&self, now: Instant, queue: &Queue) -> i64 {
         // The longest slice, of the highest priority, is 1.8 times the default one.
-        let longest = self.config.slice[1].scaled(9, 5);
-        let short = longest.saturating_sub(self.config.slice[queue.sync as usize]);
+        let longest = SLICE[1].scaled(9, 5);
+        let short = longest.saturating_sub(SLICE[queue.sync as usize]);
         // It stands in no tree now: those that do are the others.
         let others = self.trees.standing() as u64;
         let key = (now + short.scaled(others, 1)).as_nanos() as i64;
@@ -106,8 +106,8 @@ impl Cfq {
     /// How long the workload in `serving` may last: its share of the target latency.
     fn workload_time(&self) -> Nanos {
         let count = self.trees.count(self.serving) as u64;
-        let share = self.config.target_latency.scaled(count, self.trees.standing() as u64);
-        let [slice_async, slice_sync] = self.config.slice;
+        let share = TARGET_LATENCY.scaled(count, self.trees.standing() as u64);
+        let [slice_async, slice_sync] = SLICE;
         let time = match self.serving {
             Workload::Async => share.scaled(slice_async.get(), slice_sync.get()),
             _ => share.max(self.config.slice_idle.scaled(2, 1)),

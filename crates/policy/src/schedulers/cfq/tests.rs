@@ -136,7 +136,7 @@ fn weights_scale_slices_around_the_mean() {
 
 #[test]
 fn the_oldest_is_looked_at_once_per_slice() {
-    let mut rig = Rig::new("cfq:slice_sync=1s,low_latency=false");
+    let mut rig = Rig::new("cfq:fifo_expire_sync=20ms,low_latency=false");
     rig.read(0, 900_000);
     rig.serve(500);
     rig.reads(0, [100, 200]);
@@ -144,10 +144,10 @@ fn the_oldest_is_looked_at_once_per_slice() {
     rig.read(1, 5_000_000);
     // The look was taken at the first dispatch. 100 and 200 are the oldest, and wait for
     // the rule: they count as wrapped, further back than 16 MiB.
-    let order = (0..30).map(|_| rig.serve(20_000)).collect::<Vec<_>>();
+    let order = (0..8).map(|_| rig.serve(10_000)).collect::<Vec<_>>();
     assert!(order.iter().all(|&lba| lba >= 900_000), "{order:?}");
-    // VM 0's slice is over after a second, VM 1 has its turn, and then 100 has expired.
-    let rest = (0..23).map(|_| rig.serve_late(20_000)).collect::<Vec<_>>();
+    // VM 0's slice is over after 100 ms, VM 1 has its turn, and then 100 has expired.
+    let rest = (0..5).map(|_| rig.serve_late(10_000)).collect::<Vec<_>>();
     assert!(rest.contains(&5_000_000));
     let turn = rest.iter().position(|&lba| lba == 5_000_000).unwrap();
     assert_eq!(rest[turn + 1], 100, "{rest:?}");

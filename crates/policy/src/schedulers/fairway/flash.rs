@@ -29,7 +29,6 @@ mod vm;
 use super::cost::{self, InFlight};
 use super::governor::{self, Governor};
 use super::price::{Class, Price};
-use super::promises;
 use super::shares::{Shares, Work};
 use crate::schedulers::merge::Run;
 use light::{Lights, Pauses};
@@ -70,13 +69,10 @@ const LOOKED: u32 = 64;
 const PART_LEAST: Sectors = Sectors::new(8);
 
 pub struct Flash {
+    /// What is in the device is bounded, and long requests go in parts.
     governs: bool,
-    splits: bool,
-    /// A VM with less than its share is light.
-    lifts: bool,
     /// The longest command while requests go in parts.
     part: Sectors,
-    auto_part: bool,
     queued: Pool,
     links: Links,
     vms: Vec<Option<Vm>>,
@@ -109,10 +105,7 @@ impl Flash {
     pub fn new(params: &Params) -> Self {
         Flash {
             governs: params.number("isolation") > 0.0,
-            splits: params.flag("split") && params.number("isolation") > 0.0,
-            lifts: params.flag("underserved"),
-            part: params.size("part"),
-            auto_part: params.is_default("part"),
+            part: Sectors::from_bytes(governor::PART_DEFAULT),
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
@@ -148,7 +141,7 @@ impl Flash {
             (known.awake_since, known.behind_at) = (now, None);
             known.pauses.ended(now.since(known.done));
         }
-        if self.lifts && is_behind && now.since(known.awake_since) > AWAKE {
+        if is_behind && now.since(known.awake_since) > AWAKE {
             known.behind_at = Some(now);
         }
     }
@@ -161,7 +154,7 @@ impl Flash {
 
     /// Note whether the VM is light, after it has sent something.
     fn note_light(&mut self, now: Instant, vm: usize) {
-        self.shares.targets.active(now, vm);
+        self.shares.promises.targets.active(now, vm);
         if self.is_heavy(vm) && !self.is_behind(now, vm) {
             self.lights.forget(vm);
         } else if let Some(known) = self.vm(vm) {
@@ -171,7 +164,7 @@ impl Flash {
 
     /// Has it much outstanding, and was promised nothing?
     fn is_heavy(&self, vm: usize) -> bool {
-        self.vm(vm).is_some_and(|known| known.outstanding > LIGHT) && !self.shares.is_promised(vm)
+        self.vm(vm).is_some_and(|known| known.outstanding > LIGHT) && !self.shares.promises.has(vm)
     }
 
     /// Has it little outstanding, or less than its share?
@@ -211,14 +204,14 @@ impl Flash {
 
     /// How long a command of this VM may be now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
-        if !self.splits || self.here < 2 {
+        if !self.governs || self.here < 2 {
             return Sectors::new(u64::MAX);
         }
         if !self.lights.has_other(now, vm) {
             // A VM that comes now waits for what is in the device.
             return self.part.max(governor::PART_LONGEST);
         }
-        match self.shares.targets.squeeze(now, vm) {
+        match self.shares.promises.targets.squeeze(now, vm) {
             1.0 => self.part,
             squeeze => {
                 let part = (self.part.get() as f64 * squeeze.sqrt()) as u64;
@@ -233,7 +226,7 @@ impl Flash {
     fn next(&self, vm: usize) -> Request {
         let known = self.vm(vm).expect("a VM with work");
         let head = *known.head(&self.queued).expect("a VM with work has a request");
-        if !self.waits || !self.members.are_known() || self.shares.is_promised(vm) {
+        if !self.waits || !self.members.are_known() || self.shares.promises.has(vm) {
             return head;
         }
         let looked = (LOOKED / self.busy.max(1)).max(1) as usize;
@@ -294,7 +287,7 @@ impl Flash {
     /// Has a VM with a promise work? In a trial others' commands fill the device.
     fn has_promises_to_keep(&self) -> bool {
         let is_busy = |vm: usize| self.vm(vm).is_some_and(|known| known.outstanding > 0);
-        (0..self.vms.len()).any(|vm| is_busy(vm) && self.shares.is_promised(vm))
+        (0..self.vms.len()).any(|vm| is_busy(vm) && self.shares.promises.has(vm))
     }
 
     /// Begin a trial of the price, or end one that shows nothing, if it is time. What to answer if
@@ -325,21 +318,19 @@ impl Flash {
             return true;
         }
         let others_are_light = self.lights.has_other(now, vm);
-        let is_pressed = self.shares.targets.presses(now, vm);
+        let is_pressed = self.shares.promises.targets.presses(now, vm);
         self.governor.busy(self.busy, is_pressed);
         if self.price.withheld().is_some() {
             return true;
         }
-        let splits = self.splits && self.lights.has_other(now, usize::MAX);
+        let splits = self.lights.has_other(now, usize::MAX);
         self.governor.probe(now, splits);
-        if self.auto_part {
-            self.part = Sectors::from_bytes(self.governor.part_bytes());
-        }
+        self.part = Sectors::from_bytes(self.governor.part_bytes());
         if !std::mem::replace(&mut self.waits, true) {
             self.governor.resume(now);
         }
         let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
-        let squeeze = self.shares.targets.squeeze(now, vm);
+        let squeeze = self.shares.promises.targets.squeeze(now, vm);
         let InFlight { all, writes } = self.in_flight.less(self.hung);
         self.governor.allows(all, cost, times * squeeze)
             && (op != Op::Write || self.governor.allows_write(writes, cost))
@@ -451,7 +442,7 @@ impl Scheduler for Flash {
         known.outstanding += cost::of_command(request.extent.len());
         self.queued.insert(request);
         self.note_light(now, vm);
-        if self.price.withheld().is_some() && self.shares.is_promised(vm) {
+        if self.price.withheld().is_some() && self.shares.promises.has(vm) {
             self.price.give_up();
             self.place_all(now, false);
         }
@@ -486,7 +477,7 @@ impl Scheduler for Flash {
         if self.lights.is_noted(vm) {
             self.lights.note(now, vm, known.pauses);
         }
-        self.shares.completed(now, completion);
+        self.shares.promises.targets.completed(now, completion);
     }
 
     fn background_most(
@@ -555,11 +546,10 @@ impl Scheduler for Flash {
         sink("part_bytes", self.part.bytes() as f64);
         sink("parts", self.parts as f64);
         sink("write_price", self.price.times());
-        promises::metrics(&self.shares.reserves, sink);
+        self.shares.promises.metrics(sink);
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
-        let Shares { reserves, targets, .. } = &self.shares;
-        self.shares.vms().for_each(|vm| promises::vm_metrics(reserves, targets, vm, sink));
+        self.shares.vms().for_each(|vm| self.shares.promises.vm_metrics(vm, sink));
     }
 }

@@ -48,7 +48,7 @@ const SHORT: u64 = 12 << 10;
 /// A part takes the device this fraction of the time of a short read.
 const PART_OF_ANSWER: f64 = 0.25;
 /// Parts while that is not known, and the least and the longest by it, in bytes.
-const PART_DEFAULT: u64 = 32 << 10;
+pub const PART_DEFAULT: u64 = 32 << 10;
 const PART_LEAST: u64 = 16 << 10;
 pub const PART_LONGEST: Sectors = Sectors::new(256);
 /// Parts may be so many times doubled where short ones cost bandwidth.

@@ -1,7 +1,7 @@
 //! Fair shares of a disk with a head: one sweep over all VMs that have not had too much.
 //!
 //! *Shares.* Each VM is charged the device time of its commands, over its weight ([`tags`]). A VM
-//! that is more than `window` of its own device time ahead of the active VM that has had least is
+//! that is more than [`WINDOW`] of its own device time ahead of the active VM that has had least is
 //! *spent*: it waits until it no longer is.
 //!
 //! *Even charges.* A command after another VM's is charged what such commands cost on average, and
@@ -11,17 +11,17 @@
 //! and if there is none the lowest (C-SCAN), of another VM than the last if there is one. One that
 //! has waited too long goes before its VM's others.
 //!
-//! *Slices.* A VM with several requests keeps the head for `slice` and sends them in the order of
+//! *Slices.* A VM with several requests keeps the head for [`SLICE`] and sends them in the order of
 //! the sweep: the way from VM to VM is paid once for all of them (CFQ's slices; Argon's
 //! quanta: Wachs et al., FAST 2007). It is spent then until the others have caught up. A single
-//! request of another VM ends the slice after `short_turn`, and so does a target of latency.
+//! request of another VM ends the slice after [`SHORT_TURN`], and so does a target of latency.
 //!
-//! *Waking.* A VM that wakes is behind the others by `lag` at most: what asks for little goes next.
+//! *Waking.* A VM that wakes is behind the others by 10 ms at most: what asks for little goes next.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
-//! `turn` of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
+//! [`TURN`] of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
 //! half of what it costs to come back. While a VM waits with a single request a stream has
-//! `short_turn`, half as long again for each VM beyond two: on disks that are so many times slower
+//! [`SHORT_TURN`], half as long again for each VM beyond two: on disks that are so many times slower
 //! they would wait as long, and a stream among many would else pay for the way back and get no
 //! further.
 //!
@@ -42,16 +42,14 @@ mod tags;
 mod tests;
 mod vm;
 
-use super::promises;
-use super::reserves::Reserves;
-use super::targets::Targets;
+use super::promises::Promises;
 use crate::schedulers::merge::Run;
 use crate::schedulers::vmcd::Mean;
 use crate::schedulers::vmcd_time::{Clock, Reading};
 use seekway_core::params::Params;
 use seekway_core::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
 use seekway_core::request::{Completion, Request, RequestId, VmId};
-use seekway_core::scheduler::{Decision, DeviceView, Reserve, Scheduler, VmSpec};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use tags::Tags;
 use vm::Vm;
@@ -60,6 +58,21 @@ use vm::Vm;
 pub const STREAM: &str = "stream";
 /// The disk is held for the next request of a VM that has had less than others.
 pub const SHARE: &str = "share";
+
+/// A VM whose lead is longer is spent: about the time of one command, so that the sweep has the
+/// requests of several VMs to choose from.
+const WINDOW: Nanos = Nanos::from_millis(10);
+/// A stream keeps the head for so long: CFQ's slice.
+const TURN: Nanos = Nanos::from_millis(100);
+/// So long while a VM waits with a single request.
+const SHORT_TURN: Nanos = Nanos::from_millis(10);
+/// A VM with several requests keeps the head for so long: with 25 and 50 ms the mean regret in the
+/// arena is higher.
+const SLICE: Nanos = Nanos::from_millis(35);
+/// The slices of all VMs with work fit into this.
+const ROUND: Nanos = Nanos::from_millis(500);
+/// A request that has waited this many times its VM's mean goes before the VM's others.
+const OLDEST: f64 = 0.5;
 
 /// How long the disk waits for a command that it does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
@@ -103,17 +116,10 @@ struct Hold {
 }
 
 pub struct Head {
-    window: Nanos,
-    turn: Nanos,
     stay: Nanos,
     hold: Nanos,
-    oldest: f64,
-    short_turn: Nanos,
-    slice: Nanos,
-    round: Nanos,
     /// A VM that waits with its only request.
     single: Option<usize>,
-    even: bool,
     last_vm: usize,
     /// Of commands after another VM's: how long the head is on its way, and what they cost.
     way: Mean,
@@ -122,8 +128,7 @@ pub struct Head {
     links: Links,
     vms: Vec<Option<Vm>>,
     tags: Tags,
-    reserves: Reserves,
-    targets: Targets,
+    promises: Promises,
     /// The spent VMs, by the least tag at which they are served again.
     spent: KeyedHeap<u128>,
     /// A request of each VM that has some and is not spent.
@@ -147,25 +152,17 @@ pub struct Head {
 impl Head {
     pub fn new(params: &Params) -> Self {
         Head {
-            window: params.duration("window"),
-            turn: params.duration("turn"),
             stay: params.duration("stay").min(STALL),
             hold: params.duration("hold").min(STALL),
-            oldest: params.number("oldest"),
-            short_turn: params.duration("short_turn"),
-            slice: params.duration("slice"),
-            round: params.duration("round"),
             single: None,
-            even: params.flag("even"),
             last_vm: usize::MAX,
             way: Mean::default(),
             switch: Mean::default(),
             queued: Pool::new(),
             links: Links::new(),
             vms: Vec::new(),
-            tags: Tags::new(params.duration("lag")),
-            reserves: Reserves::default(),
-            targets: Targets::default(),
+            tags: Tags::default(),
+            promises: Promises::default(),
             spent: KeyedHeap::default(),
             sweep: LbaQueue::new(),
             at: Lba::ZERO,
@@ -188,14 +185,13 @@ impl Head {
 
     /// Keep what a VM was promised true, after its queue has changed.
     fn promise(&mut self, now: Instant, vm: usize) {
-        if !self.reserves.has(vm) && !self.targets.has(vm) {
+        if !self.promises.has(vm) {
             return;
         }
         let Some(known) = self.vms[vm].as_ref() else { return };
         let heads = known.heads().filter_map(|id| self.queued.get(id));
         let arrived = heads.map(|head| head.arrived).min();
-        self.reserves.set_work(now, vm, arrived.is_some());
-        self.targets.set_work(vm, arrived);
+        self.promises.set_work(now, vm, arrived);
     }
 
     /// Keep a VM's place in the sweep true.
@@ -215,7 +211,7 @@ impl Head {
 
     /// Set a VM aside that is too far ahead, if it is.
     fn spend(&mut self, vm: usize) -> bool {
-        let level = self.tags.level_at(vm, self.window);
+        let level = self.tags.level_at(vm, WINDOW);
         let is_ahead = level > self.tags.least();
         if is_ahead && let Some(known) = self.vms[vm].as_mut() {
             known.spent = true;
@@ -228,7 +224,7 @@ impl Head {
     /// The VM's tag has changed.
     fn retag(&mut self, vm: usize) {
         if self.spent.get(vm as u32).is_some() {
-            let level = self.tags.level_at(vm, self.window);
+            let level = self.tags.level_at(vm, WINDOW);
             self.spent.set(vm as u32, Some(level));
         }
     }
@@ -286,7 +282,7 @@ impl Head {
         if self.last_vm != vm {
             known.slice_had = Nanos::ZERO;
         }
-        let switches = self.even && self.last_vm != vm;
+        let switches = self.last_vm != vm;
         let mean = if switches { self.switch.get() } else { known.cost.get() };
         let charged = match switches {
             true => known.owed.charge(mean.unwrap_or(Nanos::ZERO)),
@@ -310,7 +306,7 @@ impl Head {
         }
         self.in_vain = false;
         self.place(vm);
-        self.reserves.charge(now, vm, 1, request.extent.len());
+        self.promises.reserves.charge(now, vm, 1, request.extent.len());
         self.promise(now, vm);
         Decision::Dispatch(id)
     }
@@ -324,8 +320,7 @@ impl Scheduler for Head {
         self.attached += 1;
         self.vms[vm.index()] = Some(Vm::new(now, self.attached));
         self.tags.attach(vm.index(), u64::from(spec.weight.get()), spec.group);
-        self.reserves.attach(vm.index(), spec.reserve);
-        self.targets.attach(vm.index(), spec.latency);
+        self.promises.attach(vm.index(), &spec);
     }
 
     fn detach(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
@@ -334,8 +329,7 @@ impl Scheduler for Head {
         let leaving = self.queued.take_vm(vm);
         let index = vm.index();
         self.tags.detach(index);
-        self.reserves.attach(index, Reserve::default());
-        self.targets.attach(index, None);
+        self.promises.detach(index);
         self.single = self.single.filter(|&single| single != index);
         self.spent.set(index as u32, None);
         if let Some(placed) = self.vms[index].take().and_then(|known| known.placed) {
@@ -387,7 +381,7 @@ impl Scheduler for Head {
             self.place(vm);
         }
         self.promise(now, vm);
-        self.targets.active(now, vm);
+        self.promises.targets.active(now, vm);
     }
 
     fn completed(&mut self, now: Instant, completion: &Completion) {
@@ -404,9 +398,10 @@ impl Scheduler for Head {
         }
         known.in_flight -= 1;
         known.last_service = now;
-        if self.targets.has(vm) {
-            self.targets.completed(now, completion);
-            self.tags.set_boost(vm, self.targets.boost(vm));
+        let targets = &mut self.promises.targets;
+        if targets.has(vm) {
+            targets.completed(now, completion);
+            self.tags.set_boost(vm, targets.boost(vm));
         }
         if let Some((real, command)) = had {
             let mut had = real;
@@ -445,7 +440,7 @@ impl Scheduler for Head {
         _len: Sectors,
         _device: &DeviceView<'_>,
     ) -> Sectors {
-        let is_ahead = self.tags.is_ahead(vm.index(), self.window);
+        let is_ahead = self.tags.is_ahead(vm.index(), WINDOW);
         Sectors::new(if is_ahead { 0 } else { u64::MAX })
     }
 
@@ -495,13 +490,13 @@ impl Scheduler for Head {
         sink("holds", self.holds as f64);
         sink("stream_requests", self.streams as f64);
         sink("active_vms", self.tags.active() as f64);
-        promises::metrics(&self.reserves, sink);
+        self.promises.metrics(sink);
     }
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
         for (vm, known) in self.vms.iter().enumerate() {
             let Some(known) = known else { continue };
-            promises::vm_metrics(&self.reserves, &self.targets, vm, sink);
+            self.promises.vm_metrics(vm, sink);
             let vm = VmId::new(vm as u16);
             sink("queued", vm, known.len() as f64);
             sink("device_time_ms", vm, known.device_time.as_millis_f64());

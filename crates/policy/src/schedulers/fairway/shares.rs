@@ -11,10 +11,8 @@
 //!
 //! What a command costs is the caller's: bytes on flash, device time where there is a head.
 
-use super::reserves::Reserves;
-use super::targets::Targets;
+use super::promises::Promises;
 use seekway_core::queues::KeyedHeap;
-use seekway_core::request::Completion;
 use seekway_core::scheduler::{Group, VmSpec};
 use seekway_core::units::{Instant, Sectors};
 
@@ -88,8 +86,7 @@ pub struct Shares {
     /// VMs without a group and groups: see [`of_vm`] and [`of_group`].
     top: Level,
     served: u64,
-    pub reserves: Reserves,
-    pub targets: Targets,
+    pub promises: Promises,
 }
 
 /// Numbers of the top level's members.
@@ -108,8 +105,7 @@ impl Shares {
             groups: Vec::new(),
             top: Level::default(),
             served: 0,
-            reserves: Reserves::default(),
-            targets: Targets::default(),
+            promises: Promises::default(),
         }
     }
 
@@ -124,8 +120,7 @@ impl Shares {
         let group = spec.group.map(|group| usize::from(group.number));
         let account = Account::new(spec.weight.get(), reached);
         self.vms[vm] = Some(Vm { account, group, work: None });
-        self.reserves.attach(vm, spec.reserve);
-        self.targets.attach(vm, spec.latency);
+        self.promises.attach(vm, spec);
     }
 
     /// A VM joins a group: at which tag it begins.
@@ -148,8 +143,7 @@ impl Shares {
     pub fn detach(&mut self, vm: usize) {
         self.set_work(Instant::ZERO, vm, None);
         let Some(known) = self.vms.get_mut(vm).and_then(Option::take) else { return };
-        self.reserves.attach(vm, Default::default());
-        self.targets.attach(vm, None);
+        self.promises.detach(vm);
         if let Some(number) = known.group
             && let Some(group) = &mut self.groups[number]
         {
@@ -169,9 +163,7 @@ impl Shares {
             self.wake(vm);
         }
         self.place(vm);
-        let arrived = work.map(|work| work.arrived);
-        self.reserves.set_work(now, vm, work.is_some());
-        self.targets.set_work(vm, arrived);
+        self.promises.set_work(now, vm, work.map(|work| work.arrived));
     }
 
     /// A VM without work is to have some: it is not further behind than a quantum.
@@ -201,7 +193,7 @@ impl Shares {
     /// A place among those with work for this VM and its group, or none.
     fn place(&mut self, vm: usize) {
         let Some(known) = &self.vms[vm] else { return };
-        let boost = self.targets.boost(vm);
+        let boost = self.promises.targets.boost(vm);
         let place = known.work.map(|work| known.account.place(work.cost, boost));
         let Some(number) = known.group else {
             self.top.backlog.set(of_vm(vm), place);
@@ -217,11 +209,9 @@ impl Shares {
 
     /// The VM that goes next, of those with work.
     pub fn first(&mut self, now: Instant) -> Option<usize> {
-        // Out of `self`, which says who may go.
-        let mut targets = std::mem::take(&mut self.targets);
-        let due = targets.due(now, |vm| self.is_level(vm));
-        self.targets = targets;
-        due.or_else(|| self.reserves.behind(now)).or_else(|| self.by_share())
+        let Shares { quantum, vms, groups, top, promises, .. } = self;
+        let promised = promises.next(now, |vm| is_level(vm, vms, groups, top, *quantum));
+        promised.or_else(|| self.by_share())
     }
 
     /// The VM whose share is furthest behind, of those with work.
@@ -243,20 +233,6 @@ impl Shares {
             None => &self.top,
         };
         known.account.place(cost, 1.0).0 + self.quantum / 2 < level.reached
-    }
-
-    /// Is the VM, which has work, ahead of whose share is furthest behind by a quantum at most?
-    fn is_level(&self, vm: usize) -> bool {
-        let is_level = |account: &Account, level: &Level| {
-            level.backlog.first().is_none_or(|((tag, _), _)| account.tag <= tag + self.quantum)
-        };
-        let Some(known) = &self.vms[vm] else { return false };
-        match known.group.and_then(|group| self.groups[group].as_ref()) {
-            Some(group) => {
-                is_level(&known.account, &group.vms) && is_level(&group.account, &self.top)
-            }
-            None => is_level(&known.account, &self.top),
-        }
     }
 
     /// The VM has sent a command, or more of one: what that costs, how many requests and how
@@ -281,8 +257,8 @@ impl Shares {
         len: Sectors,
         is_its_turn: bool,
     ) {
-        let boost = self.targets.boost(vm);
-        let was_behind = self.reserves.charge(now, vm, requests, len);
+        let boost = self.promises.targets.boost(vm);
+        let was_behind = self.promises.reserves.charge(now, vm, requests, len);
         // A reservation is met first: what goes for it keeps nobody from its share later.
         let most = if was_behind { self.quantum } else { Tag::MAX };
         self.served += 1;
@@ -305,18 +281,26 @@ impl Shares {
         }
     }
 
-    /// Has this VM a reservation or a target, so that others keep the device's queue short for it?
-    pub fn is_promised(&self, vm: usize) -> bool {
-        self.reserves.has(vm) || self.targets.has(vm)
-    }
-
-    /// A request of a VM that is attached is done.
-    pub fn completed(&mut self, now: Instant, completion: &Completion) {
-        self.targets.completed(now, completion);
-    }
-
     /// The VMs that are attached.
     pub fn vms(&self) -> impl Iterator<Item = usize> + '_ {
         self.vms.iter().enumerate().filter_map(|(vm, known)| known.as_ref().map(|_| vm))
+    }
+}
+
+/// Is the VM, which has work, ahead of whose share is furthest behind by a quantum at most?
+fn is_level(
+    vm: usize,
+    vms: &[Option<Vm>],
+    groups: &[Option<GroupAccount>],
+    top: &Level,
+    quantum: Tag,
+) -> bool {
+    let is_level = |account: &Account, level: &Level| {
+        level.backlog.first().is_none_or(|((tag, _), _)| account.tag <= tag + quantum)
+    };
+    let Some(known) = &vms[vm] else { return false };
+    match known.group.and_then(|group| groups[group].as_ref()) {
+        Some(group) => is_level(&known.account, &group.vms) && is_level(&group.account, top),
+        None => is_level(&known.account, top),
     }
 }

@@ -252,6 +252,22 @@ fn run(policy: &str, clients: &[Client], ms: u64) -> Vec<Got> {
 }
 
 #[test]
+fn the_part_is_chosen_when_the_policy_takes_over_the_device() {
+    for (rotates, own) in [(true, "active_vms"), (false, "bound_bytes")] {
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 40), rotates);
+        let begun = Dispatcher::new(build("fairway").unwrap(), profile.clone(), Config::default());
+        let mut switched = Dispatcher::new(build("noop").unwrap(), profile, Config::default());
+        switched.attach(Instant::ZERO, VmId::new(0), VmSpec::default());
+        switched.switch(Instant::ZERO, build("fairway").unwrap());
+        for dispatcher in [begun, switched] {
+            let mut names = Vec::new();
+            dispatcher.policy_metrics(&mut |name, _| names.push(name));
+            assert!(names.contains(&own), "{rotates}: {names:?}");
+        }
+    }
+}
+
+#[test]
 fn one_vm_alone_gets_what_the_device_gives() {
     for client in [QUIET, FLOOD, Client { write: true, len: 2048, ..FLOOD }] {
         let [noop, fairway] = ["noop", "fairway"].map(|policy| run(policy, &[client], 200));

@@ -21,7 +21,6 @@ pub(super) type Figures = [[u64; 3]; 2];
 
 /// A class of devices.
 pub(super) struct Class {
-    pub name: &'static str,
     /// Latency target of reads and writes.
     pub latency: Nanos,
     pub figures: Figures,
@@ -37,29 +36,29 @@ pub(super) const SSD: usize = 2;
 
 /// `autop`, in the kernel's order.
 pub(super) static CLASSES: [Class; 4] = [
+    // hdd
     Class {
-        name: "hdd",
         latency: Nanos::from_millis(250),
         figures: [[174_019_176, 41_708, 370], [178_075_866, 42_705, 378]],
         too_fast_percent: None,
         too_slow_percent: None,
     },
+    // ssd-qd1
     Class {
-        name: "ssd-qd1",
         latency: Nanos::from_millis(25),
         figures: [[245_855_193, 61_575, 6_946], [141_365_009, 33_716, 26_796]],
         too_fast_percent: None,
         too_slow_percent: None,
     },
+    // ssd
     Class {
-        name: "ssd",
         latency: Nanos::from_millis(25),
         figures: [[488_636_629, 8_932, 8_518], [427_891_549, 28_755, 21_940]],
         too_fast_percent: Some(500),
         too_slow_percent: None,
     },
+    // ssd-fast
     Class {
-        name: "ssd-fast",
         latency: Nanos::from_millis(5),
         figures: [[3_102_524_156, 724_816, 778_122], [1_742_780_862, 425_702, 443_193]],
         too_fast_percent: None,

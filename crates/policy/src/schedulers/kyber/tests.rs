@@ -32,25 +32,31 @@ fn a_domain_goes_in_order_of_arrival_whoevers_the_requests_are() {
 
 #[test]
 fn without_a_token_it_waits_and_the_other_domain_goes_on() {
-    let mut rig = Rig::new("kyber:read_tokens=2");
-    rig.reads(0, [100, 300, 500]);
-    assert_eq!((rig.dispatch(), rig.dispatch()), (100, 300));
+    let mut rig = Rig::new("kyber");
+    rig.writes(0, (0..129).map(|i| 100 * i));
+    for n in 0..128 {
+        assert_eq!(rig.dispatch(), 100 * n);
+    }
     assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
-    rig.write(0, 900);
-    assert_eq!(rig.dispatch(), 900);
+    rig.read(0, 900_000);
+    assert_eq!(rig.dispatch(), 900_000);
     rig.complete();
-    assert_eq!(rig.dispatch(), 500);
+    assert_eq!(rig.dispatch(), 12_800);
     assert_eq!(rig.metric("throttled"), 1.0);
 }
 
 #[test]
 fn a_run_of_adjacent_requests_takes_one_token() {
-    let mut rig = Rig::new("kyber:read_tokens=1");
-    rig.reads(0, [100, 108, 116, 500]);
+    let mut rig = Rig::new("kyber");
+    rig.writes(0, [100, 108, 116]);
+    rig.writes(0, (5..133).map(|i| 100 * i));
     assert_eq!((rig.dispatch(), rig.dispatch(), rig.dispatch()), (100, 108, 116));
+    for n in 5..132 {
+        assert_eq!(rig.dispatch(), 100 * n);
+    }
     assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
     rig.complete();
-    assert_eq!(rig.dispatch(), 500);
+    assert_eq!(rig.dispatch(), 13_200);
 }
 
 #[test]
@@ -138,17 +144,19 @@ fn at_least_one_token_stays() {
 }
 
 #[test]
-fn asynchronous_writes_get_three_quarters_of_the_tags() {
-    // The rig's device is deep: 256 tags.
-    let mut rig = Rig::new("kyber:write_tokens=1000");
-    rig.writes(0, (0..300).map(|i| 100 * i));
+fn asynchronous_requests_get_three_quarters_of_the_tags() {
+    // The rig's device is deep: 256 tags, and as many tokens of reads.
+    let mut rig = Rig::new("kyber");
+    for i in 0..300 {
+        rig.arrive(0, 0, Op::Read, false, 100 * i);
+    }
     for n in 0..192 {
         assert_eq!(rig.dispatch(), 100 * n);
     }
     assert_eq!(rig.decide(), Decision::Wait { until: None, why: TOKENS });
     rig.read(1, 1_000_000);
     assert_eq!(rig.dispatch(), 1_000_000);
-    // A write that is done makes room for the next one.
+    // One that is done makes room for the next one.
     rig.complete();
     assert_eq!(rig.dispatch(), 19_200);
 }

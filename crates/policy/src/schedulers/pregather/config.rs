@@ -1,12 +1,47 @@
-//! Pregather's parameters. A correction of the paper's letter is a choice of
-//! `auto`, our form or the paper's; `auto` is ours, or the paper's when
-//! `literal=true`.
+//! Pregather's parameters, and its readings of the paper. A reading is ours or the
+//! paper's letter (`literal=true`), and `except` takes one of them the other way.
 
 use crate::vnavigator::{ModelParams, ZONES_MAX};
 use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::units::{Nanos, Sectors};
 
-const FLAGS: Kind = Kind::Choice(&["auto", "true", "false"]);
+/// What `except` may name. The last four stay as they are with `literal=true`: the paper is silent.
+const READINGS: &[&str] = &[
+    "none",
+    // Windows count the VM's serving time; the letter: the wall's.
+    "window_clock",
+    // Intervals longer than the window are dropped; the letter: they count.
+    "interval_cap",
+    // The sum of intervals is divided by their number; the letter: by that of requests.
+    "interval_mean",
+    // No interval below 1 ms is predicted; the letter: any is.
+    "interval_min",
+    // AvgT is the think time; the letter: the time between arrivals.
+    "think",
+    // The coarse timer adds four mean deviations of the think time to AvgT, up to the seek that it
+    // saves; the letter: it runs for AvgT.
+    "patience",
+    // SeekTime has half a rotation in it; the letter: it has none.
+    "half_rotation",
+    // P(LR) is the end of the last request; the letter: its start.
+    "position",
+    // A suitable arrival in a fine hold sends itself; the letter: PR.
+    "arrival",
+    // An arrival's seek is measured from LR; the letter: from PR.
+    "arrival_seek",
+    // A VM's region is its extents; the letter: the interval around them.
+    "region",
+    // The coarse timer runs with no neighbour pending too; the letter: it does not.
+    "alone",
+    // Deadlines are looked at for each request; else: once a turn.
+    "expire",
+    // A continuation joins its command before deadlines are looked at; else: it does not.
+    "merge",
+    // A turn goes on where the VM's own last request ended; else: at the head.
+    "sweep",
+    // For a hot zone without an interval yet the least is waited; else: nothing is.
+    "unmeasured",
+];
 
 #[rustfmt::skip]
 pub(super) static PARAMS: &[ParamSpec] = &[
@@ -16,37 +51,10 @@ pub(super) static PARAMS: &[ParamSpec] = &[
     param("slice", Kind::Duration, "200ms", "a VM's turn, times its weight"),
     param("sync_expire", Kind::Duration, "125ms", "deadline of synchronous requests"),
     param("async_expire", Kind::Duration, "250ms", "deadline of the others"),
-    param("expire", Kind::Choice(&["always", "slice"]), "always",
-        "look at deadlines, or once a turn"),
     param("zones", Kind::Count(64, ZONES_MAX as u64), "4096", "most zones a VM's model remembers"),
-    param("merge", Kind::Flag, "true",
-        "a continuation joins its command before deadlines are looked at"),
-    param("sweep", Kind::Choice(&["own", "head"]), "own",
-        "a turn goes on where the VM's own last request ended, or at the head"),
-    param("unmeasured", Kind::Choice(&["wait", "skip"]), "wait",
-        "a hot zone without an interval yet: wait the least, or not at all"),
-    param("literal", Kind::Flag, "false", "the paper's letter: turns every 'auto' below"),
-    param("window_clock", Kind::Choice(&["auto", "serving", "wall"]), "auto",
-        "windows count the VM's serving time, or the wall's (literal)"),
-    param("interval_cap", FLAGS, "auto", "drop intervals longer than the window (literal: false)"),
-    param("interval_mean", FLAGS, "auto",
-        "divide by the number of intervals (literal: false, of requests)"),
-    param("interval_min", FLAGS, "auto", "predict no interval below 1 ms (literal: false)"),
-    param("think", Kind::Choice(&["auto", "think", "interarrival"]), "auto",
-        "AvgT is the think time, or the time between arrivals (literal)"),
-    param("patience", FLAGS, "auto",
-        "the coarse timer adds four mean deviations of the think time to AvgT, up to the seek it saves (ours; literal: false)"),
-    param("half_rotation", FLAGS, "auto", "SeekTime has half a rotation in it (literal: false)"),
-    param("position", Kind::Choice(&["auto", "end", "start"]), "auto",
-        "P(LR) is the end of the last request, or its start (literal)"),
-    param("arrival", Kind::Choice(&["auto", "new", "pr"]), "auto",
-        "a suitable arrival in a fine hold sends itself, or PR (literal)"),
-    param("arrival_seek", Kind::Choice(&["auto", "lr", "pr"]), "auto",
-        "an arrival's seek is measured from LR, or from PR (literal)"),
-    param("region", Kind::Choice(&["auto", "extents", "interval"]), "auto",
-        "a VM's region is its extents, or the interval around them (literal)"),
-    param("alone", FLAGS, "auto",
-        "the coarse timer runs with no neighbour pending too (literal: false)"),
+    param("literal", Kind::Flag, "false", "the paper's letter, without our corrections"),
+    param("except", Kind::Choice(READINGS), "none",
+        "one reading that is taken the other way than 'literal' says, or than is usual"),
 ];
 
 /// The parameters as the scheduler uses them. A flag named after a correction
@@ -79,38 +87,39 @@ impl Config {
         }
         let window = p.duration_within("window", Nanos::from_micros(1), DURATION_MAX)?;
         let slice = p.duration_within("slice", Nanos::from_millis(1), DURATION_MAX)?;
-        let literal = p.flag("literal");
-        let ours = |key: &str, word: &str| match p.choice(key) {
-            "auto" => !literal,
-            given => given == word,
+        let (literal, except) = (p.flag("literal"), p.choice("except"));
+        let usual = |reading: &str| {
+            debug_assert!(READINGS.contains(&reading), "{reading} is no reading");
+            reading != except
         };
+        let ours = |reading: &str| usual(reading) != literal;
         let floor = Nanos::from_millis(1);
         Ok(Config {
             model: ModelParams {
                 zone: p.size("zone"),
                 lambda: p.number("lambda"),
                 window,
-                interval_cap: ours("interval_cap", "true"),
-                interval_mean: ours("interval_mean", "true"),
-                interval_min: if ours("interval_min", "true") { floor } else { Nanos::ZERO },
+                interval_cap: ours("interval_cap"),
+                interval_mean: ours("interval_mean"),
+                interval_min: if ours("interval_min") { floor } else { Nanos::ZERO },
                 zones: p.count("zones") as usize,
             },
             slice,
             sync_expire: p.duration("sync_expire"),
             async_expire: p.duration("async_expire"),
-            expire_always: p.choice("expire") == "always",
-            merge: p.flag("merge"),
-            sweep_own: p.choice("sweep") == "own",
-            skip_unmeasured: p.choice("unmeasured") == "skip",
-            serving_clock: ours("window_clock", "serving"),
-            think: ours("think", "think"),
-            patience: ours("patience", "true"),
-            half_rotation: ours("half_rotation", "true"),
-            position_end: ours("position", "end"),
-            arrival_new: ours("arrival", "new"),
-            arrival_from_lr: ours("arrival_seek", "lr"),
-            region_extents: ours("region", "extents"),
-            alone: ours("alone", "true"),
+            expire_always: usual("expire"),
+            merge: usual("merge"),
+            sweep_own: usual("sweep"),
+            skip_unmeasured: !usual("unmeasured"),
+            serving_clock: ours("window_clock"),
+            think: ours("think"),
+            patience: ours("patience"),
+            half_rotation: ours("half_rotation"),
+            position_end: ours("position"),
+            arrival_new: ours("arrival"),
+            arrival_from_lr: ours("arrival_seek"),
+            region_extents: ours("region"),
+            alone: ours("alone"),
         })
     }
 }

@@ -60,11 +60,6 @@ impl Pending {
         request.extent.start().get().abs_diff(self.position.get()) <= SEEK_MIN
     }
 
-    /// Does this request begin where the last one ended?
-    pub fn follows(&self, request: &Request) -> bool {
-        request.extent.start() == self.position
-    }
-
     /// The request that begins where the last one ended.
     pub fn following(&self) -> Option<RequestId> {
         let (lba, id) = self.sorted.at_or_after(self.position)?;

@@ -1,7 +1,7 @@
 //! The latency bound: which channel has been without service for too long.
 
 use super::channel::Channel;
-use super::{TURN_LEAST, VmcdTime};
+use super::{BOUND, TURN_LEAST, VmcdTime};
 use seekway_core::request::RequestId;
 use seekway_core::units::{Instant, Nanos};
 
@@ -10,7 +10,7 @@ impl VmcdTime {
     /// do not fit into it: late requests would be all that is served.
     pub(super) fn bound(&self) -> Nanos {
         let turns = self.waiting.len() as u64 + 1;
-        self.bound.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
+        BOUND.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
     }
 
     /// Since when the channel, if it has work, has been without service.
@@ -21,8 +21,8 @@ impl VmcdTime {
 
     /// The oldest request of the channel that has been late longest.
     pub(super) fn late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
-        // The bound is never less than the parameter, and takes longer to find out.
-        if self.unserved_since.is_none_or(|since| now < since + self.bound) {
+        // The bound is never less than [`BOUND`], and takes longer to find out.
+        if self.unserved_since.is_none_or(|since| now < since + BOUND) {
             return None;
         }
         let bound = self.bound();

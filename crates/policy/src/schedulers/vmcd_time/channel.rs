@@ -42,14 +42,6 @@ pub struct Channel {
     /// Mean time from a completion that left it without work to its next
     /// request; longer ones than twice the hold count as that.
     pub think: Mean,
-    /// Its last two dispatches followed each other on the disk.
-    pub streams: bool,
-    /// When its last completion left it without a request that follows, while it streamed.
-    pub stream_since: Option<Instant>,
-    /// Mean time until such a request came; twice the time that is waited if none did.
-    pub stream_think: Mean,
-    /// Mean time from arrival to dispatch.
-    pub wait: Mean,
     /// When the last of its requests was dispatched or done.
     pub last_service: Instant,
     /// When its last completion left it without work that somebody waited for.

@@ -1,8 +1,8 @@
-//! Turns, on a device with a head: how long one is, when it waits for its channel or for a
-//! stream of that, and when it ends.
+//! Turns, on a device with a head: how long one is, when it waits for its channel, and when it
+//! ends.
 
 use super::channel::{Channel, weighed};
-use super::{STALL, TURN_LEAST, VmcdTime};
+use super::{BOUND, STALL, TURN_LEAST, VmcdTime};
 use seekway_core::units::{Instant, Nanos};
 
 impl VmcdTime {
@@ -45,20 +45,17 @@ impl VmcdTime {
         let Some(turn) = &mut self.turn else { return };
         if std::mem::take(&mut turn.held)
             && let Some(channel) = &mut self.channels[turn.vm]
-            && let Some((since, longest)) = match channel.stream_since.take() {
-                Some(since) => Some((since, self.stay)),
-                None => channel.idle_since.map(|since| (since, self.hold)),
-            }
+            && let Some(since) = channel.idle_since
         {
             // A turn may outlive its hold, with nothing queued and nobody to end it.
-            channel.charge(now.since(since).min(longest));
+            channel.charge(now.since(since).min(self.hold));
         }
     }
 
     /// A turn that begins now: shortened, when many have work, so that a round
     /// of turns fits into the bound.
     pub(super) fn turn_length(&self) -> Nanos {
-        let fits = self.bound.scaled(1, self.waiting.len() as u64 + 1);
+        let fits = BOUND.scaled(1, self.waiting.len() as u64 + 1);
         self.turn_length.min(fits.max(TURN_LEAST))
     }
 
@@ -84,29 +81,6 @@ impl VmcdTime {
         }
     }
 
-    /// Until when the running turn waits for its channel's stream, though other requests of the
-    /// channel are queued. `None`: not at all.
-    pub(super) fn stays_until(&self, channel: &Channel) -> Option<Instant> {
-        let since = channel.stream_since?;
-        let late = channel.stream_think.get().is_some_and(|think| think > self.stay);
-        (!late && channel.pending.following().is_none()).then(|| since + self.stay)
-    }
-
-    /// The turn no longer waits for a stream of its channel.
-    pub(super) fn end_stay(&mut self, now: Instant, vm: usize) {
-        let Some(channel) = self.channels[vm].as_mut() else { return };
-        let Some(since) = channel.stream_since else { return };
-        if channel.pending.following().is_none() && now >= since + self.stay {
-            channel.stream_think.learn(self.stay + self.stay);
-        }
-        if self.turn.as_ref().is_some_and(|turn| turn.held) {
-            self.end_hold(now);
-        }
-        if let Some(channel) = self.channels[vm].as_mut() {
-            channel.stream_since = None;
-        }
-    }
-
     /// Whose request goes next on a device with turns; or until when it waits.
     pub(super) fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
         if self.turn_is_used_up() {
@@ -116,17 +90,14 @@ impl VmcdTime {
         if let Some(turn) = &self.turn
             && let Some(channel) = self.channel(turn.vm)
         {
-            let (vm, held, has_work) = (turn.vm, turn.held, !channel.pending.is_empty());
-            let waits =
-                if has_work { self.stays_until(channel) } else { self.waits_until(channel) };
-            if let Some(until) = waits.filter(|&until| now < until) {
+            let (vm, held) = (turn.vm, turn.held);
+            if !channel.pending.is_empty() {
+                return Ok(Some(vm));
+            }
+            if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
                 self.holds += !held as u64;
                 self.turn.as_mut().expect("there is a turn").held = true;
                 return Err(until);
-            }
-            if has_work {
-                self.end_stay(now, vm);
-                return Ok(Some(vm));
             }
             self.holds_in_vain += held as u64;
             self.end_hold(now);

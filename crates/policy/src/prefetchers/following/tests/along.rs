@@ -58,9 +58,8 @@ fn the_rest_of_a_short_file_goes_along_with_its_first_read() {
 /// place in the turns as it is: it does not take another each time.
 #[test]
 fn what_goes_along_takes_no_more_places_in_the_turns() {
-    static PARAMS: &[ParamSpec] = &[INTERVAL, THRESHOLD, FEEDBACK, LEAD, LITERAL];
-    let params = Params::with(PARAMS, "vio", &[("interval", "continuous")]).unwrap();
-    let mut follower = StreamFollower::new(&params, Key::Process).unwrap();
+    let lead = Some(Sectors::from_bytes(4 << 20));
+    let mut follower = StreamFollower::new(None, Some(THRESHOLD), lead, Key::Process);
     let vm = VmId::new(0);
     follower.attach(Instant::ZERO, vm, Sectors::new(DISK));
     let mut went_along = 0;

@@ -1,6 +1,6 @@
 //! Which request goes next on a disk with a head, or who is waited for.
 
-use super::{FEW, Head, SHARE, STALL, STREAM};
+use super::{FEW, Head, OLDEST, ROUND, SHARE, SHORT_TURN, SLICE, STALL, STREAM, TURN, WINDOW};
 use seekway_core::request::RequestId;
 use seekway_core::scheduler::{Decision, DeviceView};
 use seekway_core::units::{Instant, Lba, Nanos};
@@ -8,9 +8,8 @@ use seekway_core::units::{Instant, Lba, Nanos};
 impl Head {
     /// The request that a promise wants to go now.
     pub(super) fn promised(&mut self, now: Instant) -> Option<RequestId> {
-        let (tags, window) = (&self.tags, self.window);
-        let due = self.targets.due(now, |vm| !tags.is_ahead(vm, window));
-        let vm = due.or_else(|| self.reserves.behind(now))?;
+        let tags = &self.tags;
+        let vm = self.promises.next(now, |vm| !tags.is_ahead(vm, WINDOW))?;
         let heads = self.vm(vm)?.heads().filter_map(|id| self.queued.get(id));
         Some(heads.min_by_key(|head| head.arrived)?.id)
     }
@@ -26,10 +25,10 @@ impl Head {
     fn turn(&self, now: Instant, vm: usize) -> Nanos {
         let active = self.tags.active().max(2) as u64;
         let turn = match self.single {
-            Some(_) => self.turn.min(self.short_turn.scaled(active, 2)),
-            None => self.turn,
+            Some(_) => TURN.min(SHORT_TURN.scaled(active, 2)),
+            None => TURN,
         };
-        let squeeze = self.targets.squeeze(now, vm);
+        let squeeze = self.promises.targets.squeeze(now, vm);
         Nanos::new((turn.get() as f64 * squeeze) as u64)
     }
 
@@ -87,17 +86,17 @@ impl Head {
     }
 
     /// How long a VM with several requests keeps the head, by its weight: slices of all active
-    /// VMs fit into `round`, and a VM with a single request waits for `short_turn` of one at most. None while
-    /// another VM's target of latency presses.
+    /// VMs fit into [`ROUND`], and a VM with a single request waits for [`SHORT_TURN`] of one at
+    /// most. None while another VM's target of latency presses.
     fn slice(&self, now: Instant, vm: usize) -> Nanos {
-        if self.targets.presses(now, vm) {
+        if self.promises.targets.presses(now, vm) {
             return Nanos::ZERO;
         }
-        let mean = self.slice.min(self.round.scaled(1, self.tags.active().max(1) as u64));
+        let mean = SLICE.min(ROUND.scaled(1, self.tags.active().max(1) as u64));
         // No longer than a stream's turn: the bound of others' waits counts on it.
-        let slice = self.tags.by_part(vm, mean).min(self.turn);
+        let slice = self.tags.by_part(vm, mean).min(TURN);
         match self.single.is_some_and(|single| single != vm) {
-            true => slice.min(self.short_turn),
+            true => slice.min(SHORT_TURN),
             false => slice,
         }
     }
@@ -175,6 +174,6 @@ impl Head {
         }
         let (oldest, queued, mean) = self.vms.get_mut(vm)?.as_mut()?.oldest(&self.queued)?;
         let waited = now.since(self.queued.get(oldest)?.arrived).get() as f64;
-        (queued <= FEW || waited > self.oldest * mean.get() as f64).then_some(oldest)
+        (queued <= FEW || waited > OLDEST * mean.get() as f64).then_some(oldest)
     }
 }

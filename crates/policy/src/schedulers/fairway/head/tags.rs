@@ -17,6 +17,10 @@ use seekway_core::units::Nanos;
 /// Binary digits behind the point of a tag: a tag grows with any weight.
 const FRACTION: u32 = 24;
 
+/// A VM that becomes active may have had less than the others by this much. 70 ms (with slices as
+/// long) bring an idle VM a shorter wait, and the arena's disks a higher regret.
+const LAG: Nanos = Nanos::from_millis(10);
+
 struct Share {
     weight: u64,
     group: Option<usize>,
@@ -51,6 +55,7 @@ impl Share {
     }
 }
 
+#[derive(Default)]
 pub struct Tags {
     shares: Vec<Option<Share>>,
     groups: Vec<GroupShare>,
@@ -61,16 +66,9 @@ pub struct Tags {
     weights: u64,
     /// The highest that the least tag has been.
     reached: u128,
-    /// A VM that becomes active may have had so much less than the others.
-    lag: Nanos,
 }
 
 impl Tags {
-    pub fn new(lag: Nanos) -> Self {
-        let (shares, groups, active) = (Vec::new(), Vec::new(), KeyedHeap::default());
-        Tags { shares, groups, active, count: 0, weights: 0, reached: 0, lag }
-    }
-
     pub fn attach(&mut self, vm: usize, weight: u64, group: Option<Group>) {
         let group = group.map(|Group { number, weight }| {
             let number = usize::from(number);
@@ -104,7 +102,7 @@ impl Tags {
         }
         share.active = active;
         if active {
-            let lag = share.weighed(self.lag, &self.groups);
+            let lag = share.weighed(LAG, &self.groups);
             share.tag = share.tag.max(self.reached.saturating_sub(lag));
             self.count += 1;
         } else {
