@@ -3,7 +3,7 @@
 use super::Sample;
 use crate::DeviceModel;
 use crate::closed_loop::serve;
-use seekway_core::mix;
+use seekway_core::mix::Draws;
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Instant, Lba, Sectors};
 
@@ -11,14 +11,14 @@ use seekway_core::units::{Instant, Lba, Sectors};
 /// without an end. The same seed gives the same places (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Places {
-    state: u64,
+    draws: Draws,
     count: u64,
 }
 
 impl Places {
     /// Of `count` places, at least 1.
     pub fn new(seed: u64, count: u64) -> Places {
-        Places { state: seed, count: count.max(1) }
+        Places { draws: Draws::new(seed), count: count.max(1) }
     }
 }
 
@@ -26,8 +26,7 @@ impl Iterator for Places {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        let number = u128::from(mix::next(&mut self.state));
-        Some(((number * u128::from(self.count)) >> 64) as u64)
+        Some(self.draws.below(self.count))
     }
 }
 
