@@ -58,15 +58,14 @@ reproducible: ## `make release` in two folders gives the same bytes: two release
 	@scripts/install-deps packages
 	@scripts/reproducible
 
-# Its first table needs the simulator alone, and nothing in it needs Parquet.
-DEMO_FEATURES = --no-default-features --features seekway/daemon
+# Its first table needs the simulator alone.
 demo: install-deps ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
 	@mkdir -p $(OUT)
 	$(CARGO) build --release --package seekway --no-default-features
 	@$(SEEKWAY) --no-default-features -- $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
 	@grep -v '^report:' $(OUT)/demo.log || true
 	@echo
-	$(CARGO) build --release --package seekway $(DEMO_FEATURES)
+	$(CARGO) build --release --package seekway
 	@echo "The same on three real QEMU guests (a minute and a half):"
 	@scripts/lab live pregather-read
 	@echo
@@ -78,7 +77,7 @@ demo: install-deps ## machines on one disk, simulated under every policy and rea
 	@echo "Eight VMs on four processors and a 7200 rpm disk, simulated with all parts off and on."
 	@echo "Progress: a VM's speed over that on a private disk, an eighth as fast (all tables:"
 	@echo "seekway compare examples/eight-vms.toml):"
-	@$(SEEKWAY) $(DEMO_FEATURES) -- compare examples/eight-vms.toml --report $(OUT)/demo-together.html >$(OUT)/demo-together.txt
+	@$(SEEKWAY) -- compare examples/eight-vms.toml --report $(OUT)/demo-together.html >$(OUT)/demo-together.txt
 	@grep -A 4 'All VMs together' $(OUT)/demo-together.txt
 	@echo
 	@echo "With figures, to open in a browser:"
@@ -130,7 +129,6 @@ lint: ## formatting, clippy, plain language, cargo-deny (licences, banned crates
 	scripts/plain
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings
-	$(CARGO) clippy --package seekway $(DEMO_FEATURES) --locked -- -D warnings
 	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met

@@ -50,7 +50,7 @@ FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 # Words of a script, whose lines cannot run alone.
 SCRIPT = re.compile(r"^\s*(?:for|until|while|case|if)\b|<<|\$[({\w!]", re.M)
 INLINE = re.compile(r"`((?:seekway|seekway-guest) [^`\n]+)`")
-FILE = re.compile(r"[\w./-]+\.(?:vscsi|csv|trace|load\.gz|parquet|toml|img|raw|qcow2|pem)")
+FILE = re.compile(r"[\w./-]+\.(?:vscsi|csv|trace|load\.gz|toml|img|raw|qcow2|pem)")
 OUTPUTS = {"--report", "--profile", "--out", "--journal"}
 
 
@@ -244,10 +244,6 @@ esac
             path.write_text(study)
         elif path.suffix == ".toml":
             path.write_text(self.output("device", "show", "cheetah-15k5"))
-        elif path.suffix == ".parquet":
-            trace = path.with_suffix(".vscsi")
-            self.write_trace(trace)
-            self.output("convert", str(trace), str(path))
         else:
             self.write_trace(path)
 

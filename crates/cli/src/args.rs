@@ -1,7 +1,6 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
 mod compare;
-#[cfg(feature = "parquet")]
 mod convert;
 #[cfg(feature = "daemon")]
 mod daemon;
@@ -12,8 +11,7 @@ mod sharing;
 mod trace;
 mod workload_run;
 
-pub use compare::{CompareArgs, CompareFormat, LimitsArg};
-#[cfg(feature = "parquet")]
+pub use compare::{CompareArgs, LimitsArg};
 pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]
 pub use daemon::*;
@@ -83,7 +81,6 @@ pub enum Command {
     Compare(Box<CompareArgs>),
     Advise(AdviseArgs),
     Inspect(InspectArgs),
-    #[cfg(feature = "parquet")]
     Convert(ConvertArgs),
     #[command(subcommand)]
     Device(DeviceCommand),
@@ -230,10 +227,10 @@ pub struct DiskArgs {
 /// How results leave.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
-pub struct OutArgs<F: ValueEnum + Send + Sync + 'static = Format> {
+pub struct OutArgs {
     /// Output format
     #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: F,
+    pub format: Format,
     /// Also write an HTML report: one file that needs no network
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

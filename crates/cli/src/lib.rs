@@ -12,7 +12,6 @@ mod commands;
 mod complete;
 #[cfg(feature = "daemon")]
 mod control;
-#[cfg(feature = "parquet")]
 mod cpu_time;
 mod figures;
 mod host;
@@ -20,7 +19,6 @@ mod json;
 pub mod library;
 mod lists;
 mod load;
-#[cfg(feature = "parquet")]
 mod outcome;
 pub mod output;
 mod progress;

@@ -2,27 +2,21 @@
 //! line, and its result as the JSON that it prints. So the figures are the same.
 
 pub use crate::caller::{Caller, OwnPolicy};
-#[cfg(feature = "parquet")]
 pub use crate::outcome::{Described, Ran};
+pub use seekway_sim::scenario::tables::Values;
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
 use crate::caller::NOBODY;
 use crate::commands::{self, compare};
-#[cfg(feature = "parquet")]
 use crate::load;
-#[cfg(feature = "parquet")]
 use crate::outcome;
 use crate::runs::{self, Running};
 use crate::{Verdict, output};
 use anyhow::{Result, anyhow, bail};
-#[cfg(feature = "parquet")]
-use arrow_array::RecordBatch;
 use clap::Parser;
 use indicatif::ProgressBar;
-#[cfg(feature = "parquet")]
-use seekway_workload::traces::{TraceReader, columnar::Batches};
-#[cfg(feature = "parquet")]
+use seekway_workload::traces::TraceReader;
 use std::num::NonZeroUsize;
 
 /// Sees how far a command is, and can end it. For several threads.
@@ -52,9 +46,8 @@ pub struct Compared {
     pub json: String,
     /// As `compare --format csv` prints it.
     pub csv: String,
-    /// The same in typed columns.
-    #[cfg(feature = "parquet")]
-    pub columns: RecordBatch,
+    /// Its columns under their headings, each of one type.
+    pub columns: Vec<(String, Values)>,
     /// As `--report` writes it.
     pub html: String,
     /// Reasons to doubt the figures.
@@ -73,8 +66,7 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
     Ok(Compared {
         json: compare::json(&made)?,
         csv: compare::csv(&made)?,
-        #[cfg(feature = "parquet")]
-        columns: compare::batch(&made)?,
+        columns: compare::columns(&made),
         html: String::from_utf8(html)?,
         warnings: made.into_iter().flat_map(|made| made.warnings).collect(),
     })
@@ -84,7 +76,6 @@ pub fn compare(arguments: &[String], watch: &Watch) -> Result<Compared> {
 ///
 /// # Errors
 /// The scenario cannot be read, or a run cannot be made.
-#[cfg(feature = "parquet")]
 pub fn scenario(
     described: &Described<'_>,
     jobs: Option<NonZeroUsize>,
@@ -121,12 +112,11 @@ fn comparison(arguments: &[String]) -> Result<CompareArgs> {
     }
 }
 
-/// A trace, batch by batch; `arguments` say how it is read, as those of `convert` do.
+/// Opens a trace; `arguments` say how it is read, as those of `convert` do.
 ///
 /// # Errors
 /// A wrong argument, or the trace cannot be opened.
-#[cfg(feature = "parquet")]
-pub fn trace(path: &str, arguments: &[String]) -> Result<Batches> {
+pub fn trace(path: &str, arguments: &[String]) -> Result<TraceReader> {
     let line = ["convert"].into_iter().chain(arguments.iter().map(String::as_str));
     let Command::Convert(args) = parsed(line.chain(["--", path, "-"]))? else {
         bail!("not a trace");
@@ -135,7 +125,7 @@ pub fn trace(path: &str, arguments: &[String]) -> Result<Batches> {
         bail!("split: a trace has all volumes in its column volume; split when you replay it");
     }
     let options = load::trace_options(&args.reading)?;
-    Ok(Batches::new(TraceReader::open(&args.trace, &options)?))
+    Ok(TraceReader::open(&args.trace, &options)?)
 }
 
 /// Any other command, such as `["device", "list", "--format", "json"]`: what it prints to standard

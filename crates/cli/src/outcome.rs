@@ -1,21 +1,18 @@
-//! All runs of a scenario as Arrow's tables.
+//! All runs of a scenario as tables of typed columns.
 
 use crate::commands::compare::{Asked, Signs, warnings};
 use crate::runs::{self, Running, Stage, with_seeds};
 use crate::{cpu_time, progress, toml_text};
 use anyhow::{Context, Result};
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use indicatif::ProgressBar;
 use seekway_sim::scenario::read::{study, study_of_file};
-use seekway_sim::scenario::tables::{Table, Values, tables};
+use seekway_sim::scenario::tables::{Table, tables};
 use seekway_sim::scenario::{Scenario, Study};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Results of all runs of a scenario.
 pub struct Ran {
-    /// The tables with their names.
-    pub tables: Vec<(&'static str, RecordBatch)>,
+    pub tables: Vec<Table>,
     /// Reasons to doubt the figures.
     pub warnings: Vec<String>,
 }
@@ -63,8 +60,7 @@ pub fn ran(described: &Described<'_>, running: &Running<'_>) -> Result<Ran> {
     for (asked, signs) in asked.iter().zip(&signs) {
         told.extend(warnings(&asked.ready.load, signs, &asked.stacks[0].measure));
     }
-    let batches = all.into_iter().map(|table| Ok((table.name, batch(table)?)));
-    Ok(Ran { tables: batches.collect::<Result<_>>()?, warnings: told })
+    Ok(Ran { tables: all, warnings: told })
 }
 
 /// Makes one run: its rows, and what warnings are made of.
@@ -93,17 +89,4 @@ fn join(all: &mut Vec<Table>, rows: Vec<Table>) {
             None => all.push(table),
         }
     }
-}
-
-fn batch(table: Table) -> Result<RecordBatch> {
-    let column = |values| -> ArrayRef {
-        match values {
-            Values::Text(words) => Arc::new(words.iter().collect::<StringArray>()),
-            Values::Count(values) => Arc::new(UInt64Array::from(values)),
-            Values::Number(values) => Arc::new(Float64Array::from(values)),
-            Values::Flag(values) => Arc::new(BooleanArray::from(values)),
-        }
-    };
-    let columns = table.columns.into_iter().map(|c| (c.name, column(c.values), true));
-    Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
 }

@@ -84,6 +84,16 @@ impl Op {
             Op::WriteZeroes => 'Z',
         }
     }
+    /// The word that tables use.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+            Op::Discard => "discard",
+            Op::WriteZeroes => "write-zeroes",
+        }
+    }
     /// The inverse of [`Op::letter`].
     pub fn from_letter(c: char) -> Option<Op> {
         let all = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];

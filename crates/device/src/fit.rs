@@ -30,7 +30,7 @@ use crate::profile::{Profile, ProfileError};
 use crate::validate::{Pace, Record, TraceError, Validation};
 use crate::{DeviceModel, validate};
 pub use model::{ModelError, ReadAhead, of_model, read_ahead};
-use seekway_core::mix;
+use seekway_core::mix::Draws;
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Instant, Lba, Sectors};
 use spike::Spike;
@@ -449,14 +449,14 @@ fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
 /// The same seed gives the same offsets (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Places {
-    state: u64,
+    draws: Draws,
     count: u64,
 }
 
 impl Places {
     /// Offsets below `count`, which is at least 1.
     pub fn new(seed: u64, count: u64) -> Places {
-        Places { state: seed, count: count.max(1) }
+        Places { draws: Draws::new(seed), count: count.max(1) }
     }
 }
 
@@ -464,8 +464,7 @@ impl Iterator for Places {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        let number = u128::from(mix::next(&mut self.state));
-        Some(((number * u128::from(self.count)) >> 64) as u64)
+        Some(self.draws.below(self.count))
     }
 }
 

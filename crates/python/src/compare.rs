@@ -18,7 +18,7 @@ pub fn compare(
 ) -> PyResult<(String, String, Records, String, Vec<String>)> {
     let comparing = Comparing::new(py, policies, progress)?;
     let made = watched(py, Some(&comparing), || library::compare(&arguments, &comparing.watch))?;
-    Ok((made.json, made.csv, Records::new(made.columns), made.html, made.warnings))
+    Ok((made.json, made.csv, Records::of_columns(made.columns)?, made.html, made.warnings))
 }
 
 /// All requests of one run of `seekway compare ARGUMENTS…`, by the run's number.
@@ -59,8 +59,11 @@ pub fn scenario(
     };
     let made =
         watched(py, Some(&comparing), || library::scenario(&described, jobs, &comparing.watch))?;
-    let tables = made.tables.into_iter().map(|(name, batch)| (name, Records::new(batch)));
-    Ok((tables.collect(), made.warnings))
+    let tables = made.tables.into_iter().map(|table| {
+        let columns = table.columns.into_iter().map(|column| (column.name, column.values));
+        Ok((table.name, Records::of_columns(columns)?))
+    });
+    Ok((tables.collect::<PyResult<_>>()?, made.warnings))
 }
 
 /// Runs any other command; returns its output, and whether its judgement was favourable.

@@ -27,7 +27,6 @@ fn made(py: Python<'_>, error: &anyhow::Error) -> PyResult<PyErr> {
                 about.set_item("record", number)?;
                 about.set_item("offset_bytes", offset)?;
             }
-            Place::Row { number } => about.set_item("record", number)?,
         }
     }
     Ok(PyErr::from_value(classes.getattr("TraceError")?.call((text,), Some(&about))?))

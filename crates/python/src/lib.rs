@@ -3,6 +3,7 @@
 //! A call takes the arguments of a command line and returns the command's output, so the figures
 //! are the same to the bit. Python's lock is released while it runs, and Ctrl-C ends it.
 
+mod batches;
 mod compare;
 mod errors;
 mod fit;
@@ -34,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use crate::records::Records;
     #[pymodule_export]
-    use crate::traces::{TraceBatches, write_trace};
+    use crate::traces::{TraceBatches, check_trace};
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,17 +1,17 @@
 //! Tables for Python through Arrow's C interface: nothing is copied.
 
+use crate::batches;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::types::UInt16Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchIterator,
-    StringArray, UInt16Array, UInt64Array,
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, PrimitiveArray, RecordBatch,
+    RecordBatchIterator, StringArray, UInt16Array, UInt64Array,
 };
 use arrow_schema::ArrowError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use seekway_cli::library::Recorded;
-use seekway_workload::traces::columnar;
+use seekway_cli::library::{Recorded, Values};
 use std::sync::Arc;
 
 /// A table that any reader of Arrow's C stream takes: `pyarrow.table(records)`,
@@ -55,6 +55,23 @@ impl Records {
         Records { batch }
     }
 
+    /// Columns under their names.
+    pub fn of_columns<N: AsRef<str>>(
+        columns: impl IntoIterator<Item = (N, Values)>,
+    ) -> PyResult<Records> {
+        let array = |values| -> ArrayRef {
+            match values {
+                Values::Text(words) => Arc::new(words.iter().collect::<StringArray>()),
+                Values::Count(values) => Arc::new(UInt64Array::from(values)),
+                Values::Number(values) => Arc::new(Float64Array::from(values)),
+                Values::Flag(values) => Arc::new(BooleanArray::from(values)),
+            }
+        };
+        let columns = columns.into_iter().map(|(name, values)| (name, array(values), true));
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).map_err(broken)?;
+        Ok(Records { batch })
+    }
+
     /// Requests of a run, a row each; `names` are the VMs' by their number.
     pub fn of_requests(names: &[String], done: &[Recorded]) -> PyResult<Records> {
         let number = |of: fn(&Recorded) -> u64| -> ArrayRef {
@@ -65,7 +82,7 @@ impl Records {
             vms,
             Arc::new(StringArray::from_iter_values(names)),
         );
-        let ops = columnar::op_names(done.iter().map(|r| columnar::op_place(r.op)).collect());
+        let ops = batches::op_names(done.iter().map(|r| r.op));
         let columns: [(&str, ArrayRef); 8] = [
             ("vm", Arc::new(vms.map_err(broken)?)),
             ("process", Arc::new(done.iter().map(|r| r.process).collect::<UInt16Array>())),

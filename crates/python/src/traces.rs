@@ -1,17 +1,15 @@
 //! Traces as streams of Arrow.
 
+use crate::batches::Batches;
 use crate::errors::exception;
 use crate::records::Records;
-use anyhow::Context;
-use arrow_array::RecordBatchReader;
-use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use seekway_cli::{library, output};
-use seekway_workload::traces::columnar::{self, Batches};
-use seekway_workload::traces::{Scan, TraceError, TraceOptions, scan};
-use std::path::Path;
+use seekway_cli::library;
+use seekway_workload::traces::{TraceOptions, scan};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// A trace that is read batch by batch.
@@ -27,8 +25,8 @@ impl TraceBatches {
     #[new]
     fn new(py: Python<'_>, path: String, arguments: Vec<String>) -> PyResult<TraceBatches> {
         let opened = py.detach(|| library::trace(&path, &arguments));
-        let batches = opened.map_err(|error| exception(py, &error))?;
-        Ok(TraceBatches { batches: Mutex::new(Some(batches)) })
+        let reader = opened.map_err(|error| exception(py, &error))?;
+        Ok(TraceBatches { batches: Mutex::new(Some(Batches::new(reader))) })
     }
 
     /// The next batch, `None` at the end.
@@ -58,39 +56,10 @@ impl TraceBatches {
     }
 }
 
-/// Writes the batches of a stream to a trace in Parquet, whole or not at all; returns the number of
-/// requests. Requests that a reader of traces would refuse are refused.
+/// Reads a whole trace that a caller calls `shown`: the number of its requests.
 #[pyfunction]
-pub fn write_trace(py: Python<'_>, capsule: &Bound<'_, PyCapsule>, path: String) -> PyResult<u64> {
-    let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
-    // SAFETY: a capsule of this name holds such a stream, which is moved out of it and leaves an
-    // empty one behind (the Arrow PyCapsule interface).
-    let stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer.cast().as_ptr()) };
-    let reader = RecordBatchStreamReader::try_new(stream)
-        .map_err(|error| exception(py, &anyhow::Error::from(error)))?;
-    let written = py.detach(|| written(reader, Path::new(&path)));
-    written.map_err(|error| exception(py, &error))
-}
-
-fn written(reader: RecordBatchStreamReader, path: &Path) -> anyhow::Result<u64> {
-    output::check_place(path)?;
-    let beside = path.with_added_extension(format!("unchecked{}", std::process::id()));
-    let schema = reader.schema();
-    let made = output::write_file(&beside, |out| columnar::write(schema, reader, out).map(drop));
-    let checked = made.and_then(|()| check(&beside, path));
-    let renamed = checked.and_then(|scan| {
-        std::fs::rename(&beside, path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(scan.stats.requests())
-    });
-    if renamed.is_err() {
-        let _ = std::fs::remove_file(&beside); // it may not exist; the first error is the one to tell
-    }
-    renamed
-}
-
-/// Reads the written file, under the name that the user knows.
-fn check(beside: &Path, path: &Path) -> anyhow::Result<Scan> {
-    let shown = |error: TraceError| error.renamed(&path.display().to_string());
-    Ok(scan(beside, &TraceOptions::default()).map_err(shown)?)
+pub fn check_trace(py: Python<'_>, path: PathBuf, shown: &str) -> PyResult<u64> {
+    let scanned = py.detach(|| scan(&path, &TraceOptions::default()));
+    let scan = scanned.map_err(|error| exception(py, &error.renamed(shown).into()))?;
+    Ok(scan.stats.requests())
 }

@@ -1,7 +1,8 @@
-"""Traces as Arrow and Parquet."""
+"""Traces as Arrow, CSV and Parquet."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -25,26 +26,49 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_sample_comes_back_from_parquet(traces: Path, tmp_path: Path, name: str) -> None:
+def test_every_sample_comes_back(traces: Path, tmp_path: Path, name: str) -> None:
     trace = seekway.read_trace(traces / name)
-    copy = tmp_path / "copy.parquet"
-    count = seekway.write_trace(trace, copy)
-    first, second = trace.to_arrow(), seekway.read_trace(copy).to_arrow()
-    assert first.num_rows == count
-    assert first.to_pydict() == second.to_pydict()
+    parquet, copy = tmp_path / "copy.parquet", tmp_path / "copy.csv.gz"
+    count = seekway.write_trace(trace, parquet)
+    assert seekway.write_trace(parquet, copy) == count
+    first = trace.to_arrow().to_pydict()
+    assert len(first["op"]) == count
+    assert seekway.read_trace(copy).to_arrow().to_pydict() == first
+    assert pyarrow.parquet.read_table(parquet).to_pydict() == first
 
 
-def test_the_figures_are_the_same_from_parquet(
+def test_convert_and_write_trace_give_the_same_figures(
     traces: Path, tmp_path: Path, command_line: str
 ) -> None:
-    source, copy = traces / "vm" / "cloudPhysicsIO.vscsi", tmp_path / "copy.parquet"
-    subprocess.run([command_line, "convert", source, copy], check=True)
+    source = traces / "vm" / "cloudPhysicsIO.vscsi"
+    converted, written = tmp_path / "converted.csv", tmp_path / "written.csv"
+    subprocess.run([command_line, "convert", source, converted], check=True)
+    seekway.write_trace(seekway.read_trace(source), written)
     given = {"policies": ["noop", "cfq"], "max_requests": 5000, "device": "intel-320"}
-    runs = [seekway.compare(path, **given).runs for path in (source, copy)]
-    for run in runs[0] + runs[1]:
+    runs = [seekway.compare(path, **given).runs for path in (source, converted, written)]
+    for run in itertools.chain(*runs):
         run.pop("wall_s")
         run["vms"][0].pop("name")
-    assert runs[0] == runs[1]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_the_program_says_how_to_read_and_write_parquet(tmp_path: Path, command_line: str) -> None:
+    parquet = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(rows(100)), parquet)
+
+    def line(*arguments: object) -> str:
+        made = subprocess.run([command_line, *arguments], capture_output=True, text=True)
+        assert made.returncode == 2
+        return made.stderr.split('python3 -c "')[1].split('"')[0]
+
+    # Both run as they are printed.
+    exec(line("inspect", parquet), {})
+    assert seekway.read_trace(f"{parquet}.csv.gz").to_arrow().num_rows == 100
+    again = tmp_path / "again.parquet"
+    exec(line("convert", f"{parquet}.csv.gz", again), {})
+    assert pyarrow.parquet.read_table(again).num_rows == 100
+    with pytest.raises(seekway.TraceError, match="write_trace"):
+        seekway.read_trace(parquet)
 
 
 def test_the_files_of_a_blktrace_are_one_trace() -> None:
@@ -74,54 +98,49 @@ def rows(count: int) -> dict[str, list]:
     }
 
 
-def test_files_of_pandas_polars_and_duckdb(tmp_path: Path) -> None:
+def test_tables_and_files_of_pandas_polars_and_duckdb(tmp_path: Path) -> None:
     frame = pandas.DataFrame(rows(100))
-    by_pandas, by_polars, by_duckdb = (tmp_path / f"{n}.parquet" for n in range(3))
-    frame.to_parquet(by_pandas)
-    polars.DataFrame(rows(100)).write_parquet(by_polars)
-    duckdb.sql(f"copy (select * from frame) to '{by_duckdb}' (format parquet)")
-    first = seekway.read_trace(by_pandas).to_arrow().drop_columns("volume")
-    for path in (by_polars, by_duckdb):
-        assert seekway.read_trace(path).to_arrow().drop_columns("volume").equals(first)
-    assert first["op"].to_pylist()[:3] == ["write", "read", "read"]
+    files = [tmp_path / f"{n}.parquet" for n in range(3)]
+    frame.to_parquet(files[0])
+    polars.DataFrame(rows(100)).write_parquet(files[1])
+    duckdb.sql(f"copy (select * from frame) to '{files[2]}' (format parquet)")
+    tables = [frame, polars.DataFrame(rows(100)), pyarrow.table(rows(100))]
+    read = []
+    for requests in files + tables:
+        assert seekway.write_trace(requests, tmp_path / "t.csv") == 100
+        read.append(seekway.read_trace(tmp_path / "t.csv").to_arrow())
+    assert all(table.equals(read[0]) for table in read)
+    assert read[0]["op"].to_pylist()[:3] == ["write", "read", "read"]
 
 
-@pytest.mark.parametrize(
-    ("codec", "version"),
-    [("snappy", "1.0"), ("zstd", "2.0"), ("lz4", "1.0"), ("none", "2.0"), ("gzip", "1.0")],
-)
-def test_codecs_and_versions_of_pages(tmp_path: Path, codec: str, version: str) -> None:
-    path = tmp_path / "t.parquet"
-    pyarrow.parquet.write_table(
-        pyarrow.table(rows(1000)),
-        path,
-        compression=codec,
-        row_group_size=300,
-        data_page_version=version,
-        use_dictionary=codec != "lz4",
-    )
-    if codec == "gzip":
-        with pytest.raises(seekway.TraceError, match="gzip"):
-            seekway.read_trace(path).to_arrow()
-        return
-    read = seekway.read_trace(path).to_arrow()
-    assert read.num_rows == 1000
-    assert read["start_sector"][999].as_py() == 999 * 8
+def test_the_same_requests_are_the_same_bytes(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.csv.gz", tmp_path / "two.csv.gz"
+    for path in (one, two):
+        seekway.write_trace(pandas.DataFrame(rows(100)), path)
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_requests_of_a_run_are_a_trace(tmp_path: Path) -> None:
+    made = seekway.compare(vms="app=sysbench:mode=RR", policies="noop", until="1s")
+    requests = made.requests(0)
+    count = seekway.write_trace(requests, tmp_path / "run.csv.gz")
+    assert count == len(requests)
 
 
 def test_other_types_and_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
+    path = tmp_path / "t.csv"
     table = pyarrow.table(
         {
-            "time_ns": pyarrow.array([5_000_000, 5_000_007], pyarrow.timestamp("us")),
+            "time_us": pyarrow.array([5_000_000, 5_000_007], pyarrow.timestamp("us", "UTC")),
             "op": pyarrow.array(["read", "flush"]).dictionary_encode(),
             "offset_bytes": pyarrow.array([1000, 0], pyarrow.int32()),
             "size_bytes": pyarrow.array([100, 0], pyarrow.uint16()),
             "volume": pyarrow.array([7, 8]),
+            "sync": pyarrow.array([None, False]),
             "unknown": [[1], []],
         }
     )
-    pyarrow.parquet.write_table(table, path)
+    seekway.write_trace(table, path)
     read = seekway.read_trace(path).to_arrow().to_pylist()
     assert read[0] == {
         "time_ns": 0,
@@ -133,37 +152,34 @@ def test_other_types_and_bytes(tmp_path: Path) -> None:
         "sectors": 2,
     }
     assert (read[1]["time_ns"], read[1]["op"], read[1]["volume"]) == (7000, "flush", "8")
+    assert read[1]["sync"] is False
 
 
 def test_a_bad_row_is_named_and_can_be_skipped(tmp_path: Path) -> None:
-    table = rows(50) | {"sectors": [8] * 40 + [None] + [8] * 9}
-    path = tmp_path / "bad.parquet"
-    pandas.DataFrame(table).astype({"sectors": "Int64"}).to_parquet(path)
-    with pytest.raises(seekway.TraceError, match="row 41") as raised:
+    path = tmp_path / "bad.csv"
+    path.write_text("time_ns,op,start_sector,sectors\n0,read,0,8\n1,write,8,\n2,read,16,8\n")
+    with pytest.raises(seekway.TraceError, match=":3:11:") as raised:
         list(seekway.read_trace(path))
-    assert raised.value.record == 41
-    assert seekway.read_trace(path, lenient=True).to_arrow().num_rows == 49
-    for column, bad in (("op", "x"), ("start_sector", -1), ("sectors", 0)):
+    assert (raised.value.line, raised.value.column) == (3, 11)
+    assert seekway.read_trace(path, lenient=True).to_arrow().num_rows == 2
+    for column, bad in (("op", "x"), ("start_sector", -1), ("sectors", 0), ("sectors", None)):
         wrong = rows(5)
         wrong[column][3] = bad
-        with pytest.raises(seekway.TraceError, match=r"row 4"):
-            seekway.write_trace(pyarrow.table(wrong), tmp_path / "never.parquet")
-    assert [p.name for p in tmp_path.iterdir()] == ["bad.parquet"]
+        with pytest.raises(seekway.TraceError, match=r"never\.csv:5:") as raised:
+            seekway.write_trace(pyarrow.table(wrong), tmp_path / "never.csv")
+        assert raised.value.path == str(tmp_path / "never.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
 
 
 def test_what_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(seekway.SeekwayError, match="has a column op"):
-        seekway.write_trace(pyarrow.table({"time_ns": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(seekway.SeekwayError, match="no header names a time"):
+        seekway.write_trace(pyarrow.table({"time_ns": [1]}), tmp_path / "t.csv")
     with pytest.raises(seekway.SeekwayError, match="__arrow_c_stream__"):
-        seekway.write_trace([1], tmp_path / "t.parquet")
+        seekway.write_trace([1], tmp_path / "t.csv")
+    with pytest.raises(seekway.SeekwayError, match="no requests"):
+        seekway.write_trace(pyarrow.table(rows(0)), tmp_path / "t.parquet")
+    with pytest.raises(seekway.SeekwayError, match="folder"):
+        seekway.write_trace(pyarrow.table(rows(1)), tmp_path / "absent" / "t.csv")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(seekway.TraceError, match="cannot open"):
         seekway.read_trace(tmp_path / "absent")
-
-
-def test_compare_as_parquet(command_line: str) -> None:
-    made = seekway.compare(vms="app=sysbench:mode=RR", policies=["noop", "cfq"], until="1s")
-    line = [command_line, "compare", *made.arguments, "--format=parquet"]
-    printed = subprocess.run(line, check=True, capture_output=True).stdout
-    table = pyarrow.parquet.read_table(pyarrow.BufferReader(printed))
-    assert table.to_pydict() == made.to_arrow().to_pydict()
-    assert table["requests"].type == pyarrow.uint64()

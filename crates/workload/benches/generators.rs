@@ -44,9 +44,8 @@ fn a_million_files() {
             .fold((0, 0u64), |(e, p), f| (e + count(f), p + u64::from(laid.pages(f))));
         let whole = (0..laid.count()).filter(|f| count(*f) == 1).count();
         println!(
-            "a million files, seed {seed}, tail {tail_percent} %: {s:.2} s, {} MB kept, {:.1} GB in \
+            "a million files, seed {seed}, tail {tail_percent} %: {s:.2} s, {:.1} GB in \
              {:.1} GB, {:.2} extents a file, {:.0} % in one piece",
-            laid.heap_bytes() / 1_000_000,
             pages as f64 * 4096e-9,
             f64::from(laid.area_pages()) * 4096e-9,
             extents as f64 / 1e6,

@@ -8,12 +8,12 @@
 //! The trace is streamed, or in memory already. In the closed loop with several VMs, requests of
 //! VMs that have enough outstanding wait in memory, at most
 //! [`HELD_RECORDS_MAX`] of them; when that is full, VMs whose requests lie
-//! further on in the trace wait too (counted in [`ReplayCounts::stalls`]).
+//! further on in the trace wait too.
 
 #[path = "replay_layout.rs"]
 mod layout;
 
-use crate::traces::{Kept, Record, Scan, TraceError, TraceOptions, TraceReader, scan, scannable};
+use crate::traces::{Kept, Record, Scan, TraceError, TraceOptions, TraceReader};
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use layout::{Placement, Tags};
 use seekway_core::request::Op;
@@ -63,7 +63,7 @@ pub enum Pace {
         /// Two is twice as slow as the trace.
         time_scale: TimeScale,
         /// Over all VMs: with so many outstanding the clock's requests wait, as
-        /// in a guest whose queues are full. They are counted as stalls.
+        /// in a guest whose queues are full.
         outstanding_max: u32,
     },
     /// Closed loop: the next request is issued as soon as one is done.
@@ -81,18 +81,9 @@ pub enum Layout {
     /// A VM for each volume.
     Split {
         /// Only so many, those with the most requests; requests of the others
-        /// are dropped and counted. At most [`REPLAY_VMS_MAX`].
+        /// are dropped. At most [`REPLAY_VMS_MAX`].
         vms_max: usize,
     },
-}
-
-/// What becomes of a request that ends behind the VM's disk, which happens only
-/// where a capacity was given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Overrun {
-    Fail,
-    /// It is moved into the disk (start modulo capacity) and counted.
-    Wrap,
 }
 
 /// How a trace is to be replayed.
@@ -104,11 +95,9 @@ pub struct ReplayOptions {
     pub pace: Pace,
     /// Which VMs there are.
     pub layout: Layout,
-    /// The VM's capacity, for a trace that cannot be scanned (standard input) or
-    /// a disk that has a size of its own. With [`Layout::Split`]: of every VM.
+    /// The VM's capacity, if the disk has a size of its own. With [`Layout::Split`]: of every
+    /// VM. Requests that end behind it are moved into the disk (start modulo capacity).
     pub capacity: Option<Sectors>,
-    /// What to do with requests beyond that capacity.
-    pub overrun: Overrun,
 }
 
 impl Default for ReplayOptions {
@@ -119,23 +108,8 @@ impl Default for ReplayOptions {
             pace: Pace::Timed { time_scale: TimeScale::ONE, outstanding_max: 16_384 },
             layout: Layout::OneVm,
             capacity: None,
-            overrun: Overrun::Fail,
         }
     }
-}
-
-/// What a replay has done so far, beyond the reader's own counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReplayCounts {
-    /// Requests handed to the engine, of all VMs together.
-    pub issued: u64,
-    /// Requests of volumes that are no VM.
-    pub dropped: u64,
-    /// Requests moved into a disk too small for them.
-    pub wrapped: u64,
-    /// Polls that could not issue what they wanted, for the limit of
-    /// outstanding requests (open loop) or of those in memory (closed loop).
-    pub stalls: u64,
 }
 
 /// A trace as a load on VMs.
@@ -152,14 +126,15 @@ pub struct TraceSource {
     drained: bool,
     started: bool,
     outstanding: u64,
-    /// Requests that the VMs will still get from the reader, where it was scanned.
-    left: Option<u64>,
+    /// Requests that the VMs will still get.
+    left: u64,
     /// VMs that may issue, want to and have nothing held (closed loop).
     hungry: usize,
     held: usize,
     /// VMs with new credit since the last poll.
     ready: Vec<u16>,
-    counts: ReplayCounts,
+    /// Requests handed to the engine, of all VMs together.
+    issued: u64,
 }
 
 /// Where requests come from.
@@ -200,8 +175,8 @@ struct Due {
 
 /// One VM's side of the replay.
 struct Vm {
-    /// Requests not yet drawn from the reader; `None` when it was not scanned.
-    left: Option<u64>,
+    /// Requests not yet drawn from the trace.
+    left: u64,
     /// Requests that it may issue now (closed loop).
     credit: u32,
     held: VecDeque<Record>,
@@ -213,20 +188,15 @@ struct Vm {
 
 impl Vm {
     fn wants_more(&self) -> bool {
-        self.credit > 0 && self.held.is_empty() && self.left != Some(0)
+        self.credit > 0 && self.held.is_empty() && self.left > 0
     }
 }
 
 impl TraceSource {
-    /// Replay the trace at `path` (`-` is the standard input). The file is
-    /// scanned first, to know capacities and volumes.
-    pub fn open(path: &Path, options: &ReplayOptions) -> Result<TraceSource, TraceError> {
-        let scanned = if scannable(path) { Some(scan(path, &options.trace)?) } else { None };
-        TraceSource::new(TraceReader::open(path, &options.trace)?, scanned.as_ref(), options)
-    }
-
-    /// As [`TraceSource::open`], with the results of [`scan`] and [`keep`] under the same options.
+    /// Replays the trace at `path`, of which [`scan`] and [`keep`] under the same options found
+    /// this.
     ///
+    /// [`scan`]: crate::traces::scan
     /// [`keep`]: crate::traces::keep
     pub fn with_scan(
         path: &Path,
@@ -234,36 +204,18 @@ impl TraceSource {
         kept: Option<&Arc<Kept>>,
         options: &ReplayOptions,
     ) -> Result<TraceSource, TraceError> {
-        let Some(kept) = kept else {
-            let reader = TraceReader::open(path, &options.trace)?;
-            return TraceSource::new(reader, Some(scanned), options);
+        let shown = path.display().to_string();
+        let records = match kept {
+            Some(kept) => Records::Kept { path: shown, kept: kept.clone(), next: 0 },
+            None => Records::Read(Box::new(TraceReader::open(path, &options.trace)?)),
         };
-        let path = path.display().to_string();
-        let records = Records::Kept { path, kept: kept.clone(), next: 0 };
-        TraceSource::of(records, Some(scanned), options)
-    }
-
-    /// Replay what `reader` reads.
-    pub fn new(
-        reader: TraceReader,
-        scanned: Option<&Scan>,
-        options: &ReplayOptions,
-    ) -> Result<TraceSource, TraceError> {
-        TraceSource::of(Records::Read(Box::new(reader)), scanned, options)
-    }
-
-    fn of(
-        records: Records,
-        scanned: Option<&Scan>,
-        options: &ReplayOptions,
-    ) -> Result<TraceSource, TraceError> {
         let (disks, placement) = layout::place(records.path(), scanned, options)?;
         let credit = match options.pace {
             Pace::Outstanding { per_vm } => per_vm.max(1),
             Pace::Timed { .. } => 0,
         };
         let vm = |vm: usize| Vm {
-            left: scanned.map(|s| placement.requests_of(vm, s)),
+            left: placement.requests_of(vm, scanned),
             credit,
             held: VecDeque::new(),
             hungry: false,
@@ -272,9 +224,9 @@ impl TraceSource {
             last_done: None,
         };
         let vms: Vec<Vm> = (0..disks.len()).map(vm).collect();
-        if let (Some(s), Pace::Timed { .. }) = (scanned, options.pace)
-            && s.stats.duration == Nanos::ZERO
-            && s.stats.requests() > 1
+        if let Pace::Timed { .. } = options.pace
+            && scanned.stats.duration == Nanos::ZERO
+            && scanned.stats.requests() > 1
         {
             let problem =
                 "all requests have the same time: replay it in a closed loop (outstanding n)";
@@ -298,7 +250,7 @@ impl TraceSource {
             outstanding: 0,
             held: 0,
             ready: Vec::new(),
-            counts: ReplayCounts::default(),
+            issued: 0,
         };
         (0..source.vms.len()).for_each(|vm| source.count_hungry(vm));
         Ok(source)
@@ -316,11 +268,6 @@ impl TraceSource {
         vm.hungry = hungry;
     }
 
-    /// What the replay has counted so far.
-    pub fn counts(&self) -> ReplayCounts {
-        self.counts
-    }
-
     /// The next request that belongs to a VM.
     fn draw(&mut self) -> Result<Option<(u16, Record)>, SourceError> {
         while !self.drained {
@@ -331,15 +278,14 @@ impl TraceSource {
                 break;
             };
             match self.placement.map(&mut record) {
-                Ok(layout::Mapped::To { vm, wrapped }) => {
-                    self.counts.wrapped += u64::from(wrapped);
+                Ok(Some(vm)) => {
                     let side = &mut self.vms[usize::from(vm)];
-                    side.left = side.left.map(|left| left.saturating_sub(1));
-                    self.left = self.left.map(|left| left.saturating_sub(1));
-                    self.drained = self.left == Some(0);
+                    side.left = side.left.saturating_sub(1);
+                    self.left = self.left.saturating_sub(1);
+                    self.drained = self.left == 0;
                     return Ok(Some((vm, record)));
                 }
-                Ok(layout::Mapped::Dropped) => self.counts.dropped += 1,
+                Ok(None) => {}
                 Err(problem) => {
                     return Err(SourceError(format!("{}: {problem}", self.records.path())));
                 }
@@ -356,8 +302,8 @@ impl TraceSource {
         }
         self.outstanding += 1;
         // Sixteen bits of VM above forty-eight of a serial number.
-        let token = u64::from(vm) << 48 | self.counts.issued & 0xffff_ffff_ffff;
-        self.counts.issued += 1;
+        let token = u64::from(vm) << 48 | self.issued & 0xffff_ffff_ffff;
+        self.issued += 1;
         Issue {
             token,
             vm,
@@ -391,7 +337,6 @@ impl TraceSource {
                 return Ok(());
             };
             if self.outstanding >= u64::from(outstanding_max.max(1)) {
-                self.counts.stalls += 1;
                 self.next = Some(due);
                 return Ok(());
             }
@@ -416,7 +361,6 @@ impl TraceSource {
         }
         while self.hungry > 0 {
             if self.held >= HELD_RECORDS_MAX {
-                self.counts.stalls += 1;
                 break;
             }
             let Some((vm, record)) = self.draw()? else { break };
@@ -488,7 +432,7 @@ impl Source for TraceSource {
     fn apps(&self) -> Vec<AppReport> {
         let report = |(index, vm): (usize, &Vm)| {
             let due = self.next.as_ref().is_some_and(|due| usize::from(due.vm) == index);
-            let all_drawn = self.drained || vm.left == Some(0);
+            let all_drawn = self.drained || vm.left == 0;
             let done = all_drawn && vm.held.is_empty() && vm.outstanding == 0 && !due;
             let finished = if done { vm.last_done } else { None };
             AppReport { vm: index as u16, name: "trace".into(), finished, bytes: vm.bytes }

@@ -1,6 +1,6 @@
 //! Which VM gets a volume's requests, and where on its disk.
 
-use super::{Layout, Overrun, REPLAY_VMS_MAX, ReplayOptions};
+use super::{Layout, REPLAY_VMS_MAX, ReplayOptions};
 use crate::VmDisk;
 use crate::traces::{Record, SECTORS_MAX, Scan, TraceError, stem};
 use seekway_core::request::{Op, ProcessTag};
@@ -12,12 +12,15 @@ const VOLUME_ALIGN: u64 = 2048;
 /// The most processes that get a tag, over all VMs.
 const TAGS_MAX: usize = 1 << 16;
 
+const CHANGED: &str = "a file must not change between scan and replay";
+
 /// Maps volumes to VMs.
 pub(super) struct Placement {
     /// By volume: the VM and the volume's first sector there.
     seats: Vec<Option<Seat>>,
     capacities: Vec<u64>,
-    overrun: Overrun,
+    /// What ends behind a disk is moved into it.
+    wraps: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -26,33 +29,17 @@ struct Seat {
     base: u64,
 }
 
-/// Where a request has gone.
-pub(super) enum Mapped {
-    /// To this VM; its extent has been rewritten.
-    To {
-        vm: u16,
-        /// It had to be moved to fit.
-        wrapped: bool,
-    },
-    /// Its volume is no VM.
-    Dropped,
-}
-
 /// The VMs' disks, and the way there.
 pub(super) fn place(
     path: &str,
-    scanned: Option<&Scan>,
+    scan: &Scan,
     options: &ReplayOptions,
 ) -> Result<(Vec<VmDisk>, Placement), TraceError> {
-    let placed = match (scanned, options.layout) {
-        (Some(scan), Layout::OneVm) => one_vm(path, scan, options),
-        (Some(scan), Layout::Split { vms_max }) => Ok(split(scan, vms_max, options)),
-        (None, Layout::OneVm) => stream(path, options),
-        (None, Layout::Split { .. }) => {
-            Err("a stream cannot be split by volumes, for they are not known beforehand: save it to a file first".into())
-        }
-    };
-    placed.map_err(|problem| TraceError::Replay { path: path.into(), problem })
+    match options.layout {
+        Layout::OneVm => one_vm(path, scan, options)
+            .map_err(|problem| TraceError::Replay { path: path.into(), problem }),
+        Layout::Split { vms_max } => Ok(split(scan, vms_max, options)),
+    }
 }
 
 type Placed = (Vec<VmDisk>, Placement);
@@ -95,18 +82,9 @@ fn split(scan: &Scan, vms_max: usize, options: &ReplayOptions) -> Placed {
     assemble(seats, disks, options)
 }
 
-/// Without a scan: the first volume is the VM, a second one an error.
-fn stream(path: &str, options: &ReplayOptions) -> Result<Placed, String> {
-    let Some(capacity) = options.capacity else {
-        return Err("a stream cannot be scanned for the disk's size: give a capacity".into());
-    };
-    let disk = VmDisk { name: stem(path), capacity };
-    Ok(assemble(vec![Some(Seat { vm: 0, base: 0 })], vec![disk], options))
-}
-
 fn assemble(seats: Vec<Option<Seat>>, disks: Vec<VmDisk>, options: &ReplayOptions) -> Placed {
     let capacities = disks.iter().map(|disk| disk.capacity.get()).collect();
-    (disks, Placement { seats, capacities, overrun: options.overrun })
+    (disks, Placement { seats, capacities, wraps: options.capacity.is_some() })
 }
 
 impl Placement {
@@ -117,33 +95,31 @@ impl Placement {
         own.map(|(_, volume)| volume.stats.ops.total()).sum()
     }
 
-    /// Rewrite `record`'s extent for its VM's disk.
-    pub(super) fn map(&self, record: &mut Record) -> Result<Mapped, String> {
+    /// Rewrites `record`'s extent for its VM's disk: the VM, `None` if its volume is none.
+    pub(super) fn map(&self, record: &mut Record) -> Result<Option<u16>, String> {
         let Some(seat) = self.seats.get(record.volume as usize) else {
-            return Err("the trace has a volume more than expected: a stream can have only one, \
-                        and a file must not change between scan and replay"
-                .into());
+            return Err(format!("the trace has a volume more than before: {CHANGED}"));
         };
-        let Some(Seat { vm, base }) = *seat else { return Ok(Mapped::Dropped) };
+        let Some(Seat { vm, base }) = *seat else { return Ok(None) };
         if record.op == Op::Flush {
-            return Ok(Mapped::To { vm, wrapped: false });
+            return Ok(Some(vm));
         }
         let capacity = self.capacities[usize::from(vm)];
         let (start, len) = (record.start.get() + base, record.len.get());
         record.start = Lba::new(start);
         if start + len <= capacity {
-            return Ok(Mapped::To { vm, wrapped: false });
+            return Ok(Some(vm));
         }
-        if self.overrun == Overrun::Fail || capacity == 0 {
+        if !self.wraps || capacity == 0 {
+            let end = start + len;
             return Err(format!(
-                "a request ends at sector {} of a disk of {capacity}: give a larger capacity, or wrap",
-                start + len
+                "a request ends at sector {end} of a disk of {capacity}: {CHANGED}"
             ));
         }
         let len = len.min(capacity);
         record.start = Lba::new(start % (capacity - len + 1));
         record.len = Sectors::new(len);
-        Ok(Mapped::To { vm, wrapped: true })
+        Ok(Some(vm))
     }
 }
 

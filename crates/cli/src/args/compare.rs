@@ -1,6 +1,6 @@
 //! `compare`: one load, several stacks.
 
-use super::{DiskArgs, Format, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
+use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
 use crate::complete;
 use clap::{Args, ValueEnum};
 use seekway_sim::scenario;
@@ -96,7 +96,7 @@ const IN_THE_FILE: [&str; 26] = [
 /// Put a load through several stacks on one disk
 ///
 /// Runs the same load on the same model of a disk under each policy, and prints what
-/// each VM and all VMs together get, as a table, JSON, CSV or Parquet. --report writes a page
+/// each VM and all VMs together get, as a table, JSON or CSV. --report writes a page
 /// with figures that needs no network. Host cache, prefetcher, limits, shared processors
 /// and the guests' agent are lists as well: every combination runs, and runs are named by
 /// what differs.
@@ -177,38 +177,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub until: Option<String>,
     #[command(flatten)]
-    pub out: OutArgs<CompareFormat>,
+    pub out: OutArgs,
     /// Write each run's journal to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
-}
-
-/// How `compare` prints its result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum CompareFormat {
-    /// Aligned text.
-    Table,
-    /// One JSON document.
-    Json,
-    /// Comma-separated values.
-    Csv,
-    /// Tables for a document.
-    Markdown,
-    /// The table of `csv` with typed columns: not for a terminal.
-    #[cfg(feature = "parquet")]
-    Parquet,
-}
-
-impl CompareFormat {
-    /// One that is text.
-    pub fn text(self) -> Option<Format> {
-        Some(match self {
-            CompareFormat::Table => Format::Table,
-            CompareFormat::Json => Format::Json,
-            CompareFormat::Csv => Format::Csv,
-            CompareFormat::Markdown => Format::Markdown,
-            #[cfg(feature = "parquet")]
-            CompareFormat::Parquet => return None,
-        })
-    }
 }

@@ -1,7 +1,6 @@
 //! `seekway compare`: one load, one disk, several stacks.
 
 mod alone;
-#[cfg(feature = "parquet")]
 mod columns;
 mod csv;
 mod prefetching;
@@ -13,7 +12,7 @@ mod warnings;
 pub use warnings::{Signs, warnings};
 
 use crate::Verdict;
-use crate::args::{CompareArgs, CompareFormat, Format, LimitsArg};
+use crate::args::{CompareArgs, Format, LimitsArg};
 use crate::caller::{Caller, NOBODY};
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
@@ -23,20 +22,15 @@ use crate::runs::{Outcome, Running, Stage, with_seeds};
 use crate::stacks::{StackLists, StackNames};
 use crate::{caching, host, output, progress, toml_text};
 use anyhow::{Context, Result, bail};
-#[cfg(feature = "parquet")]
-use arrow_array::RecordBatch;
 use seekway_core::params::split_specs;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::Table;
 use seekway_sim::scenario::read::study_of_file;
+use seekway_sim::scenario::tables::Values;
 use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Ready, Scenario, Study, Wanted};
 use seekway_workload::Recorded;
-#[cfg(feature = "parquet")]
-use seekway_workload::traces::columnar;
 use std::collections::HashSet;
-use std::io::IsTerminal;
-#[cfg(feature = "parquet")]
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -70,9 +64,6 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
         let (base, lists, seeds) = described(args, &NOBODY)?;
         output::print(&toml_text::scenario(&base, &lists, &seeds)?)?;
         return Ok(Verdict::Done);
-    }
-    if args.out.format.text().is_none() && std::io::stdout().is_terminal() {
-        bail!("--format parquet: its bytes are not for a terminal; write them with > FILE");
     }
     let made = made(args, &Running::shown(args.out.jobs))?;
     for warning in made.iter().flat_map(|made| &made.warnings) {
@@ -377,8 +368,7 @@ fn write_journals(
 }
 
 /// Print the result in the format asked for.
-fn print(made: &[Comparison], format: CompareFormat) -> Result<()> {
-    let Some(format) = format.text() else { return print_parquet(made) };
+fn print(made: &[Comparison], format: Format) -> Result<()> {
     let tables: Vec<Table> = match format {
         Format::Csv => vec![csv::flat(&compared(made))],
         _ => made.iter().flat_map(|made| tables(&made.compared)).collect(),
@@ -401,24 +391,9 @@ pub fn json(made: &[Comparison]) -> Result<String> {
     })
 }
 
-#[cfg(feature = "parquet")]
-fn print_parquet(made: &[Comparison]) -> Result<()> {
-    let batch = batch(made)?;
-    let mut bytes = Vec::new();
-    columnar::write(batch.schema(), std::iter::once(Ok(batch)), &mut bytes)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(&bytes).and_then(|()| out.flush()).context("standard output")
-}
-
-#[cfg(not(feature = "parquet"))]
-fn print_parquet(_: &[Comparison]) -> Result<()> {
-    bail!("this program was built without the feature parquet")
-}
-
 /// The table of `--format csv` in typed columns.
-#[cfg(feature = "parquet")]
-pub fn batch(made: &[Comparison]) -> Result<RecordBatch> {
-    columns::batch(&csv::flat(&compared(made)))
+pub fn columns(made: &[Comparison]) -> Vec<(String, Values)> {
+    columns::of(csv::flat(&compared(made)))
 }
 
 /// The result as `--format csv` prints it.

@@ -2,7 +2,6 @@
 
 mod advise;
 pub mod compare;
-#[cfg(feature = "parquet")]
 mod convert;
 #[cfg(feature = "daemon")]
 mod daemon;
@@ -25,7 +24,6 @@ pub fn run(command: Command) -> Result<Verdict> {
         Command::Compare(args) => compare::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        #[cfg(feature = "parquet")]
         Command::Convert(args) => convert::run(&args),
         Command::Device(command) => device::run(&command),
         Command::Policy(command) => {

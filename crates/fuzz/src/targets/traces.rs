@@ -54,9 +54,8 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let Some((&choice, bytes)) = input.split_first() else { return };
-    // Parquet is read from files only, and is there only with a feature of the crate: the kept
-    // inputs name formats by their numbers.
-    let formats: Vec<Format> = Format::all().filter(|f| f.name() != "parquet").collect();
+    // The kept inputs name formats by their numbers.
+    let formats: Vec<Format> = Format::all().collect();
     // The number of the detection among the kept inputs, too.
     const DETECT: usize = 12;
     let (columns, bytes) = match bytes.iter().position(|b| *b == b'\n') {

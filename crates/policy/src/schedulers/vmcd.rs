@@ -56,7 +56,7 @@ use pending::kind;
 
 use super::Entry;
 use channels::{Channels, LastPeriod};
-use lottery::Generator;
+use seekway_core::mix::Draws;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, Links, Pool};
 use seekway_core::request::{Completion, Request, RequestId, VmId};
@@ -131,7 +131,7 @@ struct Vmcd {
     /// Reads and writes of all channels by age.
     ages: [ExpiryQueue; 2],
     age_links: Links,
-    generator: Generator,
+    generator: Draws,
     round: Round,
     /// When the running period ends; `None` before the first.
     period_ends: Option<Instant>,
@@ -159,7 +159,7 @@ impl Vmcd {
             by_period: params.choice("credits") == "period",
             late_is_free,
             channels: Channels::new(EXPIRE, late_is_free),
-            generator: Generator::new(params.count("seed")),
+            generator: Draws::new(params.count("seed")),
             ..Vmcd::default()
         })
     }

@@ -1,10 +1,15 @@
-"""Traces: every format that Seekway reads, as batches of Arrow; and written as Parquet."""
+"""Traces: every format that Seekway reads, as batches of Arrow; written as CSV or Parquet."""
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import os
+import re
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from seekway import _native
 from seekway._arguments import options
@@ -82,18 +87,103 @@ class Trace:
 
 
 def write_trace(requests: Any, path: str | os.PathLike[str]) -> int:
-    """Write requests as a trace in Parquet, whole or not at all; their number.
+    """Write requests as a trace in CSV, or as Parquet, whole or not at all; their number.
 
     Args:
-        requests: anything with Arrow's C stream: tables of pyarrow, pandas and Polars, `Trace`.
-            Columns as `Trace` has them; only ``time_ns``, ``op``, ``start_sector`` and ``sectors``
-            (or ``offset_bytes`` and ``size_bytes``) are needed.
-        path: the file.
+        requests: a trace in Parquet, by its path; or anything with Arrow's C stream: tables of
+            pyarrow, pandas and Polars, `Trace`. Columns as `Trace` has them, or as a CSV of one's
+            own may have them; nested ones are left out. Dates become nanoseconds.
+        path: the file. One that ends in ``.parquet`` is Parquet, for other programs: the columns
+            as they are. Any other is CSV, which all commands take as a trace, packed with gzip if
+            its name ends in ``.gz``.
 
     Raises:
-        TraceError: a reader would not take it as a trace: the row and what is wrong with it.
+        TraceError: a CSV would not be taken as a trace: the line and what is wrong with it.
     """
-    stream = getattr(requests, "__arrow_c_stream__", None)
-    if stream is None:
-        raise SeekwayError(f"{type(requests).__name__}: expected a table with __arrow_c_stream__")
-    return _native.write_trace(stream(), os.fspath(path))
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise SeekwayError(f"cannot write {target}: its folder does not exist")
+    batches = _batches(requests)
+    first = next(batches, None)
+    if first is None:
+        raise SeekwayError(f"cannot write {target}: there are no requests")
+    batches = itertools.chain([first], batches)
+    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+        beside = Path(folder) / target.name
+        if target.suffix == ".parquet":
+            count = _write_parquet(batches, first.schema, beside)
+        else:
+            with beside.open("wb") as file:
+                _write_csv(batches, file, packed=target.suffix == ".gz")
+            count = _native.check_trace(beside, os.fspath(path))
+        beside.replace(target)
+    return count
+
+
+def _batches(requests: Any) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow
+    import pyarrow.parquet
+
+    if isinstance(requests, Trace):
+        yield from requests
+    elif isinstance(requests, (str, os.PathLike)):
+        yield from pyarrow.parquet.ParquetFile(requests).iter_batches()
+    elif hasattr(requests, "__arrow_c_stream__"):
+        yield from pyarrow.RecordBatchReader.from_stream(requests)
+    else:
+        kind = type(requests).__name__
+        raise SeekwayError(f"{kind}: expected a table with __arrow_c_stream__, or a path")
+
+
+def _write_parquet(
+    batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, path: Path
+) -> int:
+    import pyarrow.parquet
+
+    count = 0
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _write_csv(
+    batches: Iterator[pyarrow.RecordBatch], file: IO[bytes] | gzip.GzipFile, packed: bool
+) -> None:
+    import pyarrow.csv
+
+    if packed:
+        # No time and no name in it: the same requests are the same bytes.
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as to:
+            return _write_csv(batches, to, packed=False)
+    first = _flat(next(batches))
+    with pyarrow.csv.CSVWriter(file, first.schema) as writer:
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(_flat(batch))
+    return None
+
+
+def _flat(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """The columns as text and numbers, under the names that a trace in CSV has."""
+    import pyarrow
+    from pyarrow import types
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        kind = column.type
+        if types.is_nested(kind):
+            continue
+        if types.is_timestamp(kind) or types.is_duration(kind):
+            of_ns = pyarrow.duration("ns")
+            if types.is_timestamp(kind):
+                of_ns = pyarrow.timestamp("ns", kind.tz)
+            column = column.cast(of_ns).cast(pyarrow.int64())
+            name = re.sub("_(s|ms|us|ns)$", "", name) + "_ns"
+        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            column = column.cast(pyarrow.string())
+        columns["pid" if name == "process" else name] = column
+    return pyarrow.RecordBatch.from_pydict(columns)

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::units::{Instant, Nanos};
 use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_workload::generators::{VmPlan, disk_limits};
-use seekway_workload::replay::{Layout, Overrun, Pace, ReplayOptions, TimeScale, TraceSource};
+use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
 use seekway_workload::traces::{
     Format, Scan, TraceError, TraceFiles, TraceOptions, check_columns, expand, scannable,
 };
@@ -560,7 +560,6 @@ pub fn replay_options(trace: &TraceText) -> Result<ReplayOptions> {
             Some(vms_max) => Layout::Split { vms_max },
             None => Layout::OneVm,
         },
-        overrun: if capacity.is_some() { Overrun::Wrap } else { Overrun::Fail },
         capacity,
     })
 }

@@ -5,7 +5,6 @@
 use super::{Outcome, Scenario};
 use crate::metrics::{SeekDistances, Times, VmResult};
 use crate::vcpu::{TaskResult, VmCpu};
-use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
 use seekway_stack::cache::Usage;
 use std::collections::HashMap;
@@ -55,6 +54,14 @@ impl Words {
     /// The texts by row.
     pub fn iter(&self) -> impl Iterator<Item = Option<&str>> {
         self.rows.iter().map(|at| at.map(|at| &*self.words[at as usize]))
+    }
+}
+
+impl<'a> FromIterator<Option<&'a str>> for Words {
+    fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(texts: I) -> Words {
+        let mut words = Words::default();
+        texts.into_iter().for_each(|text| words.push(text));
+        words
     }
 }
 
@@ -509,17 +516,10 @@ fn places(number: usize, o: &Outcome) -> Table {
 }
 
 fn requests(number: usize, o: &Outcome) -> Table {
-    let op = |op: Op| match op {
-        Op::Read => "read",
-        Op::Write => "write",
-        Op::Flush => "flush",
-        Op::Discard => "discard",
-        Op::WriteZeroes => "write-zeroes",
-    };
     Rows::of("requests", (number, o), &o.requests)
         .text("vm", |r| &o.result.vms[usize::from(r.vm)].name)
         .count("process", |r| r.process.map(u64::from))
-        .text("op", |r| op(r.op))
+        .text("op", |r| r.op.word())
         .flag("sync", |r| r.sync)
         .count("start_sector", |r| r.start.get())
         .count("sectors", |r| r.len.get())

@@ -36,6 +36,9 @@ pub(super) enum Step {
     Read(usize),
     /// Writes a block of the region with this number.
     Write(usize),
+    /// Reads a block of the region with a chance of `read` %, else writes one: with a chance of
+    /// `random` % any one, else the one behind the last.
+    Access { region: usize, read: u64, random: u64 },
     /// Waits until this region's file is on the disk.
     Sync(usize),
     /// Draws a record by popularity: goes to its place, and opens its file if another is open.
@@ -269,6 +272,15 @@ impl Flows {
             Step::Read(region) | Step::Write(region) => {
                 let (handle, offset, len) = self.regions[region].draw(n, rng);
                 Some(Op::transfer(matches!(step, Step::Write(_)), handle, offset, len))
+            }
+            Step::Access { region, read, random } => {
+                let region = &mut self.regions[region];
+                let write = !rng.percent(read);
+                if rng.percent(random) {
+                    region.order = Order::Next(rng.below(region.blocks));
+                }
+                let (handle, offset, len) = region.draw(n, rng);
+                Some(Op::transfer(write, handle, offset, len))
             }
             Step::Sync(region) => Some(Op::Fsync { handle: self.regions[region].handle(n) }),
             Step::Pace => {

@@ -12,7 +12,6 @@ pub mod darwin;
 pub mod dist;
 pub mod filebench;
 pub mod fio;
-pub mod fio_job;
 mod flow;
 pub mod fragmented;
 pub mod hadoop;
@@ -36,7 +35,6 @@ use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::registry::{Registry, RegistryEntry};
 use seekway_core::units::{Nanos, Sectors};
 
-pub use fio_job::parse_fio_job;
 pub use plan::{AppPlan, DiskPlan, VmPlan};
 pub use vm_text::{AppText, DiskText, Pairs, VmText, disk_limits, parse_vm};
 

@@ -52,11 +52,6 @@ impl LaidFiles {
     pub fn pages(&self, file: u32) -> u32 {
         self.extents(file).iter().map(|e| e.pages).sum()
     }
-    /// Memory that it takes, bytes.
-    pub fn heap_bytes(&self) -> usize {
-        self.files.capacity() * size_of::<(u32, u32)>()
-            + self.extents.capacity() * size_of::<Extent>()
-    }
 
     /// Where the file lies on an image that has the area in the runs `area`.
     pub(super) fn runs(&self, file: u32, area: &[Run]) -> Vec<Run> {

@@ -58,30 +58,24 @@ impl BlktraceEvent {
     pub const ALL: [BlktraceEvent; 3] =
         [BlktraceEvent::Queued, BlktraceEvent::Issued, BlktraceEvent::Completed];
 
-    /// The event's name: `queue`, `issue` or `complete`, as blktrace's `-a` has them.
+    /// Names as blktrace's `-a` has them, letters as `blkparse` prints them, and kinds.
+    const ABOUT: [(&str, char, Kind); 3] = [
+        ("queue", 'Q', Kind::Queue),
+        ("issue", 'D', Kind::Issue),
+        ("complete", 'C', Kind::Complete),
+    ];
+
+    /// The event's name: `queue`, `issue` or `complete`.
     pub const fn name(self) -> &'static str {
-        match self {
-            BlktraceEvent::Queued => "queue",
-            BlktraceEvent::Issued => "issue",
-            BlktraceEvent::Completed => "complete",
-        }
+        Self::ABOUT[self as usize].0
     }
 
-    /// The letter that `blkparse` prints for it.
     const fn letter(self) -> char {
-        match self {
-            BlktraceEvent::Queued => 'Q',
-            BlktraceEvent::Issued => 'D',
-            BlktraceEvent::Completed => 'C',
-        }
+        Self::ABOUT[self as usize].1
     }
 
     const fn kind(self) -> Kind {
-        match self {
-            BlktraceEvent::Queued => Kind::Queue,
-            BlktraceEvent::Issued => Kind::Issue,
-            BlktraceEvent::Completed => Kind::Complete,
-        }
+        Self::ABOUT[self as usize].2
     }
 
     pub(super) fn of(kind: Kind) -> Option<BlktraceEvent> {

@@ -6,60 +6,46 @@ use std::fmt;
 use std::io;
 
 /// Why one record cannot be used. The lenient mode counts by these.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Reason {
     /// A field is missing or the record ends too early.
+    #[error("missing field")]
     Missing,
     /// A field holds something else than its format says.
+    #[error("malformed field")]
     Malformed,
     /// Control or non-ASCII bytes where text was expected.
+    #[error("binary bytes in text")]
     Binary,
+    #[error("negative number")]
     Negative,
     /// A number, a time or an end of extent too large to be represented.
+    #[error("number too large")]
     Overflow,
     /// A read, write or discard of no sectors.
+    #[error("zero length")]
     ZeroLength,
     /// Neither read nor write nor any other operation of the format.
+    #[error("unknown operation")]
     UnknownOp,
     /// A line of more than [`super::LINE_BYTES_MAX`] bytes.
+    #[error("line too long")]
     LineTooLong,
     /// A binary record without its magic number.
+    #[error("no magic number")]
     BadMagic,
     /// A version of the format that no reader here knows.
+    #[error("unsupported version")]
     BadVersion,
     /// The file ends inside a binary record.
+    #[error("truncated record")]
     Truncated,
     /// More than [`super::VOLUMES_MAX`] volumes.
+    #[error("too many volumes")]
     TooManyVolumes,
     /// The name of a volume has more than [`super::VOLUME_NAME_BYTES_MAX`] bytes.
+    #[error("name of a volume too long")]
     LongName,
-}
-
-impl Reason {
-    /// A few words for tables and messages.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Reason::Missing => "missing field",
-            Reason::Malformed => "malformed field",
-            Reason::Binary => "binary bytes in text",
-            Reason::Negative => "negative number",
-            Reason::Overflow => "number too large",
-            Reason::ZeroLength => "zero length",
-            Reason::UnknownOp => "unknown operation",
-            Reason::LineTooLong => "line too long",
-            Reason::BadMagic => "no magic number",
-            Reason::BadVersion => "unsupported version",
-            Reason::Truncated => "truncated record",
-            Reason::TooManyVolumes => "too many volumes",
-            Reason::LongName => "name of a volume too long",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.words())
-    }
 }
 
 /// Where in a trace something is.
@@ -78,11 +64,6 @@ pub enum Place {
         /// Offset of the record's first byte in the (uncompressed) file.
         offset: u64,
     },
-    /// A format of columns.
-    Row {
-        /// Row number from one.
-        number: u64,
-    },
 }
 
 impl Place {
@@ -90,18 +71,17 @@ impl Place {
     const fn gap(self) -> &'static str {
         match self {
             Place::Line { .. } => "",
-            Place::Record { .. } | Place::Row { .. } => " ",
+            Place::Record { .. } => " ",
         }
     }
 }
 
 impl fmt::Display for Place {
-    /// `12:7` for a line and column, `record 3 at byte 96` for a record, `row 3` for a row.
+    /// `12:7` for a line and column, `record 3 at byte 96` for a record.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Line { line, column } => write!(f, "{line}:{column}"),
             Place::Record { number, offset } => write!(f, "record {number} at byte {offset}"),
-            Place::Row { number } => write!(f, "row {number}"),
         }
     }
 }

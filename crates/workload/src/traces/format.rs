@@ -36,8 +36,6 @@ pub enum Format {
     OracleGeneral,
     Cachesim,
     Csv,
-    #[cfg(feature = "parquet")]
-    Parquet,
 }
 
 struct Entry {
@@ -123,7 +121,7 @@ const ENTRIES: &[Entry] = &[
         .lines(|| Box::new(csv::Csv::new(csv::spc))),
     Entry::new(Format::Fiu, "fiu", "FIU: ns pid process lba sectors op major minor md5")
         .units("ns, sectors")
-        .columns("time_ns,process,-,sector,sectors,op,volume,volume,-")
+        .columns("time_ns,pid,-,sector,sectors,op,volume,volume,-")
         .lines(|| Box::new(columns::Fiu)),
     Entry::new(Format::Mqsim, "mqsim", "MQSim ASCII: ns device lba sectors type")
         .units("ns, sectors")
@@ -172,13 +170,6 @@ const ENTRIES: &[Entry] = &[
     Entry::new(Format::Csv, "csv", "a table with a header (time_us,op,offset,…) or --columns")
         .units("by the header")
         .lines(|| Box::new(table::Table::named())),
-    #[cfg(feature = "parquet")]
-    Entry::new(
-        Format::Parquet,
-        "parquet",
-        "Parquet: time_ns, op, start_sector, sectors, volume, …",
-    )
-    .units("ns, sectors"),
 ];
 
 impl Format {
@@ -248,10 +239,6 @@ impl Format {
         if blktrace::is_blktrace(head.bytes) {
             return Ok(Format::Blktrace);
         }
-        #[cfg(feature = "parquet")]
-        if head.bytes.starts_with(super::parquet::MAGIC) {
-            return Ok(Format::Parquet);
-        }
         if vscsi::layout(head.bytes).is_some() {
             return Ok(Format::Vscsi);
         }
@@ -279,7 +266,7 @@ impl Format {
         if candidates.is_empty()
             && let Some(what) = events::unread(head.bytes, rows)
         {
-            return Err(unclear(what.into()));
+            return Err(unclear(what.replace("{path}", path)));
         }
         match (&candidates[..], header) {
             ([(format, figures)], _) => match plausible::other_units(*format, figures) {

@@ -37,6 +37,8 @@ pub(super) struct Layout {
     pub(super) taken_as_bytes: Vec<usize>,
     /// Without one, all requests are reads.
     pub(super) op: Option<(usize, OpKind)>,
+    /// Without one, its operation says whether somebody waits for a request.
+    pub(super) sync: Option<usize>,
     /// Together they name the volume.
     pub(super) volumes: Vec<usize>,
     pub(super) process: Option<usize>,
@@ -143,7 +145,7 @@ pub fn check_columns(list: &str) -> Result<(), String> {
             return Err(format!(
                 "{name}: no column; there are time_s, time_ms, time_us, time_ns, time_filetime, \
                  op, is_write, is_read, offset_bytes, offset_kib, sector, size_bytes, size_kib, \
-                 sectors, volume, process, and - for one to be left alone"
+                 sectors, volume, pid, sync, and - for one to be left alone"
             ));
         }
     }
@@ -192,6 +194,7 @@ struct Places {
     start: usize,
     length: usize,
     op: Option<usize>,
+    sync: Option<usize>,
     volumes: Vec<usize>,
     process: Option<usize>,
     command: Option<usize>,
@@ -221,6 +224,7 @@ fn places(names: &[String]) -> Result<Places, String> {
         start: needed("the offset", EXAMPLE, &|r| matches!(r, Role::Start(_)))?,
         length: needed("the size", EXAMPLE, &|r| matches!(r, Role::Length(_)))?,
         op: one("the operation", &|r| r.is_op())?,
+        sync: one("sync", &|r| *r == Role::Sync)?,
         volumes: all(&|r| *r == Role::Volume),
         process: one("the process", &|r| *r == Role::Process)?,
         command: one("the process's name", &|r| *r == Role::Command)?,
@@ -271,6 +275,7 @@ fn resolve(
             .map(|(_, at)| *at)
             .collect(),
         op: rows.op.map(|n| Ok::<_, String>((n, rows.op(n)?))).transpose()?,
+        sync: at.sync,
         volumes: at.volumes,
         process: at.process,
         command: at.command,

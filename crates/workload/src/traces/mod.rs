@@ -6,13 +6,12 @@
 //! name. Nothing in a file can make a reader panic: an unusable record is an
 //! error with its place, or in the lenient mode skipped and counted.
 //!
-//! Absent: no format is written here but Parquet (with the feature `parquet`); no trace is held whole, unless somebody asks for it ([`keep`]); nothing is
-//! guessed from a file's name, but which other files are of the same blktrace.
+//! Absent: no format is written here but CSV ([`write_csv`]); no trace is held whole, unless
+//! somebody asks for it ([`keep`]); nothing is guessed from a file's name, but which other files are
+//! of the same blktrace.
 
 mod blktrace;
 mod buffer;
-#[cfg(feature = "parquet")]
-pub mod columnar;
 mod columns;
 mod compress;
 mod csv;
@@ -32,17 +31,17 @@ mod ops;
 mod oracle;
 mod order;
 mod pages;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod plausible;
 mod raw;
 mod reader;
+mod records;
 mod row;
 mod stats;
 mod table;
 mod text;
 mod told;
 mod vscsi;
+mod write;
 
 pub use blktrace::BlktraceEvent;
 pub use error::{Place, Reason, TraceError};
@@ -54,6 +53,7 @@ pub use pages::{Column, FormatPage};
 pub(crate) use reader::stem;
 pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
+pub use write::{WriteError, write_csv};
 
 use seekway_core::request::Op;
 use seekway_core::units::{Lba, Nanos, Sectors};

@@ -15,6 +15,8 @@ pub(super) enum Role {
     IsWrite,
     /// One or true for a read.
     IsRead,
+    /// One or true if somebody waits for the request.
+    Sync,
     Volume,
     Process,
     /// The name of a process: the one column that may hold blanks in a table of blanks.
@@ -34,36 +36,29 @@ impl Role {
 const SECTOR: u64 = 512;
 
 /// Words that say a time is not the request's arrival.
-const DURATIONS: &[&str] = &[
-    "latency",
-    "lat",
-    "response",
-    "resp",
-    "rt",
-    "service",
-    "duration",
-    "delay",
-    "wait",
-    "queue",
-    "que",
-    "think",
-    "gap",
-    "interarrival",
-    "next",
-    "end",
-    "ends",
-    "complete",
-    "completed",
-    "completion",
-    "finish",
-    "ttl",
-];
+const DURATIONS: &str = "latency lat response resp rt service duration delay wait queue que think gap \
+                         interarrival next end ends complete completed completion finish ttl";
+const SIZES: &str = "size len length nbytes count bytes sectors nsectors blocks nr bs";
+const STARTS: &str = "offset off lba lbn lsn sector block blkno blockno address addr position pos slba \
+                      startlba";
+const TIMES: &str =
+    "time timestamp ts clock arrival epoch issue issued submit submitted elapsed starts";
+const VOLUMES: &str = "volume vol disk device dev lun asu vm host hostname drive file filename volumeid \
+                       deviceid diskid disknumber node";
+/// Words of units that are not read, in the singular.
+const OTHER_UNITS: &str = "block page bit cluster chunk extent stripe pb pib min minute h hr hour day \
+                           cycle tsc jiffie p psec";
+
+/// Is the word one of the list?
+fn is_in(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
 
 /// What the column called `name` holds: `time_us`, `TIME(s)`, `offset_bytes`, `lenKiB`, `lba`.
 pub(super) fn role(name: &str) -> Role {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let has = |any: &[&str]| words.iter().any(|word| any.contains(word));
+    let has = |list: &str| words.iter().any(|word| is_in(list, word));
     if words.is_empty() || has(DURATIONS) {
         return Role::Other;
     }
@@ -72,6 +67,7 @@ pub(super) fn role(name: &str) -> Role {
         "op" | "ops" | "rw" | "rwbs" | "type" | "iotype" | "opcode" | "operation" | "optype"
         | "t" | "dir" | "direction" | "ddir" | "cmd" | "kind" | "request" | "requesttype"
         | "reqtype" | "accesstype" | "readwrite" | "command" => return Role::Op,
+        "sync" => return Role::Sync,
         "iswrite" | "write" => return Role::IsWrite,
         "isread" | "read" => return Role::IsRead,
         "comm" | "process" | "processname" | "pname" => return Role::Command,
@@ -80,61 +76,19 @@ pub(super) fn role(name: &str) -> Role {
         "name" | "version" | "index" | "id" | "id0" | "hash" => return Role::Other,
         _ => {}
     }
-    let sizes = [
-        "size", "len", "length", "nbytes", "count", "bytes", "sectors", "nsectors", "blocks", "nr",
-        "bs",
-    ];
-    let starts = [
-        "offset", "off", "lba", "lbn", "lsn", "sector", "block", "blkno", "blockno", "address",
-        "addr", "position", "pos", "slba", "startlba",
-    ];
-    let times = [
-        "time",
-        "timestamp",
-        "ts",
-        "clock",
-        "arrival",
-        "epoch",
-        "issue",
-        "issued",
-        "submit",
-        "submitted",
-        "elapsed",
-        "starts",
-    ];
-    let is_start = has(&starts) || (has(&["start"]) && size_unit(&words).is_some());
-    if is_start && !has(&["size", "len", "length", "count", "nr", "num"]) {
-        let fixed = has(&["lba", "lbn", "lsn", "sector", "sectors", "slba", "startlba"]);
+    let is_start = has(STARTS) || (has("start") && size_unit(&words).is_some());
+    if is_start && !has("size len length count nr num") {
+        let fixed = has("lba lbn lsn sector sectors slba startlba");
         return Role::Start(size_unit(&words).or(fixed.then_some(SECTOR)));
     }
-    if has(&sizes) {
+    if has(SIZES) {
         return Role::Length(size_unit(&words));
     }
-    if has(&times) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start" | "begin")) {
+    if has(TIMES) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start" | "begin")) {
         let unit = if plain == "starts" { Some(9) } else { time_unit(&words) };
         return Role::Time(unit);
     }
-    let volumes = [
-        "volume",
-        "vol",
-        "disk",
-        "device",
-        "dev",
-        "lun",
-        "asu",
-        "vm",
-        "host",
-        "hostname",
-        "drive",
-        "file",
-        "filename",
-        "volumeid",
-        "deviceid",
-        "diskid",
-        "disknumber",
-        "node",
-    ];
-    if has(&volumes) { Role::Volume } else { Role::Other }
+    if has(VOLUMES) { Role::Volume } else { Role::Other }
 }
 
 /// The power of ten that makes nanoseconds of the unit among `words`.
@@ -172,32 +126,7 @@ fn size_unit(words: &[&str]) -> Option<u64> {
 
 /// Does the column's name have a unit that is not read? Then no other is guessed.
 pub(super) fn has_other_unit(name: &str) -> bool {
-    words(name).iter().any(|word| {
-        let one = word.strip_suffix('s').unwrap_or(word);
-        matches!(
-            one,
-            "block"
-                | "page"
-                | "bit"
-                | "cluster"
-                | "chunk"
-                | "extent"
-                | "stripe"
-                | "pb"
-                | "pib"
-                | "min"
-                | "minute"
-                | "h"
-                | "hr"
-                | "hour"
-                | "day"
-                | "cycle"
-                | "tsc"
-                | "jiffie"
-                | "p"
-                | "psec"
-        )
-    })
+    words(name).iter().any(|word| is_in(OTHER_UNITS, word.strip_suffix('s').unwrap_or(word)))
 }
 
 /// Does the name tell of operations, though it is none of those that are known?

@@ -10,8 +10,9 @@
 
 use super::buffer::Buffer;
 use super::cursor::Fault;
-use super::error::{Place, Reason};
-use super::raw::{Decode, Raw, Span, Step, Stop, Volumes, plain_name, read_u32, read_u64};
+use super::error::Reason;
+use super::raw::{Decode, Raw, Span, Volumes, plain_name, read_u32, read_u64};
+use super::records::Records;
 use super::{SECTORS_MAX, text::Head};
 use seekway_core::request::Op;
 use seekway_core::units::Sectors;
@@ -54,41 +55,11 @@ pub(super) fn is_oracle(head: Head<'_>) -> bool {
     head.bytes.len() >= RECORD && agrees.contains(&true)
 }
 
-/// Decodes the records.
-pub(super) struct OracleDecoder {
-    buffer: Buffer,
-    number: u64,
+pub(super) fn decoder(buffer: Buffer) -> Box<dyn Decode> {
+    Box::new(Records::new(buffer, RECORD, "a whole record of 24 bytes", parse))
 }
 
-impl OracleDecoder {
-    /// Decode `buffer`.
-    pub(super) fn new(buffer: Buffer) -> Self {
-        OracleDecoder { buffer, number: 0 }
-    }
-}
-
-impl Decode for OracleDecoder {
-    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
-        let offset = self.buffer.offset();
-        let held = self.buffer.ensure(RECORD)?;
-        if held.is_empty() {
-            return Ok(Step::End);
-        }
-        self.number += 1;
-        let result = match held.get(..RECORD) {
-            Some(record) => parse(record, volumes),
-            None => {
-                let found = format!("{} bytes", held.len());
-                Err(Fault::binary(Reason::Truncated, "a whole record of 24 bytes", found))
-            }
-        };
-        self.buffer.consume(RECORD);
-        let place = Place::Record { number: self.number, offset };
-        result.map(Step::Request).map_err(|fault| Stop::Record { fault, place })
-    }
-}
-
-fn parse(record: &[u8], volumes: &mut Volumes) -> Result<Raw, Fault> {
+fn parse(record: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
     let (time_s, size) = (read_u32(record, 0, IS_BIG), read_u32(record, 12, IS_BIG));
     let object = read_u64(record, 4, IS_BIG);
     let fault = |reason, expected| {
@@ -106,5 +77,5 @@ fn parse(record: &[u8], volumes: &mut Volumes) -> Result<Raw, Fault> {
     span.rounded = sectors.bytes() != u64::from(size);
     let volume = volumes.intern(b"", plain_name).map_err(|reason| fault(reason, "one volume"))?;
     let time_ns = u64::from(time_s) * 1_000_000_000;
-    Ok(Raw { time_ns, volume, process: 0, op: Op::Read, sync: true, span })
+    Ok(Some(Raw { time_ns, volume, process: 0, op: Op::Read, sync: true, span }))
 }

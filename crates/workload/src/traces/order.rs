@@ -74,3 +74,29 @@ impl Window {
         Some(raw)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::raw::Span;
+    use super::*;
+    use seekway_core::request::Op;
+
+    #[test]
+    fn later_than_the_window_is_clamped() {
+        let read = |records, time_ns| {
+            let mut window = Window::new(records, time_ns);
+            let mut times = Vec::new();
+            for time_ns in [100, 101, 102, 103, 104, 50, 103] {
+                let (op, span) = (Op::Read, Span::NONE);
+                window.push(Raw { time_ns, volume: 0, process: 0, op, sync: true, span });
+                times.extend(std::iter::from_fn(|| window.pop(false)).map(|raw| raw.time_ns));
+            }
+            times.extend(std::iter::from_fn(|| window.pop(true)).map(|raw| raw.time_ns));
+            (times, window.reordered, window.clamped)
+        };
+        assert_eq!(read(100, 1000), (vec![50, 100, 101, 102, 103, 103, 104], 2, 0));
+        assert_eq!(read(3, 1000), (vec![100, 101, 101, 102, 103, 103, 104], 2, 1));
+        assert_eq!(read(100, 2), (vec![100, 101, 101, 102, 103, 103, 104], 2, 1));
+        assert_eq!(read(0, 0), (vec![100, 101, 102, 103, 104, 104, 104], 2, 2));
+    }
+}

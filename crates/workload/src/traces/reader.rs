@@ -4,15 +4,11 @@ use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
 use super::compress::{Compression, TooLarge, foreign, is_tar, packed, read_up_to, unpack};
 use super::fio;
-use super::oracle::OracleDecoder;
 use super::order::Window;
-#[cfg(feature = "parquet")]
-use super::parquet::{MAGIC, ParquetDecoder};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats, VolumeStats};
 use super::text::{Head, TextDecoder, other_text};
-use super::vscsi::VscsiDecoder;
-use super::{Format, Kept, Record, TraceError, TraceFiles};
+use super::{Format, Kept, Record, TraceError, TraceFiles, oracle, vscsi};
 use seekway_core::units::Nanos;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -24,9 +20,12 @@ const SNIFF_BYTES: usize = 64 << 10;
 /// than the ordinary levels of zstd and xz take.
 const WINDOWS_BYTES_MAX: u64 = 1 << 30;
 const WINDOW_BYTES_LEAST: u64 = 8 << 20;
+/// Requests that the reorder window holds at most, and the trace time that it spans.
+const WINDOW_REQUESTS_MAX: usize = 65_536;
+const WINDOW_TIME_MAX: Nanos = Nanos::from_secs(1);
 
 /// How a trace is to be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceOptions {
     /// Format of the trace; `None` detects it from its content and name.
     pub format: Option<Format>,
@@ -38,32 +37,10 @@ pub struct TraceOptions {
     pub columns: Option<String>,
     /// Skip and count unusable records instead of failing at the first.
     pub lenient: bool,
-    /// Requests that the reorder window holds at most.
-    pub reorder_records: usize,
-    /// Trace time that the reorder window spans at most.
-    pub reorder_time: Nanos,
     /// Stop after so many requests.
     pub limit: Option<u64>,
     /// Stop before the first request later than this (in trace time).
     pub duration_max: Option<Nanos>,
-    /// Shorten every gap between two requests to this; off by default.
-    pub jump_max: Option<Nanos>,
-}
-
-impl Default for TraceOptions {
-    fn default() -> Self {
-        TraceOptions {
-            format: None,
-            blktrace_event: None,
-            columns: None,
-            lenient: false,
-            reorder_records: 65_536,
-            reorder_time: Nanos::from_secs(1),
-            limit: None,
-            duration_max: None,
-            jump_max: None,
-        }
-    }
 }
 
 /// A trace, request by request, sorted by time.
@@ -82,10 +59,8 @@ pub struct TraceReader {
     drained: bool,
     /// Nothing more is handed on: end, limit or error.
     over: bool,
-    /// The raw time that counts as zero, and that of the previous request.
+    /// The raw time that counts as zero.
     origin_ns: Option<u64>,
-    cut_ns: u64,
-    previous: Nanos,
 }
 
 impl TraceReader {
@@ -110,8 +85,6 @@ impl TraceReader {
     fn one_file(path: &Path, options: &TraceOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
         match File::open(path) {
-            #[cfg(feature = "parquet")]
-            Ok(file) if is_parquet(&file, options) => TraceReader::parquet(&name, file, options),
             Ok(file) if !path.is_dir() => TraceReader::from_read(&name, Box::new(file), options),
             Ok(_) => {
                 Err(TraceError::Open { path: name, cause: io::ErrorKind::IsADirectory.into() })
@@ -159,26 +132,13 @@ impl TraceReader {
                 parser.begin(&begin, options).map_err(unclear)?;
                 Box::new(TextDecoder::new(buffer, parser))
             }
-            (Format::Vscsi, _) => Box::new(VscsiDecoder::new(buffer, &head)),
-            (Format::OracleGeneral, _) => Box::new(OracleDecoder::new(buffer)),
-            #[cfg(feature = "parquet")]
-            (Format::Parquet, _) => {
-                let problem = "Parquet is read from its end: save it to a file that is not \
-                               compressed again"
-                    .into();
-                return Err(TraceError::Replay { path: name.into(), problem });
-            }
+            (Format::Vscsi, _) => vscsi::decoder(buffer, &head),
+            (Format::OracleGeneral, _) => oracle::decoder(buffer),
             _ => {
                 Box::new(BlktraceDecoder::new(vec![(name.into(), buffer)], options.blktrace_event))
             }
         };
         Ok(TraceReader::new(name, format, compression, decoder, options))
-    }
-
-    #[cfg(feature = "parquet")]
-    fn parquet(name: &str, file: File, options: &TraceOptions) -> Result<TraceReader, TraceError> {
-        let decoder = ParquetDecoder::open(file).map_err(|e| read_error(name, None, e))?;
-        Ok(TraceReader::new(name, Format::Parquet, None, Box::new(decoder), options))
     }
 
     fn per_cpu(
@@ -221,14 +181,12 @@ impl TraceReader {
             options: options.clone(),
             decoder,
             volumes: Volumes::new(&stem(name)),
-            window: Window::new(options.reorder_records, options.reorder_time.get()),
+            window: Window::new(WINDOW_REQUESTS_MAX, WINDOW_TIME_MAX.get()),
             stats: TraceStats::default(),
             notes: Vec::new(),
             drained: false,
             over: false,
             origin_ns: None,
-            cut_ns: 0,
-            previous: Nanos::ZERO,
         }
     }
 
@@ -351,21 +309,11 @@ impl TraceReader {
         Ok(())
     }
 
-    /// Shift a request to the trace's origin, gaps cut if so asked.
+    /// Shifts a request to the trace's origin.
     fn place(&mut self, raw: Raw) -> Record {
-        let origin = *self.origin_ns.get_or_insert(raw.time_ns);
-        let elapsed = raw.time_ns.saturating_sub(origin).saturating_sub(self.cut_ns);
-        let mut at = Nanos::new(elapsed);
-        let gap = at.saturating_sub(self.previous);
-        if let Some(max) = self.options.jump_max
-            && gap > max
-        {
-            self.cut_ns += gap.saturating_sub(max).get();
-            self.stats.jumps_cut += 1;
-            at = self.previous + max;
-        }
-        self.previous = at;
-        let Raw { volume, process, op, sync, span, .. } = raw;
+        let Raw { time_ns, volume, process, op, sync, span } = raw;
+        let origin = *self.origin_ns.get_or_insert(time_ns);
+        let at = Nanos::new(time_ns.saturating_sub(origin));
         Record { at, volume, process, op, sync, start: span.start, len: span.len }
     }
 }
@@ -375,17 +323,6 @@ impl Iterator for TraceReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_record().transpose()
-    }
-}
-
-/// Shall the file be read as Parquet? Nothing of it is consumed.
-#[cfg(feature = "parquet")]
-fn is_parquet(file: &File, options: &TraceOptions) -> bool {
-    use std::os::unix::fs::FileExt;
-    let mut head = [0; MAGIC.len()];
-    match options.format {
-        Some(format) => format == Format::Parquet,
-        None => file.read_exact_at(&mut head, 0).is_ok() && head == *MAGIC,
     }
 }
 

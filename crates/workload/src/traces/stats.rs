@@ -73,8 +73,6 @@ pub struct TraceStats {
     pub clamped: u64,
     /// Requests whose bytes were rounded outwards to whole sectors.
     pub rounded: u64,
-    /// Gaps in time that were cut to the option `jump_max`.
-    pub jumps_cut: u64,
     /// From the first request to the last.
     pub duration: Nanos,
     /// Per volume, by its number.

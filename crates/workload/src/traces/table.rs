@@ -47,6 +47,7 @@ const OTHER_TIME: &str = "a time in the unit that the first rows tell; say by --
                           of this column, time_s, time_ms, time_us or time_ns";
 const OTHER_UNIT: &str = "whole sectors in bytes, as in the first rows; say by --columns, in place \
                           of this column, offset_bytes or sector, size_bytes or sectors";
+const TRUTH: &str = "0, 1, true or false";
 const EXPECTED_OP: &str = "an operation such as R, write, WS or 2a";
 
 impl ParseLine for Table {
@@ -215,11 +216,16 @@ impl Layout {
             key.extend_from_slice(if n > 0 { b"_" } else { b"" });
             key.extend_from_slice(fields[*at].bytes);
         }
-        let number = volumes.intern(key, plain_name).map_err(|reason| {
+        let name = |key: &[u8]| plain_name(key).replace("\"\"", "\"");
+        let number = volumes.intern(key, name).map_err(|reason| {
             let column = self.volumes.first().map_or(0, |at| fields[*at].column).min(line.len());
             Fault { reason, column, expected: "at most 65,536 volumes", found: None }
         })?;
-        let raw = |op, sync, span| Raw { time_ns, volume: number, process, op, sync, span };
+        let waits = self.waits(fields)?;
+        let raw = |op, sync, span| {
+            let sync = op == Op::Read || waits.unwrap_or(sync);
+            Raw { time_ns, volume: number, process, op, sync, span }
+        };
         Ok(named.requests(span, raw))
     }
 
@@ -235,12 +241,25 @@ impl Layout {
         let OpKind::Bool { write } = kind else {
             return ops::named(field.bytes).ok_or_else(|| unknown(EXPECTED_OP));
         };
-        let yes = match field.bytes.to_ascii_lowercase().as_slice() {
-            b"1" | b"1.0" | b"true" | b"t" | b"yes" | b"y" => true,
-            b"0" | b"0.0" | b"false" | b"f" | b"no" | b"n" => false,
-            _ => return Err(unknown("0, 1, true or false")),
-        };
+        let yes = truth(field.bytes).ok_or_else(|| unknown(TRUTH))?;
         let op = if yes == write { Op::Write } else { Op::Read };
         Ok(Named { flush: false, op: Some(op), sync: op == Op::Read })
+    }
+
+    /// Does somebody wait for the request? `None` if its row does not say.
+    fn waits(&self, fields: &[Field<'_>]) -> Result<Option<bool>, Fault> {
+        let Some(field) = self.sync.map(|at| &fields[at]).filter(|f| !f.bytes.is_empty()) else {
+            return Ok(None);
+        };
+        truth(field.bytes).map(Some).ok_or_else(|| field.fault(TRUTH))
+    }
+}
+
+/// A field that says yes or no.
+fn truth(bytes: &[u8]) -> Option<bool> {
+    match bytes.to_ascii_lowercase().as_slice() {
+        b"1" | b"1.0" | b"true" | b"t" | b"yes" | b"y" => Some(true),
+        b"0" | b"0.0" | b"false" | b"f" | b"no" | b"n" => Some(false),
+        _ => None,
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn other_text(head: &[u8]) -> Option<&'static str> {
             Some("text in UTF-16, which is not read: make it UTF-8, `iconv -f UTF-16 -t UTF-8`")
         }
         [b'{', ..] | [b'[', b'{' | b'[' | b'\n' | b'\r' | b' ', ..] => {
-            Some("JSON, which is not read: write a CSV with a header, or Parquet")
+            Some("JSON, which is not read: write a CSV with a header")
         }
         _ if head.contains(&b'\r') && !head.contains(&b'\n') => {
             Some("its lines end with CR alone, which is not read: `tr '\\r' '\\n'` mends that")

@@ -10,10 +10,9 @@
 
 use super::buffer::Buffer;
 use super::cursor::Fault;
-use super::error::{Place, Reason};
-use super::raw::{
-    Decode, Raw, Span, Step, Stop, Volumes, plain_name, read_u16, read_u32, read_u64,
-};
+use super::error::Reason;
+use super::raw::{Decode, Raw, Span, Volumes, plain_name, read_u16, read_u32, read_u64};
+use super::records::Records;
 use seekway_core::request::Op;
 use seekway_core::units::Sectors;
 
@@ -54,45 +53,12 @@ fn is_scsi(layout: Layout, record: &[u8]) -> bool {
     read_u16(record, layout.cmd, IS_BIG) <= 0xff
 }
 
-/// Decodes records of version 1 or 2, as `layout` has it.
-pub(super) struct VscsiDecoder {
-    buffer: Buffer,
-    layout: Layout,
-    number: u64,
-}
-
-impl VscsiDecoder {
-    /// Decode `buffer`, of which `head` is the beginning. Without a version's
-    /// mark in it: as version 1, which then reports the first bad record.
-    pub(super) fn new(buffer: Buffer, head: &[u8]) -> Self {
-        VscsiDecoder { buffer, layout: layout(head).unwrap_or(V1), number: 0 }
-    }
-}
-
-impl Decode for VscsiDecoder {
-    fn step(&mut self, volumes: &mut Volumes) -> Result<Step, Stop> {
-        let offset = self.buffer.offset();
-        let size = self.layout.size;
-        let held = self.buffer.ensure(size)?;
-        if held.is_empty() {
-            return Ok(Step::End);
-        }
-        self.number += 1;
-        let place = Place::Record { number: self.number, offset };
-        let result = match held.get(..size) {
-            Some(record) => parse(self.layout, record, volumes),
-            None => {
-                let found = format!("{} bytes", held.len());
-                Err(Fault::binary(Reason::Truncated, "a whole record of 32 or 40 bytes", found))
-            }
-        };
-        self.buffer.consume(size);
-        match result {
-            Ok(Some(raw)) => Ok(Step::Request(raw)),
-            Ok(None) => Ok(Step::Ignored),
-            Err(fault) => Err(Stop::Record { fault, place }),
-        }
-    }
+/// Decodes `buffer`, of which `head` is the beginning. Without a version's mark in it: as version 1,
+/// which then reports the first bad record.
+pub(super) fn decoder(buffer: Buffer, head: &[u8]) -> Box<dyn Decode> {
+    let layout = layout(head).unwrap_or(V1);
+    let parse = move |record: &[u8], volumes: &mut Volumes| parse(layout, record, volumes);
+    Box::new(Records::new(buffer, layout.size, "a whole record of 32 or 40 bytes", parse))
 }
 
 fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {

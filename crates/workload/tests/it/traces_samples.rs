@@ -111,11 +111,11 @@ fn replayed_whole_in_every_way() {
     ] {
         let Some(path) = sample(name) else { return };
         let options = ReplayOptions { pace, layout, ..ReplayOptions::default() };
-        let mut source = TraceSource::open(&path, &options).unwrap();
+        let scanned = scan(&path, &options.trace).unwrap();
+        let mut source = TraceSource::with_scan(&path, &scanned, None, &options).unwrap();
         assert_eq!(source.vms().len(), vms, "{name}");
         let (done, end) = run(&mut source);
         assert_eq!(done.len(), requests, "{name}");
-        let scanned = scan(&path, &options.trace).unwrap();
         let kept = Some(Arc::new(keep(&path, &options.trace, &scanned).unwrap().unwrap()));
         let mut kept = TraceSource::with_scan(&path, &scanned, kept.as_ref(), &options).unwrap();
         assert!(run(&mut kept) == (done, end), "{name}: from memory it is the same");

@@ -3,9 +3,6 @@
 use crate::names;
 
 use names::{FIXTURES, fixture};
-use seekway_core::units::{Instant, Sectors};
-use seekway_workload::Source;
-use seekway_workload::replay::{Pace, ReplayOptions, TraceSource};
 use seekway_workload::traces::{Record, TraceOptions, TraceReader, scannable};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,31 +45,6 @@ fn a_named_pipe_gives_what_the_file_gives() {
         assert!(scannable(&file) && !scannable(&pipe.0));
         assert_eq!(records(&pipe.0), records(&file), "{name}");
     }
-}
-
-#[test]
-fn a_named_pipe_is_replayed_on_a_disk_of_given_size() {
-    let bytes = std::fs::read(fixture("vscsi1.vscsi")).unwrap();
-    let pipe = Pipe::with("replay", bytes.clone());
-    let mut options = ReplayOptions {
-        capacity: Some(Sectors::new(1 << 34)),
-        pace: Pace::Outstanding { per_vm: 2 },
-        ..ReplayOptions::default()
-    };
-    let mut source = TraceSource::open(&pipe.0, &options).unwrap();
-    let (mut now, mut issued, mut out) = (Instant::ZERO, 0, Vec::new());
-    while !source.finished() {
-        source.poll(now, &mut out).unwrap();
-        issued += out.len();
-        now = now + seekway_core::units::Nanos::from_micros(1);
-        out.drain(..).for_each(|issue| source.completed(now, issue.token));
-    }
-    assert_eq!(issued, records(&fixture("vscsi1.vscsi")).len());
-    // Without a size there is no disk: said before anything is replayed.
-    options.capacity = None;
-    let pipe = Pipe::with("sizeless", bytes);
-    let error = TraceSource::open(&pipe.0, &options).err().unwrap().to_string();
-    assert!(error.ends_with("a stream cannot be scanned for the disk's size: give a capacity"));
 }
 
 const CHILD: &str = "SEEKWAY_TEST_READS_STDIN";

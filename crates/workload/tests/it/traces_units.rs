@@ -259,7 +259,7 @@ fn columns_are_listed() {
     .map(Result::unwrap_err)
     .join("\n");
     expect![[r#"
-        t: offst: no column; there are time_s, time_ms, time_us, time_ns, time_filetime, op, is_write, is_read, offset_bytes, offset_kib, sector, size_bytes, size_kib, sectors, volume, process, and - for one to be left alone
+        t: offst: no column; there are time_s, time_ms, time_us, time_ns, time_filetime, op, is_write, is_read, offset_bytes, offset_kib, sector, size_bytes, size_kib, sectors, volume, pid, sync, and - for one to be left alone
         t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size (from 0 ns on, at one time), or --columns time_ms,op,offset,size (from 0 ns on, at one time), or --columns time_us,op,offset,size (from 0 ns on, at one time), or --columns time_ns,op,offset,size (from 0 ns on, at one time)
         t: no column is the offset among `time_us,op,size`; list the columns with --columns, such as time_us,op,offset_bytes,size_bytes,volume"#]]
     .assert_eq(&errors);

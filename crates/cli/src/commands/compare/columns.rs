@@ -1,30 +1,26 @@
-//! A table as Arrow's columns.
+//! A table as typed columns.
 
-use anyhow::Result;
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use seekway_report::table::{Cell, Table};
-use std::sync::Arc;
+use seekway_sim::scenario::tables::Values;
 
-/// The table's columns under their headings: text, whole numbers, or numbers; null where a cell
+/// The table's columns under their headings: text, whole numbers, or numbers; `None` where a cell
 /// is absent. Shares are parts of one.
-pub fn batch(table: &Table) -> Result<RecordBatch> {
-    let columns = table.columns.iter().enumerate().map(|(n, column)| {
-        let cells = table.rows.iter().map(move |row| row.get(n).unwrap_or(&Cell::Absent));
-        (column.name.as_str(), array(cells.collect()))
-    });
-    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))?)
+pub fn of(table: Table) -> Vec<(String, Values)> {
+    let Table { columns, rows, .. } = table;
+    let cells = |n: usize| rows.iter().map(|row| row.get(n).unwrap_or(&Cell::Absent)).collect();
+    columns.into_iter().enumerate().map(|(n, column)| (column.name, values(cells(n)))).collect()
 }
 
-fn array(cells: Vec<&Cell>) -> ArrayRef {
+fn values(cells: Vec<&Cell>) -> Values {
     let whole = |cell: &&Cell| matches!(cell, Cell::Count(_) | Cell::Absent);
     if cells.iter().any(|cell| text(cell).is_some()) {
-        return Arc::new(cells.into_iter().map(text).collect::<StringArray>());
+        return Values::Text(cells.into_iter().map(text).collect());
     }
     if cells.iter().all(whole) && cells.iter().any(|cell| matches!(cell, Cell::Count(_))) {
         let count = |cell: &Cell| if let Cell::Count(n) = cell { Some(*n) } else { None };
-        return Arc::new(cells.into_iter().map(count).collect::<UInt64Array>());
+        return Values::Count(cells.into_iter().map(count).collect());
     }
-    Arc::new(cells.into_iter().map(Cell::number).collect::<Float64Array>())
+    Values::Number(cells.into_iter().map(Cell::number).collect())
 }
 
 fn text(cell: &Cell) -> Option<&str> {
@@ -37,7 +33,6 @@ fn text(cell: &Cell) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_schema::DataType;
     use seekway_report::table::Column;
 
     #[test]
@@ -46,12 +41,20 @@ mod tests {
         let mut table = Table::new("", names.into());
         table.push([Cell::Text("a".into()), Cell::Count(3), Cell::Number(0.5), Cell::Absent]);
         table.push([Cell::Absent, Cell::Absent, Cell::Count(2), Cell::Absent]);
-        let batch = batch(&table).unwrap();
-        let schema = batch.schema();
-        let types: Vec<&DataType> = schema.fields().iter().map(|f| f.data_type()).collect();
-        use DataType::{Float64, UInt64, Utf8};
-        assert_eq!(types, [&Utf8, &UInt64, &Float64, &Float64]);
-        let nulls: Vec<usize> = batch.columns().iter().map(|c| c.null_count()).collect();
-        assert_eq!(nulls, [1, 1, 0, 2]);
+        let columns = of(table);
+        let [
+            (what, Values::Text(texts)),
+            (_, Values::Count(counts)),
+            (_, Values::Number(numbers)),
+            (_, Values::Number(none)),
+        ] = &columns[..]
+        else {
+            panic!("of other types");
+        };
+        assert_eq!(what, "what");
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some("a"), None]);
+        assert_eq!(counts, &[Some(3), None]);
+        assert_eq!(numbers, &[Some(0.5), Some(2.0)]);
+        assert_eq!(none, &[None, None]);
     }
 }

@@ -302,7 +302,7 @@ impl Channels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedulers::vmcd::lottery::Generator;
+    use seekway_core::mix::Draws;
     use seekway_core::queues::Links;
     use seekway_core::request::{Extent, Op, Request};
     use seekway_core::units::{Lba, Sectors};
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn looking_at_some_channels_is_as_good_as_looking_at_all() {
         for seed in 1..=6 {
-            let mut random = Generator::new(seed);
+            let mut random = Draws::new(seed);
             // The second is made to look at all of them each time.
             let mut twins = [Scene::new(), Scene::new()];
             let (mut queued, mut short) = (Vec::<Request>::new(), 0);

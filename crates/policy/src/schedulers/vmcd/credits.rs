@@ -91,7 +91,7 @@ fn divide(demand: u64, total: u64, sum: u128) -> (u64, u128) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedulers::vmcd::lottery::Generator;
+    use seekway_core::mix::Draws;
 
     fn allotted(demands: &[u64], total: u64) -> Vec<u64> {
         let claim = |(vm, &demand): (usize, &u64)| Claim { vm: vm as u16, demand, credits: 9 };
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_sum_is_exact_and_the_order_is_of_no_account() {
-        let mut random = Generator::new(1);
+        let mut random = Draws::new(1);
         for case in 0..20_000 {
             let n = 1 + random.below(12) as usize;
             // From a few to as large as 64 bits hold: 2^22 requests of weight 2^32 - 1.

@@ -68,12 +68,12 @@ impl Deadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedulers::vmcd::lottery::Generator;
+    use seekway_core::mix::Draws;
 
     #[test]
     fn deadlines_agree_with_a_list() {
         let (mut deadlines, mut list) = (Deadlines::default(), vec![NEVER; 90]);
-        let mut random = Generator::new(3);
+        let mut random = Draws::new(3);
         for step in 0..20_000 {
             let at = random.below(90.min(1 + step / 50)) as usize;
             let deadline = Some(random.below(30)).filter(|&deadline| deadline < 20);

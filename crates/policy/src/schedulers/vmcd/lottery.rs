@@ -1,25 +1,4 @@
-//! The lottery: a seeded generator, and tickets by channel, drawn and changed
-//! in the logarithm of their number.
-
-use seekway_core::mix;
-
-/// SplitMix64: the same seed, the same draws.
-#[derive(Default)]
-pub struct Generator {
-    state: u64,
-}
-
-impl Generator {
-    pub fn new(seed: u64) -> Self {
-        Generator { state: seed }
-    }
-
-    /// A number in `0..bound`, each as likely as the others to one part in
-    /// 2^64 / `bound`. `bound` of zero gives zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(mix::next(&mut self.state)) * u128::from(bound)) >> 64) as u64
-    }
-}
+//! The lottery: tickets by channel, drawn and changed in the logarithm of their number.
 
 /// Tickets of each channel: a Fenwick tree.
 #[derive(Default)]
@@ -103,23 +82,12 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn draws_are_those_of_splitmix() {
-        // The first outputs for seed 1234567, as published with the generator.
-        let mut generator = Generator::new(1_234_567);
-        let drawn = [(); 3].map(|()| mix::next(&mut generator.state));
-        assert_eq!(
-            drawn,
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
-        );
-        assert_eq!((generator.below(0), generator.below(1)), (0, 0));
-    }
+    use seekway_core::mix::Draws;
 
     #[test]
     fn tickets_agree_with_a_list() {
         let (mut tickets, mut list) = (Tickets::default(), vec![0u64; 70]);
-        let mut random = Generator::new(7);
+        let mut random = Draws::new(7);
         for step in 0..3_000 {
             let (at, n) = (random.below(70) as usize, random.below(5));
             if step % 100 == 99 {

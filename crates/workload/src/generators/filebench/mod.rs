@@ -68,14 +68,13 @@ pub(super) struct Limit {
 impl Limit {
     /// From the parameters in [`LIMITS`].
     pub(super) fn new(p: &Params) -> Limit {
-        Limit {
-            runtime: p.duration("runtime"),
-            operations: p.count("operations"),
-            bytes: p.size("bytes").bytes(),
-            started: None,
-            made: 0,
-            moved: 0,
-        }
+        let (operations, bytes) = (p.count("operations"), p.size("bytes").bytes());
+        Limit { operations, bytes, ..Limit::of_time(p) }
+    }
+
+    /// By the parameter `runtime` alone.
+    pub(super) fn of_time(p: &Params) -> Limit {
+        Limit { runtime: p.duration("runtime"), ..Limit::default() }
     }
 
     /// Is it over? Asked before each call.

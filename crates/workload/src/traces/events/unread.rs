@@ -1,12 +1,17 @@
-//! The block layer's events in forms that are not read, and what to do with each.
+//! Traces in forms that are not read, and what to do with each.
 
 use super::blkparse;
 use memchr::memmem::find;
 
-/// How a form is told by the beginning of a file, and what to do.
+/// How a form is told by the beginning of a file, and what to do; `{path}` stands for the file.
 type Form = (fn(&[u8]) -> bool, &'static str);
 
-const FORMS: [Form; 5] = [
+const FORMS: [Form; 6] = [
+    (
+        |head| head.starts_with(b"PAR1"),
+        "Parquet, which the Python package makes a CSV of: python3 -c \"import seekway; \
+         seekway.write_trace('{path}', '{path}.csv.gz')\"",
+    ),
     (
         |head| head.starts_with(b"PERFILE2"),
         "the binary file of perf record: give what `perf script` prints of it",

@@ -1,6 +1,5 @@
-//! Traces as batches of Arrow, and as files in Parquet that `super::parquet` reads.
+//! Traces as batches of Arrow.
 
-use super::{Record, TraceError, TraceReader};
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
@@ -8,29 +7,19 @@ use arrow_array::{
     StringArray, UInt32Array, UInt64Array,
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
 use seekway_core::request::Op;
-use std::io::{self, Write};
+use seekway_workload::traces::{Record, TraceError, TraceReader};
 use std::sync::Arc;
 
-/// Requests of a batch, and of a row group of a file.
-pub const BATCH_REQUESTS: usize = 65_536;
+/// Requests of a batch.
+const BATCH_REQUESTS: usize = 65_536;
 
-/// Operations by their place here, as columns call them.
-pub const OPS: [(Op, &str); 5] = [
-    (Op::Read, "read"),
-    (Op::Write, "write"),
-    (Op::Flush, "flush"),
-    (Op::Discard, "discard"),
-    (Op::WriteZeroes, "write-zeroes"),
-];
+/// In the order of their declaration.
+const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
 /// The columns of a trace: `time_ns` since its first request, `volume` and `op` as names,
 /// `process` (0: not known), `sync`, `start_sector` and `sectors` (512 bytes). None has nulls.
-pub fn schema() -> SchemaRef {
+fn schema() -> SchemaRef {
     let names = |index| DataType::Dictionary(Box::new(index), Box::new(DataType::Utf8));
     let field = |name: &str, of: DataType| Field::new(name, of, false);
     Arc::new(Schema::new(vec![
@@ -44,15 +33,10 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// Names of operations, for arrays of their places in [`OPS`].
-pub fn op_names(places: Int8Array) -> Result<DictionaryArray<Int8Type>, ArrowError> {
-    let names = StringArray::from_iter_values(OPS.map(|(_, name)| name));
-    DictionaryArray::try_new(places, Arc::new(names))
-}
-
-/// The place of an operation in [`OPS`].
-pub fn op_place(op: Op) -> i8 {
-    OPS.iter().position(|(other, _)| *other == op).expect("all operations are listed") as i8
+/// A column of operations.
+pub fn op_names(ops: impl Iterator<Item = Op>) -> Result<DictionaryArray<Int8Type>, ArrowError> {
+    let names = StringArray::from_iter_values(OPS.map(Op::word));
+    DictionaryArray::try_new(Int8Array::from_iter_values(ops.map(|op| op as i8)), Arc::new(names))
 }
 
 /// A trace, batch by batch.
@@ -64,11 +48,6 @@ impl Batches {
     /// All that `reader` has still to read.
     pub fn new(reader: TraceReader) -> Batches {
         Batches { reader }
-    }
-
-    /// What has been read so far.
-    pub fn reader(&self) -> &TraceReader {
-        &self.reader
     }
 
     /// The next batch, of at most [`BATCH_REQUESTS`]; `None` at the end.
@@ -94,13 +73,12 @@ impl Batches {
         let volumes = Int32Array::from_iter_values(records.iter().map(|r| r.volume as i32));
         let volumes: DictionaryArray<Int32Type> =
             DictionaryArray::try_new(volumes, Arc::new(names.finish()))?;
-        let ops = Int8Array::from_iter_values(records.iter().map(|r| op_place(r.op)));
         let sync: Vec<bool> = records.iter().map(|r| r.sync).collect();
         let columns: Vec<ArrayRef> = vec![
             number(|r| r.at.get()),
             Arc::new(volumes),
             Arc::new(UInt32Array::from_iter_values(records.iter().map(|r| r.process))),
-            Arc::new(op_names(ops)?),
+            Arc::new(op_names(records.iter().map(|r| r.op))?),
             Arc::new(BooleanArray::from(sync)),
             number(|r| r.start.get()),
             number(|r| r.len.get()),
@@ -120,40 +98,5 @@ impl Iterator for Batches {
 impl RecordBatchReader for Batches {
     fn schema(&self) -> SchemaRef {
         schema()
-    }
-}
-
-/// Writes batches of one schema as a file in Parquet (zstd); their rows.
-///
-/// # Errors
-/// What the batches or `out` return.
-pub fn write(
-    schema: SchemaRef,
-    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
-    out: impl Write + Send,
-) -> io::Result<u64> {
-    let zstd = Compression::ZSTD(ZstdLevel::default());
-    let properties = WriterProperties::builder().set_compression(zstd).build();
-    let mut writer = ArrowWriter::try_new(out, schema, Some(properties)).map_err(failed)?;
-    let mut rows = 0;
-    for batch in batches {
-        let batch = batch.map_err(io::Error::other)?;
-        rows += batch.num_rows() as u64;
-        writer.write(&batch).map_err(failed)?;
-        // A row group each, so that memory stays bounded.
-        writer.flush().map_err(failed)?;
-    }
-    writer.close().map_err(failed)?;
-    Ok(rows)
-}
-
-/// The error of the file below, where it is one.
-fn failed(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(below) => match below.downcast::<io::Error>() {
-            Ok(below) => *below,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
     }
 }
