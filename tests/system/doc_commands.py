@@ -243,7 +243,7 @@ esac
             (study,) = re.findall(r"^```toml\n(.*?)^```", text, re.M | re.S)
             path.write_text(study)
         elif path.suffix == ".toml":
-            path.write_text(self.output("device", "show", "cheetah-15k5"))
+            path.write_text(self.output("list", "devices", "cheetah-15k5"))
         elif path.suffix == ".parquet":
             trace = path.with_suffix(".vscsi")
             self.write_trace(trace)

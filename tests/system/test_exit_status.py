@@ -17,8 +17,8 @@ def status(command: list[str]) -> int:
 
 
 def test_done_not_accepted_and_wrong(seekway: str, tmp_path: Path) -> None:
-    assert status([seekway, "policy", "list"]) == 0
-    assert status([seekway, "policy", "show", "absent"]) == 2
+    assert status([seekway, "list", "policies"]) == 0
+    assert status([seekway, "list", "policies", "absent"]) == 2
     assert status([seekway, "frobnicate"]) == 2
     assert status([seekway]) == 2
     assert status([seekway, "--help"]) == 0
@@ -57,7 +57,7 @@ def test_a_closed_pipe_is_no_error_and_a_full_disk_is(seekway: str) -> None:
     piped = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert piped.stdout == "0\n"
     assert piped.stderr == ""
-    for command in (["policy", "list"], ["--help"], ["completions", "bash"], ["doctor"]):
+    for command in (["list", "policies"], ["--help"], ["generate", "bash"], ["doctor"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [seekway, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -82,7 +82,7 @@ def test_control_c_ends_a_run_by_its_signal(seekway: str) -> None:
 
 
 def test_help_and_man_pages_say_the_statuses(seekway: str, tmp_path: Path) -> None:
-    subprocess.run([seekway, "man", str(tmp_path)], check=True)
+    subprocess.run([seekway, "generate", "man", str(tmp_path)], check=True)
     pages = {page.name: page.read_text() for page in tmp_path.iterdir()}
     leaves = [name for name, text in pages.items() if ".SH SUBCOMMANDS" not in text]
     assert len(leaves) > 30

@@ -20,7 +20,7 @@ def pages(seekway: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     guest = Path(seekway).with_name("seekway-guest")
     for program in [Path(seekway), guest]:
         if program.exists():
-            subprocess.run([program, "man", folder], check=True)
+            subprocess.run([program, "generate", "man", folder], check=True)
     return sorted(folder.glob("*.1"))
 
 

@@ -345,7 +345,7 @@ def _names(files: list[str]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """``seekway-plan``; its exit status: 0, 1 if a VM fits on no disk, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
-        prog="seekway plan",
+        prog="python -m seekway plan",
         description="How many disks do these VMs need, so that each meets a target?",
         epilog="Other options are those of `seekway compare`: --max-requests=2000. "
         "Exit status 1: some VM misses the target even alone; 2: wrong usage.",
@@ -371,7 +371,7 @@ def main(arguments: list[str] | None = None) -> int:
             **_more(rest),
         )
     except SeekwayError as error:
-        print(f"seekway plan: {error}", file=sys.stderr)
+        print(f"python -m seekway plan: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

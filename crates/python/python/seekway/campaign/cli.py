@@ -16,7 +16,7 @@ _STATUS = "Exit status 0: all cells have figures; 1: some failed; 2: wrong usage
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="seekway campaign",
+        prog="python -m seekway campaign",
         description="Studies of many comparisons, on this machine or on a cluster.",
         epilog=_STATUS,
     )
@@ -46,14 +46,14 @@ def main(arguments: list[str] | None = None) -> int:
             return _cells(args)
         return _show(args.out)
     except SeekwayError as error:
-        print(f"seekway campaign: {error}", file=sys.stderr)
+        print(f"python -m seekway campaign: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # Whoever reads our output has seen enough.
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("seekway campaign: stopped; run again to go on where this was", file=sys.stderr)
+        print("python -m seekway campaign: stopped; run again to go on where this was", file=sys.stderr)
         return 130
 
 
