@@ -343,7 +343,7 @@ def _names(files: list[str]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """``seekway-plan``; its exit status: 0, 1 if a VM fits on no disk, 2 for wrong usage."""
+    """``python -m seekway plan``: status 0, 1 if a VM fits on no disk, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m seekway plan",
         description="How many disks do these VMs need, so that each meets a target?",
@@ -393,7 +393,3 @@ def _more(rest: list[str]) -> dict[str, Any]:
             raise SeekwayError(f"{item}: expected --option=value")
         more[key.replace("-", "_")] = value if equals else True
     return more
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``seekway-campaign``: studies from the command line."""
+"""``python -m seekway campaign``: studies from the command line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("python -m seekway campaign: stopped; run again to go on where this was", file=sys.stderr)
+        text = "stopped; run again to go on where this was"
+        print(f"python -m seekway campaign: {text}", file=sys.stderr)
         return 130
 
 
@@ -100,7 +101,3 @@ def _show(out: Path) -> int:
     print(table.sort_values(["device", "p99_ms"]).to_string(float_format="%.4g"))
     print(f"medians of {len(frame)} cells, {frame['error'].notna().sum()} failed", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
