@@ -117,7 +117,7 @@ miri: ## pure code and races of memory under Miri; MIRI_SEEDS=32 schedules of ea
 SOAK_ROUNDS ?= 1000
 SOAK_SECONDS ?= 3600
 soak: install-deps ## one daemon for SOAK_SECONDS (3600) and SOAK_ROUNDS (1000): memory and descriptors stay flat
-	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test soak -- --nocapture
+	SOAK_ROUNDS=$(SOAK_ROUNDS) SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release --package seekway --test it soak:: -- --nocapture
 
 check: ## before a commit: formatting, plain language, and clippy and unit tests of the crates that changed (no root; SINCE=COMMIT)
 	@scripts/check $(SINCE)
@@ -153,7 +153,7 @@ bench-memory: build ## a hundred million requests through a pipe in under 200 MB
 	@scripts/bench-memory
 
 docs: install-deps ## rewrite what is generated in docs/
-	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test docs
+	UPDATE_EXPECT=1 $(CARGO) test --quiet --package seekway --test it docs::
 
 schemas: install-deps ## JSON schemas of what all commands print, made of the types: out/schema
 	@scripts/schemas $(OUT)/schema

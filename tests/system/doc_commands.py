@@ -146,8 +146,6 @@ class Parser:
         literally (NAME, N), only options and subcommands are looked at."""
         if command[0] not in self.programs:
             return ""
-        if command[0] == "seekway" and command[1:2] and command[1] in ("campaign", "plan"):
-            return ""  # Parsed by the Python package.
         end = command.index("--") if "--" in command else len(command)
         asked = (*command[1:end], "--help")
         if asked not in self.known:
@@ -243,7 +241,7 @@ esac
             (study,) = re.findall(r"^```toml\n(.*?)^```", text, re.M | re.S)
             path.write_text(study)
         elif path.suffix == ".toml":
-            path.write_text(self.output("device", "show", "cheetah-15k5"))
+            path.write_text(self.output("list", "devices", "cheetah-15k5"))
         else:
             self.write_trace(path)
 
@@ -301,8 +299,6 @@ def why_not(line: Line, venv: Path) -> str | None:
         )
         for other in sorted(started - RUN):
             return f"{other} acts on more than a folder"
-        if program == "seekway" and command[1] in ("campaign", "plan"):
-            program = f"seekway-{command[1]}"
         if program != "seekway" and shutil.which(program, path=path) is None:
             return f"no {program} here"
     for word in line.words():

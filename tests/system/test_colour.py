@@ -40,7 +40,7 @@ def on_a_terminal(command: list[str], **environment: str) -> bytes:
         (["compare", "--help"], True),
         (["frobnicate"], True),
         (["doctor"], True),
-        (["policy", "list"], False),
+        (["list", "policies"], False),
         (["compare", "--vm", "app=uniform:requests=500", "--policies", "noop,cfq"], False),
         (["top", "--once", "--socket", "/absent"], False),
     ],

@@ -1,4 +1,4 @@
-"""Completion in real shells: the script of `seekway completions` is loaded, and asked for what a
+"""Completion in real shells: the script of `seekway generate` is loaded, and asked for what a
 user would see who presses Tab."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from conftest import need, wait_for
 
 BASH = r"""
-eval "$(seekway completions bash)"
+eval "$(seekway generate bash)"
 COMP_LINE=$1
 COMP_POINT=${#COMP_LINE}
 compopt() { :; } # there is no line that is being typed
@@ -25,14 +25,14 @@ _seekway seekway "$word" ""
 printf '%s\n' "${COMPREPLY[@]}"
 """
 FISH = r"""
-seekway completions fish | source
+seekway generate fish | source
 complete --do-complete $argv[1]
 """
 ZSH = r"""
 # Outside of a line that is being typed: what the function would show is printed.
 compdef() { : }
 _describe() { print -rl -- "${(@P)3}" }
-source <(seekway completions zsh)
+source <(seekway generate zsh)
 words=(${(z)1})
 [[ $1 == *' ' ]] && words+=('')
 CURRENT=$#words

@@ -68,7 +68,7 @@ def test_every_command_of_the_pages_is_parsed(parser: Parser) -> None:
 def test_every_example_of_the_help_is_parsed(parser: Parser, tmp_path: Path) -> None:
     # The man pages have the examples of `--help`, each line whole.
     for path in parser.programs.values():
-        subprocess.run([path, "man", tmp_path], check=True)
+        subprocess.run([path, "generate", "man", tmp_path], check=True)
     commands = [
         command
         for page in tmp_path.glob("*.1")

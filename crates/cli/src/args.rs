@@ -4,31 +4,27 @@ mod compare;
 mod convert;
 #[cfg(feature = "daemon")]
 mod daemon;
-mod device;
 mod exit_status;
+mod list;
 mod prefetch;
+mod run_load;
 mod sharing;
 mod trace;
-mod workload_run;
 
 pub use compare::{CompareArgs, LimitsArg};
 pub use convert::ConvertArgs;
 #[cfg(feature = "daemon")]
 pub use daemon::*;
-pub use device::{DeviceCommand, ProfileFormat, ValidateArgs};
+pub use list::{ListArgs, Listed};
 pub use prefetch::PrefetchArgs;
+pub use run_load::RunLoadArgs;
 pub use sharing::SharingArgs;
 pub use trace::{AdviseArgs, Goal, InspectArgs};
-pub use workload_run::WorkloadRunArgs;
 
 use crate::complete;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use seekway_core::registry::{Registry, RegistryEntry};
-use seekway_policy::{prefetchers, schedulers};
-use seekway_vcpu as vcpu;
-use seekway_workload::generators;
-use std::ffi::OsString;
+use seekway_man::GenerateArgs;
 use std::path::PathBuf;
 
 /// Which disk scheduler for many virtual machines that share a disk?
@@ -48,12 +44,16 @@ impl Cli {
     /// for back ends give (a link to this program), it is `serve`'s.
     ///
     /// # Errors
-    /// Help that cannot be printed. Wrong usage ends the process with status 2.
+    /// Help that cannot be printed, or a command of before. Wrong usage ends the process with
+    /// status 2.
     pub fn of_process() -> anyhow::Result<Cli> {
         let mut args: Vec<_> = std::env::args_os().collect();
         let name = args.first().map(std::path::Path::new).and_then(|p| p.file_name());
         if name.is_some_and(|name| name == BACKEND_NAME) {
             args.insert(1, "serve".into());
+        }
+        if let Some(moved) = args.get(1..).and_then(|args| seekway_man::moved(args, &MOVED)) {
+            bail!("{moved}");
         }
         let found = Cli::described().try_get_matches_from(args);
         match found.and_then(|found| Cli::from_arg_matches(&found)) {
@@ -75,6 +75,21 @@ impl Cli {
 /// What the conventions call a back end for block devices.
 const BACKEND_NAME: &str = "vhost-user-blk";
 
+/// Commands of before, and what took their place.
+pub const MOVED: [(&str, &str); 11] = [
+    ("policy", "seekway list policies [NAME]"),
+    ("prefetcher", "seekway list prefetchers [NAME]"),
+    ("vcpu", "seekway list vcpu [NAME]"),
+    ("workload run", "seekway load --vm SPEC --on PATH"),
+    ("workload", "seekway list [loads|traces] [NAME]"),
+    ("device validate", "seekway predict --on PROFILE --against TRACE|published"),
+    ("device", "seekway list devices [NAME]"),
+    ("campaign", "python -m seekway campaign"),
+    ("plan", "python -m seekway plan"),
+    ("completions", "seekway generate SHELL"),
+    ("man", "seekway generate man DIR"),
+];
+
 /// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -82,31 +97,17 @@ pub enum Command {
     Advise(AdviseArgs),
     Inspect(InspectArgs),
     Convert(ConvertArgs),
-    #[command(subcommand)]
-    Device(DeviceCommand),
-    /// List and describe scheduling policies
-    #[command(subcommand, mut_subcommands(shows(&schedulers::REGISTRY, "policy", AS_PAGE)))]
-    Policy(RegistryCommand),
-    /// List and describe prefetchers (`serve --prefetch`, `compare --prefetch`)
-    #[command(subcommand, mut_subcommands(shows(&prefetchers::REGISTRY, "prefetcher", AS_PAGE)))]
-    Prefetcher(RegistryCommand),
-    /// List and describe policies for virtual CPUs (`compare --vcpu`)
-    #[command(subcommand, mut_subcommands(shows(&vcpu::REGISTRY, "vCPU policy", AS_PAGE)))]
-    Vcpu(RegistryCommand),
-    #[command(subcommand, mut_subcommands(shows_loads))]
-    Workload(WorkloadCommand),
-    /// Studies of thousands of comparisons, here or on a cluster (needs the Python package)
-    #[command(disable_help_flag = true)]
-    Campaign(InPythonArgs),
-    /// How many disks do these VMs need, so that each meets a target? (needs the Python package)
-    #[command(disable_help_flag = true)]
-    Plan(InPythonArgs),
+    List(ListArgs),
+    Load(RunLoadArgs),
     Replay(ReplayArgs),
     #[cfg(feature = "daemon")]
     #[command(flatten)]
     Daemon(DaemonCommand),
-    Completions(CompletionsArgs),
-    Man(ManArgs),
+    /// Print a completion script for a shell, or write the man pages
+    #[command(after_help = "Examples:
+  seekway generate bash > /etc/bash_completion.d/seekway
+  seekway generate man /usr/local/share/man/man1")]
+    Generate(GenerateArgs),
 }
 
 /// How results are printed.
@@ -132,7 +133,7 @@ pub struct LoadArgs {
     pub traces: Vec<PathBuf>,
     /// Generate the load of a VM (repeatable):
     /// `name=web,image=12g,app=sysbench:mode=SR,app=sysbench:mode=RR` (see `seekway
-    /// workload list`), with rate limits as for `serve --disk`:
+    /// list loads`), with rate limits as for `serve --disk`:
     /// `iops=2000,bandwidth=100MiB,group=tenant1`. More disks: `disk=log:2GiB` before the
     /// first app=, followed by that disk's limits, and `disk=log` behind an application
     /// whose files are on it. Each disk counts like a VM of its own, shown as `web.log`
@@ -143,6 +144,21 @@ pub struct LoadArgs {
     pub groups: Vec<String>,
     #[command(flatten)]
     pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub pace: PaceArgs,
+    /// Weights of the VMs' disks in their order, `4,1,1` [default: 1 each]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    pub weights: Vec<std::num::NonZeroU32>,
+    /// Size of each trace's disk; addresses beyond it wrap
+    /// around [default: as large as the trace needs]
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<String>,
+}
+
+/// When and where requests come.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Load")]
+pub struct PaceArgs {
     /// Stretch the traces' times by this factor (2: half the speed, 0.5: double)
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub time_scale: f64,
@@ -154,13 +170,6 @@ pub struct LoadArgs {
     /// disk), or one LBA for each disk: `0,50000000`
     #[arg(long, value_name = "PLACE", default_value = "packed")]
     pub map: String,
-    /// Weights of the VMs' disks in their order, `4,1,1` [default: 1 each]
-    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
-    pub weights: Vec<std::num::NonZeroU32>,
-    /// Size of each trace's disk; addresses beyond it wrap
-    /// around [default: as large as the trace needs]
-    #[arg(long, value_name = "SIZE")]
-    pub capacity: Option<String>,
 }
 
 /// How traces are read.
@@ -207,7 +216,7 @@ pub enum Event {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Disk")]
 pub struct DiskArgs {
-    /// Model of the disk: a profile (`seekway device list`), with changes as
+    /// Model of the disk: a profile (`seekway list devices`), with changes as
     /// `NAME:key=value,…`, or a profile file
     #[arg(
         long,
@@ -216,12 +225,47 @@ pub struct DiskArgs {
         add = complete::profiles()
     )]
     pub device: String,
+    #[command(flatten)]
+    pub dispatch: DispatchArgs,
+}
+
+/// How requests become commands.
+#[derive(Args, Clone, Debug)]
+pub struct DispatchArgs {
     /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub coalesce: String,
     /// Serve a request that has waited this long, whatever the policy decides
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub hard_limit: String,
+}
+
+/// Which runs are made.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runs")]
+pub struct RunsArgs {
+    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0` [default: those
+    /// of the scenario in FILE or of the real run in --against, else all]
+    #[arg(long, value_name = "LIST", add = complete::policies())]
+    pub policies: Option<String>,
+    /// First seed of generated loads [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Number of seeds to run with, from --seed on [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seeds: Option<u64>,
+    /// Stop each run at this simulated time [default: when the load ends, or after 60s if
+    /// a VM's load does not end by itself]
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+}
+
+/// How results leave that have no report.
+#[derive(Args, Debug)]
+pub struct FormatArgs {
+    /// Output format
+    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
+    pub format: Format,
 }
 
 /// How results leave.
@@ -239,65 +283,6 @@ pub struct OutArgs {
     pub jobs: Option<std::num::NonZeroUsize>,
 }
 
-// No doc comment: it would stand in the place of the commands' own help.
-#[derive(Args, Debug)]
-pub struct ListArgs {
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
-}
-
-// No doc comment, as above.
-#[derive(Subcommand, Debug)]
-pub enum RegistryCommand {
-    /// List available entries
-    List(ListArgs),
-    // Its description is the registry's: see `shows`.
-    Show {
-        /// Name of the entry
-        name: String,
-        /// Output format
-        #[arg(long, visible_alias = "output", value_enum, default_value = "markdown")]
-        format: Format,
-    },
-}
-
-/// What the pages of most registries are.
-const AS_PAGE: &str = ", as Markdown";
-/// Descriptions that `workload show` has beside generators.
-const OR_MORE: &str = "; or the guest, `vm`; or a trace format";
-
-/// Lets the subcommand `show` say `what` it describes, and complete the names of a registry.
-fn shows(
-    registry: &'static Registry<impl RegistryEntry + Sync>,
-    what: &'static str,
-    more: &'static str,
-) -> impl Fn(clap::Command) -> clap::Command {
-    move |command| match command.get_name() {
-        "show" => command
-            .about(format!("Describe one {what} and its parameters{more}"))
-            .mut_arg("name", |name| name.add(complete::names(registry))),
-        _ => command,
-    }
-}
-
-fn shows_loads(command: clap::Command) -> clap::Command {
-    let is_show = command.get_name() == "show";
-    let command = shows(&generators::REGISTRY, "generator", OR_MORE)(command);
-    match is_show {
-        true => command.mut_arg("name", |name| name.add(complete::loads())),
-        false => command,
-    }
-}
-
-/// List and describe load generators and trace formats, or run a load on a real disk
-#[derive(Subcommand, Debug)]
-pub enum WorkloadCommand {
-    #[command(flatten)]
-    Registry(RegistryCommand),
-    Run(WorkloadRunArgs),
-}
-
 /// Replay a journal and check that the policy makes the same decisions
 ///
 /// If they differ, prints the first difference and exits with status 1.
@@ -307,31 +292,6 @@ pub enum WorkloadCommand {
 pub struct ReplayArgs {
     /// Path of the journal; `-` reads standard input
     pub journal: PathBuf,
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
-}
-
-/// Arguments of a command that the Python package has.
-#[derive(Args, Debug)]
-pub struct InPythonArgs {
-    /// Arguments of that command; `--help` lists them
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
-    pub arguments: Vec<OsString>,
-}
-
-/// Print a completion script for a shell
-#[derive(Args, Debug)]
-#[command(after_help = "Example:
-  seekway completions bash > /etc/bash_completion.d/seekway")]
-pub struct CompletionsArgs {
-    /// Name of the shell
-    pub shell: clap_complete::Shell,
-}
-
-/// Write the man pages into a folder
-#[derive(Args, Debug)]
-pub struct ManArgs {
-    /// Path of the folder; created if missing
-    pub dir: PathBuf,
+    #[command(flatten)]
+    pub out: FormatArgs,
 }

@@ -1,7 +1,7 @@
 //! What the shell completes while somebody types: disks and devices of the daemon that runs, and
 //! the names and parameters of policies, prefetchers, vCPU policies and devices.
 //!
-//! The scripts of `seekway completions` call this program with SEEKWAY_COMPLETE set. Nothing here
+//! The scripts of `seekway generate` call this program with SEEKWAY_COMPLETE set. Nothing here
 //! prints an error or waits long: a daemon that does not answer has no candidates.
 
 #[cfg(feature = "daemon")]
@@ -120,14 +120,18 @@ pub fn vcpu_policy() -> ArgValueCompleter {
     spec(&vcpu::REGISTRY, &[])
 }
 
-/// Names of a registry's entries.
-pub fn names(registry: &'static Registry<impl RegistryEntry + Sync>) -> ArgValueCandidates {
-    ArgValueCandidates::new(move || all(registry).collect())
-}
-
-/// Names of load generators and trace formats.
-pub fn loads() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| all(&generators::REGISTRY).chain(all(Format::registry())).collect())
+/// The words for kinds of what `seekway list` lists, and the names of all that it lists.
+pub fn entries(kinds: &'static [&'static str]) -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let kinds = kinds.iter().map(|kind| candidate(kind, ""));
+        let named = all(&schedulers::REGISTRY)
+            .chain(all(&prefetchers::REGISTRY))
+            .chain(all(&vcpu::REGISTRY))
+            .chain(all(&generators::REGISTRY))
+            .chain(all(Format::registry()));
+        let devices = seekway_device::profile::names().map(|name| candidate(name, ""));
+        kinds.chain(named).chain(devices).collect()
+    })
 }
 
 fn all(

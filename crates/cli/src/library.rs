@@ -128,7 +128,7 @@ pub fn trace(path: &str, arguments: &[String]) -> Result<TraceReader> {
     Ok(TraceReader::open(&args.trace, &options)?)
 }
 
-/// Any other command, such as `["device", "list", "--format", "json"]`: what it prints to standard
+/// Any other command, such as `["list", "devices", "--format", "json"]`: what it prints to standard
 /// output, and whether what it judged was accepted. What it warns of goes to standard error.
 ///
 /// # Errors

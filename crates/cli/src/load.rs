@@ -1,6 +1,6 @@
 //! From the command line to a scenario: its VMs, their places and the disk.
 
-use crate::args::{DiskArgs, Event, LoadArgs, ReadingArgs};
+use crate::args::{DispatchArgs, Event, LoadArgs, ReadingArgs, RunsArgs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::params::{parse_duration, parse_lba, parse_size};
 use seekway_core::units::{Lba, Nanos, Sectors};
@@ -26,7 +26,8 @@ pub fn duration(flag: &str, text: &str) -> Result<Nanos> {
 const SEEDS_MAX: u64 = 10_000;
 
 /// The seeds of `--seed` and `--seeds`.
-pub fn seeds(first: u64, count: u64) -> Result<Vec<u64>> {
+pub fn seeds(args: &RunsArgs) -> Result<Vec<u64>> {
+    let (first, count) = (args.seed.unwrap_or(1), args.seeds.unwrap_or(1));
     if !(1..=SEEDS_MAX).contains(&count) {
         bail!("--seeds {count}: at least 1 and at most {SEEDS_MAX}");
     }
@@ -71,8 +72,8 @@ pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
 pub fn scenario(args: &LoadArgs) -> Result<Scenario> {
     let capacity = args.capacity.as_deref().map(|t| size("--capacity", t)).transpose()?;
     let like = TraceText {
-        time_scale: args.time_scale,
-        outstanding: args.outstanding,
+        time_scale: args.pace.time_scale,
+        outstanding: args.pace.outstanding,
         capacity: capacity.map(Size),
         ..read_as("-", &args.reading)?
     };
@@ -90,7 +91,7 @@ pub fn scenario(args: &LoadArgs) -> Result<Scenario> {
         vm: Arc::new(traces.chain(args.vms.iter().map(vm)).collect::<Result<_>>()?),
         group: args.groups.iter().map(group).collect::<Result<_>>()?,
         weights: args.weights.clone(),
-        images: Images(placement(&args.map)?),
+        images: Images(placement(&args.pace.map)?),
         ..Scenario::default()
     })
 }
@@ -138,15 +139,15 @@ fn lba(text: &str) -> Result<Lba> {
     })
 }
 
-/// A scenario with the disk and the dispatcher's settings of the arguments.
-pub fn on_disk(args: &DiskArgs, scenario: Scenario) -> Result<Scenario> {
+/// A scenario with a disk, and with the dispatcher's settings of the arguments.
+pub fn on_disk(disk: &str, args: &DispatchArgs, scenario: Scenario) -> Result<Scenario> {
     let coalesce = size("--coalesce", &args.coalesce)?;
     if coalesce > PIECE_MAX {
         bail!("--coalesce {}: expected at most 1MiB, or 0", args.coalesce);
     }
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
     let stack = Dispatch { coalesce: Size(coalesce), hard_limit: Time(hard_limit) };
-    Ok(Scenario { device: Device::named(&args.device), stack, ..scenario })
+    Ok(Scenario { device: Device::named(disk), stack, ..scenario })
 }
 
 /// A profile by name, or from a TOML file; with changes after a colon.

@@ -3,6 +3,7 @@
 use crate::kernel;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use seekway_core::params::parse_duration;
+use seekway_man::GenerateArgs;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,9 +22,16 @@ pub enum Command {
     Migrate(MigrateArgs),
     Status(StatusArgs),
     Restore(RestoreArgs),
-    Completions(CompletionsArgs),
-    Man(ManArgs),
+    /// Print a completion script for a shell, or write the man pages
+    #[command(after_help = "Examples:
+  seekway-guest generate bash > /etc/bash_completion.d/seekway-guest
+  seekway-guest generate man /usr/local/share/man/man1")]
+    Generate(GenerateArgs),
 }
+
+/// Commands of before, and what took their place.
+pub const MOVED: [(&str, &str); 2] =
+    [("completions", "seekway-guest generate SHELL"), ("man", "seekway-guest generate man DIR")];
 
 /// Which processes are chosen.
 #[derive(Args, Debug)]
@@ -222,20 +230,6 @@ impl StateArgs {
     pub fn path(&self) -> PathBuf {
         given_or(&self.file, "seekway-guest.state")
     }
-}
-
-/// Print a completion script for a shell
-#[derive(Args, Debug)]
-#[command(after_help = "Example:
-  seekway-guest completions bash > /etc/bash_completion.d/seekway-guest")]
-pub struct CompletionsArgs {
-    pub shell: clap_complete::Shell,
-}
-
-/// Write the man pages into a folder
-#[derive(Args, Debug)]
-pub struct ManArgs {
-    pub dir: PathBuf,
 }
 
 /// A time between two looks.

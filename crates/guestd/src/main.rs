@@ -25,19 +25,25 @@ mod system;
 mod tagger;
 
 use agent::{AgentError, Voice, failed};
-use args::{Agent, Cli, Command, CompletionsArgs, Format, ManArgs, MigrateArgs, RestoreArgs};
+use args::{Agent, Cli, Command, Format, MigrateArgs, RestoreArgs};
 use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use seekway_man::GenerateArgs;
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(moved) = seekway_man::moved(&arguments, &args::MOVED) {
+        say::warn(&moved);
+        return ExitCode::from(2);
+    }
     let result = match Cli::parse().command {
         Command::Tag(args) => agent::tag(&args),
         Command::Migrate(args) => migrate(&args),
         Command::Status(args) => migrate::status(&args),
         Command::Restore(args) => restore(&args),
-        Command::Completions(args) => completions(&args),
-        Command::Man(args) => man(&args),
+        Command::Generate(args) => generate(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,14 +81,14 @@ fn restore(args: &RestoreArgs) -> Result<(), AgentError> {
     done.into_iter().try_for_each(|done| done.map(drop))
 }
 
-fn completions(args: &CompletionsArgs) -> Result<(), AgentError> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "seekway-guest", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(failed("write"))
-}
-
-fn man(args: &ManArgs) -> Result<(), AgentError> {
-    let written = std::fs::create_dir_all(&args.dir)
-        .and_then(|()| seekway_man::write_pages(Cli::command(), &args.dir));
-    written.map_err(failed(args.dir.display().to_string()))
+fn generate(args: &GenerateArgs) -> Result<(), AgentError> {
+    let Some(dir) = args.man_folder().map_err(AgentError::Usage)? else {
+        let shell: Shell = args.what.parse().map_err(AgentError::Usage)?;
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "seekway-guest", &mut script);
+        return std::io::Write::write_all(&mut std::io::stdout(), &script).map_err(failed("write"));
+    };
+    let written =
+        std::fs::create_dir_all(dir).and_then(|()| seekway_man::write_pages(Cli::command(), dir));
+    written.map_err(failed(dir.display().to_string()))
 }

@@ -1,14 +1,58 @@
-//! Man pages of a program and its subcommands, from the definitions of its command line.
+//! Man pages of a program and its subcommands, from the definitions of its command line; arguments
+//! of its command `generate`; and commands that have another name now.
 //!
 //! `clap_mangen` renders names, descriptions and options. This crate makes the rest: the title with
 //! the program's version, a synopsis that does not list every option, and examples as lines that
 //! can be copied (it fills and hyphenates them like prose).
 
-use clap::Command;
+use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+// No doc comment: it would stand in the place of the commands' own help.
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// Name of a shell, for its completion script; or `man`, for the man pages
+    #[arg(
+        value_name = "SHELL|man",
+        value_parser = ["man", "bash", "elvish", "fish", "powershell", "zsh"]
+    )]
+    pub what: String,
+    /// Folder of the man pages; created if missing
+    #[arg(required_if_eq("what", "man"))]
+    pub dir: Option<PathBuf>,
+}
+
+impl GenerateArgs {
+    /// The folder for man pages; `None` where a completion script is asked for.
+    ///
+    /// # Errors
+    /// A folder for a script.
+    pub fn man_folder(&self) -> Result<Option<&Path>, String> {
+        match &self.dir {
+            Some(dir) if self.what != "man" => Err(format!(
+                "{}: the script for {} goes to standard output: leave the folder out",
+                dir.display(),
+                self.what
+            )),
+            dir => Ok(dir.as_deref()),
+        }
+    }
+}
+
+/// The message for somebody who types a command of before. `moved` has the first words of such
+/// commands, longer ones before shorter ones, each with the command that took its place.
+pub fn moved(arguments: &[OsString], moved: &[(&str, &str)]) -> Option<String> {
+    let is_typed = |old: &str| {
+        let mut typed = arguments.iter();
+        old.split(' ').all(|word| typed.next().is_some_and(|typed| typed == word))
+    };
+    let (old, new) = moved.iter().find(|(old, _)| is_typed(old))?;
+    Some(format!("there is no command `{old}` any more: type `{new}`"))
+}
 
 /// Write the pages of a program and of all its subcommands into a folder, `NAME-SUBCOMMAND.1`.
 pub fn write_pages(program: Command, dir: &Path) -> io::Result<()> {
@@ -141,6 +185,18 @@ mod tests {
         assert!(!main.contains("SEE ALSO"), "{main}");
         assert!(limit.contains("\\fBprog limit\\fR [OPTIONS] <DISK>"), "{limit}");
         assert!(limit.contains(".SH \"SEE ALSO\"\n\\fBprog\\fR(1)"), "{limit}");
+    }
+
+    #[test]
+    fn the_first_words_tell_what_took_their_place() {
+        let table = [("disk check", "predict DISK"), ("disk", "list disks")];
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            moved(&words, &table)
+        };
+        assert!(of("disk check --x").is_some_and(|said| said.ends_with("`predict DISK`")));
+        assert!(of("disk list").is_some_and(|said| said.ends_with("`list disks`")));
+        assert_eq!(of("list disk"), None);
     }
 
     #[test]

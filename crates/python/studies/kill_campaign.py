@@ -85,7 +85,7 @@ def done(out: Path) -> int:
 
 def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
     """The campaign in a process of its own."""
-    line = [sys.executable, "-m", "seekway.campaign", "run", str(study), "--out", str(out)]
+    line = [sys.executable, "-m", "seekway", "campaign", "run", str(study), "--out", str(out)]
     line += ["--scheduler", f"tcp://127.0.0.1:{PORT}", "--quiet"]
     return subprocess.Popen(line, stderr=subprocess.PIPE, start_new_session=True)
 

@@ -188,7 +188,7 @@ def test_a_killed_campaign_goes_on(tmp_path: Path, undisturbed: dict) -> None:
         before, rows = rows, len(Results(out))
         assert before + whole <= rows <= before + 5 * whole, "what was whole is there, once"
     (out / ".cut-short.parquet.1").write_bytes(b"PAR1")
-    subprocess.run([sys.executable, "-m", "seekway.campaign", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "seekway", "campaign", *arguments], check=True)
     assert without_clock(Results(out)) == undisturbed
 
 
@@ -205,7 +205,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """No file may grow beyond 2,000 bytes: the first batch of results cannot be written."""
     study, out = tmp_path / "study.toml", tmp_path / "out"
     write_study(study, SMALL)
-    line = [sys.executable, "-m", "seekway.campaign", "run", study, "--out", out, "--workers=1"]
+    line = [sys.executable, "-m", "seekway", "campaign", "run", study, "--out", out, "--workers=1"]
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
@@ -246,7 +246,7 @@ def test_the_command(tmp_path: Path) -> None:
     write_study(study, SMALL)
 
     def call(*arguments: object) -> subprocess.CompletedProcess:
-        line = [sys.executable, "-m", "seekway.campaign", *map(str, arguments)]
+        line = [sys.executable, "-m", "seekway", "campaign", *map(str, arguments)]
         return subprocess.run(line, capture_output=True, text=True)
 
     assert "6 cells, 0 done" in call("cells", study).stderr

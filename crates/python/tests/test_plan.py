@@ -113,7 +113,7 @@ def test_the_command(tmp_path: Path) -> None:
     write_vms(folder, 2, 1)
 
     def call(*arguments: object) -> subprocess.CompletedProcess:
-        line = [sys.executable, "-m", "seekway.planning", *map(str, arguments)]
+        line = [sys.executable, "-m", "seekway", "plan", *map(str, arguments)]
         return subprocess.run(line, capture_output=True, text=True)
 
     given = ["--traces", folder, "--policies", "noop", "--workers", 1]

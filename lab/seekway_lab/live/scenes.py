@@ -1,6 +1,6 @@
 """cats-direct and vmcd-fair-sizes: a scenario of the simulator on real guests.
 
-Each guest runs `seekway workload run` with the simulator's own description of its load on its
+Each guest runs `seekway load` with the simulator's own description of its load on its
 virtio-blk disk, served by `seekway serve` as the emulated disk. Guests boot once. In each window
 all loads start at the same time, and each measures itself over the same seconds.
 """
@@ -85,7 +85,7 @@ def measure(
 ) -> list[Table]:
     """Boots the guests and makes all windows.
 
-    Each gives `loads`, the figures of `seekway workload run` by guest; `emulated`, what the disk
+    Each gives `loads`, the figures of `seekway load` by guest; `emulated`, what the disk
     did while they ran, settling included; `host_busy`, 0 to 1.
     """
     with ExitStack() as stack:
@@ -152,7 +152,7 @@ def _window(
         # As in the simulator, which gives each VM a stream of its own.
         text, seed = twin.vm_text(scene.vms[n]), window.seed + n
         guests[n].check(
-            f"rm -f /tmp/said; (seekway workload run --vm '{text}' --on /dev/vda --seed {seed} "
+            f"rm -f /tmp/said; (seekway load --vm '{text}' --on /dev/vda --seed {seed} "
             f"--settle {settle_s}s --for {window_s}s --format json >/tmp/out 2>/tmp/err; "
             "echo $? >/tmp/status; mv /tmp/status /tmp/said) >/dev/null 2>&1 &",
             PATIENCE_S,
@@ -282,7 +282,7 @@ def tables(name: str, scene: Scene, rows: Sequence[Table], window_s: int) -> lis
     columns["late"] = lambda row: row["late_commands"]
     columns["host CPU (%)"] = lambda row: 100 * row["host_busy"]
     notes = [
-        f"Each guest ran its load by `seekway workload run` on a disk of `seekway serve --emulate "
+        f"Each guest ran its load by `seekway load` on a disk of `seekway serve --emulate "
         f"{scene.device}`, all over the same {window_s} s; the simulator the same loads on the "
         "same disk. late: commands whose real completion came after the emulated disk's.",
         order(rows),

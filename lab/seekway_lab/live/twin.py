@@ -17,7 +17,7 @@ from seekway_lab.scenarios import Table
 #: Columns of a table by their heads: text or a number of each row.
 Columns = dict[str, Callable[[Table], Any]]
 MIB = 1 << 20
-#: Size of a VM's image unless it says so (`seekway workload show vm`).
+#: Size of a VM's image unless it says so (`seekway list loads vm`).
 IMAGE = "12GiB"
 
 
@@ -27,7 +27,7 @@ def image_bytes(vm: Mapping[str, Any]) -> int:
 
 
 def vm_text(vm: Mapping[str, Any]) -> str:
-    """A `[[vm]]` of a scenario as `seekway workload run --vm` takes it."""
+    """A `[[vm]]` of a scenario as `seekway load --vm` takes it."""
 
     def pairs(keys: Mapping[str, Any]) -> list[str]:
         texts = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in keys.items()}

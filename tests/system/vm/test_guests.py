@@ -213,7 +213,7 @@ def test_two_guests_verify_at_once(world: World) -> None:
 
 
 def test_the_policy_changes_under_load(world: World) -> None:
-    listed = [str(world.programs.seekway), "policy", "list", "--format", "json"]
+    listed = [str(world.programs.seekway), "list", "policies", "--format", "json"]
     policies = [p["name"] for p in json.loads(subprocess.check_output(listed, text=True))]
     changes = 0
 

@@ -1,7 +1,6 @@
 //! `compare`: one load, several stacks.
 
-use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, SharingArgs};
-use crate::complete;
+use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, RunsArgs, SharingArgs};
 use clap::{Args, ValueEnum};
 use seekway_sim::scenario;
 use std::path::PathBuf;
@@ -124,10 +123,8 @@ pub struct CompareArgs {
     pub load: LoadArgs,
     #[command(flatten)]
     pub disk: DiskArgs,
-    /// `all`, or policies with their parameters: `noop,cfq:quantum=4,slice_idle=0` [default: all,
-    /// or those of FILE]
-    #[arg(long, value_name = "LIST", help_heading = "Comparison", add = complete::policies())]
-    pub policies: Option<String>,
+    #[command(flatten)]
+    pub runs: RunsArgs,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
     /// Rate limits of the VMs: `given` by --vm and --group, `none`, or both for runs with
@@ -143,12 +140,6 @@ pub struct CompareArgs {
     pub limits: Vec<LimitsArg>,
     #[command(flatten)]
     pub sharing: SharingArgs,
-    /// First seed of generated loads [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Comparison")]
-    pub seed: Option<u64>,
-    /// Number of seeds to run with, from --seed on [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Comparison")]
-    pub seeds: Option<u64>,
     /// Run each VM once more, alone, under noop on the disk itself (no cache, no shared
     /// processors): what it gets then is its demand, which φ, Jain and max-min need. Equal VMs share one such run. VMs are equal if they are described
     /// alike but for their names and, on a rotating disk, lie in the same eighth of it
@@ -172,10 +163,6 @@ pub struct CompareArgs {
         help_heading = "Comparison"
     )]
     pub fair_to: FairTo,
-    /// Stop each run at this simulated time [default: when the load ends, or after 60s if
-    /// a VM's load does not end by itself]
-    #[arg(long, value_name = "TIME", help_heading = "Comparison")]
-    pub until: Option<String>,
     #[command(flatten)]
     pub out: OutArgs,
     /// Write each run's journal to this folder, for `seekway replay`

@@ -14,7 +14,17 @@ pub use predict::{LivePredictArgs, PredictArgs};
 pub use serve::{BackendArgs, ServeArgs};
 pub use top::TopArgs;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Which daemon is asked.
+#[derive(Args, Debug)]
+pub struct SocketArgs {
+    /// Path of the daemon's control socket [default: /run/seekway/control.sock for root,
+    /// $XDG_RUNTIME_DIR/seekway/control.sock for others]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+}
 
 /// The commands of the feature `daemon`.
 #[derive(Subcommand, Debug)]

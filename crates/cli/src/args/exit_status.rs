@@ -7,19 +7,15 @@ use clap::Command;
 const USUAL: &str = "Exit status: 0 if it did what was asked, 2 for wrong usage, input or output.";
 
 /// Commands that judge something: status 1.
-const JUDGES: [(&str, &str); 3] = [
-    (
-        "plan",
-        "Exit status: 0 if every VM fits on a disk, 1 if one does not, 2 for wrong usage or input.",
-    ),
+const JUDGES: [(&str, &str); 2] = [
     (
         "replay",
         "Exit status: 0 if the policy decides the same, 1 if not, 2 for wrong usage or input.",
     ),
     (
-        "validate",
-        "Exit status: 0 if the model is good enough (or nothing was asked for), 1 if it is not, 2 \
-         for wrong\nusage or input.",
+        "predict",
+        "Exit status: 0 if it did what was asked, 1 if the model misses a figure of \
+         --against published, 2 for\nwrong usage or input.",
     ),
 ];
 

@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Host cache")]
 pub struct PrefetchArgs {
-    /// Prefetch into a host cache (`seekway prefetcher list`), with parameters as
+    /// Prefetch into a host cache (`seekway list prefetchers`), with parameters as
     /// `NAME:key=value,…`; a list or `all`, each runs with every size of --cache
     #[arg(long, value_name = "LIST", add = complete::prefetcher())]
     pub prefetch: Vec<String>,

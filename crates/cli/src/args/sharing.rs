@@ -12,7 +12,7 @@ pub struct SharingArgs {
     /// any, steered). Repeat it to compare hosts; `none` shares nothing [default: none]
     #[arg(long, value_name = "SPEC")]
     pub host: Vec<String>,
-    /// Policies for vCPUs of the guests' agents (`seekway vcpu list`), a list or `all`;
+    /// Policies for vCPUs of the guests' agents (`seekway list vcpu`), a list or `all`;
     /// each runs on every --host [default: vanilla, which is no agent]
     #[arg(long, value_name = "LIST", add = complete::vcpu_policy())]
     pub vcpu: Option<String>,

@@ -1,6 +1,6 @@
 //! Arguments of `seekway advise` and `seekway inspect`.
 
-use super::{DiskArgs, Format, OutArgs, PrefetchArgs, ReadingArgs};
+use super::{DiskArgs, FormatArgs, OutArgs, PaceArgs, PrefetchArgs, ReadingArgs};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// --hard-limit or kept from the queue? If not, it says how much of the load the disk
 /// carries and which modelled disks carry all of it. Then it runs every policy with its
 /// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
-/// than 2 percent) the first in `seekway policy list` is taken; policies that make a request
+/// than 2 percent) the first in `seekway list policies` is taken; policies that make a request
 /// wait past --hard-limit come last.
 ///
 /// With --cache or --prefetch it ranks stacks: every policy with each cache and prefetcher,
@@ -40,15 +40,8 @@ pub struct AdviseArgs {
     pub disk: DiskArgs,
     #[command(flatten)]
     pub prefetch: PrefetchArgs,
-    /// Stretch the traces' times by this factor (2: half the speed, 0.5: double)
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    pub time_scale: f64,
-    /// Ignore the traces' clock; each VM keeps this many requests outstanding
-    #[arg(long, value_name = "N", conflicts_with = "time_scale")]
-    pub outstanding: Option<u32>,
-    /// Placement of the VMs on the disk (see `compare`)
-    #[arg(long, value_name = "PLACE", default_value = "packed")]
-    pub map: String,
+    #[command(flatten)]
+    pub pace: PaceArgs,
     #[command(flatten)]
     pub out: OutArgs,
 }
@@ -96,9 +89,8 @@ pub struct InspectArgs {
     pub window: String,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
+    #[command(flatten)]
+    pub out: FormatArgs,
     /// Also write an HTML report with a heat map for each VM
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

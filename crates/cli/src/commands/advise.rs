@@ -119,9 +119,7 @@ fn asked(args: &AdviseArgs) -> Result<Asked> {
         vms: Vec::new(),
         groups: Vec::new(),
         reading: args.reading.clone(),
-        time_scale: args.time_scale,
-        outstanding: args.outstanding,
-        map: args.map.clone(),
+        pace: args.pace.clone(),
         weights: Vec::new(),
         capacity: None,
     })?;
@@ -132,7 +130,8 @@ fn asked(args: &AdviseArgs) -> Result<Asked> {
         limits: vec![LimitsChoice::Dropped],
         hosts: vec![None],
     };
-    let mut stacks = lists.product(&load::on_disk(&args.disk, load)?)?;
+    let mut stacks =
+        lists.product(&load::on_disk(&args.disk.device, &args.disk.dispatch, load)?)?;
     let place = |stack: &Scenario| lists.caches.iter().position(|cache| *cache == stack.cache);
     stacks.sort_by_key(place);
     Asked::of(stacks, vec![1])

@@ -89,42 +89,39 @@ pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Vec<Comparison>
 /// the seeds.
 fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackLists, Vec<u64>)> {
     let lists = StackLists {
-        policies: policies(args.policies.as_deref().unwrap_or("all"), caller)?,
+        policies: policies(args.runs.policies.as_deref().unwrap_or("all"), caller)?,
         caches: caching::caches(&args.prefetch)?,
         limits: limits(&args.limits)?,
         hosts: host::sharing(&args.sharing)?,
     };
     let base = Scenario {
-        measure: load::measure(args.until.as_deref())?,
+        measure: load::measure(args.runs.until.as_deref())?,
         outcome: Wanted {
             alone: args.alone.into(),
             fair_to: args.fair_to.into(),
             ..Wanted::default()
         },
-        ..load::on_disk(&args.disk, load::scenario(&args.load)?)?
+        ..load::on_disk(&args.disk.device, &args.disk.dispatch, load::scenario(&args.load)?)?
     };
-    let seeds = load::seeds(args.seed.unwrap_or(1), args.seeds.unwrap_or(1))?;
-    Ok((base, lists, seeds))
+    Ok((base, lists, load::seeds(&args.runs)?))
 }
 
 /// Reads a scenario, with the options that replace a part of it: stacks with their seeds.
 fn of_file(path: &Path, args: &CompareArgs, caller: &Caller) -> Result<Vec<Study>> {
     let mut all = study_of_file(path)?;
-    let measure = load::measure(args.until.as_deref())?;
+    let measure = load::measure(args.runs.until.as_deref())?;
     let untils = distinct(all.iter().map(|study| study.scenario.measure.until));
     if measure.until.is_some() && untils.len() > 1 {
         let path = path.display();
         bail!("--until: {path} has several measure.until; give one there, or leave --until out");
     }
-    let seeds = match (args.seed, args.seeds) {
-        (None, None) => None,
-        (first, count) => Some(load::seeds(first.unwrap_or(1), count.unwrap_or(1))?),
-    };
+    let are_given = args.runs.seed.is_some() || args.runs.seeds.is_some();
+    let seeds = are_given.then(|| load::seeds(&args.runs)).transpose()?;
     for study in &mut all {
         study.scenario.measure.until = measure.until.or(study.scenario.measure.until);
         study.seeds = seeds.clone().unwrap_or_else(|| study.seeds.clone());
     }
-    if let Some(list) = &args.policies {
+    if let Some(list) = &args.runs.policies {
         let under = |study: &Study, policy: &String| Study {
             scenario: study.scenario.under(policy),
             seeds: study.seeds.clone(),

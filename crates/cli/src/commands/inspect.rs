@@ -100,7 +100,7 @@ pub fn run(args: &InspectArgs) -> Result<Verdict> {
         watched.extend(vms);
     }
     output::write_report(args.report.as_deref(), || report(&watched, &seen, end, params))?;
-    print(&seen, args.format)?;
+    print(&seen, args.out.format)?;
     Ok(Verdict::Done)
 }
 

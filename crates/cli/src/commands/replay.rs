@@ -102,7 +102,7 @@ impl ReplayReport {
 }
 
 fn report(args: &ReplayArgs, text: &str, json: &ReplayReport) -> Result<()> {
-    if args.format == Format::Table {
+    if args.out.format == Format::Table {
         return output::print(text);
     }
     let same = if json.same { "yes" } else { "no" };
@@ -116,5 +116,5 @@ fn report(args: &ReplayArgs, text: &str, json: &ReplayReport) -> Result<()> {
         .text("in the journal", |_| difference.map(|d| &d.journal))
         .text("now", |_| difference.map(|d| &d.replay))
         .done();
-    output::print_as(args.format, &[table], json)
+    output::print_as(args.out.format, &[table], json)
 }

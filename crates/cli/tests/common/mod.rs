@@ -189,12 +189,12 @@ pub fn timeless_runs(text: &str) -> Vec<serde_json::Value> {
 
 /// The names of all policies.
 pub fn policies() -> Vec<String> {
-    listed("policy").into_iter().map(|(name, _)| name).collect()
+    listed("policies").into_iter().map(|(name, _)| name).collect()
 }
 
-/// The names and summaries that `seekway REGISTRY list` prints.
-pub fn listed(registry: &str) -> Vec<(String, String)> {
-    let listed = json(&seekway(&[registry, "list", "--format", "json"]).ok());
+/// The names and summaries that `seekway list KIND` prints.
+pub fn listed(kind: &str) -> Vec<(String, String)> {
+    let listed = json(&seekway(&["list", kind, "--format", "json"]).ok());
     let text = |entry: &serde_json::Value, key| entry[key].as_str().expect("a text").to_string();
     let entries = listed.as_array().expect("a list").iter();
     entries.map(|entry| (text(entry, "name"), text(entry, "summary"))).collect()

@@ -296,8 +296,8 @@ mod tests {
     #[test]
     fn a_schema_is_made_of_these_files() {
         seekway_testing::schema_of_input::<File>(
-            "device-show",
-            "seekway device show NAME --format json",
+            "list-device",
+            "seekway list devices NAME --format json",
         );
     }
 }

@@ -75,10 +75,10 @@ pub static GROUPS: [(&str, &[Key<Config>]); 4] = [
     (
         "Scheduling",
         settings! {
-            /// Scheduling policy (`seekway policy list`), with parameters as `NAME:key=value,…`
+            /// Scheduling policy (`seekway list policies`), with parameters as `NAME:key=value,…`
             /// [default: fairway]
             "policy" "SPEC" => Text(|c, text| put(&mut c.policy, valid(text, schedulers::build(text))?));
-            /// Emulate one device for all disks (`seekway device list`); `k` scales its times when the
+            /// Emulate one device for all disks (`seekway list devices`); `k` scales its times when the
             /// real device is too slow: `auto`, `1`, or a factor
             "emulate" "PROFILE[:…][:k=…]" => Text(|c, text| put(&mut c.emulate, valid(text, Throttle::parse(text))?));
             /// Queue depth of each device [default: 1 on rotational devices, 128 on others, the model's
@@ -107,7 +107,7 @@ pub static GROUPS: [(&str, &[Key<Config>]); 4] = [
             /// available memory for all devices together, less under memory pressure; `off` [default:
             /// auto; off with --emulate, --blk-file, --socket-path and --fd]
             "cache" "SIZE|auto|off" => Text(|c, text| put(&mut c.cache, Some(CacheSize::parse(text)?)));
-            /// Prefetch into the cache (`seekway prefetcher list`), with parameters as
+            /// Prefetch into the cache (`seekway list prefetchers`), with parameters as
             /// `NAME:key=value,…` [default: vio:interval=continuous]
             "prefetch" "SPEC" => Text(|c, text| put(&mut c.prefetch, valid(text, prefetchers::build(text))?));
             /// Lock the cache in memory, so that it is never swapped; needs CAP_IPC_LOCK or a large

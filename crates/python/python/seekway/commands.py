@@ -29,7 +29,7 @@ def _json(*arguments: str, names: Sequence[str] = ()) -> Any:
 
 def devices() -> list[dict[str, Any]]:
     """All profiles: name, summary, capacity in sectors, revolution in ms, queue depth."""
-    listed: list[dict[str, Any]] = _json("device", "list")
+    listed: list[dict[str, Any]] = _json("list", "devices")
     return listed
 
 
@@ -39,18 +39,18 @@ def device(name: str) -> dict[str, Any]:
     Raises:
         SeekwayError: there is none, or the file is none.
     """
-    return tomllib.loads(_native.run(["device", "show", name])[0])
+    return tomllib.loads(_native.run(["list", "devices", name])[0])
 
 
 def policies() -> list[dict[str, Any]]:
     """All policies: name, summary, source and parameters."""
-    listed: list[dict[str, Any]] = _json("policy", "list")
+    listed: list[dict[str, Any]] = _json("list", "policies")
     return listed
 
 
 def policy(name: str) -> str:
     """Describe a policy and its parameters, as Markdown."""
-    return _native.run(["policy", "show", name])[0]
+    return _native.run(["list", "policies", name])[0]
 
 
 def calibrate(

@@ -343,9 +343,9 @@ def _names(files: list[str]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """``seekway-plan``; its exit status: 0, 1 if a VM fits on no disk, 2 for wrong usage."""
+    """``python -m seekway plan``: status 0, 1 if a VM fits on no disk, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
-        prog="seekway plan",
+        prog="python -m seekway plan",
         description="Find the number of disks that these VMs need to meet their targets.",
         epilog="Other options are those of `seekway compare`: --max-requests=2000. "
         "Exit status 1: some VM misses the target even alone; 2: wrong usage.",
@@ -371,7 +371,7 @@ def main(arguments: list[str] | None = None) -> int:
             **_more(rest),
         )
     except SeekwayError as error:
-        print(f"seekway plan: {error}", file=sys.stderr)
+        print(f"python -m seekway plan: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -393,7 +393,3 @@ def _more(rest: list[str]) -> dict[str, Any]:
             raise SeekwayError(f"{item}: expected --option=value")
         more[key.replace("-", "_")] = value if equals else True
     return more
-
-
-if __name__ == "__main__":
-    sys.exit(main())

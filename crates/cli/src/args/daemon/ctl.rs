@@ -1,9 +1,9 @@
 //! Arguments of `seekway ctl`.
 
+use super::SocketArgs;
 use crate::args::Format;
 use crate::complete;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
 
 /// Query or change a running `seekway serve`
 ///
@@ -23,10 +23,8 @@ use std::path::PathBuf;
   seekway ctl freeze web -- cp --reflink=always web.img web.snapshot.img
   seekway ctl --socket /run/other/control.sock metrics")]
 pub struct CtlArgs {
-    /// Path of the daemon's control socket [default: /run/seekway/control.sock for root,
-    /// $XDG_RUNTIME_DIR/seekway/control.sock for others]
-    #[arg(long, value_name = "PATH", global = true)]
-    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub daemon: SocketArgs,
     /// Output format; with `json`, commands that change something print the daemon's answer
     #[arg(long, visible_alias = "output", value_enum, default_value = "table", global = true)]
     pub format: Format,
@@ -42,7 +40,7 @@ pub enum CtlCommand {
     Status,
     /// Change the policy or its parameters; queued requests stay
     Policy {
-        /// `NAME:key=value,…` (`seekway policy list`)
+        /// `NAME:key=value,…` (`seekway list policies`)
         #[arg(value_name = "SPEC", add = complete::policy())]
         policy: String,
         /// Change only this device (see `status`)
@@ -51,7 +49,7 @@ pub enum CtlCommand {
     },
     /// Change the prefetcher or its parameters; cached data stays
     Prefetch {
-        /// `NAME:key=value,…` (`seekway prefetcher list`); `none` turns prefetching off
+        /// `NAME:key=value,…` (`seekway list prefetchers`); `none` turns prefetching off
         #[arg(value_name = "SPEC", add = complete::prefetcher())]
         prefetcher: String,
         /// Change only this device (see `status`)

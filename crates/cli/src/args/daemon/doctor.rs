@@ -1,6 +1,6 @@
 //! Arguments of `seekway doctor`.
 
-use crate::args::Format;
+use crate::args::FormatArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -25,7 +25,6 @@ pub struct DoctorArgs {
     /// Check for this disk, as for `serve --disk` (repeatable)
     #[arg(long = "disk", value_name = "NAME=PATH[,…]")]
     pub disks: Vec<String>,
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
+    #[command(flatten)]
+    pub out: FormatArgs,
 }

@@ -1,7 +1,7 @@
 //! Arguments of `seekway top`.
 
+use super::SocketArgs;
 use clap::Args;
-use std::path::PathBuf;
 
 /// Watch a running `seekway serve`: devices, disks, and who waits for whom
 ///
@@ -15,10 +15,8 @@ use std::path::PathBuf;
 
 Colours follow NO_COLOR. Exit status: 0, 2 if the daemon or the terminal cannot be reached.")]
 pub struct TopArgs {
-    /// Path of the daemon's control socket [default: /run/seekway/control.sock for root,
-    /// $XDG_RUNTIME_DIR/seekway/control.sock for others]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub daemon: SocketArgs,
     /// Time from one look to the next, 100ms to an hour
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: String,

@@ -77,41 +77,26 @@ const NO_CACHE: CacheChoice = CacheChoice { cache_mib: None, prefetch: None };
 
 /// What the cache brings, as a sentence; empty where no cache was tried.
 pub fn sentence(ranking: &[Judged], goal: Goal) -> String {
-    let Some(best) = ranking.first() else { return String::new() };
-    let cached = ranking.iter().find(|judged| judged.cache != NO_CACHE);
     let three = |value: f64| significant(value, 3);
-    match (CacheGain::of(ranking, goal), cached) {
-        (Some(gain), _) => {
-            let prefetch = best.cache.prefetch.as_deref().filter(|spec| *spec != NO_PREFETCH);
-            let mut text = format!(
-                "By this figure ({}): {BASE} without a cache {}, {} without one {}, with the cache {}",
-                figure_name(goal),
-                three(gain.cfq),
-                best.policy,
-                three(gain.policy),
-                three(gain.cache)
-            );
-            if let Some(prefetch) = prefetch {
-                text += &format!(", with {prefetch} {}", three(gain.prefetch));
-            }
-            text += ".";
-            if let (Some(share), Some(of_prefetch)) = (gain.cache_share, gain.prefetch_share) {
-                let percent = |share: f64| format!("{:.0} %", share * 100.0);
-                text += &format!(" Of the gain over {BASE} {} is the cache's", percent(share));
-                if prefetch.is_some() {
-                    text += &format!(", {} by its prefetcher", percent(of_prefetch));
-                }
-                text += ".";
-            }
-            text + " "
-        }
-        (None, Some(cached)) => format!(
-            "A cache does not help: the best with one is {} with {}, without one it is {}. ",
-            cached.label,
-            three(cached.value),
-            three(best.value)
+    let percent =
+        |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.0} %", share * 100.0));
+    match CacheGain::of(ranking, goal) {
+        Some(gain) => format!(
+            "By this figure ({}): {BASE} without a cache {}, this policy without one {}, with the \
+             cache {}, with its prefetcher {}. Of the gain over {BASE} {} is the cache's, {} by its \
+             prefetcher. ",
+            figure_name(goal),
+            three(gain.cfq),
+            three(gain.policy),
+            three(gain.cache),
+            three(gain.prefetch),
+            percent(gain.cache_share),
+            percent(gain.prefetch_share)
         ),
-        (None, None) => String::new(),
+        None if ranking.iter().any(|judged| judged.cache != NO_CACHE) => {
+            "A cache does not help. ".into()
+        }
+        None => String::new(),
     }
 }
 
@@ -149,7 +134,7 @@ mod tests {
     fn a_cache_that_does_not_help_is_said_to() {
         let ranking = [judged("cfq", None, 3.0), judged("cfq", Some((64.0, "none")), 3.01)];
         assert!(CacheGain::of(&ranking, Goal::Latency).is_none());
-        assert!(sentence(&ranking, Goal::Latency).starts_with("A cache does not help: "));
+        assert!(sentence(&ranking, Goal::Latency).starts_with("A cache does not help."));
         assert_eq!(sentence(&ranking[..1], Goal::Latency), "");
     }
 

@@ -1,7 +1,7 @@
 //! What `advise` says: sentences and tables.
 
 use super::gain;
-use super::judged::{EQUAL_WITHIN, Judged, are_equal, best, figure_name};
+use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
 use super::overload::{Disk, Overload, Service};
 use super::{Carried, Loser};
 use crate::args::Goal;
@@ -35,8 +35,7 @@ fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0, 2))
 }
 
-/// Three lines: that the disk cannot carry the load, how much of it it could, and which
-/// disks would.
+/// Two lines: that the disk cannot carry the load, and how much of it it could.
 pub fn overload(overload: &Overload) -> String {
     let carries = match (overload.share, &overload.at_share) {
         (Some(share), Some(service)) => format!(
@@ -47,8 +46,7 @@ pub fn overload(overload: &Overload) -> String {
         ),
         _ => "It does not carry even 1 % of the rate.".to_string(),
     };
-    [why(overload), format!("{carries} {}", busy(&overload.best)), other_disks(&overload.disks)]
-        .join("\n")
+    format!("{}\n{carries} {}", why(overload), busy(&overload.best))
 }
 
 fn why(overload: &Overload) -> String {
@@ -81,28 +79,6 @@ fn busy(service: &Service) -> String {
     }
 }
 
-fn other_disks(disks: &[Disk]) -> String {
-    let carrying: Vec<String> = disks
-        .iter()
-        .filter(|disk| disk.carries)
-        .filter_map(|disk| {
-            let p99 = time(disk.service.as_ref()?.p99_ms);
-            Some(format!("{} (p99 {p99})", disk.disk))
-        })
-        .collect();
-    let too_small: Vec<&str> =
-        disks.iter().filter(|d| d.service.is_none()).map(|d| d.disk.as_str()).collect();
-    let mut text = if carrying.is_empty() {
-        "No other modelled disk carries all of it.".to_string()
-    } else {
-        format!("Modelled disks that carry all of it, the slowest first: {}.", carrying.join(", "))
-    };
-    if !too_small.is_empty() {
-        text += &format!(" Too small for it: {}.", too_small.join(", "));
-    }
-    text
-}
-
 /// Which policy to use, what that gives, and who loses by it.
 pub fn recommendation(
     ranking: &[Judged],
@@ -124,7 +100,7 @@ pub fn recommendation(
         Carried::Yes => format!("Use {} for {goal_name}: ", best.label),
     };
     text += &gives(best, several);
-    text += &beside_others(ranking, goal);
+    text += &equals(ranking, goal);
     text += &gain::sentence(ranking, goal);
     if several {
         text += &who_loses(losers, one);
@@ -156,40 +132,22 @@ fn gives(best: &Judged, several: bool) -> String {
     )
 }
 
-/// Who is as good, who comes next, and who would stand as high but for requests that waited
-/// too long.
-fn beside_others(ranking: &[Judged], goal: Goal) -> String {
-    let names = |of: &[&Judged]| -> String {
-        of.iter().map(|j| j.label.as_str()).collect::<Vec<_>>().join(", ")
-    };
-    let forced = |j: &Judged| j.forced > 0;
-    let rivals = ranking.iter().take_while(|j| forced(j) == forced(&ranking[0])).count();
-    let (rivals, last) = ranking.split_at(rivals);
-    let best = best(rivals, goal).unwrap_or_default();
-    let is_equal = |j: &&Judged| are_equal(goal, j.value, best);
-    let equal: Vec<&Judged> = rivals.iter().take_while(is_equal).skip(1).collect();
+/// Who is as good. Those that made requests wait past the hard limit do not count.
+fn equals(ranking: &[Judged], goal: Goal) -> String {
+    let first = &ranking[0];
+    let rivals = ranking.iter().filter(|j| (j.forced > 0) == (first.forced > 0));
+    let rivals: Vec<Judged> = rivals.cloned().collect();
+    let best = best(&rivals, goal).unwrap_or_default();
+    let equal = rivals[1..].iter().filter(|j| are_equal(goal, j.value, best));
+    let names: Vec<&str> = equal.map(|j| j.label.as_str()).collect();
     let within = EQUAL_WITHIN * 100.0;
-    if equal.len() + 1 == ranking.len() && ranking.len() > 1 {
-        let all = kind(ranking).1;
-        return format!("All {all} lie within {within} %: for this goal take any. ");
+    match names.len() {
+        0 => String::new(),
+        n if n + 1 == ranking.len() => {
+            format!("All {} lie within {within} %: for this goal take any. ", kind(ranking).1)
+        }
+        _ => format!("Within {within} % of the best: {}. ", names.join(", ")),
     }
-    let mut text = String::new();
-    if !equal.is_empty() {
-        text += &format!("Within {within} % of the best: {}. ", names(&equal));
-    }
-    if let Some(next) = rivals.get(equal.len() + 1) {
-        let (figure, value) = (significant(ranking[0].value, 3), significant(next.value, 3));
-        let name = output::capital(figure_name(goal));
-        text += &format!("{name}: {figure}, next {} with {value}. ", next.label);
-    }
-    let passed_over: Vec<&Judged> = last.iter().filter(is_equal).collect();
-    if !passed_over.is_empty() {
-        let names = names(&passed_over);
-        text += &format!(
-            "As good or better by this figure, but requests wait past the hard limit: {names}. "
-        );
-    }
-    text
 }
 
 fn who_loses(losers: &[Loser], kind: &str) -> String {
@@ -235,12 +193,12 @@ fn note(several: bool) -> &'static str {
          under the policy that is best for it then. worst speed: mean response alone over mean \
          response here, of the VM for which that is least. regret: mean distance from the best \
          policy in over alone, bandwidth and worst speed; 0 is the best in all three. Policies \
-         within 2 % count as equal and stand in the order of `seekway policy list`."
+         within 2 % count as equal and stand in the order of `seekway list policies`."
     } else {
         "over alone: p99 over that of the best policy. worst speed: mean response under the best \
          policy over that here. regret: mean distance from the best policy in these two and in \
          bandwidth; 0 is the best in all three. Policies within 2 % count as equal and stand in \
-         the order of `seekway policy list`."
+         the order of `seekway list policies`."
     }
 }
 

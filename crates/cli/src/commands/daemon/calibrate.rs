@@ -10,7 +10,7 @@ use crate::args::{CalibrateArgs, Kind};
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
 use seekway_device::fit::{self, Fit, Form, Options, Sample};
-use seekway_report::table::{Cell, Column, Table};
+use seekway_report::table::{Cell, Table};
 use serde::Serialize;
 use std::path::Path;
 
@@ -188,11 +188,8 @@ fn judged(found: &Fit, measured: &MeasuredRequests, options: &Options) -> Vec<St
 
 /// The figures, with the name of each beside it.
 fn table(found: &Fit, measured: &MeasuredRequests) -> Table {
-    let columns = vec![Column::text("figure"), Column::number("value", ""), Column::text("unit")];
-    let mut table = Table::new(format!("Linear fit of {}", measured.source), columns);
-    let mut row = |name: &str, value: Cell, unit: &str| {
-        table.push([name.into(), value, unit.into()]);
-    };
+    let mut rows: Vec<(String, Cell, &str)> = Vec::new();
+    let mut row = |name: &str, value: Cell, unit| rows.push((name.into(), value, unit));
     let ms = |value: f64| Cell::Text(format!("{value:.3}"));
     row("requests", Cell::Count(found.requests as u64), "");
     row("fitted", Cell::Count(found.fitted as u64), "");
@@ -221,7 +218,11 @@ fn table(found: &Fit, measured: &MeasuredRequests) -> Table {
         row("reads below the trough", Cell::Share(spike.share), "");
         row("trough", ms(spike.trough_ms), "ms");
     }
-    table
+    Table::of(format!("Linear fit of {}", measured.source), &rows)
+        .text("figure", |row| &row.0)
+        .number("value", "", |row| row.1.clone())
+        .text("unit", |row| row.2)
+        .done()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
-    let socket = control::socket(args.socket.clone())?;
+    let socket = control::socket(args.daemon.socket.clone())?;
     if let (CtlCommand::Metrics, Format::Json | Format::Csv | Format::Markdown) =
         (&args.command, args.format)
     {

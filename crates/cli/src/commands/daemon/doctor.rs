@@ -14,8 +14,8 @@ pub fn run(args: &DoctorArgs) -> Result<Verdict> {
     settings.extend(flags);
     let config = settings.resolve()?;
     let report = doctor::examine(&Root::host(), &Facts::ask(&config), &config);
-    let table = table(&report, args.format);
-    match args.format {
+    let table = table(&report, args.out.format);
+    match args.out.format {
         Format::Table => {
             output::print(&(table.to_text(output::table_options()) + &below(&report)))?
         }

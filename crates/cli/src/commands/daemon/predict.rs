@@ -5,10 +5,11 @@ mod against;
 mod figures;
 mod judge;
 mod live;
+mod published;
 mod show;
 mod stacks;
 
-use crate::args::{DiskArgs, PredictArgs, PrefetchArgs};
+use crate::args::{PredictArgs, PrefetchArgs};
 use crate::caller;
 use crate::commands::compare;
 use crate::load;
@@ -24,6 +25,8 @@ use seekway_sim::scenario::{Load, Ready, Scenario};
 pub struct Prediction {
     pub predicted: Side,
     pub against: Option<Side>,
+    /// Against a measured trace: RMS distance of the distributions of service times, in ms.
+    pub demerit_ms: Option<f64>,
     /// Heading of a column with the stacks' names.
     pub heading: &'static str,
     /// What all simulated runs have in common, in a sentence.
@@ -32,9 +35,13 @@ pub struct Prediction {
 
 pub fn run(args: &PredictArgs) -> Result<Verdict> {
     // Wrong arguments are told before minutes of measuring.
-    load::seeds(args.seed, args.seeds)?;
-    args.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
+    load::seeds(&args.runs)?;
+    args.runs.until.as_deref().map(|t| load::duration("--until", t)).transpose()?;
     args.out.report.as_deref().map(output::check_place).transpose()?;
+    if args.against.as_deref() == Some("published") {
+        load_of_its_own(args, "published figures")?;
+        return published::run(args, on(args)?);
+    }
     let against = args.against.as_deref().map(Against::open).transpose()?;
     let made = match against {
         Some(Against::Measured(what, records)) => on_measured(args, &what, &records)?,
@@ -63,7 +70,7 @@ impl Prediction {
 /// The profile of `--on`, which has to be given.
 fn on(args: &PredictArgs) -> Result<&str> {
     args.on.as_deref().context(
-        "which disk? give --on PROFILE (`seekway device list`, or a file of `seekway calibrate`), \
+        "which disk? give --on PROFILE (`seekway list devices`, or a file of `seekway calibrate`), \
          or --live SOCKET",
     )
 }
@@ -74,23 +81,21 @@ fn on_measured(
     what: &str,
     records: &[seekway_device::validate::Record],
 ) -> Result<Prediction> {
-    if !(args.load.traces.is_empty() && args.load.vms.is_empty() && args.live.live.is_none()) {
-        bail!(
-            "--against {what}: a measured trace is the load itself: leave --trace, --vm and --live \
-             away"
-        );
-    }
-    if args.policies.is_some() {
-        bail!(
-            "--policies: {what} was measured one request after the other, where all policies give \
-             the same"
-        );
-    }
-    no_cache(&args.prefetch, "the trace was measured on the drive itself")?;
+    load_of_its_own(args, what)?;
     let on = on(args)?;
     let profile = load::device(on).context("--on")?;
-    let (predicted, against) = against::measured((on, &profile), (what, records))?;
-    Ok(Prediction { predicted, against: Some(against), heading: "policy", same: None })
+    against::measured((on, &profile), (what, records))
+}
+
+/// Refuses what chooses load and stack: `what` was measured on the drive itself, by its own load.
+fn load_of_its_own(args: &PredictArgs, what: &str) -> Result<()> {
+    if !(args.load.traces.is_empty() && args.load.vms.is_empty() && args.live.live.is_none()) {
+        bail!("--against: the load of {what} is its own: leave --trace, --vm and --live away");
+    }
+    if args.runs.policies.is_some() {
+        bail!("--policies: {what} were measured on the drive itself: all policies give the same");
+    }
+    no_cache(&args.prefetch, "that was measured on the drive itself")
 }
 
 fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
@@ -112,7 +117,10 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
         ),
     }
     let base = if simulates {
-        Scenario { measure: load::measure(args.until.as_deref())?, ..load::scenario(&args.load)? }
+        Scenario {
+            measure: load::measure(args.runs.until.as_deref())?,
+            ..load::scenario(&args.load)?
+        }
     } else {
         Scenario::default()
     };
@@ -141,7 +149,8 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
         Some(Against::Profile(what)) => Some(simulate(&what).context("--against")?),
         Some(Against::Measured(..)) => unreachable!("it is its own load"),
     };
-    let mut made = Prediction { predicted, against, heading: "policy", same: None };
+    let mut made =
+        Prediction { predicted, against, demerit_ms: None, heading: "policy", same: None };
     let limited = load.as_ref().is_some_and(Load::is_limited);
     stacks::name(&mut made, &stacks, limited)?;
     Ok(made)
@@ -161,18 +170,18 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
     let real = match against {
         Some(Against::Run(side)) => side.policies(),
         _ => {
-            let list = args.policies.as_deref().unwrap_or("all");
+            let list = args.runs.policies.as_deref().unwrap_or("all");
             return compare::policies(list, &caller::NOBODY);
         }
     };
-    let Some(list) = &args.policies else {
+    let Some(list) = &args.runs.policies else {
         let (known, unknown): (Vec<String>, Vec<String>) =
             real.into_iter().partition(|p| schedulers::build(p).is_ok());
         for policy in &unknown {
             eprintln!("warning: --against has {policy}, which is no policy here: left out");
         }
         if known.is_empty() {
-            bail!("--against: none of its policies is one of ours (`seekway policy list`)");
+            bail!("--against: none of its policies is one of ours (`seekway list policies`)");
         }
         return Ok(known);
     };
@@ -185,13 +194,8 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
 
 /// The load on one disk through each stack, seed by seed.
 fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[Scenario]) -> Result<Side> {
-    let seeds = load::seeds(args.seed, args.seeds)?;
-    let disk = DiskArgs {
-        device: on.to_string(),
-        coalesce: args.coalesce.clone(),
-        hard_limit: args.hard_limit.clone(),
-    };
-    let on_disk = |stack: &Scenario| load::on_disk(&disk, stack.clone());
+    let seeds = load::seeds(&args.runs)?;
+    let on_disk = |stack: &Scenario| load::on_disk(on, &args.dispatch, stack.clone());
     let stacks = stacks.iter().map(on_disk).collect::<Result<Vec<_>>>()?;
     let ready = Ready { load: load.clone(), profile: stacks[0].device.load()? };
     let running = Running::shown(args.out.jobs);

@@ -30,7 +30,7 @@ pub fn run(args: &TopArgs) -> Result<Verdict> {
     if !(100..=3_600_000).contains(&interval.as_millis()) {
         bail!("--interval {}: expected 100ms to 3600s", args.interval);
     }
-    let socket = control::socket(args.socket.clone())?;
+    let socket = control::socket(args.daemon.socket.clone())?;
     let look = Look { colour: output::may_colour(), unicode: is_unicode() };
     let mut daemon = Daemon::connect(&socket)?;
     if args.once || !std::io::stdout().is_terminal() {

@@ -1,4 +1,4 @@
-"""``seekway-campaign``: studies from the command line."""
+"""``python -m seekway campaign``: studies from the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATUS = "Exit status 0: all cells have figures; 1: some failed; 2: wrong usage
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="seekway campaign",
+        prog="python -m seekway campaign",
         description="Studies of many comparisons, on this machine or on a cluster.",
         epilog=_STATUS,
     )
@@ -46,14 +46,15 @@ def main(arguments: list[str] | None = None) -> int:
             return _cells(args)
         return _show(args.out)
     except SeekwayError as error:
-        print(f"seekway campaign: {error}", file=sys.stderr)
+        print(f"python -m seekway campaign: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output has seen enough.
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        print("seekway campaign: stopped; run again to go on where this was", file=sys.stderr)
+        text = "stopped; run again to go on where this was"
+        print(f"python -m seekway campaign: {text}", file=sys.stderr)
         return 130
 
 
@@ -100,7 +101,3 @@ def _show(out: Path) -> int:
     print(table.sort_values(["device", "p99_ms"]).to_string(float_format="%.4g"))
     print(f"medians of {len(frame)} cells, {frame['error'].notna().sum()} failed", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,7 @@
 //! What a prediction is held against: another profile, a measured trace, or the
 //! figures of a real run.
 
+use super::Prediction;
 use super::figures::{Figures, SECTORS_PER_MS, Side};
 use crate::caching::NO_PREFETCH;
 use crate::json::CacheChoice;
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_device::validate::{self, Pace, Record};
 use seekway_sim::scenario::Cache;
+use seekway_sim::scenario::read::text_of_file;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
@@ -45,14 +47,7 @@ impl Against {
             return Ok(Against::Profile(what.into()));
         }
         let shown = || format!("--against {what}");
-        let about = std::fs::metadata(file).with_context(shown)?;
-        if !about.is_file() {
-            bail!("{}: not a file", shown());
-        }
-        if about.len() > FILE_BYTES_MAX {
-            bail!("{}: {} bytes; at most {FILE_BYTES_MAX}", shown(), about.len());
-        }
-        let text = std::fs::read_to_string(file).with_context(shown)?;
+        let text = text_of_file(file, FILE_BYTES_MAX).context("--against")?;
         if text.trim_start().starts_with(['{', '[']) {
             return Ok(Against::Run(run(what, &text).with_context(shown)?));
         }
@@ -208,7 +203,7 @@ fn of_run(run: &Run) -> Result<Figures> {
 pub fn measured(
     (on, profile): (&str, &Profile),
     (what, records): (&str, &[Record]),
-) -> Result<(Side, Side)> {
+) -> Result<Prediction> {
     let shown = || what.to_string();
     let mut device = profile.build();
     let model = validate::replay(device.as_mut(), records, Pace::Closed).with_context(shown)?;
@@ -227,7 +222,13 @@ pub fn measured(
         found.demerit_ms,
         100.0 * found.demerit_relative
     );
-    Ok((side(on, &model, vec![note]), side(what, &real, Vec::new())))
+    Ok(Prediction {
+        predicted: side(on, &model, vec![note]),
+        against: Some(side(what, &real, Vec::new())),
+        demerit_ms: Some(found.demerit_ms),
+        heading: "policy",
+        same: None,
+    })
 }
 
 /// What a drive gives that serves one request after the other.

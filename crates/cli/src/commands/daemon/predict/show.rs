@@ -10,6 +10,7 @@ use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
 use seekway_report::table::{Cell, Table, Tone};
+use seekway_sim::rank::{Better, relative_error};
 use serde::Serialize;
 
 /// `predict --format json`. Its `runs` read back with `--against`.
@@ -21,6 +22,8 @@ struct PredictReport<'a> {
     policies: Vec<RankedStack>,
     against: Option<Reference<'a>>,
     agreement: Vec<Agreement>,
+    /// Against a measured trace: RMS distance of the distributions of service times.
+    demerit_ms: Option<f64>,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
@@ -51,6 +54,7 @@ pub fn print(made: &Prediction, format: Format) -> Result<()> {
         policies: ranked(&made.predicted),
         against: made.against.as_ref().map(Reference::new),
         agreement: judged(made),
+        demerit_ms: made.demerit_ms,
         warnings: made.warnings(),
         notes: made.predicted.notes.clone(),
     };
@@ -61,17 +65,22 @@ fn judged(made: &Prediction) -> Vec<Agreement> {
     made.against.as_ref().map_or_else(Vec::new, |against| agreement(&made.predicted, against))
 }
 
-/// What was predicted; beside it what it is held against, and how they agree.
+/// What was predicted; with `--against` a table for each measure that both sides have, and how they
+/// agree.
 fn tables(made: &Prediction) -> Vec<Table> {
-    let Some(against) = &made.against else { return vec![alone(made)] };
+    let predicted = &made.predicted;
+    let Some(against) = &made.against else {
+        let title = format!("Predicted on {}", predicted.name());
+        return vec![figures(made, title, &predicted.stacks(), shown(predicted))];
+    };
     let judged = judged(made);
-    let beside = |a| beside(made, against, a);
-    let mut tables: Vec<Table> = judged.iter().map(beside).collect();
-    let mut agreements = agreements(&judged);
-    agreements.notes.extend(remarks(&made.predicted, against));
-    agreements.notes.extend(made.same.clone());
-    tables.push(agreements);
-    tables
+    let common = common(predicted, against);
+    let of = |a: &Agreement| {
+        let name = output::capital(a.of.name().0);
+        let title = format!("{name} on {}, against {}", predicted.name(), against.name());
+        figures(made, title, &common, vec![a.of])
+    };
+    judged.iter().map(of).chain([agreements(made, against, &judged, &common)]).collect()
 }
 
 /// A rank, where there are several to rank.
@@ -85,96 +94,68 @@ fn shown(side: &Side) -> Vec<Measure> {
     Measure::ALL.into_iter().filter(|m| side.has(*m)).filter(told_apart).collect()
 }
 
-/// Policies with each measure and the policy's place by it.
-fn alone(made: &Prediction) -> Table {
-    let side = &made.predicted;
-    let live = side.runs.iter().any(|r| r.window.is_some());
-    let policies = side.stacks();
-    let rows: Vec<(usize, &String)> = policies.iter().enumerate().collect();
-    Table::of(format!("Predicted on {}", side.name()), &rows)
-        .text(made.heading, |(_, policy)| *policy)
-        .each(shown(side), |table, measure| {
+/// These stacks with each measure, their ranks by it and, against another side, its figures and the
+/// error.
+fn figures(made: &Prediction, title: String, stacks: &[String], of: Vec<Measure>) -> Table {
+    let (predicted, against) = (&made.predicted, made.against.as_ref());
+    let rows: Vec<(usize, &String)> = stacks.iter().enumerate().collect();
+    let live = against.is_none() && predicted.runs.iter().any(|r| r.window.is_some());
+    let table = Table::of(title, &rows).text(made.heading, |(_, stack)| *stack).each(
+        of,
+        |table, measure| {
             let (name, unit) = measure.name();
-            let places = side.ranks(&policies, measure);
-            table.number(name, unit, |(_, policy)| side.mean(policy, measure)).number(
-                "rank",
-                "",
-                |(n, _)| place(places[*n], places.len()),
-            )
-        })
-        .number("bandwidth", "MiB/s", |(_, policy)| {
-            Some(side.mean(policy, Measure::Throughput)? / SECTORS_PER_MS)
+            let heading = if against.is_some() { "predicted" } else { name };
+            let ranks = predicted.ranks(stacks, measure);
+            let table = table
+                .number(heading, unit, |(_, stack)| predicted.mean(stack, measure))
+                .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()));
+            let Some(against) = against else { return table };
+            let ranks = against.ranks(stacks, measure);
+            table
+                .number("against", unit, |(_, stack)| against.mean(stack, measure))
+                .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()))
+                .number("error", "", |(_, stack)| {
+                    let (ours, theirs) =
+                        (predicted.mean(stack, measure)?, against.mean(stack, measure)?);
+                    relative_error(ours, theirs).map(Cell::Change)
+                })
+        },
+    );
+    if against.is_some() {
+        return table.done();
+    }
+    table
+        .number("bandwidth", "MiB/s", |(_, stack)| {
+            Some(predicted.mean(stack, Measure::Throughput)? / SECTORS_PER_MS)
         })
         .when(live, |table| {
-            table.number("k", "", |(_, policy)| side.of_windows(policy, |w| w.k)).number(
+            table.number("k", "", |(_, stack)| predicted.of_windows(stack, |w| w.k)).number(
                 "late",
                 "",
-                |(_, policy)| side.of_windows(policy, |w| w.late_share).map(Cell::Share),
+                |(_, stack)| predicted.of_windows(stack, |w| w.late_share).map(Cell::Share),
             )
         })
-        .note(legend(side))
-        .notes(&side.notes)
-        .notes(&made.same)
+        .notes(notes(made))
         .done()
 }
 
-/// What the columns are.
-fn legend(side: &Side) -> String {
-    let mut text = String::from(
-        "service: mean time of a command on the disk, from the later of its dispatch and the \
-         completion before it",
-    );
-    if side.queues() {
-        text += " (from dispatch: with the waiting inside the disk)";
-    } else if side.has(Measure::ServiceFromDispatch) {
-        text += "; one command at a time, so it is the same from dispatch";
-    }
-    text += ". response: mean from a request's arrival to its completion.";
-    match side.runs_each() {
-        0 | 1 => {}
-        n => text += &format!(" Means of {n} runs of each policy."),
-    }
-    text
+/// Below the last table.
+fn notes(made: &Prediction) -> Vec<String> {
+    let sides = [Some(&made.predicted), made.against.as_ref()].into_iter().flatten();
+    let said = sides.flat_map(|side| side.notes.clone());
+    let runs = made.predicted.runs_each();
+    let means = (runs > 1).then(|| format!("Means of {runs} runs of each."));
+    [LEGEND.to_string()].into_iter().chain(means).chain(said).chain(made.same.clone()).collect()
 }
 
-/// A measure of each policy, predicted and measured.
-fn beside(made: &Prediction, against: &Side, agreement: &Agreement) -> Table {
-    let predicted = &made.predicted;
-    let (name, unit) = agreement.of.name();
-    let title =
-        format!("{} on {}, against {}", output::capital(name), predicted.name(), against.name());
-    let policies = common(predicted, against);
-    let ours = predicted.ranks(&policies, agreement.of);
-    let theirs = against.ranks(&policies, agreement.of);
-    let rows: Vec<(usize, &String)> = policies.iter().enumerate().collect();
-    Table::of(title, &rows)
-        .text(made.heading, |(_, policy)| *policy)
-        .number("predicted", unit, |(_, policy)| predicted.mean(policy, agreement.of))
-        .number("rank", "", |(n, _)| place(ours[*n], ours.len()))
-        .number("against", unit, |(_, policy)| against.mean(policy, agreement.of))
-        .number("rank", "", |(n, _)| place(theirs[*n], theirs.len()))
-        .number("error", "", |(_, policy)| {
-            agreement.errors.get(*policy).copied().flatten().map(Cell::Change)
-        })
-        .done()
-}
-
-/// What stands below the last table of both sides.
-fn remarks(predicted: &Side, against: &Side) -> Vec<String> {
-    let mut notes = vec![legend(predicted)];
-    notes.extend([predicted, against].iter().flat_map(|s| s.notes.iter().cloned()));
-    let policies = common(predicted, against);
-    let all = [predicted.stacks(), against.stacks()].concat();
-    let missing: Vec<String> = all.into_iter().filter(|p| !policies.contains(p)).collect();
-    if !missing.is_empty() {
-        notes.push(format!("Of one side only, and left out: {}.", missing.join(", ")));
-    }
-    notes
-}
+const LEGEND: &str = "service: mean time of a command on the disk, from the later of its dispatch \
+                      and the completion before it; from dispatch: with the waiting inside the \
+                      disk. response: mean from a request's arrival to its completion.";
 
 /// Measure by measure, does the prediction rank right, and how far is it off?
-fn agreements(judged: &[Agreement]) -> Table {
-    let single = judged.iter().any(|a| a.same_order.is_none());
+fn agreements(made: &Prediction, against: &Side, judged: &[Agreement], common: &[String]) -> Table {
+    let all = [made.predicted.stacks(), against.stacks()].concat();
+    let missing: Vec<String> = all.into_iter().filter(|stack| !common.contains(stack)).collect();
     Table::of("Agreement", judged)
         .text("measure", |a| a.of.name().0)
         .text("same order", |a| verdict(a.same_order))
@@ -183,15 +164,16 @@ fn agreements(judged: &[Agreement]) -> Table {
         .number("mean error", "", |a| a.error_mean.map(Cell::Share))
         .number("largest", "", |a| a.error_max.map(Cell::Share))
         .text("in another order", swapped)
-        .notes(
-            single.then_some("A single policy has no rank, and so no agreement of ranks."),
-        )
         .note(
-            "same order: are all pairs of policies ordered alike, by the means; seeds: in how many \
-             of them alone. Kendall's τ: 1 when all pairs are, -1 when none is. Errors: their size, \
-             relative to what the prediction is held against. In another order: the pairs, as \
-             predicted, and by how much they really differ.",
+            "same order: are all pairs of policies ordered alike, by the means (a single policy has \
+             no rank); seeds: in how many of them alone. Kendall's τ: 1 when all pairs are, -1 when \
+             none is. Errors: their size, relative to what the prediction is held against. In \
+             another order: the pairs, as predicted, and by how much they really differ.",
         )
+        .notes((!missing.is_empty()).then(|| {
+            format!("Of one side only, and left out: {}.", missing.join(", "))
+        }))
+        .notes(notes(made))
         .done()
 }
 
@@ -243,38 +225,6 @@ fn flat(made: &Prediction) -> Table {
         .done()
 }
 
-/// The result in a sentence.
-fn sentence(made: &Prediction) -> String {
-    let side = &made.predicted;
-    let policies = side.stacks();
-    let first = |measure: Measure| {
-        let places = side.ranks(&policies, measure);
-        let best = places.iter().position(|p| *p == Some(1))?;
-        let (policy, unit) = (&policies[best], measure.name().1);
-        Some(format!("{policy} ({:.2} {unit})", side.mean(policy, measure)?))
-    };
-    let mut text = match (first(Measure::Response), first(Measure::Throughput)) {
-        (Some(response), Some(throughput)) => format!(
-            "On {}, {response} answers fastest in the mean, {throughput} moves most.",
-            side.what
-        ),
-        _ => format!("On {} nothing was served.", side.what),
-    };
-    for a in judged(made).iter().filter(|a| a.of == Measure::Service) {
-        let order = match a.same_order {
-            Some(true) => "the policies' order by service time is the same, ",
-            Some(false) => "the policies' order by service time differs, ",
-            None => "",
-        };
-        let worst = a.error_max.map_or_else(String::new, |e| {
-            format!("mean service is at most {:.1} % off", 100.0 * e)
-        });
-        let what = made.against.as_ref().map_or("", |s| s.what.as_str());
-        text += &format!(" Against {what}: {order}{worst}.");
-    }
-    text
-}
-
 /// The page: the tables, and bars for each measure.
 pub fn page(made: &Prediction) -> Report {
     let mut result: Vec<Block> = made.warnings().into_iter().map(Block::Warning).collect();
@@ -283,7 +233,8 @@ pub fn page(made: &Prediction) -> Report {
     let disk = [("Disk", made.predicted.what.clone())];
     let against = made.against.iter().map(|side| ("Against", side.what.clone()));
     let sections = vec![Section::new("Result", result), Section::new("Each measure", figures)];
-    output::report("Seekway: prediction", sentence(made), disk.into_iter().chain(against), sections)
+    let what = format!("What each {} gives on {}.", made.heading, made.predicted.name());
+    output::report("Seekway: prediction", what, disk.into_iter().chain(against), sections)
 }
 
 fn bars(made: &Prediction, measure: Measure) -> Block {
@@ -304,8 +255,8 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
     let (name, unit) = measure.name();
     let bars = Bars { axis: Axis::linear(name, unit), groups: policies, series: sides };
     let end = match measure.better() {
-        seekway_sim::rank::Better::Less => "shorter",
-        seekway_sim::rank::Better::More => "longer",
+        Better::Less => "shorter",
+        Better::More => "longer",
     };
     let mut caption =
         format!("{} of each {}; {end} is better.", output::capital(name), made.heading);
@@ -317,11 +268,21 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
 
 #[cfg(test)]
 mod tests {
+    use super::super::published::PublishedReport;
     use super::*;
+
+    /// `--against published` has a report of its own.
+    #[derive(schemars::JsonSchema)]
+    #[schemars(untagged)]
+    #[expect(dead_code)]
+    enum Predicted<'a> {
+        Load(PredictReport<'a>),
+        Drive(PublishedReport<'a>),
+    }
 
     #[test]
     fn a_schema_is_made_of_what_is_printed() {
         use seekway_testing::schema;
-        schema::<PredictReport<'_>>("predict", "seekway predict --format json");
+        schema::<Predicted<'_>>("predict", "seekway predict --format json");
     }
 }

@@ -1,9 +1,7 @@
 //! `compare` over the whole stack: what runs, how it is named, and that what is not chosen
 //! is said.
 
-mod common;
-
-use common::{Folder, json, line, number, seekway, timeless_runs};
+use crate::common::{Folder, json, line, number, seekway, timeless_runs};
 use serde_json::Value;
 
 /// A VM of 20 IOPS beside one without a limit; both read all over small images, again and
@@ -233,13 +231,13 @@ fn each_disk_of_a_guest_is_one_of_its_own() {
 fn a_group_of_a_second_disk_has_to_be_there() {
     let vm = "name=db,disk=log:1GiB,group=t,app=sysbench,disk=log";
     seekway(&["compare", "--vm", vm]).refused(&["--vm name=db: no group 't'"]);
-    let run = ["workload", "run", "--vm", vm, "--on", "/dev/null"];
+    let run = ["load", "--vm", vm, "--on", "/dev/null"];
     seekway(&run).refused(&["it has 2 disks, and --on is one: drop disk="]);
 }
 
 #[test]
 fn traces_have_no_processors_to_share() {
-    let trace = common::fixture("msr.csv");
+    let trace = crate::common::fixture("msr.csv");
     let ran = seekway(&["compare", "--trace", &trace, "--host", "cpus=2", "--policies", "noop"]);
     ran.refused(&["give --vm SPEC"]);
 }

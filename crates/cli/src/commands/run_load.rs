@@ -1,6 +1,6 @@
-//! `seekway workload run`: a generated load on a real disk.
+//! `seekway load`: a generated load on a real disk.
 
-use crate::args::WorkloadRunArgs;
+use crate::args::RunLoadArgs;
 use crate::{Verdict, load, output};
 use anyhow::{Context, Result, bail};
 use seekway_drive::{DriveOptions, Measurement, drive};
@@ -37,7 +37,7 @@ struct Response {
     max: f64,
 }
 
-pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
+pub fn run(args: &RunLoadArgs) -> Result<Verdict> {
     let plan = parse_vm(&args.vm).context("--vm")?;
     if !plan.disks.is_empty() {
         bail!("--vm: it has {} disks, and --on is one: drop disk=", plan.disks.len() + 1);
@@ -60,7 +60,7 @@ pub fn run(args: &WorkloadRunArgs) -> Result<Verdict> {
         write: args.write,
     };
     let ran = Ran::new(&drive(source, &options).with_context(|| args.on.display().to_string())?);
-    output::print_as(args.format, &[table(&ran, args)], &ran)?;
+    output::print_as(args.out.format, &[table(&ran, args)], &ran)?;
     Ok(Verdict::Done)
 }
 
@@ -91,7 +91,7 @@ impl Ran {
     }
 }
 
-fn table(ran: &Ran, args: &WorkloadRunArgs) -> Table {
+fn table(ran: &Ran, args: &RunLoadArgs) -> Table {
     let r = &ran.response_ms;
     let ended = if ran.finished { "the load came to its end" } else { "the load went on" };
     Table::of(format!("{} on {}", args.vm, args.on.display()), [ran])

@@ -2,9 +2,7 @@
 //! the program says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
 //! rewrites the parts between the markers.
 
-mod common;
-
-use common::{DEMO, json, line, listed, root, seekway};
+use crate::common::{DEMO, json, line, listed, root, seekway};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -69,12 +67,12 @@ fn measured(made: &Value, policy: &str) -> String {
 fn policy_pages_are_current() {
     let (demo, flood) = (run(DEMO), run(FLOOD));
     let mut index = String::new();
-    for (name, summary) in listed("policy") {
+    for (name, summary) in listed("policies") {
         let _ = writeln!(index, "- [{name}]({name}.md): {summary}");
-        let shown = seekway(&["policy", "show", &name]).ok();
+        let shown = seekway(&["list", "policies", &name]).ok();
         let body = shown.split_once("\n\n").map(|(_, rest)| rest).expect("a heading");
         let page = format!(
-            "## Parameters\n\n`seekway policy show {name}`: {body}\n\
+            "## Parameters\n\n`seekway list policies {name}`: {body}\n\
              ## Measured\n\n\
              Two streams (vm1), a stream beside random reads (vm2), random reads (vm3), as in \
              `make demo`:\n\n{}\n\
@@ -88,47 +86,42 @@ fn policy_pages_are_current() {
     check("docs/policies/README.md", &index);
 }
 
-/// Pages that say of each entry only what `show` says.
-fn check_pages(registry: &str, folder: &str) {
+/// Pages that say of each entry only what `list` says. The pages of a kind have a folder.
+fn check_pages(kind: &str) {
     let mut index = String::new();
-    for (name, summary) in listed(registry) {
-        let shown = seekway(&[registry, "show", &name]).ok();
+    for (name, summary) in listed(kind) {
+        let shown = seekway(&["list", kind, &name]).ok();
         let body = shown.split_once("\n\n").map(|(_, rest)| rest).expect("a heading");
         let _ = writeln!(index, "- [{name}]({name}.md): {summary}");
-        let page = format!("## Parameters\n\n`seekway {registry} show {name}`: {body}");
-        check(&format!("docs/{folder}/{name}.md"), &page);
+        let page = format!("## Parameters\n\n`seekway list {kind} {name}`: {body}");
+        check(&format!("docs/{kind}/{name}.md"), &page);
     }
-    check(&format!("docs/{folder}/README.md"), &index);
+    check(&format!("docs/{kind}/README.md"), &index);
 }
 
 #[test]
 fn prefetcher_pages_are_current() {
-    check_pages("prefetcher", "prefetchers");
+    check_pages("prefetchers");
 }
 
 #[test]
 fn pages_of_policies_for_virtual_cpus_are_current() {
-    check_pages("vcpu", "vcpu");
+    check_pages("vcpu");
 }
 
 #[test]
 fn the_page_of_trace_formats_is_current() {
-    let list = json(&seekway(&["workload", "list", "--format", "json"]).ok());
-    let entries = list.as_array().expect("a list");
     let mut page = String::new();
-    for entry in entries.iter().filter(|entry| entry["kind"] == "trace format") {
-        let name = entry["name"].as_str().expect("a name");
-        let _ = writeln!(page, "##{}", seekway(&["workload", "show", name]).ok());
+    for (name, _) in listed("traces") {
+        let _ = writeln!(page, "##{}", seekway(&["list", "traces", &name]).ok());
     }
     check("docs/formats.md", &format!("{}\n", page.trim_end()));
 }
 
 #[test]
 fn no_page_is_of_something_that_is_gone() {
-    for (folder, registry) in
-        [("policies", "policy"), ("prefetchers", "prefetcher"), ("vcpu", "vcpu")]
-    {
-        let known = listed(registry);
+    for folder in ["policies", "prefetchers", "vcpu"] {
+        let known = listed(folder);
         for entry in std::fs::read_dir(root().join("docs").join(folder)).expect("the folder") {
             let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
             let stem = name.strip_suffix(".md").expect("only pages lie here");

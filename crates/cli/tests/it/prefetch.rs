@@ -1,20 +1,18 @@
 //! `--prefetch` and `--cache` of `compare`.
 
-mod common;
-
-use common::{Folder, line, listed, seekway, timeless_runs};
+use crate::common::{Folder, line, listed, seekway, timeless_runs};
 use serde_json::Value;
 
 /// Two guests that read in order, one beside random reads, on a drive with room.
 const LOAD: &str = "compare --vm name=web,app=sysbench:mode=SR \
     --vm name=db,app=sysbench:mode=RR,requests=100000 --device samsung-970-pro --until 1200ms";
 
-/// Names of all prefetchers, as `seekway prefetcher list` prints them.
+/// Names of all prefetchers, as `seekway list prefetchers` prints them.
 fn prefetchers() -> Vec<String> {
-    listed("prefetcher").into_iter().map(|(name, _)| name).collect()
+    listed("prefetchers").into_iter().map(|(name, _)| name).collect()
 }
 
-fn run(more: &[&str]) -> common::Ran {
+fn run(more: &[&str]) -> crate::common::Ran {
     seekway(&line(LOAD, more))
 }
 

@@ -1,17 +1,11 @@
 //! `seekway serve` and `seekway ctl` as a user runs them: what is refused and
 //! how, sockets that come and go, changes while it runs.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-#[path = "common/process.rs"]
-mod process;
-#[path = "serve/protocol.rs"]
 mod protocol;
 
-use common::{Folder, command, json, root, seekway, started};
-use daemon::{PATIENCE, Served, image};
-use process::wait_until;
+use crate::common::{Folder, command, json, root, seekway, started};
+use crate::daemon::{PATIENCE, Served, image};
+use crate::process::wait_until;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;

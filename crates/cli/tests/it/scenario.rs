@@ -1,8 +1,6 @@
 //! `compare FILE` and `--print-scenario`: a scenario gives what its command line gives.
 
-mod common;
-
-use common::{Folder, json, line, root, seekway, trace};
+use crate::common::{Folder, json, line, root, seekway, trace};
 use serde_json::Value;
 
 /// The printed JSON without `wall_s`.
@@ -245,7 +243,7 @@ fn a_group_without_a_limit_is_refused() {
 fn a_profile_without_an_end_is_refused() {
     let vm = "app=sync";
     seekway(&["compare", "--vm", vm, "--device", "/dev/zero"]).refused(&["longer than 1048576"]);
-    let args = ["device", "validate", "cheetah-9lp", "--trace", "/dev/zero"];
+    let args = ["predict", "--on", "cheetah-9lp", "--against", "/dev/zero"];
     seekway(&args).refused(&["longer than 268435456"]);
 }
 

@@ -1,15 +1,9 @@
 //! `seekway serve` with nothing but disks, the cache that it has then, and the files that users
 //! begin with.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, Ran, command, root, seekway};
-use daemon::{Served, as_user, image};
-use process::{status_kib, wait_until};
+use crate::common::{Folder, Ran, command, root, seekway};
+use crate::daemon::{Served, as_user, image};
+use crate::process::{status_kib, wait_until};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +35,7 @@ fn a_disk_is_all_that_it_needs() {
     assert!(folder.path("seekway/web.vhost").exists() && folder.path("seekway/web.nbd").exists());
     // The same default leads `ctl` there.
     let status = as_user(command(&["ctl", "status", "--format", "json"]), &folder).output();
-    let status = common::json(&Ran::new(status.expect("it starts")).ok());
+    let status = crate::common::json(&Ran::new(status.expect("it starts")).ok());
     let cache = &status["devices"][0]["cache"];
     assert_eq!(cache["auto"], true);
     assert_eq!(cache["prefetcher"], "vio:interval=continuous");

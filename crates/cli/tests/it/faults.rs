@@ -2,12 +2,8 @@
 //! half file behind.
 #![cfg(target_os = "linux")]
 
-mod common;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, Ran, Tmpfs, command, seekway, started, trace};
-use process::wait_until;
+use crate::common::{Folder, Ran, Tmpfs, command, seekway, started, trace};
+use crate::process::wait_until;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -25,7 +21,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let only = ended.err.starts_with(&format!("{path}: mqsim (")) && ended.err.lines().count() == 1;
     assert!(only, "{}", ended.err);
 
-    let mut child = started(command(&["policy", "show", "pregather"]));
+    let mut child = started(command(&["list", "policies", "pregather"]));
     let mut first = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
     assert_eq!(first, "# pregather\n");
@@ -69,8 +65,8 @@ fn a_full_disk_is_an_error() {
         &["compare", "--trace", &path][..],
         &["compare", "--trace", &path, "--format", "csv"],
         &["inspect", &path],
-        &["policy", "list"],
-        &["completions", "bash"],
+        &["list", "policies"],
+        &["generate", "bash"],
         &["calibrate", &measured],
     ] {
         let ran = command(args).stdout(full()).stderr(Stdio::piped()).output().expect("it runs");

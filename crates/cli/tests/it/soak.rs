@@ -5,18 +5,10 @@
 //! `make soak` runs it for long: SOAK_ROUNDS rounds, and at least SOAK_SECONDS. `make test` runs
 //! a few rounds, which show what is never let go of, but little of memory.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-#[path = "../../hostd/tests/it/nbd/client.rs"]
-mod nbd;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, command, json, policies};
-use daemon::{PATIENCE, Served};
-use nbd::Client as Nbd;
-use process::{descriptors, status_kib, threads, wait_until};
+use crate::common::{Folder, command, json, policies};
+use crate::daemon::{PATIENCE, Served};
+use crate::nbd::Client as Nbd;
+use crate::process::{descriptors, status_kib, threads, wait_until};
 use seekway_client::{Client, Load, Span, Wait, write_image};
 use serde_json::Value;
 use std::fs::File;

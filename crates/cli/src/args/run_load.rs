@@ -1,6 +1,6 @@
-//! Arguments of `seekway workload run`.
+//! Arguments of `seekway load`.
 
-use super::Format;
+use super::FormatArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use std::path::PathBuf;
 /// simulator's; the disk is real. Without --write it only reads.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway workload run --vm image=1g,app=fio:rw=randread,direct=true,size=512m --on disk.img --for 10s
-  seekway workload run --vm image=64g,tags=true,app=surge:direct=true --on /dev/vda --settle 3s --for 20s")]
-pub struct WorkloadRunArgs {
-    /// The VM: `image=1g,app=fio:rw=randread,direct=true` (see `seekway workload list`)
+  seekway load --vm image=1g,app=fio:rw=randread,direct=true,size=512m --on disk.img --for 10s
+  seekway load --vm image=64g,tags=true,app=surge:direct=true --on /dev/vda --settle 3s --for 20s")]
+pub struct RunLoadArgs {
+    /// The VM: `image=1g,app=fio:rw=randread,direct=true` (see `seekway list loads`)
     #[arg(long, value_name = "SPEC")]
     pub vm: String,
     /// Block device or file to load, at least as large as the VM's image
@@ -35,7 +35,6 @@ pub struct WorkloadRunArgs {
     /// Allow writes; they DESTROY the data on the disk
     #[arg(long)]
     pub write: bool,
-    /// Output format
-    #[arg(long, visible_alias = "output", value_enum, default_value = "table")]
-    pub format: Format,
+    #[command(flatten)]
+    pub out: FormatArgs,
 }

@@ -1,8 +1,6 @@
 //! `seekway advise`: an overloaded disk is said first, and each goal has its ranking.
 
-mod common;
-
-use common::{Folder, fixture, json, number, policies, seekway, seekway_with, trace};
+use crate::common::{Folder, fixture, json, number, policies, seekway, seekway_with, trace};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -24,7 +22,7 @@ fn flood() -> String {
     random_reads(2_000, 1_000, 80_000_000)
 }
 
-fn advise(args: &[&str]) -> common::Ran {
+fn advise(args: &[&str]) -> crate::common::Ran {
     seekway(&[&["advise"], args].concat())
 }
 
@@ -44,10 +42,10 @@ fn a_disk_that_cannot_carry_the_load_is_said_first_with_one_that_can() {
     );
     let carries = text.lines().nth(1).unwrap_or_default();
     assert!(carries.starts_with("It carries about ") && carries.contains("of the rate"), "{text}");
-    let disks = text.lines().nth(2).unwrap_or_default();
-    assert!(disks.starts_with("Modelled disks that carry all of it"), "{text}");
-    assert!(disks.contains("samsung-970-pro (p99 "), "{text}");
-    assert!(disks.ends_with("Too small for it: cheetah-9lp, atlas-10k."), "{text}");
+    for (disk, verdict) in [("samsung-970-pro ", "yes"), ("cheetah-9lp ", "too small")] {
+        let is_row = |line: &&str| line.starts_with(disk) && line.contains(verdict);
+        assert!(text.lines().any(|line| is_row(&line)), "{disk}: {text}");
+    }
     assert!(text.contains("No policy mends that."), "{text}");
     let csv = advise(&[&path, "--format", "csv"]);
     assert!(csv.err.contains(FIRST) && csv.out.starts_with("policy,"), "{}", csv.err);
@@ -192,7 +190,6 @@ fn a_trace_with_one_request_or_none_divides_by_nothing() {
     // Even that is too much for a limit that no disk keeps.
     let strict = advise(&[&one, "--p99-limit", "1us"]).ok();
     assert!(strict.contains("It does not carry even 1 % of the rate."), "{strict}");
-    assert!(strict.contains("No other modelled disk carries all of it."), "{strict}");
     let empty = folder.file("empty.trace", "");
     advise(&[&empty]).refused(&["empty.trace"]);
 }
@@ -262,7 +259,7 @@ fn a_cache_that_does_not_help_is_not_recommended() {
         (&Value::Null, &Value::Null)
     );
     let text = advise(&args).ok();
-    assert!(text.contains("A cache does not help: ") || text.contains("All stacks lie"), "{text}");
+    assert!(text.contains("A cache does not help.") || text.contains("All stacks lie"), "{text}");
     let bare = advise(&[&path]).ok();
     assert!(!bare.contains("A cache") && bare.contains("Policies on "), "{bare}");
     assert!(bare.contains("The same in all runs: cache none, prefetch none, no limits,"), "{bare}");

@@ -1,31 +1,31 @@
 //! Help, exit status and messages: what somebody meets who types it wrong.
 
-#[path = "../../workload/tests/it/blktrace.rs"]
-mod blktrace;
-mod common;
-#[path = "../../workload/tests/it/names.rs"]
-mod names;
+use crate::blktrace::{Event, ISSUE, READ, queued, stream};
+use crate::common::{Folder, json, line, listed, seekway, seekway_with, trace};
+use crate::names::FIXTURES;
+use serde_json::Value;
+use std::fs;
 
-use blktrace::{Event, ISSUE, READ, queued, stream};
-use common::{Folder, Ran, command, json, line, seekway, seekway_with, trace};
-use names::FIXTURES;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-
-/// What the Python package has: its program gets all arguments, and gives the exit status.
+/// Each command of before names the one that took its place, whatever stands behind it.
 #[test]
-fn commands_of_the_python_package() {
-    let folder = Folder::new();
-    for name in ["campaign", "plan"] {
-        let run = || {
-            let mut command = command(&[name, "run", "--help", "x y"]);
-            Ran::new(command.env("PATH", folder.path("")).output().unwrap())
-        };
-        run().refused(&[name, "comes with the Python package"]);
-        let program = folder.path(&format!("seekway-{name}"));
-        fs::write(&program, "#!/bin/sh\nfor a; do echo \"$a\"; done\n").unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(run().ok(), "run\n--help\nx y\n");
+fn commands_of_before_name_the_new_one() {
+    for (old, new) in [
+        ("policy list", "seekway list policies"),
+        ("policy show cfq --format json", "seekway list policies"),
+        ("prefetcher list", "seekway list prefetchers"),
+        ("vcpu show vanilla", "seekway list vcpu"),
+        ("workload list", "seekway list [loads|traces]"),
+        ("workload run --vm app=sync --on a.img", "seekway load --vm SPEC --on PATH"),
+        ("device list", "seekway list devices"),
+        ("device validate intel-320", "seekway predict --on PROFILE --against"),
+        ("campaign run study.toml", "python -m seekway campaign"),
+        ("plan --help", "python -m seekway plan"),
+        ("completions bash", "seekway generate SHELL"),
+        ("man out", "seekway generate man DIR"),
+    ] {
+        let ran = seekway(&line(old, &[]));
+        assert_eq!(ran.err.lines().count(), 1, "{old}: {}", ran.err);
+        ran.refused(&["there is no command", new]);
     }
 }
 
@@ -38,15 +38,14 @@ fn check_help(command: &str) -> usize {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| line.is_empty() || line.starts_with(' '));
     let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    // The help of two is the Python package's.
-    let own = names.filter(|name| !["", "help", "campaign", "plan"].contains(name));
+    let own = names.filter(|name| !["", "help"].contains(name));
     1 + own.map(|name| check_help(&format!("{command} {name}"))).sum::<usize>()
 }
 
 #[test]
 fn every_command_has_help() {
     let commands = check_help("");
-    assert!(commands > 40, "{commands} commands");
+    assert!(commands > 25, "{commands} commands");
     assert!(seekway(&["--version"]).ok().starts_with("seekway 0."));
 }
 
@@ -98,7 +97,7 @@ fn wrong_usage_is_status_2_with_a_message() {
         ),
         ("compare --vm bps-read=5,app=sysbench", "(QEMU's name): write read_bandwidth"),
         ("compare --vm app=sysbench --group t:iops=5,group=u", "cannot be in a group"),
-        ("workload run --vm iops=5,app=sysbench --on absent.img", "is not limited here"),
+        ("load --vm iops=5,app=sysbench --on absent.img", "is not limited here"),
         ("compare --trace absent.trace", "absent.trace"),
         ("compare --trace x --input-format blktrce", "blktrace, vscsi, fio"),
         ("compare --trace x --columns time_us,op,offst,size", "offst: no column; there are time_s"),
@@ -112,16 +111,20 @@ fn wrong_usage_is_status_2_with_a_message() {
         ("inspect x --split 0", "at least 1 VM"),
         ("advise", "required"),
         ("inspect absent.trace", "absent.trace"),
-        ("device show floppy", "cheetah-15k5"),
-        ("policy show wfq", "pregather"),
-        ("prefetcher show amp", "no prefetcher 'amp'; there are none"),
-        ("vcpu show vsmt", "no vCPU policy 'vsmt'; there are vanilla"),
-        ("workload show bonnie", "sysbench"),
-        ("workload show blktrce", "blktrace, vscsi"),
+        ("list devices floppy", "cheetah-15k5"),
+        ("list policies wfq", "pregather"),
+        ("list prefetchers amp", "no prefetcher 'amp'; there are none"),
+        ("list vcpu vsmt", "no vCPU policy 'vsmt'; there are vanilla"),
+        ("list loads bonnie", "sysbench"),
+        ("list bonnie", "no name: `seekway list` has all"),
+        ("list disks cfq", "no kind 'disks'; there are policies"),
+        ("list devices intel-320 --format csv", "a profile is TOML"),
+        ("generate bash out", "leave the folder out"),
+        ("list traces blktrce", "blktrace, vscsi"),
         ("compare --trace x --event done", "queue, issue, complete"),
         ("compare --trace absent.*", "no file has a name like this"),
         ("replay absent.journal", "absent.journal"),
-        ("device validate cheetah-15k5 --trace absent", "absent"),
+        ("predict --on cheetah-15k5 --against absent", "absent"),
     ] {
         let ran = seekway(&line(args, &[]));
         assert!(!ran.err.contains("panicked"), "{args:?}: {}", ran.err);
@@ -186,7 +189,7 @@ fn what_is_no_trace_is_refused() {
 fn every_format_is_read_from_a_file_and_from_a_pipe() {
     // The disks of the two in vSCSI's format are larger than the device.
     for name in FIXTURES.into_iter().filter(|name| !name.ends_with(".vscsi")) {
-        let path = names::fixture(name).display().to_string();
+        let path = crate::names::fixture(name).display().to_string();
         // By hand, with flaws that `--lenient` counts; MQSim's columns fit others too.
         let format = if name == "mqsim.trace" { &["--input-format", "mqsim"][..] } else { &[] };
         let end = &["--lenient", "--policies", "noop", "--format", "json"];
@@ -253,15 +256,32 @@ fn the_events_of_a_blktrace_are_chosen_and_said() {
     assert!(ran.err.contains("stdin: ") && ran.err.contains("no queue events (Q)"), "{}", ran.err);
 }
 
+/// Without a kind, all names; a name alone is enough where it is the only one.
+#[test]
+fn everything_is_listed_and_described() {
+    let all = json(&seekway(&["list", "--format", "json"]).ok());
+    let all = all.as_array().expect("a list");
+    for kind in ["policies", "prefetchers", "vcpu", "loads", "traces", "devices"] {
+        for (name, summary) in listed(kind) {
+            let is_it = |e: &&Value| e["name"] == name.as_str() && e["summary"] == summary.as_str();
+            assert!(all.iter().any(|e| is_it(&e)), "{kind}: {name}");
+            let shown = seekway(&["list", kind, &name]).ok();
+            match all.iter().filter(|e| e["name"] == name.as_str()).count() {
+                1 => assert_eq!(seekway(&["list", &name]).ok(), shown),
+                _ => seekway(&["list", &name]).refused(&[&format!("seekway list {kind} {name}")]),
+            }
+        }
+    }
+    let text = seekway(&["list"]).ok();
+    assert!(text.lines().count() >= all.len(), "{text}");
+}
+
 #[test]
 fn every_trace_format_shows_its_columns() {
-    let list = json(&seekway(&["workload", "list", "--format", "json"]).ok());
-    let formats = list.as_array().expect("a list").iter().filter(|e| e["kind"] == "trace format");
-    for format in formats {
-        let name = format["name"].as_str().expect("a name");
-        let shown = json(&seekway(&["workload", "show", name, "--format", "json"]).ok());
+    for (name, _) in listed("traces") {
+        let shown = json(&seekway(&["list", "traces", &name, "--format", "json"]).ok());
         assert!(!shown["columns"].as_array().expect("a list").is_empty(), "{name}");
-        let page = seekway(&["workload", "show", name]).ok();
+        let page = seekway(&["list", "traces", &name]).ok();
         assert!(page.contains("| column | unit or values |"), "{name}: {page}");
         assert!(page.contains(shown["example"].as_str().expect("text")), "{name}: {page}");
     }
@@ -271,10 +291,10 @@ fn every_trace_format_shows_its_columns() {
 fn completions_and_man_pages() {
     for shell in ["bash", "zsh", "fish"] {
         // The script asks the program for what it proposes: tests/system/test_completion.py.
-        assert!(seekway(&["completions", shell]).ok().contains("SEEKWAY_COMPLETE"));
+        assert!(seekway(&["generate", shell]).ok().contains("SEEKWAY_COMPLETE"));
     }
     let folder = Folder::new();
-    seekway(&["man", &folder.arg("man")]).ok();
+    seekway(&["generate", "man", &folder.arg("man")]).ok();
     let pages = std::fs::read_dir(folder.path("man")).expect("made").count();
     assert!(pages >= 15, "{pages} pages");
 }

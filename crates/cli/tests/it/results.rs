@@ -2,9 +2,9 @@
 //! held to schemas: unit tests make these of the types, `tests/system/test_schemas.py` compares what
 //! is printed.
 
-mod common;
-
-use common::{Folder, json, line, number, policies, seekway, seekway_with, timeless_runs, trace};
+use crate::common::{
+    Folder, json, line, number, policies, seekway, seekway_with, timeless_runs, trace,
+};
 use serde_json::Value;
 
 fn load(folder: &Folder) -> Vec<String> {
@@ -12,7 +12,7 @@ fn load(folder: &Folder) -> Vec<String> {
     ["compare", "--trace", &a, "--trace", &b].map(String::from).into()
 }
 
-fn run(load: &[String], more: &[&str]) -> common::Ran {
+fn run(load: &[String], more: &[&str]) -> crate::common::Ran {
     let mut args: Vec<&str> = load.iter().map(String::as_str).collect();
     args.extend(more);
     seekway(&args)
@@ -66,39 +66,6 @@ fn inspect_counts_windows_and_finds_hot_zones() {
     let several =
         seekway(&["inspect", &path, "--at", "0.5s", "--at", "1s", "--format", "json"]).ok();
     assert_eq!(json(&several).as_array().map(Vec::len), Some(2));
-}
-
-#[test]
-fn validate_fails_above_its_limit() {
-    let folder = Folder::new();
-    let mut text = String::new();
-    for n in 0..200u64 {
-        text += &format!("R Miss {} 8 {} 12000\n", n * n * 7_919 % 100_000_000, 5_000 + n * 20);
-    }
-    let path = folder.file("drive.trace", &text);
-    let validate = ["device", "validate", "cheetah-15k5", "--trace", &path, "--format", "json"];
-    let made = json(&seekway(&validate).ok());
-    assert_eq!(made["requests"], 200);
-    let strict = seekway(&[&validate[..], &["--max-demerit", "0.001"]].concat());
-    assert_eq!(strict.code, Some(1));
-    assert_eq!(json(&strict.out), made, "the result is printed all the same");
-    assert!(strict.err.contains("above 0.001"), "{}", strict.err);
-    assert_eq!(seekway(&[&validate[..], &["--max-demerit", "1000"]].concat()).code, Some(0));
-}
-
-#[test]
-fn validate_without_a_trace_holds_a_drive_against_what_was_published() {
-    let validate = |name| seekway(&["device", "validate", name, "--format", "json"]);
-    let made = json(&validate("intel-320").ok());
-    assert_eq!(
-        (made["holds"].as_bool(), made["figures"][0]["published"].as_f64()),
-        (Some(true), Some(270.0))
-    );
-    let off = validate("intel-320:program_us=3500");
-    assert_eq!(off.code, Some(1));
-    assert_eq!(json(&off.out)["holds"], false, "the result is printed all the same");
-    let none = validate("cheetah-15k5");
-    assert!(none.code != Some(0) && none.err.contains("--trace"), "{}", none.err);
 }
 
 #[test]

@@ -4,18 +4,10 @@
 //! when there is room. What fails is not chosen: each attempt has room for one thing more than
 //! the one before, until all of it succeeds.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-#[path = "../../hostd/tests/it/nbd/client.rs"]
-mod nbd;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, Tmpfs, command, json, seekway};
-use daemon::{PATIENCE, Served};
-use nbd::Client as Nbd;
-use process::{descriptors, limit, limit_new_descriptors, status_kib, threads, wait_until};
+use crate::common::{Folder, Tmpfs, command, json, seekway};
+use crate::daemon::{PATIENCE, Served};
+use crate::nbd::Client as Nbd;
+use crate::process::{descriptors, limit, limit_new_descriptors, status_kib, threads, wait_until};
 use seekway_client::{Client, Load, Span, Wait, write_image};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -183,7 +175,7 @@ fn a_file_may_grow_no_further() {
     let mut world = World::start(&[]);
     let pid = world.pid();
     limit(pid, libc::RLIMIT_FSIZE, Some(IMAGE_BYTES / 2));
-    let mut write = nbd::request(nbd::WRITE, 0, IMAGE_BYTES - 4096, 4096);
+    let mut write = crate::nbd::request(crate::nbd::WRITE, 0, IMAGE_BYTES - 4096, 4096);
     write.extend([7; 4096]);
     world.nbd.send(&write);
     assert_ne!(world.nbd.reply().0, 0, "it cannot be written");

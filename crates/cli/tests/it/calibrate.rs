@@ -1,12 +1,8 @@
 //! `seekway calibrate`: what a user meets.
 #![cfg(target_os = "linux")]
 
-mod common;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, Ran, command, json, line, seekway, seekway_with, started};
-use process::wait_until;
+use crate::common::{Folder, Ran, command, json, line, seekway, seekway_with, started};
+use crate::process::wait_until;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -106,8 +102,8 @@ fn what_cannot_be_calibrated_is_refused() {
     let empty = folder.file("empty", "");
     let broken = folder.file("broken", &format!("{good}R Hit eight\n"));
     let one = folder.file("one", "R Hit 1 8 5 5\n");
-    let msr = common::fixture("msr.csv");
-    let packed = common::fixture("msr.csv.gz");
+    let msr = crate::common::fixture("msr.csv");
+    let packed = crate::common::fixture("msr.csv.gz");
     let fine = folder.file("fine", &good);
     let nowhere = folder.arg("absent/p.toml");
     for (args, parts) in [

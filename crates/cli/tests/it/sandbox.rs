@@ -1,15 +1,9 @@
 //! The confinement of `seekway serve`, on by default: what the kernel says of each thread, how images
 //! come in that the daemon may not open, and what it says when it is off.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-#[path = "common/process.rs"]
-mod process;
-
-use common::{Folder, command, json};
-use daemon::{PATIENCE, Served, as_user, image};
-use process::wait_until;
+use crate::common::{Folder, command, json};
+use crate::daemon::{PATIENCE, Served, as_user, image};
+use crate::process::wait_until;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};

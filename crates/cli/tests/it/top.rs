@@ -1,11 +1,7 @@
 //! `seekway top` in a virtual terminal, on a real daemon under a real load.
 
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-
-use common::{Folder, command, seekway};
-use daemon::{PATIENCE, Served};
+use crate::common::{Folder, command, seekway};
+use crate::daemon::{PATIENCE, Served};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;

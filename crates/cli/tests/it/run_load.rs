@@ -1,8 +1,6 @@
-//! `seekway workload run`: a generated load on a real file.
+//! `seekway load`: a generated load on a real file.
 
-mod common;
-
-use common::{Folder, json, seekway};
+use crate::common::{Folder, json, seekway};
 
 const READS: &str = "image=16MiB,app=fio:rw=randread,bs=4k,size=1MiB,direct=true,iodepth=4";
 
@@ -16,8 +14,7 @@ fn disk(folder: &Folder) -> String {
 #[test]
 fn a_load_is_run_on_a_file_and_measured() {
     let folder = Folder::new();
-    let out =
-        seekway(&["workload", "run", "--vm", READS, "--on", &disk(&folder), "--format", "json"]);
+    let out = seekway(&["load", "--vm", READS, "--on", &disk(&folder), "--format", "json"]);
     let ran = json(&out.ok());
     assert_eq!(
         (&ran["requests"], &ran["reads"], &ran["bytes"]),
@@ -33,7 +30,7 @@ fn a_load_is_run_on_a_file_and_measured() {
 fn a_window_ends_it_and_settling_is_not_counted() {
     let folder = Folder::new();
     let endless = READS.replace("iodepth=4", "io_size=1TiB,thinktime=1ms");
-    let args = ["workload", "run", "--vm", &endless, "--on", &disk(&folder)];
+    let args = ["load", "--vm", &endless, "--on", &disk(&folder)];
     let timed = ["--settle", "100ms", "--for", "1s", "--format", "json"];
     let ran = json(&seekway(&[&args[..], &timed[..]].concat()).ok());
     assert_eq!(ran["finished"], false);
@@ -49,7 +46,7 @@ fn nothing_is_written_unless_it_is_allowed() {
     let folder = Folder::new();
     let disk = disk(&folder);
     let writes = READS.replace("randread", "randwrite");
-    let args = ["workload", "run", "--vm", &writes, "--on", &disk];
+    let args = ["load", "--vm", &writes, "--on", &disk];
     seekway(&args).refused(&["disk.img", "writing was not allowed"]);
     assert!(std::fs::read(&disk).unwrap().iter().all(|&b| b == 0));
     seekway(&[&args[..], &["--write"]].concat()).ok();
@@ -61,7 +58,7 @@ fn what_cannot_be_is_refused() {
     let folder = Folder::new();
     let disk = disk(&folder);
     let run = |vm: &str, on: &str, more: &[&str]| {
-        seekway(&[&["workload", "run", "--vm", vm, "--on", on], more].concat())
+        seekway(&[&["load", "--vm", vm, "--on", on], more].concat())
     };
     run(READS, &folder.arg("none.img"), &[]).refused(&["none.img", "No such file"]);
     run("image=1GiB,app=fio:size=1MiB", &disk, &[]).refused(&["smaller image="]);
