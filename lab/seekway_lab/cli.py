@@ -28,6 +28,7 @@ STATUS = (
     "usage, or cut short."
 )
 KEPT = " What has run is kept: run again to go on."
+PROGRAM = "a `seekway` program that makes the runs [the wheel]: one that has your own policies"
 SEEDS = 5
 
 
@@ -50,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     together = command("together", "run all parts on one host, in every way; print what is asked")
     page = command("page", "write the pages from claims and recorded rows")
     about = "every policy through every scene: how far is each from the best of all?"
-    arguments.add_arguments(command("arena", about))
+    arena = command("arena", about)
+    arguments.add_arguments(arena)
     live.add_options(command("live", "run an experiment on real guests, beside the simulator"))
     for one in (lists, run, check):
         one.add_argument("names", nargs="*", help="a paper, a study ('cats-*' for several), or all")
@@ -58,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--workers", type=int, metavar="N", help="processes here [cores]; 0: none")
         one.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:8786")
         one.add_argument("--kept", type=Path, default=Path("out/lab"), help="runs [out/lab]")
+    for one in (run, check, together, arena):
+        one.add_argument("--program", type=Path, metavar="FILE", help=PROGRAM)
     run.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"[{SEEDS}]")
     run.add_argument(
         "--policy",
@@ -81,6 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     try:
+        if program := getattr(args, "program", None):
+            from seekway_lab import engine
+
+            engine.use(program)
         if args.command == "page":
             return _page(args.docs, args.check, args.json)
         if args.command == "list":

@@ -23,10 +23,10 @@ from typing import Any
 
 import pandas as pd
 import seekway
-from seekway import _native
 from seekway._table import Table as Columns
 from seekway.campaign.study import content_hash
 
+from seekway_lab import engine
 from seekway_lab.judge import Runs
 from seekway_lab.records import LabError
 from seekway_lab.scenarios import Scenario
@@ -84,26 +84,23 @@ class Run:
     seed: int
     scenario: Scenario
     wanted: Wanted
+    #: The program that makes it; None is the wheel.
+    program: Path | None = None
 
 
 def runs(scenario: Scenario, wanted: Wanted, seeds: Iterable[int]) -> list[Run]:
     """The runs of a scenario, by policy and seed; with these seeds if it has none of its own."""
     reduction = inspect.getsource(wanted.reduce)
-    inputs = [LAYOUT, program(), reduction, wanted.tables, canonical(scenario.table)]
+    program = engine.chosen()
+    inputs = [LAYOUT, engine.identity(program), reduction, wanted.tables, canonical(scenario.table)]
     made = []
     for policy in scenario.policies:
         own = [content_hash(str(_own(policy)[0]))] if _is_own(policy) else []
         for seed in scenario.seeds or seeds:
             text = json.dumps([*inputs, policy, own, seed], sort_keys=True)
             key = hashlib.sha256(text.encode()).hexdigest()
-            made.append(Run(key, policy, seed, scenario, wanted))
+            made.append(Run(key, policy, seed, scenario, wanted, program))
     return made
-
-
-@cache
-def program() -> str:
-    """The wheel that computes: another build is another program."""
-    return f"{seekway.__version__}-{content_hash(str(_native.__file__))}"
 
 
 def canonical(value: Any, key: str = "") -> Any:
@@ -170,8 +167,7 @@ def make(run: Run) -> dict[str, Rows]:
         "outcome": {"tables": list(run.wanted.tables), **run.scenario.table.get("outcome", {})},
     }
     try:
-        outcome = seekway.run(scenario, policies=own, jobs=1, progress=False)
-        return run.wanted.reduce(outcome)
+        return run.wanted.reduce(engine.outcome(scenario, run.program, own))
     except seekway.SeekwayError as error:
         raise LabError(f"{run.scenario.name}, {run.policy}, seed {run.seed}: {error}") from error
 

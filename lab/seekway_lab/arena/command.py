@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-import seekway
-
+from seekway_lab import engine
 from seekway_lab.arena import drawn, own, report, tables
 from seekway_lab.arena.play import Board, Player, check, ended_early
 from seekway_lab.arena.scenes import File, Scene
@@ -99,7 +98,7 @@ def scenes_by_board(args: argparse.Namespace, file: File) -> dict[str, list[Scen
 def chosen_policies(args: argparse.Namespace, file: File) -> list[str]:
     """Each once. `all` has those too that the devices set, but for a load of the user's own."""
     if args.policies == "all":
-        specs = [policy["name"] for policy in seekway.policies()]
+        specs = list(engine.schedulers(engine.chosen()))
         by_devices = [] if args.file else file.set_policies()
     else:
         specs, by_devices = split_specs(args.policies), []

@@ -8,6 +8,7 @@ from typing import Any
 
 import seekway
 
+from seekway_lab import engine
 from seekway_lab.arena.scenes import Judging, Promise, Scene, Table, by_vm, time_ns
 from seekway_lab.records import LabError
 
@@ -51,7 +52,7 @@ def scene(path: Path) -> Scene:
 def run_once(path: Path, scenario: Table) -> dict[str, dict[str, list[Any]]]:
     """The tables of a scenario that is one run."""
     try:
-        outcome = seekway.run(scenario, progress=False)
+        outcome = engine.outcome(scenario, engine.chosen())
     except seekway.SeekwayError as error:
         raise LabError(f"{path}: {error}") from error
     if len(outcome.runs) != 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import seekway
 
-from seekway_lab import runs
+from seekway_lab import engine, runs
 from seekway_lab.arena import measure
 from seekway_lab.arena.measure import Alone, Figures
 from seekway_lab.arena.scenes import Scene, Table, key
@@ -169,6 +169,6 @@ def check(policies: list[str]) -> None:
     specs = [policy for policy in policies if ".py:" not in policy]
     try:
         if specs:
-            seekway.run(policy=specs, vm=[{"load": [load]}], progress=False)
+            engine.outcome({"policy": specs, "vm": [{"load": [load]}]}, engine.chosen())
     except seekway.SeekwayError as error:
         raise LabError(f"--policies: {error}") from error

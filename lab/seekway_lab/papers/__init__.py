@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-import seekway
-
-from seekway_lab import runs
+from seekway_lab import engine, runs
 from seekway_lab.judge import Figure, Row, Runs, measured
 from seekway_lab.scenarios import Scenario
 
@@ -76,7 +74,7 @@ def is_for_disks(policy: str) -> bool:
     """Whether a specification is of a scheduler. Others are left to studies of vCPUs, which refuse
     what is none of theirs either.
     """
-    known = {entry["name"] for entry in seekway.policies()}
+    known = engine.schedulers(engine.chosen())
     return ".py:" in policy or policy.partition(":")[0] in known
 
 
