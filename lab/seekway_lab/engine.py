@@ -18,7 +18,7 @@ from seekway_lab.records import LabError
 
 #: The program that `use` chose, none for the wheel.
 _chosen: Path | None = None
-#: Types of columns as `compare --format tables` names them.
+#: Types of columns as `compare --outcome` names them.
 TYPES = {"text": pa.string(), "count": pa.uint64(), "number": pa.float64(), "flag": pa.bool_()}
 
 
@@ -97,7 +97,7 @@ def outcome(
         return seekway.run(scenario, policies=policies, jobs=1, progress=False)
     if policies:
         raise seekway.SeekwayError(f"--program: {next(iter(policies))} is in Python: by the wheel")
-    arguments = ["compare", "-", "--format", "tables", "--jobs", "1"]
+    arguments = ["compare", "-", "--outcome", "--jobs", "1"]
     made = json.loads(_output(program, arguments, json.dumps(scenario)))
     tables: Any = [(name, Columns(columns)) for name, columns in made["tables"].items()]
     return seekway.Outcome(tables, made["warnings"])

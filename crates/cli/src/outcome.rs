@@ -6,8 +6,10 @@ use crate::{cpu_time, progress, toml_text};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use seekway_sim::scenario::read::{study, study_of_file};
-use seekway_sim::scenario::tables::{Table, tables};
+use seekway_sim::scenario::tables::{Column, Table, Values, tables};
 use seekway_sim::scenario::{Scenario, Study};
+use serde_json::{Value, json};
+use std::io;
 use std::path::Path;
 
 /// Results of all runs of a scenario.
@@ -28,13 +30,45 @@ pub enum Described<'a> {
 impl Described<'_> {
     fn studies(&self) -> Result<Vec<Study>> {
         match self {
-            Described::File(path) => study_of_file(path),
-            Described::Json(text) => {
-                let table = serde_json::from_str(text).context("a scenario is a table")?;
-                study(&toml_text::document(&table), None)
+            Described::File(path) if path.as_os_str() == "-" => {
+                let text = io::read_to_string(io::stdin()).context("standard input")?;
+                match text.trim_start().starts_with('{') {
+                    true => of_json(&text),
+                    false => study(&text, None),
+                }
             }
+            Described::File(path) => study_of_file(path),
+            Described::Json(text) => of_json(text),
         }
     }
+}
+
+fn of_json(text: &str) -> Result<Vec<Study>> {
+    let table = serde_json::from_str(text).context("a scenario is a table")?;
+    study(&toml_text::document(&table), None)
+}
+
+/// Writes tables and warnings as JSON: of each column its name, its type (`text`, `count`, `number`
+/// or `flag`) and a list of its values.
+///
+/// # Errors
+/// None that tables can have.
+pub fn json(ran: &Ran) -> Result<String> {
+    let column = |column: &Column| {
+        let (kind, values) = match &column.values {
+            Values::Text(words) => ("text", json!(words.iter().collect::<Vec<_>>())),
+            Values::Count(values) => ("count", json!(values)),
+            Values::Number(values) => ("number", json!(values)),
+            Values::Flag(values) => ("flag", json!(values)),
+        };
+        json!({ "name": column.name, "type": kind, "values": values })
+    };
+    let tables: serde_json::Map<String, Value> = ran
+        .tables
+        .iter()
+        .map(|table| (table.name.into(), table.columns.iter().map(column).collect()))
+        .collect();
+    Ok(serde_json::to_string(&json!({ "tables": tables, "warnings": ran.warnings }))? + "\n")
 }
 
 /// Makes all runs of a scenario. Each is reduced to its rows as soon as it is done.

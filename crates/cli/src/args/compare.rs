@@ -119,6 +119,11 @@ pub struct CompareArgs {
     /// Print the scenario of this command line instead of running it
     #[arg(long, conflicts_with_all = ["file", "journal", "report"])]
     pub print_scenario: bool,
+    /// Print all tables of FILE's outcome as JSON, with a list for each column. FILE may be `-`:
+    /// standard input, as TOML or JSON
+    #[arg(long, requires = "file",
+        conflicts_with_all = ["policies", "seed", "seeds", "until", "journal", "report", "format"])]
+    pub outcome: bool,
     #[command(flatten)]
     pub load: LoadArgs,
     #[command(flatten)]

@@ -62,6 +62,8 @@ pub const SHARE: &str = "share";
 /// A VM whose lead is longer is spent: about the time of one command, so that the sweep has the
 /// requests of several VMs to choose from.
 const WINDOW: Nanos = Nanos::from_millis(10);
+/// Cost of a command in the reservations: all cost much the same on a disk.
+const COMMAND: u64 = 1 << 20;
 /// A stream keeps the head for so long: CFQ's slice.
 const TURN: Nanos = Nanos::from_millis(100);
 /// So long while a VM waits with a single request.
@@ -306,7 +308,7 @@ impl Head {
         }
         self.in_vain = false;
         self.place(vm);
-        self.promises.reserves.charge(now, vm, 1, request.extent.len());
+        self.promises.reserves.charge(now, vm, 1, request.extent.len(), COMMAND);
         self.promise(now, vm);
         Decision::Dispatch(id)
     }

@@ -36,9 +36,17 @@ impl Promises {
     }
 
     /// The VM that a promise wants to go now: one with a request that is due for a target, if that
-    /// VM is level with the others, or else the one whose reservation is furthest behind.
-    pub fn next(&mut self, now: Instant, is_level: impl Fn(usize) -> bool) -> Option<usize> {
-        self.targets.due(now, is_level).or_else(|| self.reserves.behind(now))
+    /// VM is level with the others, or else the one whose reservation is furthest behind, unless a
+    /// VM without one has its turn (`is_others_turn`).
+    pub fn next(
+        &mut self,
+        now: Instant,
+        is_level: impl Fn(usize) -> bool,
+        is_others_turn: impl Fn(&Reserves) -> bool,
+    ) -> Option<usize> {
+        let Promises { reserves, targets } = self;
+        let due = targets.due(now, is_level);
+        due.or_else(|| reserves.behind(now).filter(|_| !is_others_turn(reserves)))
     }
 
     /// How reservations are met, all VMs of the device together.

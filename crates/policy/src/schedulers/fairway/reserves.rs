@@ -10,6 +10,10 @@
 //! reservations have a time of their own: when the VM that is furthest behind is [`BEHIND_MAX`]
 //! late, that time stands still. All reservations shrink in the same proportion then, which
 //! [`Reserves::met`] says.
+//!
+//! While a VM without a reservation has work, a tenth of the device is not reserved: after
+//! [`RESERVED`] times a command's cost for reservations, it goes by share. (Linux leaves its
+//! ordinary tasks 5 % beside real-time ones for the same reason: `sched_rt_runtime_us`.)
 
 use seekway_core::queues::KeyedHeap;
 use seekway_core::scheduler::Reserve;
@@ -20,6 +24,10 @@ const BEHIND_MAX: Nanos = Nanos::from_millis(100);
 /// A VM that had more than its reservation does without it for so long at most, and one that
 /// asked for less may catch up by so much.
 const CREDIT: Nanos = Nanos::from_millis(10);
+/// Cost of commands for reservations, over the cost of commands by share, at most.
+const RESERVED: u64 = 9;
+/// Longest command that those without a reservation may claim at once, as a cost.
+const CLAIM_MAX: u64 = 1 << 20;
 /// How long it is measured what part of the reservations is met.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
@@ -53,6 +61,8 @@ pub struct Reserves {
     met: Option<f64>,
     /// Commands that went because a reservation was behind.
     pub served: u64,
+    /// Cost of commands for reservations that is not balanced yet by commands by share.
+    reserved: u64,
 }
 
 impl Reserves {
@@ -103,11 +113,27 @@ impl Reserves {
         Some(vm as usize)
     }
 
-    /// The VM has sent so much. Was its reservation behind?
-    pub fn charge(&mut self, now: Instant, vm: usize, requests: u64, len: Sectors) -> bool {
+    /// Have reservations had their part, so that a command of this cost goes by share?
+    pub fn leaves(&self, cost: u64) -> bool {
+        self.reserved >= RESERVED * cost.clamp(1, CLAIM_MAX)
+    }
+
+    /// The VM has sent `requests` of this length together, at this cost. Was its reservation behind?
+    pub fn charge(
+        &mut self,
+        now: Instant,
+        vm: usize,
+        requests: u64,
+        len: Sectors,
+        cost: u64,
+    ) -> bool {
         let time = self.time(now);
+        let was_behind = self.known(vm).is_some_and(|clock| clock.has_work && clock.due() <= time);
+        self.reserved = match was_behind {
+            true => (self.reserved + cost).min(RESERVED * CLAIM_MAX),
+            false => self.reserved.saturating_sub(RESERVED.saturating_mul(cost)),
+        };
         let Some(clock) = self.known(vm) else { return false };
-        let was_behind = clock.has_work && clock.due() <= time;
         let move_on = |at: u64, amount: u64, rate: u64| {
             let span = u128::from(amount) * 1_000_000_000 / u128::from(rate.max(1));
             let span = u64::try_from(span).unwrap_or(u64::MAX / 4);

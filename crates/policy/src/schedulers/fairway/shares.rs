@@ -12,6 +12,7 @@
 //! What a command costs is the caller's: bytes on flash, device time where there is a head.
 
 use super::promises::Promises;
+use super::reserves::Reserves;
 use seekway_core::queues::KeyedHeap;
 use seekway_core::scheduler::{Group, VmSpec};
 use seekway_core::units::{Instant, Sectors};
@@ -209,9 +210,16 @@ impl Shares {
 
     /// The VM that goes next, of those with work.
     pub fn first(&mut self, now: Instant) -> Option<usize> {
+        let by_share = self.by_share();
         let Shares { quantum, vms, groups, top, promises, .. } = self;
-        let promised = promises.next(now, |vm| is_level(vm, vms, groups, top, *quantum));
-        promised.or_else(|| self.by_share())
+        let is_others_turn = |reserves: &Reserves| {
+            by_share.is_some_and(|vm| {
+                let work = vms[vm].as_ref().and_then(|known| known.work);
+                !reserves.has(vm) && work.is_some_and(|work| reserves.leaves(work.cost))
+            })
+        };
+        let is_level = |vm| is_level(vm, vms, groups, top, *quantum);
+        promises.next(now, is_level, is_others_turn).or(by_share)
     }
 
     /// The VM whose share is furthest behind, of those with work.
@@ -258,7 +266,7 @@ impl Shares {
         is_its_turn: bool,
     ) {
         let boost = self.promises.targets.boost(vm);
-        let was_behind = self.promises.reserves.charge(now, vm, requests, len);
+        let was_behind = self.promises.reserves.charge(now, vm, requests, len, cost);
         // A reservation is met first: what goes for it keeps nobody from its share later.
         let most = if was_behind { self.quantum } else { Tag::MAX };
         self.served += 1;

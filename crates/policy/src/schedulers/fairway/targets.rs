@@ -11,7 +11,8 @@
 //!
 //! A target that is still missed after [`TRY_FOR`] at full pressure cannot be reached on this
 //! device beside this load. The others would pay for nothing, so the pressure is taken off for
-//! [`REST_FOR`]; [`State`] says what was reached.
+//! [`REST_FOR`]; [`State`] says what was reached. Each target that is given up halves the time for
+//! which the next is tried: many that cannot be reached cost the others two seconds in all.
 
 use seekway_core::queues::KeyedHeap;
 use seekway_core::request::Completion;
@@ -65,7 +66,7 @@ impl Target {
     }
 
     /// Requests that miss raise the pressure.
-    fn press(&mut self, now: Instant, waited: Nanos, took: Nanos) {
+    fn press(&mut self, now: Instant, waited: Nanos, took: Nanos, try_for: Nanos) {
         let missed = waited + took > self.within;
         let change = |pressure: &mut f64, by: f64| *pressure = (*pressure + by).clamp(0.0, 1.0);
         match missed {
@@ -81,7 +82,7 @@ impl Target {
             return;
         }
         let since = *self.full_since.get_or_insert(now);
-        if now.since(since) >= TRY_FOR {
+        if now.since(since) >= try_for {
             let is_met = self.p99 <= self.within.get() as f64;
             self.best = (!is_met).then_some(self.p99);
             if !is_met {
@@ -186,6 +187,12 @@ impl Targets {
     /// A request is done.
     pub fn completed(&mut self, now: Instant, completion: &Completion) {
         let request = &completion.request;
+        let rests = |target: &&Target| target.rests_until > now;
+        let given_up = match self.known(request.vm.index()).and_then(|known| known.full_since) {
+            Some(_) => self.vms.iter().flatten().filter(rests).count(),
+            None => 0,
+        };
+        let try_for = Nanos::new(TRY_FOR.get() >> given_up.min(20));
         let Some(Some(target)) = self.vms.get_mut(request.vm.index()) else { return };
         let waited = completion.dispatched.since(request.arrived);
         let took = now.since(completion.dispatched);
@@ -197,7 +204,7 @@ impl Targets {
             target.best = None;
         }
         if now >= target.rests_until {
-            target.press(now, waited, took);
+            target.press(now, waited, took, try_for);
         }
     }
 

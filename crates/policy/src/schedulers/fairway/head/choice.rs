@@ -1,6 +1,9 @@
 //! Which request goes next on a disk with a head, or who is waited for.
 
-use super::{FEW, Head, OLDEST, ROUND, SHARE, SHORT_TURN, SLICE, STALL, STREAM, TURN, WINDOW};
+use super::{
+    COMMAND, FEW, Head, OLDEST, ROUND, SHARE, SHORT_TURN, SLICE, STALL, STREAM, TURN, Vm, WINDOW,
+};
+use crate::schedulers::fairway::reserves::Reserves;
 use seekway_core::request::RequestId;
 use seekway_core::scheduler::{Decision, DeviceView};
 use seekway_core::units::{Instant, Lba, Nanos};
@@ -8,8 +11,13 @@ use seekway_core::units::{Instant, Lba, Nanos};
 impl Head {
     /// The request that a promise wants to go now.
     pub(super) fn promised(&mut self, now: Instant) -> Option<RequestId> {
-        let tags = &self.tags;
-        let vm = self.promises.next(now, |vm| !tags.is_ahead(vm, WINDOW))?;
+        let Head { tags, vms, promises, .. } = self;
+        let waits = |vm: &Option<Vm>| vm.as_ref().is_some_and(|vm| vm.heads().next().is_some());
+        let is_others_turn = |reserves: &Reserves| {
+            let mut others = vms.iter().enumerate().filter(|(vm, _)| !reserves.has(*vm));
+            reserves.leaves(COMMAND) && others.any(|(_, vm)| waits(vm))
+        };
+        let vm = promises.next(now, |vm| !tags.is_ahead(vm, WINDOW), is_others_turn)?;
         let heads = self.vm(vm)?.heads().filter_map(|id| self.queued.get(id));
         Some(heads.min_by_key(|head| head.arrived)?.id)
     }

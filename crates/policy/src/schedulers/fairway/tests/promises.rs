@@ -36,7 +36,9 @@ fn reservations_that_cannot_all_be_met_shrink_in_proportion() {
     let met = got[1].requests as f64 / 3.0 / 4_000.0;
     let said = got[1].said["reservation_met"];
     assert!((0.5..0.7).contains(&met) && (said - met).abs() < 0.05, "{met}, it says {said}");
-    assert!(got[0].requests * 20 < got[1].requests, "{} beside reservations", got[0].requests);
+    // A tenth is for the one that has none.
+    let part = got[0].requests as f64 / got.iter().map(|got| got.requests).sum::<u64>() as f64;
+    assert!((0.08..0.12).contains(&part), "{part} beside reservations");
 }
 
 #[test]
@@ -47,6 +49,29 @@ fn a_reservation_of_one_request_at_a_time_shrinks_as_the_others_do() {
     let (flood, one) = (part(0, 12_000.0), part(1, 3_000.0));
     assert!((0.3..0.7).contains(&flood), "{flood} of what is reserved");
     assert!((0.9..1.1).contains(&(one / flood)), "{one} beside {flood}");
+}
+
+#[test]
+fn beside_reservations_of_all_that_a_device_does_others_are_served() {
+    // It had nothing for seconds: the reservation was always a little behind.
+    let quiet = Client { len: 8, depth: 1, ..FLOOD };
+    let reserved = Client { reserve: (7_700, 0), ..FLOOD };
+    let got = run("fairway", &[reserved, quiet], 3000);
+    assert!(got[1].requests > 1_000, "{} reads in 3 s", got[1].requests);
+    assert!(got[0].requests as f64 > 0.85 * 23_100.0, "{} of 23,100", got[0].requests);
+}
+
+#[test]
+fn many_targets_that_cannot_be_reached_cost_the_others_little() {
+    let light = Client { len: 8, depth: 1, think: 5_000_000, ..FLOOD };
+    let flood = |target| {
+        // Each second another one comes.
+        let lights = (0..14).map(|n| Client { target, from: n * 1_000_000_000, ..light });
+        run("fairway", &[FLOOD].into_iter().chain(lights).collect::<Vec<_>>(), 16_000)[0].sectors
+            as f64
+    };
+    let kept = flood(10_000) / flood(0);
+    assert!(kept > 0.7, "the flood keeps {kept}");
 }
 
 #[test]
