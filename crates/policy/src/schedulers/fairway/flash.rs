@@ -59,6 +59,9 @@ const PAUSE: Nanos = Nanos::from_millis(2);
 const AWAKE: Nanos = Nanos::from_millis(5);
 /// While no VM is light, those that are busy have so many times the bound.
 const BUSY_TIMES: f64 = 3.0;
+/// One with much outstanding that is behind has so many times the bound beside a light VM: such
+/// VMs are behind each other by turns.
+const BEHIND_TIMES: f64 = 1.5;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
 /// Of its oldest requests, a VM sends the first for the member that has least to do: of so many if no
@@ -329,7 +332,11 @@ impl Flash {
         if !std::mem::replace(&mut self.waits, true) {
             self.governor.resume(now);
         }
-        let times = if others_are_light && !is_light { 1.0 } else { BUSY_TIMES };
+        let times = match others_are_light {
+            true if !is_light => 1.0,
+            true if self.is_heavy(vm) => BEHIND_TIMES,
+            _ => BUSY_TIMES,
+        };
         let squeeze = self.shares.promises.targets.squeeze(now, vm);
         let InFlight { all, writes } = self.in_flight.less(self.hung);
         self.governor.allows(all, cost, times * squeeze)
