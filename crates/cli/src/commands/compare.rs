@@ -31,7 +31,6 @@ use seekway_sim::scenario::tables::Values;
 use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Ready, Scenario, Study, Wanted};
 use seekway_workload::Recorded;
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Of a comparison's page.
