@@ -534,7 +534,6 @@ pub fn trace_options(trace: &TraceText) -> Result<TraceOptions> {
         lenient: trace.lenient,
         limit: trace.max_requests,
         duration_max: trace.max_time.map(|time| time.0),
-        ..TraceOptions::default()
     })
 }
 

@@ -215,6 +215,10 @@ impl TraceError {
 
     /// The same error of a trace that the user knows as `shown`.
     pub fn renamed(mut self, shown: &str) -> TraceError {
+        // What to do may be a command, which names the file too.
+        if let TraceError::Unclear { path, problem } = &mut self {
+            *problem = problem.replace(path.as_str(), shown);
+        }
         let (TraceError::Open { path, .. }
         | TraceError::Read { path, .. }
         | TraceError::Compressed { path, .. }

@@ -4,7 +4,7 @@ use crate::names;
 
 use names::{FIXTURES, fixture};
 use seekway_workload::traces::{
-    Format, Record, TraceOptions, TraceReader, WriteError, scan, write_csv,
+    Format, Record, TraceError, TraceOptions, TraceReader, WriteError, scan, write_csv,
 };
 use std::fs;
 use std::io::Cursor;
@@ -120,8 +120,15 @@ fn what_stops_the_reading_stops_the_writing() {
 fn parquet_is_refused_with_what_converts_it() {
     let input = Box::new(Cursor::new(b"PAR1\x15\x04\x15".to_vec()));
     let error = TraceReader::from_read("d/vm.parquet", input, &TraceOptions::default());
-    let error = error.err().unwrap().to_string();
-    let line = "python3 -c \"import seekway; \
-                seekway.write_trace('d/vm.parquet', 'd/vm.parquet.csv.gz')\"";
-    assert!(error.starts_with("d/vm.parquet: Parquet,") && error.ends_with(line), "{error}");
+    let error = error.err().unwrap();
+    let says = |error: &TraceError, path: &str| {
+        let line = format!(
+            "python3 -c \"import seekway; seekway.write_trace('{path}', '{path}.csv.gz')\""
+        );
+        let text = error.to_string();
+        let begins = text.starts_with(&format!("{path}: Parquet,"));
+        assert!(begins && text.ends_with(&line), "{text}");
+    };
+    says(&error, "d/vm.parquet");
+    says(&error.renamed("stdin"), "stdin");
 }
