@@ -4,7 +4,6 @@ use crate::args::{DispatchArgs, Event, LoadArgs, ReadingArgs, RunsArgs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::params::{parse_duration, parse_lba, parse_size};
 use seekway_core::units::{Lba, Nanos, Sectors};
-use seekway_device::profile::Profile;
 use seekway_sim::Placement;
 pub use seekway_sim::scenario::Trace;
 pub use seekway_sim::scenario::load::RUN_DEFAULT;
@@ -148,11 +147,6 @@ pub fn on_disk(disk: &str, args: &DispatchArgs, scenario: Scenario) -> Result<Sc
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
     let stack = Dispatch { coalesce: Size(coalesce), hard_limit: Time(hard_limit) };
     Ok(Scenario { device: Device::named(disk), stack, ..scenario })
-}
-
-/// A profile by name, or from a TOML file; with changes after a colon.
-pub fn device(what: &str) -> Result<Profile> {
-    scenario::profile_of(what)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use against::Against;
 use anyhow::{Context, Result, bail};
 use figures::{Figures, Side};
 use seekway_policy::schedulers;
-use seekway_sim::scenario::{Load, Ready, Scenario};
+use seekway_sim::scenario::{Load, Ready, Scenario, profile_of};
 
 /// What was predicted, and what it is held against.
 pub struct Prediction {
@@ -83,7 +83,7 @@ fn on_measured(
 ) -> Result<Prediction> {
     load_of_its_own(args, what)?;
     let on = on(args)?;
-    let profile = load::device(on).context("--on")?;
+    let profile = profile_of(on).context("--on")?;
     against::measured((on, &profile), (what, records))
 }
 

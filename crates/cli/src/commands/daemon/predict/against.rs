@@ -5,12 +5,11 @@ use super::Prediction;
 use super::figures::{Figures, SECTORS_PER_MS, Side};
 use crate::caching::NO_PREFETCH;
 use crate::json::CacheChoice;
-use crate::load;
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
 use seekway_device::validate::{self, Pace, Record};
-use seekway_sim::scenario::Cache;
 use seekway_sim::scenario::read::text_of_file;
+use seekway_sim::scenario::{Cache, profile_of};
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 
@@ -38,7 +37,7 @@ impl Against {
         let name = what.split(':').next().unwrap_or_default();
         let file = Path::new(what);
         if what.ends_with(".toml") || profile::names().any(|n| n == name) || !file.exists() {
-            load::device(what).with_context(|| {
+            profile_of(what).with_context(|| {
                 format!(
                     "--against {what}: expected a profile (by name, or a .toml file), a measured \
                      trace, or a JSON file of a real run"

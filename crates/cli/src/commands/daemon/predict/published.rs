@@ -1,11 +1,12 @@
 //! `predict --against published`: a drive's model against the figures that were published of it.
 
 use crate::args::PredictArgs;
-use crate::{Verdict, load, output};
+use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_device::published::{self, ERROR_MAX, Figure};
 use seekway_report::html::{Block, Section};
 use seekway_report::table::Table;
+use seekway_sim::scenario::profile_of;
 use serde::Serialize;
 
 /// `predict --against published --format json`.
@@ -48,7 +49,7 @@ impl PublishedFigure {
 
 /// Runs the published tests on the model `on`. Not accepted if a figure is missed.
 pub fn run(args: &PredictArgs, on: &str) -> Result<Verdict> {
-    let profile = load::device(on).context("--on")?;
+    let profile = profile_of(on).context("--on")?;
     let Some(of) = profile.published() else {
         bail!(
             "--on {on}: its profile has no published figures ([ssd.published], \
