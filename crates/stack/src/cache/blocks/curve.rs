@@ -65,7 +65,7 @@ impl Sample {
     }
 }
 
-/// A VM's. It takes 0.25 MB at most, when a large set is read a block at a time.
+/// A VM's. It takes 0.4 MB at most, when a large set is read a block at a time.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Curve {
     /// By node of the sample: in which bucket it is, and its blocks that were read.
