@@ -338,37 +338,21 @@ impl HostCache {
         }
     }
 
-    /// Account for what has left the cache, and tell the prefetcher: of
-    /// neighbours together.
+    /// Account for what has left the cache, and tell the prefetcher.
     fn bury(&mut self, now: Instant) {
         self.bury_as(now, false);
     }
 
-    /// The same; `dropped`: nothing of it was read.
+    /// As [`HostCache::bury`]; `dropped`: what nobody has read was not fetched either.
     fn bury_as(&mut self, now: Instant, dropped: bool) {
-        let mut run: Option<(VmId, bool, Extent)> = None;
-        for gone in self.gone.drain(..).filter(|gone| gone.prefetched) {
-            let Some(part) = self.vms[gone.vm.index()].part(&gone.blocks) else { continue };
-            match (gone.unused, dropped) {
-                (None, _) => {}
-                (Some(account), true) => self.accounts.usage(account).dropped += part.len().get(),
-                (Some(account), false) => self.accounts.usage(account).wasted += part.len().get(),
+        for Gone { vm, blocks, unused, .. } in self.gone.drain(..).filter(|gone| gone.prefetched) {
+            let Some(part) = self.vms[vm.index()].part(&blocks) else { continue };
+            if let Some(account) = unused {
+                let usage = self.accounts.usage(account);
+                let count = if dropped { &mut usage.dropped } else { &mut usage.wasted };
+                *count += part.len().get();
             }
-            let (vm, used) = (gone.vm, gone.unused.is_none());
-            run = match run {
-                Some((v, u, e)) if (v, u, e.end()) == (vm, used, part.start()) => {
-                    Extent::new(e.start(), e.len() + part.len()).map(|longer| (v, u, longer))
-                }
-                last => {
-                    if let Some((vm, used, extent)) = last {
-                        self.prefetcher.evicted(now, vm, extent, used);
-                    }
-                    Some((vm, used, part))
-                }
-            };
-        }
-        if let Some((vm, used, extent)) = run {
-            self.prefetcher.evicted(now, vm, extent, used);
+            self.prefetcher.evicted(now, vm, part, unused.is_none());
         }
         self.gone.shrink_to(KEPT_MAX);
     }
@@ -377,7 +361,7 @@ impl HostCache {
     pub fn fetching(&self) -> usize {
         self.fetches.len()
     }
-    /// Bytes of memory that its books take for that, besides the data: at most 3 %
+    /// Bytes of memory that its books take for that, besides the data: at most 3.5 %
     /// of it in a cache of 16 MiB or more.
     pub fn overhead_bytes(&self) -> u64 {
         self.blocks.bytes()

@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 
 /// The last time that a replay takes: 146 years, so that sums stay far from overflow.
 const TIME_MAX: u64 = u64::MAX / 4;
-/// The largest cache that a replay takes, in bytes: its bookkeeping takes 3 % of that.
+/// The largest cache that a replay takes, in bytes: its bookkeeping takes 3.5 % of that.
 const CACHE_BYTES_MAX: u64 = 1 << 38;
 
 /// Why a journal could not be replayed, or where the replay differed.

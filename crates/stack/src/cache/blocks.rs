@@ -4,9 +4,9 @@
 //! # Nodes
 //!
 //! Books are kept by *nodes* of 16 neighbouring blocks: 64 KiB of one VM's disk. A
-//! node may have any of its blocks. What is the same for many of them is kept once;
-//! uses are counted, frames are given up, and what was prefetched is accounted for
-//! by blocks.
+//! node may have any of its blocks. What is the same for many of them is kept once: their name,
+//! their age and their place in the queues. Uses are counted, frames are given up, and what was
+//! prefetched is accounted for by blocks.
 //!
 //! # Replacement
 //!
@@ -19,9 +19,8 @@
 //! ([ghosts](index)), and enters the main queue when it is read again. So a scan
 //! passes through a tenth of the cache.
 //!
-//! Both queues have *runs*: blocks of one node that entered together. So each
-//! block has its own time in a queue, whatever its neighbours do. At the old end,
-//! those of a run that were not used enough go one by one, the lowest first, as
+//! A node stands once in a queue for all of its blocks there: those that come later join the
+//! others. At the old end, those that were not used enough go one by one, the lowest first, as
 //! frames are needed; when only those are left that were, they move on.
 //!
 //! Where we differ:
@@ -35,11 +34,10 @@
 //! - A node that waited ahead while its VM read as many blocks as it has frames is
 //!   what goes first: its stream has moved on. So does one at once whose reader is
 //!   known to have [left](Blocks::leave) it.
-//! - A prefetch never takes the room of a block that waits ahead in its VM, and
-//!   at most half of a VM's frames may hold or await such blocks: what is beyond
-//!   is refused. Streams whose leads do not fit would else throw each other's
-//!   blocks out before they are read, and all the reading would be for nothing.
-//! - One eviction passes over at most [`STEPS_MAX`] runs.
+//! - A prefetch never takes the room of a block that waits ahead in its VM: it is refused.
+//!   Streams whose leads do not fit would else throw each other's blocks out before they are read,
+//!   and all the reading would be for nothing.
+//! - One eviction passes over at most [`STEPS_MAX`] nodes.
 //!
 //! # Shares
 //!
@@ -60,7 +58,6 @@ mod evict;
 mod index;
 mod moves;
 mod nodes;
-mod runs;
 mod size;
 mod vms;
 
@@ -68,7 +65,6 @@ use curve::Sample;
 use evict::Room;
 use index::Index;
 use nodes::{Mask, NODE_BLOCKS, NONE, Name, Nodes, Place, mask, runs, slots};
-use runs::{Run, Runs};
 use seekway_core::request::VmId;
 use std::ops::Range;
 use vms::Vm;
@@ -80,14 +76,9 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 /// Blocks from here on (at 1 EiB) are not cached.
 const BLOCKS_END: u64 = 1 << 48;
-/// Runs that one eviction passes over because they were used: bounds its
+/// Nodes that one eviction passes over because they were used: bounds its
 /// time. The next goes, used or not.
 const STEPS_MAX: u32 = 128;
-/// Runs that it passes over because what they had was forgotten.
-const EMPTY_MAX: u32 = 1024;
-/// Runs that are looked at for each that enters when there are too many, and for each
-/// block that is forgotten.
-const TIDY_STEPS: u32 = 16;
 /// Nodes of a read that are kept allocated from call to call.
 const FOUND_KEPT: usize = 256;
 /// The small queue is this part of what a VM has read (the paper's tenth).
@@ -143,11 +134,9 @@ pub struct Gone {
 /// The blocks of all VMs of a device. Bounded: it never names more than
 /// `frames` frames, nor has more of them [backed](Blocks::backed) than its
 /// [limit](Blocks::set_limit) but while it is trimmed.
-#[cfg_attr(test, derive(Clone))]
 pub struct Blocks {
     index: Index,
     nodes: Nodes,
-    runs: Runs,
     /// Who had the block in a frame prefetched; only of those that are unused.
     accounts: Vec<Account>,
     /// By frame: the fetch that fills it; of one that holds nothing, the next such.
@@ -184,7 +173,6 @@ impl Blocks {
         Blocks {
             index: Index::new(frames, seed),
             nodes: Nodes::new(frames),
-            runs: Runs::new(frames),
             accounts: vec![0; frames as usize],
             // Zeroes take no memory until they are written; none is looked at before.
             links: vec![0; frames as usize],
@@ -205,8 +193,8 @@ impl Blocks {
 
     /// Bytes of memory that the books take at most: when each node has one block.
     pub fn bytes(&self) -> u64 {
-        let per_frame = self.accounts.len() * (size_of::<Account>() + size_of::<u32>());
-        (self.index.bytes() + self.nodes.bytes() + self.runs.bytes() + per_frame) as u64
+        let per_frame = self.links.len() * (size_of::<Account>() + size_of::<u32>());
+        (self.index.bytes() + self.nodes.bytes() + per_frame) as u64
     }
 
     /// What there is of a block. Changes nothing.
@@ -235,7 +223,7 @@ impl Blocks {
         match &self.nodes[n] {
             node if node.present() & bit == 0 => Block::Absent,
             node => {
-                let frame = self.nodes.frame(n, (block % NODE_BLOCKS) as usize);
+                let frame = node.frame((block % NODE_BLOCKS) as usize);
                 if node.valid & bit == 0 { Block::Filling(frame) } else { Block::Valid(frame) }
             }
         }
@@ -264,7 +252,6 @@ impl Blocks {
     /// all are valid. Those that were prefetched, and are used for the first
     /// time, are appended to `first_uses`.
     pub fn hit(&mut self, vm: VmId, first: u64, end: u64, first_uses: &mut Vec<FirstUse>) -> bool {
-        self.warm(vm.index());
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         found.shrink_to(FOUND_KEPT);
@@ -300,7 +287,7 @@ impl Blocks {
         let first = node.unused & blocks;
         node.count(granule, blocks & !first);
         if first == 0 {
-            if was.0 == Place::Ahead {
+            if was.blocks[Place::Ahead as usize] != 0 {
                 self.settle(n, was);
             }
             return;
@@ -313,9 +300,7 @@ impl Blocks {
         });
         let node = &mut self.nodes[n];
         node.unused &= !first;
-        let valid = node.valid;
         self.settle(n, was);
-        self.enter(n, first & valid);
     }
 
     /// Frames for blocks of one node that are absent, to be read into: one each from
@@ -346,20 +331,18 @@ impl Blocks {
         let n = self.index.find(&self.nodes, name).unwrap_or_else(|| {
             let n = self.nodes.add(name, home);
             self.index.insert(&mut self.nodes, n);
-            known.lists[Place::Coming as usize].push(&mut self.nodes, n);
+            known.lists[Place::Coming as usize].push(&mut self.nodes, Place::Coming, n);
             n
         });
         let blocks = mask(blocks.start, frames.len() as u64);
-        match prefetched {
-            true => frames.iter().for_each(|frame| self.accounts[frame.0 as usize] = account),
-            false => {
-                known.clock += frames.len() as u64;
-                let again = self.index.remembered(home, known.let_go, known.held) & blocks;
-                self.nodes[n].main |= again;
-            }
+        if prefetched {
+            frames.iter().for_each(|frame| self.accounts[frame.0 as usize] = account);
+        } else {
+            known.clock += frames.len() as u64;
+            let again = self.index.remembered(home, known.let_go, known.held) & blocks;
+            self.nodes[n].main |= again;
         }
-        self.nodes.set_frames(n, blocks, frames);
-        self.nodes[n].begin(known.granule(self.granule_bits), blocks, prefetched);
+        self.nodes[n].begin(known.granule(self.granule_bits), blocks, frames, prefetched);
         if !prefetched {
             self.read(vm.index(), name, blocks);
         }
@@ -395,8 +378,9 @@ impl Blocks {
         let node = self.find(vm, block);
         let mut arrived = 0;
         for (slot, &frame) in slots(blocks).zip(frames) {
-            let is_here =
-                |n| self.nodes[n].filling >> slot & 1 == 1 && self.nodes.frame(n, slot) == frame;
+            let is_here = |n: u32| {
+                self.nodes[n].filling >> slot & 1 == 1 && self.nodes[n].frame(slot) == frame
+            };
             match node.is_some_and(is_here) {
                 true => arrived |= 1 << slot,
                 false => self.set_free(frame),
@@ -412,9 +396,7 @@ impl Blocks {
             let was = node.was();
             (node.valid, node.filling) = (node.valid | arrived, node.filling & !arrived);
             node.mark(known.granule(self.granule_bits), arrived);
-            let read = node.read() & arrived;
             self.settle(n, was);
-            self.enter(n, read);
             return;
         }
         self.release(n, arrived, gone);
@@ -427,11 +409,11 @@ impl Blocks {
             let Some(n) = self.find(vm, block) else { continue };
             let known = &mut self.vms[vm.index()];
             let node = &mut self.nodes[n];
-            if node.place() == Place::Ahead {
+            if node.blocks(Place::Ahead) != 0 {
                 node.grow_old(known.granule(self.granule_bits));
                 let list = &mut known.lists[Place::Ahead as usize];
-                list.remove(&mut self.nodes, n);
-                list.push_oldest(&mut self.nodes, n);
+                list.remove(&mut self.nodes, Place::Ahead, n);
+                list.push_oldest(&mut self.nodes, Place::Ahead, n);
             }
         }
     }
@@ -448,27 +430,16 @@ impl Blocks {
             for (block, blocks) in parts(first, end) {
                 if let Some(n) = self.find(vm, block) {
                     self.forget_in(n, blocks, gone);
-                    self.tidy(vm.index(), blocks.count_ones());
                 }
             }
             return;
         }
-        for list in 0..self.vms[vm.index()].lists.len() {
-            let mut next = self.vms[vm.index()].lists[list].oldest;
+        for place in Place::ALL {
+            let mut next = self.vms[vm.index()].lists[place as usize].oldest;
             while next != NONE {
                 let n = next;
-                next = self.nodes[n].newer;
+                next = self.nodes[n].link(place).newer;
                 self.forget_from_to(n, first, end, gone);
-            }
-        }
-        for is_main in [false, true] {
-            for _ in 0..self.vms[vm.index()].queue(is_main).len {
-                let oldest = self.vms[vm.index()].queue(is_main).oldest(&self.runs);
-                let live = |run: &Run| self.live(vm.index(), *run, is_main) != 0;
-                if let Some(run) = oldest.filter(live) {
-                    self.forget_from_to(run.node, first, end, gone);
-                }
-                self.turn(vm.index(), is_main);
             }
         }
     }

@@ -23,40 +23,36 @@ impl HostCache {
     ) {
         assert!(self.is_attached(vm), "read of {vm:?}, which is not attached");
         let account = self.accounts.of(vm, tag);
-        let (mut missed, mut late, mut cached) = (0, 0, 0);
+        let before = pieces.len();
         if self.is_cached(vm, extent) {
             pieces.push(Piece::Cached(extent));
-            cached = extent.len().get();
         } else if let Some(id) = self.fetch_absent(vm, extent, account) {
-            missed = extent.len().get();
-            self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
-            self.close(id, vm, tag, account, false);
-            self.bury(now);
             pieces.push(Piece::Fetch(id, extent));
         } else {
-            let before = pieces.len();
             self.cut(vm, extent, before, pieces);
-            for &piece in &pieces[before..] {
-                let (Piece::Cached(part)
-                | Piece::Direct(part)
-                | Piece::Wait(_, part)
-                | Piece::Fetch(_, part)) = piece;
-                if let Piece::Wait(id, extent) | Piece::Fetch(id, extent) = piece {
-                    self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
-                }
-                match piece {
-                    Piece::Cached(_) => cached += part.len().get(),
-                    Piece::Wait(id, _) if self.fetch(id).prefetch => late += part.len().get(),
-                    Piece::Wait(..) => {}
-                    Piece::Fetch(id, _) => {
-                        missed += part.len().get();
-                        self.close(id, vm, tag, account, false);
-                    }
-                    Piece::Direct(_) => missed += part.len().get(),
+        }
+        let (mut missed, mut late, mut cached) = (0, 0, 0);
+        for &piece in &pieces[before..] {
+            let (Piece::Cached(extent)
+            | Piece::Direct(extent)
+            | Piece::Wait(_, extent)
+            | Piece::Fetch(_, extent)) = piece;
+            let sectors = extent.len().get();
+            if let Piece::Wait(id, _) | Piece::Fetch(id, _) = piece {
+                self.fetches.get_mut(id).waiters.push(Waiter { token, extent });
+            }
+            match piece {
+                Piece::Cached(_) => cached += sectors,
+                Piece::Wait(id, _) if self.fetch(id).prefetch => late += sectors,
+                Piece::Wait(..) => {}
+                Piece::Direct(_) => missed += sectors,
+                Piece::Fetch(id, _) => {
+                    missed += sectors;
+                    self.close(id, vm, tag, account, false);
                 }
             }
-            self.bury(now);
         }
+        self.bury(now);
         let usage = self.accounts.usage(account);
         usage.reads += 1;
         usage.read += extent.len().get();

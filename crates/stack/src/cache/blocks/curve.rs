@@ -65,16 +65,15 @@ impl Sample {
     }
 }
 
-/// A VM's. It takes 0.25 MB at most, when a large set is read a block at a time.
+/// A VM's. It takes 0.4 MB at most, when a large set is read a block at a time.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Curve {
     /// By node of the sample: in which bucket it is, and its blocks that were read.
-    last: BTreeMap<u64, (u32, Mask)>,
+    last: BTreeMap<u64, (u64, Mask)>,
     /// Blocks by bucket, the newest last. A bucket is full with a step.
     buckets: VecDeque<u64>,
-    /// The number of the oldest bucket. Numbers come round: with a small cache a guest gets there
-    /// within hours.
-    first: u32,
+    /// The number of the oldest bucket.
+    first: u64,
     /// Reads of nodes, and of them by step those that a cache of so many steps finds and one of a
     /// step less does not. They fade as the VM reads, not by what others do.
     reads: u64,
@@ -100,7 +99,7 @@ impl Curve {
         self.reads += ONE;
         let mut known = 0;
         if let Some(&(bucket, mask)) = self.last.get(&name) {
-            let at = self.place(bucket);
+            let at = (bucket - self.first) as usize;
             self.buckets[at] -= u64::from(mask.count_ones());
             // All of its own bucket too: a part that is a little too small finds nothing of a loop.
             let newer: u64 = self.buckets.range(at..).sum();
@@ -122,7 +121,7 @@ impl Curve {
         if let Some(newest) = self.buckets.back_mut() {
             *newest += u64::from(mask.count_ones());
         }
-        self.last.insert(name, (self.begun().wrapping_sub(1), mask));
+        self.last.insert(name, (self.begun() - 1, mask));
     }
 
     /// Begin a bucket. Those beyond the whole cache are forgotten, with their nodes.
@@ -130,24 +129,18 @@ impl Curve {
         self.buckets.push_back(0);
         if self.buckets.len() > BUCKETS_MAX {
             const GONE: usize = BUCKETS_MAX - STEPS;
-            let first = self.first;
-            self.last.retain(|_, (bucket, _)| bucket.wrapping_sub(first) as usize >= GONE);
+            self.first += GONE as u64;
+            self.last.retain(|_, (bucket, _)| *bucket >= self.first);
             self.buckets.drain(..GONE);
-            self.first = first.wrapping_add(GONE as u32);
         }
-        if self.begun().is_multiple_of(STEPS as u32) {
+        if self.begun().is_multiple_of(STEPS as u64) {
             self.fade();
         }
     }
 
-    /// Where a bucket stands among those that are kept.
-    fn place(&self, bucket: u32) -> usize {
-        bucket.wrapping_sub(self.first) as usize
-    }
-
-    /// Buckets that were ever begun. The number comes round.
-    fn begun(&self) -> u32 {
-        self.first.wrapping_add(self.buckets.len() as u32)
+    /// Buckets that were ever begun.
+    fn begun(&self) -> u64 {
+        self.first + self.buckets.len() as u64
     }
 
     fn fade(&mut self) {
@@ -189,7 +182,7 @@ impl Divided {
         }
         let share_steps = share.div_ceil(step).min(STEPS as u64);
         // A VM that has not read as much as its share cannot be judged yet.
-        let is_known = u64::from(curve.begun()) > share_steps;
+        let is_known = curve.begun() > share_steps;
         let wanted = gains[share_steps as usize].saturating_sub(AS_FAST);
         let enough = gains.iter().take_while(|&&gain| gain < wanted).count() as u64;
         let needed = if is_known { enough * step } else { 2 * held };
@@ -303,16 +296,6 @@ mod tests {
         assert_eq!(curve.hits, [0; STEPS]);
         assert!(curve.buckets.len() <= BUCKETS_MAX);
         assert!(curve.last.len() as u64 <= BUCKETS_MAX as u64 * sample.step());
-    }
-
-    #[test]
-    fn numbers_of_buckets_come_round() {
-        let sample = Sample::new(256, 7);
-        let mut curve = Curve { first: u32::MAX - 100, ..Curve::default() };
-        (0..100).flat_map(|_| 0..8).for_each(|n| curve.read(&sample, name(n), !0));
-        assert!(curve.begun() < u32::MAX / 2, "they have come round");
-        let found: u64 = curve.hits[..20].iter().sum();
-        assert!(found > 0 && curve.hits[20..].iter().sum::<u64>() == 0, "{curve:?}");
     }
 
     /// Of four VMs one reads round and round over 0.6 of the cache, one over a tenth, one reads

@@ -1,9 +1,8 @@
 //! Who makes room: which VM gives up frames, and which of its blocks go.
 
-use super::nodes::{NONE, Node, Place, lowest};
+use super::nodes::{Mask, NONE, Node, Place, lowest};
 use super::vms::Vm;
-use super::{Blocks, EMPTY_MAX, Frame, Gone, SMALL_PART, STEPS_MAX};
-use std::hint::black_box;
+use super::{Blocks, Frame, Gone, SMALL_PART, STEPS_MAX};
 
 /// Room that is made: frames are appended, and the blocks that had to go for them.
 pub(super) struct Room<'a> {
@@ -16,18 +15,9 @@ impl Blocks {
     pub(super) fn room(&mut self, vm: usize, most: usize, prefetched: bool, room: &mut Room<'_>) {
         let end = room.frames.len() + most;
         while room.frames.len() < end {
-            let (before, known) = (room.frames.len(), &self.vms[vm]);
-            let mut wanted = end - before;
-            let ahead = known.ahead_max().saturating_sub(known.unused);
-            if prefetched && ahead == 0 {
-                self.evict_stale(vm, wanted, room);
-            } else {
-                if prefetched {
-                    wanted = wanted.min(ahead as usize);
-                }
-                if !self.free_frames(wanted, room.frames) {
-                    self.evict_any(vm, wanted, prefetched, room);
-                }
+            let before = room.frames.len();
+            if !self.free_frames(end - before, room.frames) {
+                self.evict_any(vm, end - before, prefetched, room);
             }
             let more = (room.frames.len() - before) as u64;
             if more == 0 {
@@ -91,7 +81,7 @@ impl Blocks {
         let order = |(n, vm): &(usize, &Vm)| (vm.excess(), usize::MAX - n);
         let (vm, known) = self.vms.iter().enumerate().max_by_key(order)?;
         let excess = known.excess();
-        let often = (self.accounts.len() >> 10).min(64) as u32;
+        let often = (self.links.len() >> 10).min(64) as u32;
         self.donor = if excess > 0 { (Some(vm), often) } else { (None, 1) };
         self.donor.0
     }
@@ -122,40 +112,30 @@ impl Blocks {
         true
     }
 
-    /// The same of those that were read: of the oldest run in the small queue or in
-    /// main. What of it was used moves on.
+    /// As [`Blocks::take_ahead`], of those that were read: of the oldest node in the small queue or
+    /// in main. What of it was used moves on.
     fn evict_read(&mut self, vm: usize, most: usize, room: &mut Room<'_>) -> bool {
-        let (mut steps, mut empty) = (0, 0);
-        while empty < EMPTY_MAX {
-            let known = &mut self.vms[vm];
-            let (small, main) = (known.small.read, known.main.read);
-            if small + main == 0 {
+        let mut steps = 0;
+        loop {
+            let lists = &self.vms[vm].lists;
+            let [small, main] = [Place::Small, Place::Main].map(|p| lists[p as usize].blocks);
+            let is_main = small * SMALL_PART <= small + main && main > 0;
+            let place = if is_main { Place::Main } else { Place::Small };
+            let n = lists[place as usize].oldest;
+            if n == NONE {
                 return false;
             }
-            let is_main = small * SMALL_PART <= small + main && main > 0;
-            let queue = known.queue(is_main);
-            let Some(run) = queue.oldest(&self.runs) else { return false };
-            let live = self.live(vm, run, is_main);
-            let node = &mut self.nodes[run.node];
+            let node = &self.nodes[n];
+            let here = node.blocks(place);
             let stay = if is_main { node.used_once() } else { node.used_twice() };
-            let goes = live & if steps < STEPS_MAX { !stay } else { !0 };
-            let queue = self.vms[vm].queue(is_main);
+            let goes = here & if steps < STEPS_MAX { !stay } else { !0 };
             if goes == 0 {
-                queue.take(&mut self.runs, run.blocks);
-                queue.read -= u64::from(live.count_ones());
-                if is_main {
-                    node.less_uses(live)
-                } else {
-                    node.clear_uses(live);
-                    node.main |= live;
-                }
-                self.push(run.node, live, true);
-                (steps, empty) = if live == 0 { (steps, empty + 1) } else { (steps + 1, empty) };
+                self.go_on(vm, n, place, here);
+                steps += 1;
                 continue;
             }
             let (goes, home) = (lowest(goes, most), node.home());
-            queue.take(&mut self.runs, goes | run.blocks & !live);
-            self.take(run.node, goes, room);
+            self.take(n, goes, room);
             if !is_main {
                 let known = &mut self.vms[vm];
                 known.let_go += u64::from(goes.count_ones());
@@ -163,21 +143,22 @@ impl Blocks {
             }
             return true;
         }
-        false
     }
 
-    /// Have the processor fetch from memory, while it does other work, what an
-    /// eviction from this VM may need.
-    #[inline]
-    pub(super) fn warm(&self, vm: usize) {
-        let small = &self.vms[vm].small;
-        if let Some(run) = small.oldest(&self.runs) {
-            self.index.warm(self.nodes[run.node].home());
-            self.nodes.warm(run.node);
+    /// Blocks at the old end of a queue were used: they go to main, or to its new end.
+    fn go_on(&mut self, vm: usize, n: u32, place: Place, blocks: Mask) {
+        let node = &mut self.nodes[n];
+        if place == Place::Main {
+            node.less_uses(blocks);
+            let list = &mut self.vms[vm].lists[place as usize];
+            list.remove(&mut self.nodes, place, n);
+            list.push(&mut self.nodes, place, n);
+            return;
         }
-        if let Some(run) = small.behind(&self.runs, 1) {
-            black_box(self.nodes[run.node].valid);
-        }
+        let was = node.was();
+        node.clear_uses(blocks);
+        node.main |= blocks;
+        self.settle(n, was);
     }
 
     /// Let blocks of the node go that waits ahead longest, if its stream has moved on.

@@ -6,9 +6,8 @@
 //! the nodes over the chains: whichever a guest chooses, only those with the number
 //! modulo 8 that it likes among them, a chain has one node on average, at most.
 //!
-//! Guests choose the numbers, so the hash is a keyed one: SipHash-1-3 (Aumasson
-//! and Bernstein, INDOCRYPT 2012), once for eight nodes. `std`'s map would take 34
-//! bytes for each of a million nodes where this takes 4.
+//! Guests choose the numbers, so the hash is a keyed one, once for eight nodes. `std`'s map would
+//! take 34 bytes for each of a million nodes where this takes 4.
 //!
 //! # Ghosts
 //!
@@ -20,8 +19,7 @@
 //! costs a little hit rate and nothing else.
 
 use super::nodes::{Home, Mask, NONE, Name, Nodes};
-use seekway_core::mix::{STEP, mix64};
-use std::hint::black_box;
+use std::hash::{DefaultHasher, Hasher};
 
 /// Nodes with one line.
 const LANES: usize = 8;
@@ -70,10 +68,9 @@ struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 /// Nodes by their names.
-#[cfg_attr(test, derive(Clone))]
 pub(super) struct Index {
     lines: Vec<Line>,
-    keys: (u64, u64),
+    seed: u64,
     /// Ghosts' time has 6 bits and must not come round while one is young: it
     /// counts units of `2^shift` blocks, 16 to 31 of them in a cache.
     shift: u32,
@@ -85,10 +82,9 @@ impl Index {
     /// With a chain for each frame.
     pub(super) fn new(frames: u32, seed: u64) -> Self {
         let lines = (frames as usize).div_ceil(LANES).max(1);
-        let keys = (mix64(seed.wrapping_add(STEP)), mix64((!seed).wrapping_add(STEP)));
         let shift = (frames >> 5).checked_ilog2().map_or(0, |bits| bits + 1);
         let line = Line { heads: [NONE; LANES], ghosts: [NO_GHOST; GHOSTS] };
-        Index { lines: vec![line; lines], keys, shift, near: (0, siphash13(keys, 0)) }
+        Index { lines: vec![line; lines], seed, shift, near: (0, hash(seed, 0)) }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -99,7 +95,7 @@ impl Index {
     pub(super) fn home(&mut self, name: Name) -> Home {
         let neighbours = name.0 / LANES as u64;
         if self.near.0 != neighbours {
-            self.near = (neighbours, siphash13(self.keys, neighbours));
+            self.near = (neighbours, hash(self.seed, neighbours));
         }
         self.home_near(name)
     }
@@ -109,17 +105,11 @@ impl Index {
         let neighbours = name.0 / LANES as u64;
         let hash = match self.near {
             (near, hash) if near == neighbours => hash,
-            _ => siphash13(self.keys, neighbours),
+            _ => hash(self.seed, neighbours),
         };
         let line = (u64::from(hash as u32) * self.lines.len() as u64) >> 32;
         let print = (hash >> 48) as u16 ^ (name.0 % LANES as u64) as u16;
         Home { line: line as u32, print }
-    }
-
-    /// Have the processor fetch a home from memory while it does other work.
-    #[inline]
-    pub(super) fn warm(&self, home: Home) {
-        black_box(self.lines[home.line as usize].heads[0]);
     }
 
     /// The node of this name.
@@ -149,24 +139,22 @@ impl Index {
         let home = nodes[n].home();
         let line = &mut self.lines[home.line as usize];
         let after = std::mem::replace(&mut line.heads[home.lane()], n);
-        (nodes[n].before, nodes[n].after) = (NONE, after);
-        if after != NONE {
-            nodes[after].before = n;
-        }
+        nodes[n].after = after;
     }
 
-    /// Take a node out. No other is looked at: memory that is only written to is
-    /// not waited for.
+    /// Take a node out.
     pub(super) fn remove(&mut self, nodes: &mut Nodes, n: u32) {
-        let (home, before, after) = (nodes[n].home(), nodes[n].before, nodes[n].after);
-        let line = &mut self.lines[home.line as usize];
-        match before {
-            NONE => line.heads[home.lane()] = after,
-            before => nodes[before].after = after,
+        let (home, after) = (nodes[n].home(), nodes[n].after);
+        let head = &mut self.lines[home.line as usize].heads[home.lane()];
+        if *head == n {
+            *head = after;
+            return;
         }
-        if after != NONE {
-            nodes[after].before = before;
+        let mut before = *head;
+        while nodes[before].after != n {
+            before = nodes[before].after;
         }
+        nodes[before].after = after;
     }
 
     /// The mark of a ghost that is made now.
@@ -200,38 +188,12 @@ impl Index {
     }
 }
 
-/// SipHash-1-3 of one word.
-fn siphash13(keys: (u64, u64), word: u64) -> u64 {
-    let mut v = [
-        keys.0 ^ 0x736f_6d65_7073_6575,
-        keys.1 ^ 0x646f_7261_6e64_6f6d,
-        keys.0 ^ 0x6c79_6765_6e65_7261,
-        keys.1 ^ 0x7465_6462_7974_6573,
-    ];
-    // The last word is the message's length in bytes.
-    for word in [word, 8 << 56] {
-        v[3] ^= word;
-        sipround(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    for _ in 0..3 {
-        sipround(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-fn sipround(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[1]);
-    v[0] = v[0].wrapping_add(v[3]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].rotate_left(32);
+/// Guests choose `word`, and do not know the seed.
+fn hash(seed: u64, word: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(seed);
+    hasher.write_u64(word);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -252,16 +214,6 @@ impl Index {
 mod tests {
     use super::*;
     use seekway_core::request::VmId;
-    use std::hash::{DefaultHasher, Hasher};
-
-    #[test]
-    fn the_hash_is_siphash() {
-        for word in [0, 1, 1 << 40, u64::MAX] {
-            let mut reference = DefaultHasher::new();
-            reference.write_u64(word);
-            assert_eq!(siphash13((0, 0), word), reference.finish(), "{word}");
-        }
-    }
 
     #[test]
     fn lopsided_nodes_make_no_long_chains() {

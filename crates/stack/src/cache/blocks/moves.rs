@@ -1,10 +1,8 @@
-//! Where a node and its blocks stand in its VM's queues, and how blocks leave it.
+//! Where a node stands in its VM's lists, and how blocks leave it.
 
 use super::evict::Room;
-use super::nodes::{Mask, NODE_BLOCKS, Node, Place, mask, runs, slots};
-use super::runs::{Fifo, Run};
-use super::vms::Vm;
-use super::{Account, Blocks, Frame, Gone, TIDY_STEPS};
+use super::nodes::{Mask, NODE_BLOCKS, Node, Place, Was, mask, runs, slots};
+use super::{Account, Blocks, Frame, Gone};
 use std::ops::Range;
 
 impl Blocks {
@@ -18,7 +16,7 @@ impl Blocks {
         let first = self.nodes[n].name.first_block();
         let mut last: Option<(Range<u64>, Account)> = None;
         for slot in slots(blocks) {
-            let account = self.accounts[self.nodes.frame(n, slot).0 as usize];
+            let account = self.accounts[self.nodes[n].frame(slot).0 as usize];
             let block = first + slot as u64;
             match &mut last {
                 Some((run, same)) if run.end == block && *same == account => run.end += 1,
@@ -34,92 +32,41 @@ impl Blocks {
         }
     }
 
-    /// A node's blocks have changed from what it [was](super::nodes::Node::was): it goes
-    /// to the list where it belongs now. One that has nothing is no more.
-    pub(super) fn settle(&mut self, n: u32, (from, stamp): (Place, u16)) {
+    /// A node's blocks have changed from what it [was](Node::was): it goes
+    /// to the lists where it belongs now. One that has nothing is no more.
+    pub(super) fn settle(&mut self, n: u32, was: Was) {
         let node = &mut self.nodes[n];
         let vm = &mut self.vms[node.name.vm().index()];
-        let to = node.place();
-        if to == Place::Ahead && from != to {
+        if node.blocks(Place::Ahead) != 0 && was.blocks[Place::Ahead as usize] == 0 {
             // Here it tells since when it waits.
             node.mark(vm.granule(self.granule_bits), 0);
         }
-        let (is_gone, is_same) = (node.present() == 0, node.was().1 == stamp);
-        if from == to && !is_gone && (to != Place::Ahead || is_same) {
-            return;
+        let is = node.was();
+        let stays = |place: Place| {
+            let both = was.blocks[place as usize] != 0 && is.blocks[place as usize] != 0;
+            both && (place != Place::Ahead || is.stamp == was.stamp)
+        };
+        let moves = || Place::ALL.into_iter().filter(|&place| !stays(place));
+        for place in moves().filter(|&place| was.blocks[place as usize] != 0) {
+            vm.lists[place as usize].remove(&mut self.nodes, place, n);
         }
-        if let Some(list) = vm.lists.get_mut(from as usize) {
-            list.remove(&mut self.nodes, n);
+        for place in moves().filter(|&place| is.blocks[place as usize] != 0) {
+            vm.lists[place as usize].push(&mut self.nodes, place, n);
         }
-        if is_gone {
+        for place in [Place::Small, Place::Main] {
+            let count = |was: &Was| u64::from(was.blocks[place as usize].count_ones());
+            let blocks = &mut vm.lists[place as usize].blocks;
+            *blocks = *blocks + count(&is) - count(&was);
+        }
+        if self.nodes[n].present() == 0 {
             self.index.remove(&mut self.nodes, n);
             self.nodes.remove(n);
-        } else if let Some(list) = vm.lists.get_mut(to as usize) {
-            list.push(&mut self.nodes, n);
-        }
-    }
-
-    /// Blocks of a node are valid and were read, now for the first time: they enter
-    /// the small queue, or main.
-    pub(super) fn enter(&mut self, n: u32, blocks: Mask) {
-        if blocks == 0 {
-            return;
-        }
-        let main = blocks & self.nodes[n].main;
-        self.push(n, main, true);
-        self.push(n, blocks & !main, false);
-        self.tidy(self.nodes[n].name.vm().index(), 1);
-    }
-
-    /// Blocks of a node come to stand at the new end of a queue.
-    pub(super) fn push(&mut self, n: u32, blocks: Mask, is_main: bool) {
-        let node = &self.nodes[n];
-        let queue = self.vms[node.name.vm().index()].queue(is_main);
-        if blocks != 0 {
-            queue.push(&mut self.runs, Run { node: n, blocks, print: node.print() });
-            queue.read += u64::from(blocks.count_ones());
-        }
-    }
-
-    /// What is still there of a run in a VM's queue.
-    #[inline]
-    pub(super) fn live(&self, vm: usize, run: Run, is_main: bool) -> Mask {
-        let node = &self.nodes[run.node];
-        if node.print() != run.print || node.name.vm().index() != vm {
-            return 0;
-        }
-        run.blocks & node.read() & if is_main { node.main } else { !node.main }
-    }
-
-    /// So many blocks entered a VM's queues, or were forgotten. Where these have many
-    /// runs of which nothing is there, a few of the oldest are taken out. Those
-    /// of which something is go to the new end.
-    pub(super) fn tidy(&mut self, vm: usize, blocks: u32) {
-        for _ in 0..TIDY_STEPS * blocks {
-            let Vm { small, main, held, .. } = &self.vms[vm];
-            if small.len + main.len <= Fifo::most(*held) {
-                return;
-            }
-            // More runs than blocks: some have none.
-            let is_main = small.len + main.read < main.len + small.read;
-            self.turn(vm, is_main);
-        }
-    }
-
-    /// The oldest run of a queue goes to its new end with what is there of it.
-    pub(super) fn turn(&mut self, vm: usize, is_main: bool) {
-        let Some(run) = self.vms[vm].queue(is_main).oldest(&self.runs) else { return };
-        let live = self.live(vm, run, is_main);
-        let queue = self.vms[vm].queue(is_main);
-        queue.take(&mut self.runs, run.blocks);
-        if live != 0 {
-            queue.push(&mut self.runs, Run { blocks: live, ..run });
         }
     }
 
     /// Blocks of a node go, and make room.
     pub(super) fn take(&mut self, n: u32, blocks: Mask, room: &mut Room<'_>) {
-        room.frames.extend(slots(blocks).map(|slot| self.nodes.frame(n, slot)));
+        room.frames.extend(slots(blocks).map(|slot| self.nodes[n].frame(slot)));
         self.vms[self.nodes[n].name.vm().index()].held -= u64::from(blocks.count_ones());
         self.unname(n, blocks, room.gone);
     }
@@ -128,7 +75,6 @@ impl Blocks {
     pub(super) fn unname(&mut self, n: u32, blocks: Mask, gone: &mut Vec<Gone>) {
         let node = &self.nodes[n];
         let (vm, first, was) = (node.name.vm(), node.name.first_block(), node.was());
-        let (read, main) = (node.read() & blocks, node.main);
         let (unused, prefetched) = (node.unused & blocks, node.prefetched & blocks);
         let (demanded, used) = (blocks & !prefetched, prefetched & !unused);
         for (blocks, prefetched) in [(demanded, false), (used, true)] {
@@ -142,9 +88,7 @@ impl Blocks {
         });
         let known = &mut self.vms[vm.index()];
         known.unused -= u64::from(unused.count_ones());
-        known.main.read -= u64::from((read & main).count_ones());
-        known.small.read -= u64::from((read & !main).count_ones());
-        self.nodes.take(n, blocks);
+        self.nodes[n].clear(blocks);
         self.settle(n, was);
     }
 

@@ -1,21 +1,15 @@
 //! What is known of a node: 16 neighbouring blocks of one VM's disk (64 KiB).
 //!
-//! A node has one cache line: its name, masks with a bit for each of its
-//! blocks, its place in a queue, and where the frames of its blocks are found.
-//! These are kept by quarters of four blocks: a quarter with one block has its
-//! frame in the node itself, a larger one has a [`Quad`]. So 64 bytes and a
-//! quad's share of half a frame (8 bytes) are what a block costs at most, when
-//! guests read one block here and one there.
+//! A node has its name, the frames of its blocks, masks with a bit for each of them, and its
+//! neighbours in its VM's lists. It takes 128 bytes: so much for each block when guests read one
+//! block here and one there, 8 when they read whole nodes.
 
 use super::{BLOCKS_END, Frame};
 use seekway_core::request::VmId;
-use std::hint::black_box;
 
 /// Blocks of a node.
 pub(super) const NODE_BLOCKS: u64 = 16;
-/// Blocks of a quarter of it.
-const QUARTER: usize = 4;
-/// No node, or no quad.
+/// No node, or no frame.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Granules: twice as many as any cache has ([`GRANULES_MAX`](super::GRANULES_MAX)).
@@ -24,18 +18,41 @@ const AGE_MAX: u16 = 1 << 15;
 /// A bit for each block of a node, the lowest for the first.
 pub(super) type Mask = u16;
 
-/// The frames of a quarter, by block.
-type Quad = [u32; QUARTER];
-
-/// The list of its VM in which a node stands.
+/// A list of its VM in which a node stands: in each for whose blocks it has some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// It has blocks that were prefetched and not read yet.
+    /// Blocks that were prefetched and not read yet.
     Ahead = 0,
-    /// Its blocks are being read into, all of them.
+    /// Blocks that are being read into, where that is all.
     Coming = 1,
-    /// None: all that it has was read, and stands in [runs](super::runs).
-    None = 2,
+    /// What was read not long ago and once.
+    Small = 2,
+    /// What was read again since.
+    Main = 3,
+}
+
+impl Place {
+    pub(super) const ALL: [Place; 4] = [Place::Ahead, Place::Coming, Place::Small, Place::Main];
+
+    /// Which of a node's links it uses: no node is ahead and coming.
+    fn link(self) -> usize {
+        (self as usize).saturating_sub(1)
+    }
+}
+
+/// A node's neighbours in a list.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    pub newer: u32,
+    pub older: u32,
+}
+
+/// What a node was before it changed.
+#[derive(Clone, Copy)]
+pub(super) struct Was {
+    /// By [`Place`].
+    pub blocks: [Mask; 4],
+    pub stamp: u16,
 }
 
 /// A VM's node, by number.
@@ -97,17 +114,14 @@ pub(super) struct Home {
 }
 
 #[derive(Clone, Copy)]
-#[repr(align(64))]
 pub(super) struct Node {
     pub name: Name,
-    /// By quarter: the frame of its only block, or a quad.
-    frames: [u32; QUARTER],
+    /// By block; of those that are absent it says nothing.
+    frames: [u32; NODE_BLOCKS as usize],
     line: u32,
-    /// The nodes behind it and before it in the chain of its home.
+    /// The node behind it in the chain of its home.
     pub after: u32,
-    pub before: u32,
-    pub newer: u32,
-    pub older: u32,
+    links: [Link; 3],
     print: u16,
     /// Granule of its VM's clock in which a block of it was last filled or used.
     stamp: u16,
@@ -125,17 +139,15 @@ pub(super) struct Node {
     pub main: Mask,
 }
 
-const _: () = assert!(size_of::<Node>() == 64);
+const _: () = assert!(size_of::<Node>() == 128);
 
 impl Node {
     const EMPTY: Node = Node {
         name: Name(0),
-        frames: [NONE; QUARTER],
+        frames: [NONE; NODE_BLOCKS as usize],
         line: 0,
         after: NONE,
-        before: NONE,
-        newer: NONE,
-        older: NONE,
+        links: [Link { newer: NONE, older: NONE }; 3],
         print: 0,
         stamp: 0,
         valid: 0,
@@ -150,20 +162,23 @@ impl Node {
     pub(super) fn home(&self) -> Home {
         Home { line: self.line, print: self.print }
     }
-    /// Tells nodes with one line from each other, most of the time.
-    pub(super) fn print(&self) -> u16 {
-        self.print
-    }
-    pub(super) fn place(&self) -> Place {
-        match self {
-            _ if self.valid & self.unused != 0 => Place::Ahead,
-            _ if self.valid == 0 => Place::Coming,
-            _ => Place::None,
+    /// Its blocks for which it stands in a list.
+    pub(super) fn blocks(&self, place: Place) -> Mask {
+        match place {
+            Place::Ahead => self.valid & self.unused,
+            Place::Coming if self.valid == 0 => self.filling,
+            Place::Coming => 0,
+            Place::Small => self.read() & !self.main,
+            Place::Main => self.read() & self.main,
         }
     }
     /// What [`Blocks::settle`](super::Blocks::settle) wants to know of before.
-    pub(super) fn was(&self) -> (Place, u16) {
-        (self.place(), self.stamp)
+    pub(super) fn was(&self) -> Was {
+        Was { blocks: Place::ALL.map(|place| self.blocks(place)), stamp: self.stamp }
+    }
+    /// The one before it and the one behind it in a list.
+    pub(super) fn link(&self, place: Place) -> Link {
+        self.links[place.link()]
     }
     /// Granules since a block of it was filled or used.
     pub(super) fn age(&self, granule: u16) -> u16 {
@@ -220,8 +235,15 @@ impl Node {
         }
     }
 
-    /// Blocks that are absent are to be read into frames.
-    pub(super) fn begin(&mut self, granule: u16, blocks: Mask, prefetched: bool) {
+    /// The frame of a block that is present.
+    #[inline]
+    pub(super) fn frame(&self, slot: usize) -> Frame {
+        Frame(self.frames[slot % NODE_BLOCKS as usize])
+    }
+
+    /// Blocks that are absent are to be read into these frames.
+    pub(super) fn begin(&mut self, granule: u16, blocks: Mask, frames: &[Frame], prefetched: bool) {
+        slots(blocks).zip(frames).for_each(|(slot, frame)| self.frames[slot] = frame.0);
         self.filling |= blocks;
         if prefetched {
             (self.unused, self.prefetched) = (self.unused | blocks, self.prefetched | blocks);
@@ -230,7 +252,7 @@ impl Node {
     }
 
     /// Nothing is known of these blocks any more.
-    fn clear(&mut self, blocks: Mask) {
+    pub(super) fn clear(&mut self, blocks: Mask) {
         let Node { valid, filling, unused, prefetched, counted, uses: [low, high], main, .. } =
             self;
         for mask in [valid, filling, unused, prefetched, counted, low, high, main] {
@@ -239,27 +261,21 @@ impl Node {
     }
 }
 
-/// All nodes, and the quads of their frames.
-#[cfg_attr(test, derive(Clone))]
+/// All nodes.
 pub(super) struct Nodes {
     all: Vec<Node>,
     /// The first free node; the others follow by `after`.
     free: u32,
-    quads: Vec<Quad>,
-    /// Linked by their first entry.
-    free_quad: u32,
 }
 
 impl Nodes {
     /// For blocks in so many frames. The memory is the system's until it is used.
     pub(super) fn new(frames: u32) -> Nodes {
-        let all = Vec::with_capacity(frames as usize);
-        let quads = Vec::with_capacity(frames as usize / 2);
-        Nodes { all, free: NONE, quads, free_quad: NONE }
+        Nodes { all: Vec::with_capacity(frames as usize), free: NONE }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Node>() + self.quads.capacity() * size_of::<Quad>()
+        self.all.capacity() * size_of::<Node>()
     }
 
     /// A node without blocks.
@@ -283,86 +299,6 @@ impl Nodes {
         self.all[n as usize].after = self.free;
         self.free = n;
     }
-
-    /// The frame of a block that is present.
-    #[inline]
-    pub(super) fn frame(&self, n: u32, slot: usize) -> Frame {
-        let (node, quarter) = (&self[n], slot / QUARTER % QUARTER);
-        let at = node.frames[quarter];
-        Frame(match part(node.present(), quarter).is_power_of_two() {
-            true => at,
-            false => self.quads[at as usize][slot % QUARTER],
-        })
-    }
-
-    /// Blocks that have no frame get one each, from the lowest on; they are
-    /// present when this was done.
-    pub(super) fn set_frames(&mut self, n: u32, blocks: Mask, mut frames: &[Frame]) {
-        let present = self[n].present();
-        for quarter in 0..QUARTER {
-            let (old, new) = (part(present, quarter), part(blocks, quarter));
-            if new == 0 {
-                continue;
-            }
-            let (here, rest) = frames.split_at(new.count_ones() as usize);
-            frames = rest;
-            if old == 0 && here.len() == 1 {
-                self[n].frames[quarter] = here[0].0;
-                continue;
-            }
-            let mut at = self[n].frames[quarter];
-            if old & old.wrapping_sub(1) == 0 {
-                let only = std::mem::replace(&mut at, self.add_quad());
-                self.quads[at as usize][old.trailing_zeros() as usize % QUARTER] = only;
-                self[n].frames[quarter] = at;
-            }
-            let quad = &mut self.quads[at as usize];
-            slots(new).zip(here).for_each(|(slot, frame)| quad[slot % QUARTER] = frame.0);
-        }
-    }
-
-    /// Blocks that are present are so no more.
-    pub(super) fn take(&mut self, n: u32, blocks: Mask) {
-        let present = self[n].present();
-        self[n].clear(blocks);
-        for quarter in 0..QUARTER {
-            let (old, gone) = (part(present, quarter), part(blocks, quarter));
-            let left = old & !gone;
-            if gone == 0 || old.is_power_of_two() || left.count_ones() > 1 {
-                continue;
-            }
-            let at = self[n].frames[quarter];
-            let quad = &mut self.quads[at as usize];
-            self.all[n as usize].frames[quarter] = quad[left.trailing_zeros() as usize % QUARTER];
-            quad[0] = std::mem::replace(&mut self.free_quad, at);
-        }
-    }
-
-    /// Have the processor fetch the quads of a node.
-    #[inline]
-    pub(super) fn warm(&self, n: u32) {
-        let (node, present) = (&self[n], self[n].present());
-        for (quarter, &at) in node.frames.iter().enumerate() {
-            if part(present, quarter).count_ones() > 1 {
-                black_box(self.quads[at as usize][0]);
-            }
-        }
-    }
-
-    fn add_quad(&mut self) -> u32 {
-        match self.quads.get(self.free_quad as usize) {
-            Some(free) => std::mem::replace(&mut self.free_quad, free[0]),
-            None => {
-                self.quads.push([NONE; QUARTER]);
-                self.quads.len() as u32 - 1
-            }
-        }
-    }
-}
-
-/// Of a mask, the bits of one quarter.
-fn part(mask: Mask, quarter: usize) -> Mask {
-    mask >> (quarter * QUARTER) & 0xf
 }
 
 impl std::ops::Index<u32> for Nodes {
@@ -383,42 +319,45 @@ impl std::ops::IndexMut<u32> for Nodes {
 pub(super) struct List {
     pub newest: u32,
     pub oldest: u32,
+    /// The blocks for which they stand in it.
+    pub blocks: u64,
 }
 
 impl Default for List {
     fn default() -> List {
-        List { newest: NONE, oldest: NONE }
+        List { newest: NONE, oldest: NONE, blocks: 0 }
     }
 }
 
 impl List {
-    pub(super) fn push(&mut self, nodes: &mut Nodes, n: u32) {
-        let node = &mut nodes[n];
-        (node.older, node.newer) = (self.newest, NONE);
+    pub(super) fn push(&mut self, nodes: &mut Nodes, place: Place, n: u32) {
+        let link = place.link();
+        nodes[n].links[link] = Link { newer: NONE, older: self.newest };
         match std::mem::replace(&mut self.newest, n) {
             NONE => self.oldest = n,
-            newest => nodes[newest].newer = n,
+            newest => nodes[newest].links[link].newer = n,
         }
     }
 
-    pub(super) fn push_oldest(&mut self, nodes: &mut Nodes, n: u32) {
-        let node = &mut nodes[n];
-        (node.older, node.newer) = (NONE, self.oldest);
+    pub(super) fn push_oldest(&mut self, nodes: &mut Nodes, place: Place, n: u32) {
+        let link = place.link();
+        nodes[n].links[link] = Link { newer: self.oldest, older: NONE };
         match std::mem::replace(&mut self.oldest, n) {
             NONE => self.newest = n,
-            oldest => nodes[oldest].older = n,
+            oldest => nodes[oldest].links[link].older = n,
         }
     }
 
-    pub(super) fn remove(&mut self, nodes: &mut Nodes, n: u32) {
-        let &Node { older, newer, .. } = &nodes[n];
+    pub(super) fn remove(&mut self, nodes: &mut Nodes, place: Place, n: u32) {
+        let link = place.link();
+        let Link { newer, older } = nodes[n].links[link];
         match older {
             NONE => self.oldest = newer,
-            older => nodes[older].newer = newer,
+            older => nodes[older].links[link].newer = newer,
         }
         match newer {
             NONE => self.newest = older,
-            newer => nodes[newer].older = older,
+            newer => nodes[newer].links[link].older = older,
         }
     }
 }

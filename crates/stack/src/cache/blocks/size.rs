@@ -12,7 +12,7 @@ impl Blocks {
     /// So many frames may be backed from now on, as far as there are so many. What is
     /// above that goes by [`Blocks::trim`].
     pub fn set_limit(&mut self, frames: u32) {
-        self.limit = frames.min(self.accounts.len() as u32);
+        self.limit = frames.min(self.links.len() as u32);
         self.divide();
     }
 
@@ -74,7 +74,7 @@ impl Blocks {
             frames.push(Frame(self.bare));
             self.bare = self.links[self.bare as usize];
         }
-        let fresh = (before + wanted - frames.len()).min(self.accounts.len() - self.fresh as usize);
+        let fresh = (before + wanted - frames.len()).min(self.links.len() - self.fresh as usize);
         let end = self.fresh + fresh as u32;
         frames.extend((self.fresh..end).map(Frame));
         self.fresh = end;

@@ -3,7 +3,6 @@
 use super::*;
 use nodes::lowest;
 use proptest::prelude::*;
-use runs::Fifo;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
@@ -12,37 +11,27 @@ const VMS: u16 = 3;
 /// A read into frames that is under way: of which VM, from which block on.
 type Fetch = (VmId, u64, Vec<Frame>);
 
-/// A VM's nodes: those in its lists, each where it belongs and linked both ways,
-/// and those of which something stands in its queues.
-fn nodes_of(blocks: &mut Blocks, vm: usize) -> BTreeSet<u32> {
-    let mut all = BTreeSet::new();
-    for place in [Place::Ahead, Place::Coming] {
+/// A VM's nodes: each stands in the lists where it belongs, linked both ways, and in no other.
+fn nodes_of(blocks: &Blocks, vm: usize) -> BTreeSet<u32> {
+    let standing = Place::ALL.map(|place| {
         let list = blocks.vms[vm].lists[place as usize];
-        let (mut older, mut n) = (NONE, list.oldest);
+        let (mut older, mut n, mut count, mut here) = (NONE, list.oldest, 0, BTreeSet::new());
         while n != NONE {
             let node = &blocks.nodes[n];
-            assert_eq!((node.place(), node.older), (place, older));
-            assert!(all.insert(n), "a node is in two lists");
-            (older, n) = (n, node.newer);
+            assert_eq!(node.link(place).older, older);
+            assert!(here.insert(n), "a node is in a list twice");
+            count += u64::from(node.blocks(place).count_ones());
+            (older, n) = (n, node.link(place).newer);
         }
         assert_eq!(list.newest, older);
+        assert!(matches!(place, Place::Ahead | Place::Coming) || list.blocks == count);
+        here
+    });
+    let all: BTreeSet<u32> = standing.iter().flatten().copied().collect();
+    for (place, here) in Place::ALL.into_iter().zip(&standing) {
+        let belongs = |n: u32| blocks.nodes[n].blocks(place) != 0;
+        assert!(all.iter().all(|&n| here.contains(&n) == belongs(n)), "{place:?}");
     }
-    let mut runs = 0;
-    for is_main in [false, true] {
-        let mut read = BTreeSet::new();
-        // Once round: they stand as before, without what was forgotten.
-        for _ in 0..blocks.vms[vm].queue(is_main).len {
-            let run = blocks.vms[vm].queue(is_main).oldest(&blocks.runs).unwrap();
-            blocks.turn(vm, is_main);
-            let live = blocks.live(vm, run, is_main);
-            read.extend(slots(live).map(|slot| (run.node, slot)));
-            all.extend((live != 0).then_some(run.node));
-            runs += 1;
-        }
-        assert_eq!(blocks.vms[vm].queue(is_main).read, read.len() as u64);
-    }
-    let known = &blocks.vms[vm];
-    assert!(runs <= Fifo::most(known.held) + 64, "{runs} runs of {} blocks", known.held);
     all
 }
 
@@ -55,11 +44,9 @@ fn listed(blocks: &Blocks, first: u32) -> Vec<Frame> {
 
 /// Each frame is in exactly one place, and all counts are sums.
 fn check(blocks: &Blocks, fetches: &[Fetch]) {
-    // What looks at the queues turns them: a copy is looked at.
-    let blocks = &mut blocks.clone();
-    let mut frames: Vec<Frame> = (blocks.fresh..blocks.accounts.len() as u32).map(Frame).collect();
+    let mut frames: Vec<Frame> = (blocks.fresh..blocks.links.len() as u32).map(Frame).collect();
     frames.extend(listed(blocks, blocks.bare));
-    assert_eq!(blocks.accounts.len() - frames.len(), blocks.backed as usize);
+    assert_eq!(blocks.links.len() - frames.len(), blocks.backed as usize);
     frames.extend(listed(blocks, blocks.free));
     let (mut all_nodes, mut names) = (0, BTreeSet::new());
     for number in 0..blocks.vms.len() {
@@ -73,7 +60,7 @@ fn check(blocks: &Blocks, fetches: &[Fetch]) {
             assert_ne!(node.present(), 0, "a node without blocks");
             assert_eq!(node.name.vm().index(), number);
             assert!(names.insert(node.name.0), "two nodes of one name");
-            let frame = |slot| blocks.nodes.frame(n, slot);
+            let frame = |slot| node.frame(slot);
             frames.extend(slots(node.valid).map(frame));
             filling.extend(slots(node.filling).map(frame));
             unused += u64::from(node.unused.count_ones());
@@ -90,7 +77,7 @@ fn check(blocks: &Blocks, fetches: &[Fetch]) {
         frames.extend(read_into);
     }
     frames.sort();
-    let expected: Vec<_> = (0..blocks.accounts.len() as u32).map(Frame).collect();
+    let expected: Vec<_> = (0..blocks.links.len() as u32).map(Frame).collect();
     assert_eq!(frames, expected, "each frame is in one place");
     assert_eq!(blocks.index.len(&blocks.nodes), all_nodes);
 }
@@ -100,7 +87,7 @@ type Step = (u8, u16, u64, u32);
 
 fn step(blocks: &mut Blocks, fetches: &mut Vec<Fetch>, (what, vm, block, more): Step) {
     let (vm, gone) = (VmId::new(vm % VMS), &mut Vec::new());
-    let block = block % (3 * blocks.accounts.len() as u64 + 20);
+    let block = block % (3 * blocks.links.len() as u64 + 20);
     let end = block + u64::from(more % 40) + 1;
     match what % 16 {
         0..6 => {
@@ -125,7 +112,7 @@ fn step(blocks: &mut Blocks, fetches: &mut Vec<Fetch>, (what, vm, block, more): 
             blocks.detach(vm, gone);
             blocks.attach(vm, NonZeroU32::new(more % 3 + 1).unwrap());
         }
-        15 if more % 8 < 3 => blocks.set_limit((more >> 8) % (blocks.accounts.len() as u32 + 2)),
+        15 if more % 8 < 3 => blocks.set_limit((more >> 8) % (blocks.links.len() as u32 + 2)),
         15 => trim(blocks, fetches, (more >> 8) as usize % 64, gone),
         _ => {}
     }
@@ -220,8 +207,7 @@ fn no_block_that_waits_ahead_is_taken_with_its_node() {
     let (vm, mut blocks, mut gone) = (VmId::new(0), Blocks::new(16, 1), Vec::new());
     blocks.attach(vm, NonZeroU32::MIN);
     let mut frames = Vec::new();
-    blocks.reserve(vm, 0..16, 0, true, &mut frames, &mut gone);
-    assert_eq!(frames.len(), 8, "half of the frames at most are ahead");
+    blocks.reserve(vm, 0..8, 0, true, &mut frames, &mut gone);
     blocks.filled(vm, 0, &frames, true, &mut gone);
     assert!(blocks.hit(vm, 2, 4, &mut Vec::new()));
     // Two of the eight are read, and eight frames are free: ten go before the rest.

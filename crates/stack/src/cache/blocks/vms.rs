@@ -2,7 +2,6 @@
 
 use super::curve::{self, Claim, Curve};
 use super::nodes::{List, Mask, Name};
-use super::runs::Fifo;
 use super::{Blocks, Gone};
 use seekway_core::request::VmId;
 use std::num::NonZeroU32;
@@ -23,12 +22,8 @@ pub(super) struct Vm {
     pub share: u64,
     /// The same by what it would find in them.
     pub part: u64,
-    /// By [`Place`](super::nodes::Place), without the last.
-    pub lists: [List; 2],
-    /// What was read not long ago and once.
-    pub small: Fifo,
-    /// What was read again since.
-    pub main: Fifo,
+    /// By [`Place`](super::nodes::Place).
+    pub lists: [List; 4],
     /// Frames that hold or await its blocks, orphans included.
     pub held: u64,
     /// Frames that are being read into, orphans included.
@@ -46,9 +41,6 @@ pub(super) struct Vm {
 }
 
 impl Vm {
-    pub(super) fn queue(&mut self, is_main: bool) -> &mut Fifo {
-        if is_main { &mut self.main } else { &mut self.small }
-    }
     /// Frames that hold or await its blocks.
     pub(super) fn resident(&self) -> u64 {
         self.held - self.orphans
@@ -70,10 +62,6 @@ impl Vm {
     }
     pub(super) fn excess(&self) -> u64 {
         self.held.saturating_sub(self.own())
-    }
-    /// Its frames that may be for blocks not read yet.
-    pub(super) fn ahead_max(&self) -> u64 {
-        (self.held.max(self.share) / 2).max(1)
     }
 }
 

@@ -215,27 +215,26 @@ fn what_a_stream_has_read_goes_before_what_it_will_read() {
 fn prefetches_do_not_push_each_other_out() {
     let (mut cache, script) = scripted(64, 32);
     attach(&mut cache, A, 1);
-    // Three leads of 24 blocks: two of them and a bit are more than half the cache.
+    // Three leads of 24 blocks: more than the cache.
     for tag in 1..=3 {
         let wanted = proposal(A, tag, u64::from(tag) << 20, 24 * BLOCK_SECTORS);
         script.lock().unwrap().proposals.push_back(wanted);
     }
     let fetches = propose(&mut cache);
     fetches.into_iter().for_each(|id| cache.fetched(NOW, id, true));
-    assert_eq!(resident(&cache, A), 32);
+    assert_eq!(resident(&cache, A), 64);
     // What found no room is reported as never fetched.
     let refused = |n: usize| script.lock().unwrap().evicted[n];
-    assert_eq!(refused(0), (A, extent((2 << 20) + 8 * BLOCK_SECTORS, 16 * BLOCK_SECTORS), false));
-    assert_eq!(refused(1), (A, extent(3 << 20, 24 * BLOCK_SECTORS), false));
-    // The first two leads are there when they are read, and make room so.
+    assert_eq!(refused(0), (A, extent((3 << 20) + 16 * BLOCK_SECTORS, 8 * BLOCK_SECTORS), false));
+    // All that came is there when it is read, and makes room so.
     assert_eq!(read(&mut cache, A, 1 << 17, 24), 24);
-    assert_eq!(read(&mut cache, A, 2 << 17, 8), 8);
+    assert_eq!(read(&mut cache, A, 2 << 17, 24), 24);
+    assert_eq!(read(&mut cache, A, 3 << 17, 16), 16);
     let wanted = proposal(A, 3, 3 << 20, 24 * BLOCK_SECTORS);
     script.lock().unwrap().proposals.push_back(wanted);
     let sectors: u64 =
         propose(&mut cache).iter().map(|&id| cache.fetch(id).extent.len().get()).sum();
-    assert_eq!(sectors, 24 * BLOCK_SECTORS);
-    assert_eq!(script.lock().unwrap().evicted.len(), 2);
+    assert_eq!(sectors, 8 * BLOCK_SECTORS);
 }
 
 #[test]
@@ -492,11 +491,11 @@ fn loops_and_streams_hit_as_often_as_block_by_block() {
 }
 
 #[test]
-fn the_books_take_less_than_three_percent() {
+fn the_books_take_no_more_than_three_and_a_half_percent() {
     for mib in [16, 17, 64, 100, 129, 1024, 2049] {
         let (cache, _) = scripted(mib << 8, 256);
         let per_block = cache.overhead_bytes() as f64 / (mib << 8) as f64;
         println!("{mib} MiB: {per_block:.1} bytes a block");
-        assert!(per_block / BLOCK_BYTES as f64 <= 0.03, "{mib} MiB: {per_block} bytes");
+        assert!(per_block / BLOCK_BYTES as f64 <= 0.035, "{mib} MiB: {per_block} bytes");
     }
 }
