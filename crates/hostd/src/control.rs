@@ -6,7 +6,6 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
-mod by_http;
 mod cache;
 mod client;
 pub mod counts;
@@ -23,7 +22,6 @@ mod web;
 pub use sandbox::{SandboxReport, ThreadsReport};
 pub use slow::{SlowReport, SlowRequestReport};
 
-pub use by_http::{serve_metrics, serve_web};
 pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
 pub use limit::{LimitRequest, LimitTarget};
@@ -32,18 +30,16 @@ pub use report::{
     DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
     HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
 };
-pub use web::{Page, Token, TokenError};
+pub use web::{Page, Token, TokenError, serve_control, serve_metrics, serve_web};
 
 use crate::config::{CacheSize, DiskConfig};
-use crate::daemon::{Attached, Host};
-use crate::metrics;
+use crate::host::{Attached, Host, HostError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -171,11 +167,15 @@ impl Read for Input<'_> {
     }
 }
 
-/// Talk to a client until it goes.
+/// Talk to a client until it goes. One that speaks HTTP is answered `by_http`.
 ///
 /// # Errors
 /// The connection broke.
-pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()> {
+pub fn serve(
+    host: &Host,
+    stream: UnixStream,
+    by_http: impl FnOnce(&mut dyn Read, &mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     let mut out = &stream;
     let mut input = BufReader::new(Input { stream: &stream, until: None, handed: None });
@@ -184,7 +184,7 @@ pub fn serve(host: &Arc<Host>, page: &Page, stream: UnixStream) -> io::Result<()
         Some(b'{') => {}
         Some(first) if first.is_ascii_uppercase() => {
             input.get_mut().until = Some(Instant::now() + http::REQUEST_TIME);
-            return by_http::serve_control(host, page, &mut input, &mut out);
+            return by_http(&mut input, &mut out);
         }
         Some(_) => return write_line(&mut out, &error(NO_OBJECT.into())),
         None => return Ok(()),
@@ -271,50 +271,53 @@ fn request_of(value: Value) -> Result<Request, String> {
 }
 
 fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Value, String> {
-    let text = |e: crate::daemon::HostError| e.to_string();
-    let nothing = |()| json!(ChangeReport {});
     match request {
-        Request::Status {} => serde_json::to_value(report::report(host)).map_err(|e| e.to_string()),
-        Request::Responses {} => {
-            serde_json::to_value(report::responses(host)).map_err(|e| e.to_string())
-        }
-        Request::Slow { over_ms, disk } => {
-            let report = slow::report(host, over_ms, disk.as_deref())?;
-            serde_json::to_value(report).map_err(|e| e.to_string())
-        }
+        Request::Status {} => answer_of(report::report(host)),
+        Request::Responses {} => answer_of(report::responses(host)),
+        Request::Slow { over_ms, disk } => answer_of(slow::report(host, over_ms, disk.as_deref())?),
+        Request::Metrics {} => Ok(json!({ "text": host.metrics() })),
         Request::Freeze { disk, timeout_s } => {
             // Too long a time is as wrong as one that is none.
             let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
-            host.freeze(&disk, time).map(nothing).map_err(text)
+            changed(host.freeze(&disk, time))
         }
-        Request::Thaw { disk } => host.thaw(&disk).map(nothing).map_err(text),
-        Request::Metrics {} => Ok(json!({ "text": metrics::render(host) })),
-        Request::Policy { policy, device } => {
-            host.set_policy(&policy, device.as_deref()).map(nothing).map_err(text)
-        }
+        Request::Thaw { disk } => changed(host.thaw(&disk)),
+        Request::Policy { policy, device } => changed(host.set_policy(&policy, device.as_deref())),
         Request::Prefetch { prefetcher, device } => {
-            host.set_prefetcher(&prefetcher, device.as_deref()).map(nothing).map_err(text)
+            changed(host.set_prefetcher(&prefetcher, device.as_deref()))
         }
-        Request::Cache { size } => host.set_cache(size).map(nothing).map_err(text),
-        Request::Weight { disk, weight } => {
-            host.set_weight(&disk, weight).map(nothing).map_err(text)
-        }
+        Request::Cache { size } => changed(host.set_cache(size)),
+        Request::Weight { disk, weight } => changed(host.set_weight(&disk, weight)),
         Request::Limit(request) => {
             let LimitRequest { target, limits } = *request;
-            let set = match target {
+            changed(match target {
                 LimitTarget::Disk(disk) => host.set_limits(&disk, &limits),
                 LimitTarget::Group(group) => host.set_group_limits(&group, &limits.limits),
-            };
-            set.map(nothing).map_err(text)
+            })
         }
-        Request::Attach(disk) => host.attach_handed(&disk, handed).map(attached).map_err(text),
-        Request::Retry { disk } => host.retry(&disk, handed).map(attached).map_err(text),
-        Request::Detach { disk } => host.detach(&disk).map(nothing).map_err(text),
+        Request::Attach(disk) => attached(host.attach_handed(&disk, handed)),
+        Request::Retry { disk } => attached(host.retry(&disk, handed)),
+        Request::Detach { disk } => changed(host.detach(&disk)),
         Request::Resize { disk, size_bytes, shrink } => {
-            let bytes = host.resize(&disk, size_bytes, shrink).map_err(text)?;
-            Ok(json!(ResizeReport { capacity_bytes: bytes }))
+            let resized = host.resize(&disk, size_bytes, shrink);
+            let capacity_bytes = resized.map_err(|e| e.to_string())?;
+            answer_of(ResizeReport { capacity_bytes })
         }
     }
+}
+
+fn answer_of(report: impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(report).map_err(|e| e.to_string())
+}
+
+fn changed(changed: Result<(), HostError>) -> Result<Value, String> {
+    changed.map_err(|e| e.to_string())?;
+    answer_of(ChangeReport {})
+}
+
+fn attached(attached: Result<Attached, HostError>) -> Result<Value, String> {
+    let Attached { capacity_bytes, sockets, warnings } = attached.map_err(|e| e.to_string())?;
+    answer_of(AttachReport { capacity_bytes, sockets, warnings })
 }
 
 /// The answer to `attach`.
@@ -340,11 +343,6 @@ struct ResizeReport {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ChangeReport {}
-
-fn attached(disk: Attached) -> Value {
-    let Attached { capacity_bytes, sockets, warnings } = disk;
-    json!(AttachReport { capacity_bytes, sockets, warnings })
-}
 
 #[cfg(test)]
 mod tests {
@@ -442,11 +440,10 @@ mod tests {
         let config = crate::config::Config::default();
         let options = crate::daemon::StartOptions::default();
         let daemon = crate::daemon::Daemon::start(config, options).unwrap();
-        let page = Page { recorder: Recorder::by_need(), token: None };
         for lines in ["", "{\"command\":\"status\"}\n"] {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             theirs.write_all(format!("{lines}{{\"comm").as_bytes()).unwrap();
-            let ended = serve(daemon.host(), &page, ours).unwrap_err();
+            let ended = serve(daemon.host(), ours, |_, _| Ok(())).unwrap_err();
             let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
             assert!(kinds.contains(&ended.kind()), "{ended}");
         }

@@ -1,5 +1,5 @@
-//! The daemon: sockets for every disk, a reactor for every device, and the
-//! control thread that accepts connections and waits for the end.
+//! The daemon: a [`Host`], and the control thread that accepts connections and
+//! waits for the end.
 //!
 //! 1. [`Daemon::start`] makes the sockets, opens images and starts reactors;
 //!    what fails there has left nothing behind.
@@ -14,38 +14,20 @@
 //! web page's history (with `--web`, or while somebody looks at the page), and the service
 //! manager's watchdog, if it asks for one.
 
-mod change;
-mod confine;
 mod connections;
-mod devices;
-mod error;
-mod handover;
-mod host;
-mod losses;
-mod memory;
-mod places;
-mod recent;
-mod served;
-mod sizer;
-mod slots;
-mod sockets;
-mod start;
 mod systemd;
 mod watchdog;
 
-pub use change::{Change, Reason};
-pub use devices::{Device, POLICY_DEFAULT};
-pub use error::HostError;
-pub use host::{Attached, FREEZE_MAX, FailedDisk, Host, Pending, check_tls};
-pub(crate) use memory::MemorySource;
-pub use served::ServedDisk;
-pub(crate) use sockets::connect_at_once;
-pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
-pub use start::{StartOptions, Stopper, VhostAt};
+pub use crate::host::{
+    Attached, Device, FREEZE_MAX, FailedDisk, Host, HostError, Inherited, Listener, PATH_BYTES_MAX,
+    POLICY_DEFAULT, Pending, ServedDisk, SocketError, StartOptions, Stopper, VhostAt, check_tls,
+    inherit,
+};
 pub use systemd::{NotifyState, activated, notify};
 
 use crate::config::Config;
 use crate::frontends::vhost_user;
+use crate::host::{MemorySource, WAKE};
 use crate::log::{self, say};
 use crate::sandbox;
 use rustix::fs::Mode;
@@ -58,8 +40,6 @@ use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use watchdog::Watchdog;
 
-/// The token of what wakes the control thread.
-const WAKE: u64 = 0;
 /// Pause after an `accept` that failed for want of descriptors or memory: the
 /// listener stays ready, and without a pause this would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -85,7 +65,7 @@ impl Daemon {
         let (wake, wakes) = UnixStream::pair().map_err(system("socketpair"))?;
         wake.set_nonblocking(true).map_err(system("socketpair"))?;
         wakes.set_nonblocking(true).map_err(system("socketpair"))?;
-        let stopper = Stopper(wakes);
+        let stopper = Stopper::new(wakes);
         if options.ends_by_signals {
             stopper.by_signals().map_err(system("signals"))?;
         }
@@ -110,7 +90,7 @@ impl Daemon {
     /// program: the confinement cannot be taken off again. What this kernel cannot do about it, and
     /// about the threads that run already, a sentence each.
     pub fn confine(&self) -> Vec<String> {
-        self.host.confine_main();
+        self.host.confinement.enter_main();
         sandbox::status().problems()
     }
 
@@ -137,7 +117,7 @@ impl Daemon {
         let ended = loop {
             let reactors = || self.host.devices().into_iter().map(|d| d.handle().clone());
             let timeout_ms = watchdog.as_mut().map_or(-1, |w| w.look(reactors()));
-            let ready = match self.host.epoll().wait(timeout_ms, &mut events) {
+            let ready = match self.host.listeners.epoll().wait(timeout_ms, &mut events) {
                 Ok(ready) => ready,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => break Err(HostError::System("epoll", e)),
@@ -192,7 +172,8 @@ impl Pace {
 impl Daemon {
     /// Serve the front end that was connected from the start, and end with it.
     fn serve_connected(&self) {
-        let (Some(stream), Some(disk)) = (self.host.take_connected(), self.host.disks().pop())
+        let (Some(stream), Some(disk)) =
+            (self.host.listeners.take_connected(), self.host.disks().pop())
         else {
             return;
         };

@@ -35,6 +35,7 @@ pub use patience::{PATIENCE, patiently};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
 pub use surface::{Piece, Surface, SurfaceError};
 
+use crate::threads::lock;
 use place::Place;
 use rustix::fs::OFlags;
 use seekway_core::scheduler::Stripe;
@@ -46,7 +47,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// What an image can do and how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,11 +124,11 @@ pub struct Warnings(Mutex<Vec<String>>);
 impl Warnings {
     /// All so far, oldest first.
     pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     fn add(&self, text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        lock(&self.0).push(text);
     }
 }
 

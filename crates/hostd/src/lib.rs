@@ -28,6 +28,7 @@ mod death;
 mod descriptors;
 pub mod doctor;
 pub mod frontends;
+mod host;
 pub mod images;
 #[cfg(test)]
 #[path = "tests/limits_table.rs"]
@@ -41,5 +42,9 @@ pub mod sandbox;
 mod shortage;
 mod sigbus;
 mod stream;
+mod threads;
 pub mod throttle;
 mod toll;
+#[cfg(test)]
+#[path = "tests/waiting.rs"]
+mod waiting;

@@ -7,13 +7,14 @@
 
 use crate::sandbox;
 use crate::stream::{interest, poll};
+use crate::threads::{lock, whole};
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -58,12 +59,12 @@ impl LineLimit {
     /// Lines of the minute, those included that were left out.
     #[cfg(test)]
     pub fn of_minute(&self) -> u32 {
-        self.minute.lock().unwrap_or_else(PoisonError::into_inner).map_or(0, |(_, lines)| lines)
+        lock(&self.minute).map_or(0, |(_, lines)| lines)
     }
 
     /// May a line be said now? How many were not, if so.
     fn next(&self, now: Instant) -> Option<u32> {
-        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minute = lock(&self.minute);
         match &mut *minute {
             Some((began, lines)) if now - *began < MINUTE => {
                 *lines = lines.saturating_add(1);
@@ -161,11 +162,11 @@ impl Queue {
     /// Wait until all lines that were pushed are written, and no longer than `patience` for one.
     fn flush(&self, patience: Duration) {
         let pushed = self.counts.pushed.load(Ordering::Relaxed);
-        let mut written = self.counts.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = lock(&self.counts.written);
         while *written < pushed {
             let before = *written;
             let waited = self.counts.wrote.wait_timeout(written, patience);
-            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (now, timeout) = whole(waited);
             if timeout.timed_out() && *now == before {
                 return;
             }
@@ -185,7 +186,7 @@ fn write_lines(mut out: impl Write, lines: &Receiver<String>, counts: &Counts) {
                 &format!("{lost} lines were lost: standard error was not read in time"),
             ),
         }
-        *counts.written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *lock(&counts.written) += 1;
         counts.wrote.notify_all();
     }
 }

@@ -1,9 +1,8 @@
 //! Metrics for Prometheus, in the text form of OpenMetrics 1.0. There is no
-//! state here: each scrape asks the reactors how they stand and writes that down.
+//! state here: each scrape asks the reactors how they stand, and this writes that down.
 
 mod cache;
 
-use crate::daemon::{Device, Host};
 use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
 use Value::{Count, Gauge, Seconds, Whole};
 use prometheus_client::collector::Collector;
@@ -14,10 +13,6 @@ use seekway_core::units::Nanos;
 use seekway_policy::schedulers;
 use seekway_stack::dispatcher::{Cause, Withheld};
 use std::fmt;
-use std::sync::Arc;
-
-/// What HTTP says of [`render`]'s text.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper ends of the latency histogram's buckets, in seconds. They never
 /// change: what Prometheus has stored stays comparable.
@@ -26,23 +21,11 @@ pub const BUCKETS_S: [f64; 17] = [
     1.0, 2.5, 5.0, 10.0,
 ];
 
-/// All metrics of a daemon.
-pub fn render(host: &Host) -> String {
-    let (statuses, silent) = host.ask_statuses();
-    let of = |(d, status): (Arc<Device>, Status)| (d.name.clone(), Arc::new(status));
-    let devices = statuses.into_iter().map(of).collect();
-    let failed = host.failed().into_iter().map(|failed| failed.config.name).collect();
-    encode(Scrape { devices, silent, failed })
-}
-
-/// All metrics of these devices, by name.
-pub fn render_statuses(devices: Vec<(String, Arc<Status>)>) -> String {
-    encode(Scrape { devices, silent: Vec::new(), failed: Vec::new() })
-}
-
-fn encode(scrape: Scrape) -> String {
+/// All metrics of devices that answer, by name; of those that do not, and of disks of the
+/// configuration that are not served, there is their name only.
+pub fn render(devices: Vec<(String, Status)>, silent: Vec<String>, failed: Vec<String>) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(scrape));
+    registry.register_collector(Box::new(Scrape { devices, silent, failed }));
     let mut text = String::new();
     match text::encode(&mut text, &registry) {
         Ok(()) => text,
@@ -52,7 +35,7 @@ fn encode(scrape: Scrape) -> String {
 
 #[derive(Debug)]
 struct Scrape {
-    devices: Vec<(String, Arc<Status>)>,
+    devices: Vec<(String, Status)>,
     /// Devices that do not answer: all that can be said of them is this.
     silent: Vec<String>,
     /// Disks of the configuration that are not served.
@@ -154,7 +137,7 @@ impl Scrape {
     }
 
     fn named(&self) -> impl Iterator<Item = (String, &Status)> {
-        self.devices.iter().map(|(name, status)| (name.clone(), &**status))
+        self.devices.iter().map(|(name, status)| (name.clone(), status))
     }
 
     fn failed(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {

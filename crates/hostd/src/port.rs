@@ -23,7 +23,7 @@
 
 use crate::images::Limits;
 use io_uring::squeue;
-use seekway_core::request::Op;
+use seekway_core::request::{Op, VmId};
 use seekway_core::units::Instant;
 use std::any::Any;
 use std::ops::Range;
@@ -34,6 +34,18 @@ use std::time::Duration;
 /// the number of its VM in the dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DiskId(pub u16);
+
+impl DiskId {
+    /// That of a VM of the stack's.
+    pub fn of(vm: VmId) -> DiskId {
+        DiskId(vm.index() as u16)
+    }
+
+    /// Its VM in the stack.
+    pub fn vm(self) -> VmId {
+        VmId::new(self.0)
+    }
+}
 
 /// A port's number in its reactor. Reused after [`Port::closed`]; the
 /// generation tells the two apart.
@@ -70,7 +82,7 @@ pub struct Job {
 
 /// What a discard, a write-zeroes and a write with edges ([`has_edges`]) take of a turn's [`Budget`]
 /// besides: each is compared with all requests of its disk that are under way.
-pub const ORDERED_WORK: u32 = 1024;
+const ORDERED_WORK: u32 = 1024;
 
 /// Do these bytes begin or end inside a block of `align` bytes
 /// ([`crate::images::Limits::align_bytes`])? To write them takes a read.
@@ -101,6 +113,15 @@ impl Budget {
     /// So much was done. What is done beyond the budget is not asked back.
     pub fn spend(&mut self, work: u32) {
         self.left = self.left.saturating_sub(work);
+    }
+
+    /// What a request takes besides that is compared with all others of its disk, whose blocks
+    /// have `align` bytes.
+    pub fn spend_on_order(&mut self, op: Op, offset: u64, len: u64, align: u32) {
+        let is_ordered = matches!(op, Op::Discard | Op::WriteZeroes);
+        if is_ordered || op == Op::Write && has_edges(offset, len, align) {
+            self.spend(ORDERED_WORK);
+        }
     }
 
     /// What is left of it.

@@ -26,12 +26,14 @@
 //! ```
 
 mod admin;
+mod bandwidth;
 mod cache;
 mod commands;
 mod core;
 mod critical;
 mod disks;
 mod edges;
+mod frames;
 mod freeze;
 mod intervals;
 mod io;
@@ -52,12 +54,12 @@ mod turns;
 pub use crate::op_kind::OpKind;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
+#[cfg(test)]
+pub(crate) use message::judge;
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
     Status, wait,
 };
-#[cfg(test)]
-pub(crate) use message::{judge, others_go_on, while_waiting};
 pub use poll::Poll;
 pub use ring::Submitter;
 pub use slow::SlowRequest;

@@ -27,10 +27,11 @@ pub use dumps::{are_clean as dumps_are_clean, leave_out};
 pub use files::{Access, Places, Restriction, abi};
 pub use kind::Kind;
 
+use crate::threads::lock;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Nothing is confined: `--sandbox off`.
 static OFF: AtomicBool = AtomicBool::new(false);
@@ -175,5 +176,5 @@ pub fn status() -> Status {
 }
 
 fn taken() -> MutexGuard<'static, Taken> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TAKEN)
 }

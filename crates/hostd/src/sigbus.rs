@@ -12,9 +12,10 @@
 //! the interrupted thread uses it. Other ranges may change; their version tells.
 
 use crate::sandbox;
+use crate::threads::lock;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock};
 
 /// Entries that are allocated at a time.
 const CHUNK_ENTRIES: usize = 64;
@@ -178,7 +179,7 @@ impl Watch {
         install();
         let start = start as usize;
         let end = start + bytes.next_multiple_of(page_bytes);
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&FREE);
         if free.is_empty() {
             free.extend(&add_chunk().entries);
         }
@@ -200,7 +201,7 @@ impl Drop for Watch {
             LOST.fetch_sub(1, SeqCst);
         }
         self.0.set(0, 0, 0);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        lock(&FREE).push(self.0);
     }
 }
 

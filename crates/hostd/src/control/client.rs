@@ -2,7 +2,7 @@
 
 use super::report::{FailedReport, HostReport};
 use super::{LINE_BYTES_MAX, Request};
-use crate::daemon::connect_at_once;
+use crate::host::connect_at_once;
 use crate::images::{self, ImageError, OpenOptions, PATIENCE};
 use serde_json::Value;
 use std::fs::File;
@@ -50,11 +50,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Connect`].
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let failed = |e| ClientError::Connect(path.to_path_buf(), e);
-        let stream = UnixStream::connect(path).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER_TIME)).map_err(failed)?;
-        stream.set_write_timeout(Some(ANSWER_TIME)).map_err(failed)?;
-        Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream) })
+        Client::over(path, UnixStream::connect(path), ANSWER_TIME)
     }
 
     /// Connect to a daemon that is expected to answer within `time`, also when it is busy: who
@@ -63,11 +59,24 @@ impl Client {
     /// # Errors
     /// [`ClientError::Connect`].
     pub fn connect_within(path: &Path, time: Duration) -> Result<Client, ClientError> {
-        let failed = |e| ClientError::Connect(path.to_path_buf(), e);
-        let stream = connect_at_once(path).map_err(failed)?;
-        stream.set_read_timeout(Some(time)).map_err(failed)?;
-        stream.set_write_timeout(Some(time)).map_err(failed)?;
-        Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream) })
+        Client::over(path, connect_at_once(path), time)
+    }
+
+    fn over(
+        path: &Path,
+        stream: io::Result<UnixStream>,
+        time: Duration,
+    ) -> Result<Client, ClientError> {
+        let in_time = |stream: UnixStream| {
+            stream.set_read_timeout(Some(time))?;
+            stream.set_write_timeout(Some(time))?;
+            Ok(BufReader::new(stream))
+        };
+        let path = path.to_path_buf();
+        match stream.and_then(in_time) {
+            Ok(stream) => Ok(Client { path, stream }),
+            Err(e) => Err(ClientError::Connect(path, e)),
+        }
     }
 
     /// Ask, and wait for the result.

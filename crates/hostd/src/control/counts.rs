@@ -1,5 +1,7 @@
 //! Counts of response times by class, and of commands by region: what reports and the history share.
 
+use std::ops::{Add, Sub};
+
 /// Parts of a doubling of time into which response times are counted: 19 % each.
 const PARTS: f64 = 4.0;
 /// Number of the last class: from 2^32 µs, more than an hour.
@@ -28,9 +30,18 @@ pub fn quantile_ms(responses: &Counts, share: f64) -> Option<f64> {
     class.map(|(class, _)| ((f64::from(*class) + 0.5) / PARTS).exp2() / 1e3)
 }
 
-/// A disk that was attached anew counts from zero.
-pub(super) fn since(before: Option<u64>, now: u64) -> u64 {
-    now.checked_sub(before.unwrap_or(0)).unwrap_or(now)
+/// A figure that grows: a number of something, or a time.
+pub(super) trait Counter:
+    Copy + Default + PartialOrd + Add<Output = Self> + Sub<Output = Self>
+{
+}
+impl Counter for u64 {}
+impl Counter for f64 {}
+
+/// What has been added to a figure. A disk that was attached anew counts from zero.
+pub(super) fn since<T: Counter>(before: Option<T>, now: T) -> T {
+    let before = before.unwrap_or_default();
+    if now < before { now } else { now - before }
 }
 
 /// What has been added to the counts; those of a disk that was attached anew begin at zero.

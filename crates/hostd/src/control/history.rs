@@ -4,7 +4,7 @@
 //! A [`Sample`] has sums, so that neighbours can be [merged](Sample::merge): the history keeps the
 //! last ten minutes in seconds, and all since its start in steps that grow as it gets longer.
 
-use super::counts::{Counts, add_counts, counts_since, since};
+use super::counts::{Counter, Counts, add_counts, counts_since, since};
 use super::report::{DeviceReport, DiskReport, HostReport};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -49,31 +49,111 @@ pub struct DeviceSample {
     pub disks: Vec<DiskSample>,
 }
 
-/// What happened on a disk.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DiskSample {
-    pub name: String,
-    pub outstanding: u32,
-    /// Requests of those that wait for its limits.
-    pub limited: u64,
-    pub reads: u64,
-    pub writes: u64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
+/// What a figure is at the end of an interval.
+struct Now;
+/// What is added to a figure in an interval.
+struct Sum;
+
+impl Now {
+    fn between<T>(_before: Option<T>, now: T) -> T {
+        now
+    }
+    fn merge<T>(_earlier: T, later: T) -> T {
+        later
+    }
+}
+
+impl Sum {
+    fn between<T: Counter>(before: Option<T>, now: T) -> T {
+        since(before, now)
+    }
+    fn merge<T: Counter>(earlier: T, later: T) -> T {
+        earlier + later
+    }
+}
+
+/// A figure's value for the page.
+pub(super) enum Figure {
+    Count(u64),
+    Time(f64),
+}
+
+macro_rules! figure_of {
+    ($($type:ty => $kind:ident;)+) => {
+        $(impl From<$type> for Figure {
+            fn from(value: $type) -> Figure {
+                Figure::$kind(value.into())
+            }
+        })+
+    };
+}
+figure_of! { u32 => Count; u64 => Count; f64 => Time; }
+
+/// The one table of a disk's figures: kind, name, type, and the value in a report.
+macro_rules! disk_figures {
+    ($($(#[$doc:meta])* $kind:ident $name:ident: $type:ty = $of:expr;)+) => {
+        /// What happened on a disk.
+        #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        pub struct DiskSample {
+            pub name: String,
+            $($(#[$doc])* pub $name: $type,)+
+            /// How long reads and writes took, by [class](class_of_ns).
+            pub responses: Counts,
+        }
+
+        impl DiskSample {
+            /// Names, in the order of [`DiskSample::figures`].
+            pub(super) const FIGURES: &[&str] = &[$(stringify!($name)),+];
+
+            pub(super) fn figures(&self) -> impl Iterator<Item = Figure> + use<> {
+                [$(Figure::from(self.$name)),+].into_iter()
+            }
+
+            fn between(before: Option<&DiskReport>, now: &DiskReport) -> DiskSample {
+                DiskSample {
+                    name: now.name.clone(),
+                    $($name: {
+                        let of: fn(&DiskReport) -> $type = $of;
+                        $kind::between(before.map(of), of(now))
+                    },)+
+                    responses: counts_since(before.map(|d| &d.responses), &now.responses),
+                }
+            }
+
+            /// What happened just before as well.
+            fn add(&mut self, earlier: &DiskSample) {
+                $(self.$name = $kind::merge(earlier.$name, self.$name);)+
+                add_counts(&mut self.responses, &earlier.responses);
+            }
+        }
+    };
+}
+
+disk_figures! {
+    Sum reads: u64 = |d| op(d, "read").0;
+    Sum writes: u64 = |d| op(d, "write").0;
+    Sum read_bytes: u64 = |d| op(d, "read").1;
+    Sum written_bytes: u64 = |d| op(d, "write").1;
     /// Requests that failed.
-    pub errors: u64,
-    pub device_time_ms: f64,
+    Sum errors: u64 = |d| d.ops.values().map(|op| op.errors).sum();
+    Now outstanding: u32 = |d| d.outstanding;
+    /// Requests of those that wait for its limits.
+    Now limited: u64 = |d| d.limited;
+    Sum device_time_ms: f64 = |d| d.device_time_ms;
     /// Time in which requests waited for limits.
-    pub limited_ms: f64,
+    Sum limited_ms: f64 = |d| d.limited_ms;
     /// Time withheld while it was served last, all causes.
-    pub held_ms: f64,
+    Sum held_ms: f64 = |d| d.held_ms.values().sum();
     /// Bytes read and found in the cache.
-    pub hit_bytes: u64,
-    pub prefetched_bytes: u64,
-    pub used_bytes: u64,
-    /// How long reads and writes took, by [class](class_of_ns).
-    pub responses: Counts,
+    Sum hit_bytes: u64 = |d| d.cache.as_ref().map_or(0, |c| c.usage.hit_bytes);
+    Sum prefetched_bytes: u64 = |d| d.cache.as_ref().map_or(0, |c| c.usage.prefetched_bytes);
+    Sum used_bytes: u64 = |d| d.cache.as_ref().map_or(0, |c| c.usage.used_bytes);
+}
+
+/// Requests of an operation, and their bytes.
+fn op(disk: &DiskReport, name: &str) -> (u64, u64) {
+    disk.ops.get(name).map_or((0, 0), |op| (op.requests, op.bytes))
 }
 
 impl Sample {
@@ -120,7 +200,7 @@ impl DeviceSample {
             outstanding: now.outstanding,
             in_flight: now.in_flight,
             commands: since(before.map(|d| d.commands), now.commands),
-            service_ms: since_ms(before.map(|d| d.served.service_ms), now.served.service_ms),
+            service_ms: since(before.map(|d| d.served.service_ms), now.served.service_ms),
             held_ms: held_since(before.map(|d| &d.held_ms), &now.held_ms),
             jain: now.fairness.jain,
             regions: counts_since(before.map(|d| &d.regions), &now.regions),
@@ -144,51 +224,6 @@ impl DeviceSample {
     }
 }
 
-impl DiskSample {
-    fn between(before: Option<&DiskReport>, now: &DiskReport) -> DiskSample {
-        let requests = |disk: &DiskReport, op: &str| disk.ops.get(op).map_or(0, |o| o.requests);
-        let bytes = |disk: &DiskReport, op: &str| disk.ops.get(op).map_or(0, |o| o.bytes);
-        let errors = |disk: &DiskReport| disk.ops.values().map(|o| o.errors).sum::<u64>();
-        let held = |disk: &DiskReport| disk.held_ms.values().sum::<f64>();
-        let usage = |disk: &DiskReport| disk.cache.as_ref().map(|c| c.usage);
-        let count = |of: &dyn Fn(&DiskReport) -> u64| since(before.map(of), of(now));
-        let time = |of: &dyn Fn(&DiskReport) -> f64| since_ms(before.map(of), of(now));
-        DiskSample {
-            name: now.name.clone(),
-            outstanding: now.outstanding,
-            limited: now.limited,
-            reads: count(&|d| requests(d, "read")),
-            writes: count(&|d| requests(d, "write")),
-            read_bytes: count(&|d| bytes(d, "read")),
-            written_bytes: count(&|d| bytes(d, "write")),
-            errors: count(&errors),
-            device_time_ms: time(&|d| d.device_time_ms),
-            limited_ms: time(&|d| d.limited_ms),
-            held_ms: time(&held),
-            hit_bytes: count(&|d| usage(d).map_or(0, |u| u.hit_bytes)),
-            prefetched_bytes: count(&|d| usage(d).map_or(0, |u| u.prefetched_bytes)),
-            used_bytes: count(&|d| usage(d).map_or(0, |u| u.used_bytes)),
-            responses: counts_since(before.map(|d| &d.responses), &now.responses),
-        }
-    }
-
-    /// What happened just before as well.
-    fn add(&mut self, earlier: &DiskSample) {
-        self.reads += earlier.reads;
-        self.writes += earlier.writes;
-        self.read_bytes += earlier.read_bytes;
-        self.written_bytes += earlier.written_bytes;
-        self.errors += earlier.errors;
-        self.device_time_ms += earlier.device_time_ms;
-        self.limited_ms += earlier.limited_ms;
-        self.held_ms += earlier.held_ms;
-        self.hit_bytes += earlier.hit_bytes;
-        self.prefetched_bytes += earlier.prefetched_bytes;
-        self.used_bytes += earlier.used_bytes;
-        add_counts(&mut self.responses, &earlier.responses);
-    }
-}
-
 /// The index of an entry that is likely to be where it was a second ago: with thousands of disks,
 /// a search for each would take seconds.
 fn find<T>(list: &[T], likely: usize, is_it: impl Fn(&T) -> bool) -> Option<usize> {
@@ -207,17 +242,12 @@ pub(super) fn find_disk<'a>(
     find(disks, likely, |disk| disk.name == name).map(|at| &disks[at])
 }
 
-fn since_ms(before: Option<f64>, now: f64) -> f64 {
-    let since = now - before.unwrap_or(0.0);
-    if since < 0.0 { now } else { since }
-}
-
 fn held_since(
     before: Option<&BTreeMap<String, f64>>,
     now: &BTreeMap<String, f64>,
 ) -> BTreeMap<String, f64> {
     let then = |why: &String| before.and_then(|held| held.get(why)).copied();
-    let since = now.iter().map(|(why, ms)| (why.clone(), since_ms(then(why), *ms)));
+    let since = now.iter().map(|(why, ms)| (why.clone(), since(then(why), *ms)));
     since.filter(|(_, ms)| *ms > 0.0).collect()
 }
 

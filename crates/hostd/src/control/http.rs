@@ -1,6 +1,6 @@
 //! As much of HTTP/1.1 as Prometheus, `curl` and the web page need: a connection carries one
 //! request and one answer. Everything has a limit, and a client that is slow wastes its own time.
-//! What is answered is [`by_http`](super::by_http)'s.
+//! What is answered is [`web`](super::web)'s.
 
 use crate::stream::Stream;
 use std::io::{self, BufReader, Read, Write};
@@ -95,8 +95,8 @@ pub(super) fn exchange_by(
 
 /// Answer the request that `input` begins with.
 pub(super) fn exchange(
-    input: &mut impl Read,
-    out: &mut impl Write,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
     answer: impl FnOnce(&HttpRequest) -> HttpAnswer,
 ) -> io::Result<()> {
     match read_request(input)? {
@@ -105,7 +105,7 @@ pub(super) fn exchange(
     }
 }
 
-fn send(out: &mut impl Write, answer: &HttpAnswer, head: bool) -> io::Result<()> {
+fn send(out: &mut dyn Write, answer: &HttpAnswer, head: bool) -> io::Result<()> {
     let HttpAnswer { status, kind, headers, body } = answer;
     let (began, length) = (Instant::now(), body.bytes().len());
     let text = format!(
@@ -138,7 +138,7 @@ const BAD: &str = "400 Bad Request";
 const TOO_LARGE: &str = "413 Content Too Large";
 
 /// Read a request to its end, or say what is wrong with it.
-fn read_request(input: &mut impl Read) -> io::Result<Result<HttpRequest, Wrong>> {
+fn read_request(input: &mut dyn Read) -> io::Result<Result<HttpRequest, Wrong>> {
     let began = Instant::now();
     let mut bytes = Vec::new();
     // The head of the request, once all of it is there, and how many bytes of body belong to it.

@@ -6,10 +6,10 @@
 
 use super::history::{History, Sample};
 use super::report::{self, HostReport};
-use crate::daemon::Host;
+use crate::host::Host;
 use crate::sandbox::{self, Kind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::Builder;
+use crate::threads::{STACK_BYTES, lock, spawn, whole};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// From one report to the next.
@@ -18,8 +18,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const UNSEEN: Duration = Duration::from_secs(600);
 /// How long whoever asks first waits for the first report.
 const FIRST: Duration = Duration::from_secs(10);
-/// Stack of the thread.
-const STACK_BYTES: usize = 256 << 10;
 
 /// The last report and the history before it.
 pub struct Recorder {
@@ -87,7 +85,7 @@ impl Recorder {
     /// # Errors
     /// When there are no threads left.
     pub fn begin(&self, host: &Arc<Host>) -> std::io::Result<()> {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.by_need = false;
         self.run(&mut state, host)
     }
@@ -97,8 +95,7 @@ impl Recorder {
             return Ok(());
         }
         let (shared, host) = (self.shared.clone(), Arc::downgrade(host));
-        let thread = Builder::new().name("history".into()).stack_size(STACK_BYTES);
-        thread.spawn(move || {
+        spawn("history", STACK_BYTES, move || {
             sandbox::enter(Kind::Helper);
             shared.record_each_second(&host);
         })?;
@@ -116,7 +113,7 @@ impl Recorder {
         read: impl FnOnce(&HostReport, &History) -> T,
     ) -> Result<T, String> {
         let until = Instant::now() + FIRST;
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.looked = Instant::now();
         self.run(&mut state, host).map_err(|e| format!("no thread for the history: {e}"))?;
         loop {
@@ -127,29 +124,24 @@ impl Recorder {
             if state.over || left.is_zero() {
                 return Err("there is no report yet".into());
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = whole(self.shared.changed.wait_timeout(state, left)).0;
         }
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        lock(&self.shared.state).over = true;
         self.shared.changed.notify_all();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn record_each_second(&self, host: &Weak<Host>) {
         let mut due = Instant::now();
         loop {
             let Some(report) = host.upgrade().map(|host| report::report(&host)) else { return };
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.record(report);
             self.changed.notify_all();
             // A device that does not answer makes a report late: no two in a hurry then.
@@ -159,8 +151,7 @@ impl Shared {
                 if state.over || left.is_zero() {
                     break;
                 }
-                let waited = self.changed.wait_timeout(state, left);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state = whole(self.changed.wait_timeout(state, left)).0;
             }
             let is_unseen = state.by_need && state.looked.elapsed() > UNSEEN;
             if state.over || is_unseen {

@@ -4,7 +4,7 @@ use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::counts::{Counts, class_of_ns};
 use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
-use crate::daemon::{FailedDisk, Host, Pending};
+use crate::host::{FailedDisk, Host, Pending};
 use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
 use seekway_core::units::{Instant, Nanos};
 use seekway_stack::dispatcher::Withheld;

@@ -1,6 +1,6 @@
 //! The last slow requests, as JSON. The keys stay.
 
-use crate::daemon::{Device, Host};
+use crate::host::{Device, Host};
 use crate::reactor::{Message, SlowRequest};
 use seekway_core::units::{Instant, Nanos};
 use serde::{Deserialize, Serialize};

@@ -10,9 +10,11 @@
 //! | `POST /api/weight`, `limit`, `policy` | changes, for whoever has the token |
 
 mod assets;
+mod by_http;
 mod guard;
 mod history;
 
+pub use by_http::{serve_control, serve_metrics, serve_web};
 pub use guard::{Token, TokenError};
 
 use super::history::{History, find_disk};
@@ -21,7 +23,7 @@ use super::recorder::Recorder;
 use super::report::HostReport;
 use super::{Request, reasons, slow};
 use crate::config::check_host_name;
-use crate::daemon::Host;
+use crate::host::Host;
 use assets::Asset;
 use history::Wanted;
 use serde_json::{Value, json};
@@ -66,10 +68,10 @@ enum Asked {
 struct Refused(&'static str, String);
 
 const BAD: &str = "400 Bad Request";
-pub(super) const FORBIDDEN: &str = "403 Forbidden";
+const FORBIDDEN: &str = "403 Forbidden";
 
 /// The answer to a request.
-pub(super) fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
+fn answer(host: &Arc<Host>, page: &Page, request: &HttpRequest) -> HttpAnswer {
     let asked = match foreign_host(request, &host.config().allow_host) {
         Some(text) => Err(Refused(FORBIDDEN, text)),
         None => route(request, page.token.as_ref()),
@@ -121,7 +123,7 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
 
 /// Says why a request is refused that came by a name which is neither localhost nor one of the
 /// `allowed`; `None` for all others.
-pub(super) fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
+fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
     let host = request.host.as_deref().unwrap_or_default();
     // Every browser names the host: a question without it is a probe of HTTP/1.0, not of a page.
     if request.host.is_none() && matches!(request.method, Method::Get | Method::Head) {

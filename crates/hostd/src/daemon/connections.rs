@@ -1,28 +1,25 @@
 //! Connections: accepted, counted, and given to a thread of their own.
 
-use super::error::HostError;
-use super::handover::Used;
-use super::host::{CLIENTS_MAX, Host};
-use super::served::{ServedDisk, Service};
-use super::slots::{ConnectionSlot, ConnectionSlots, lock};
 use crate::config::Config;
 pub(super) use crate::control::Page;
-use crate::control::{self, Recorder, Token, serve_metrics, serve_web};
+use crate::control::{self, Recorder, Token, serve_control, serve_metrics, serve_web};
 use crate::frontends::nbd::{self, Export, Exports, ServeError};
 use crate::frontends::vhost_user::{self, DiskHandle, Gate};
+use crate::host::{
+    CLIENTS_MAX, ConnectionSlot, ConnectionSlots, Host, HostError, ServedDisk, Service, Used,
+    keep_alive,
+};
 use crate::images::User;
 use crate::log::say;
 use crate::sandbox::{self, Kind};
 use crate::shortage::told;
 use crate::stream::Stream;
-use std::io;
+use crate::threads::{self, STACK_BYTES, lock};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::Builder;
 
-/// Stack of a connection's thread; what is touched of it is what it costs.
-const STACK_BYTES: usize = 256 << 10;
 /// How much nicer the thread of a connection is than a reactor: it has a tenth of the weight.
 const NICENESS: libc::c_int = 10;
 
@@ -31,7 +28,7 @@ const NICENESS: libc::c_int = 10;
 /// # Errors
 /// What the system says, for the log; the listener stays.
 pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(), String> {
-    let Some(served) = host.served(token) else {
+    let Some(served) = host.listeners.served(token) else {
         return Ok(()); // detached meanwhile
     };
     let accepted = served.listener.accept().map_err(|e| {
@@ -43,10 +40,14 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
     match (&served.service, stream) {
         (Service::Vhost(disk), Stream::Unix(stream)) => vhost(host, disk, stream, || ()),
         (Service::Control, Stream::Unix(stream)) => {
-            if let Some(slot) = host.clients.take("control", None) {
+            if let Some(slot) = host.slots.clients.take("control", None) {
                 let page = page.clone();
-                let talk =
-                    move |host: &Arc<Host>, stream, _: &_| control::serve(host, &page, stream);
+                let talk = move |host: &Arc<Host>, stream, _: &_| {
+                    let by_http = |input: &mut dyn Read, out: &mut dyn Write| {
+                        serve_control(host, &page, input, out)
+                    };
+                    control::serve(host, stream, by_http)
+                };
                 client(host, slot, Kind::Control, stream, talk);
             } else {
                 let text = format!("{CLIENTS_MAX} clients are connected, and that is the most");
@@ -54,14 +55,14 @@ pub(super) fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(
             }
         }
         (Service::Metrics, stream) => {
-            if let Some(slot) = share(&host.scrapers, "metrics", &stream) {
+            if let Some(slot) = share(&host.slots.scrapers, "metrics", &stream) {
                 client(host, slot, Kind::FrontEnd, stream, |h, s, slot| {
                     serve_metrics(h, &s, || slot.shows())
                 });
             }
         }
         (Service::Web, stream) => {
-            if let Some(slot) = share(&host.viewers, "web", &stream) {
+            if let Some(slot) = share(&host.slots.viewers, "web", &stream) {
                 let page = page.clone();
                 client(host, slot, Kind::FrontEnd, stream, move |h, s, slot| {
                     serve_web(h, &page, &s, || slot.shows())
@@ -101,8 +102,7 @@ pub(super) fn begin_history(host: &Arc<Host>, page: &Page) -> Result<(), HostErr
 
 /// Run what talks to a peer on a thread of its own.
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
-    let builder = Builder::new().name(name.chars().take(15).collect()).stack_size(STACK_BYTES);
-    if let Err(e) = builder.spawn(work) {
+    if let Err(e) = threads::spawn(name, STACK_BYTES, work) {
         closed(name, "a thread", &e);
     }
 }
@@ -141,7 +141,7 @@ fn client<S: Send + 'static>(
     let host = host.clone();
     spawn("client", move || {
         match kind {
-            Kind::Control => host.confine(),
+            Kind::Control => host.confinement.enter(),
             _ => enter_front_end(),
         }
         let _ = talk(&host, stream, &slot); // a client that went away is no news
@@ -165,7 +165,7 @@ pub(super) fn vhost(
         }
     };
     let own = Stream::Unix(own);
-    let place = disk.places.vmm(&disk.what(), &host.connections, own);
+    let place = disk.places.vmm(&disk.what(), &host.slots.connections, own);
     // Nobody waits for this but another gate of this disk.
     let wait = move || {
         gate.into_iter().for_each(Gate::wait);
@@ -207,11 +207,11 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     };
     let negotiating = match &only {
         Some(disk) => disk.places.negotiating(&disk.what(), other),
-        None => host.negotiating.take_share(stream.peer(), other),
+        None => host.slots.negotiating.take_share(stream.peer(), other),
     };
     let Some(negotiating) = negotiating else { return };
     if let Stream::Tcp(tcp) = &stream {
-        super::sockets::keep_alive(tcp);
+        keep_alive(tcp);
     }
     let over_tcp = matches!(stream, Stream::Tcp(_));
     let (tls, required) = (host.tls().cloned(), host.config().tls.is_required(over_tcp));
@@ -249,7 +249,7 @@ impl Door {
     fn say(&self, text: impl FnOnce() -> String) {
         match &self.only {
             Some(disk) => disk.places.say(text),
-            None => self.host.negotiating.say(text),
+            None => self.host.slots.negotiating.say(text),
         }
     }
 
@@ -280,7 +280,7 @@ impl Exports for Door {
         // not become another's before it is gone.
         let duplicate = self.stream.duplicate();
         let stream = duplicate.map_err(|e| closed(&disk.what(), "a descriptor", &e)).ok()?;
-        let place = disk.places.client(&disk.what(), &self.host.connections, stream)?;
+        let place = disk.places.client(&disk.what(), &self.host.slots.connections, stream)?;
         let used = Used::begin(&disk, User::Client);
         let used = used.map_err(|e| self.say(|| format!("{}: {e}", disk.what()))).ok()?;
         let limits = disk.limits_source();
@@ -324,7 +324,6 @@ mod tests {
     use crate::config::DiskConfig;
     use crate::daemon::{Daemon, StartOptions};
     use std::fs::File;
-    use std::io::{Read, Write};
 
     #[test]
     fn lines_about_clients_are_limited() {

@@ -1,7 +1,7 @@
 //! Sockets that a service manager opened for the daemon (sd_listen_fds(3)). What it is told
 //! (sd_notify(3)) the crate `sd-notify` tells it.
 
-use super::sockets::{self, Inherited, Listener, SocketError};
+use crate::host::{Inherited, Listener, SocketError, inherit};
 use std::collections::BTreeMap;
 
 pub use sd_notify::{NotifyState, notify};
@@ -20,7 +20,7 @@ pub fn activated() -> Result<BTreeMap<String, Listener>, SocketError> {
         return Ok(found);
     }
     for (fd, name) in sd_notify::listen_fds_with_names().map_err(SocketError::Activation)? {
-        match sockets::inherit(fd)? {
+        match inherit(fd)? {
             Inherited::Listener(listener) => {
                 if found.insert(name, listener).is_some() {
                     return Err(SocketError::Descriptor(fd, "has the name of another one"));

@@ -3,7 +3,7 @@
 use super::facts::may;
 use super::{Facts, Finding, Root};
 use crate::config::{CONTROL_NAME, Config};
-use crate::daemon::PATH_BYTES_MAX;
+use crate::host::PATH_BYTES_MAX;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,7 @@
 
 use super::{Facts, Finding, Root};
 use crate::config::{CacheSize, Config};
-use crate::daemon::MemorySource;
+use crate::host::MemorySource;
 
 /// Descriptors of the daemon itself: rings, control, metrics, journals.
 const OWN: u64 = 64;

@@ -8,30 +8,25 @@
 //! end of a socket pair, so that the reactor never does cryptography.
 //!
 //! ```text
-//!  wire      numbers of the protocol
-//!  options   the negotiation, pure          handshake  the same over a socket
-//!  request   headers of requests, pure      reply      headers of replies, pure
-//!  buffers   what is received and read to   port       the connection in the reactor
-//!  outbox    what waits to be sent          tls        certificates; proxy  the thread
-//!  socket    a client's socket, its errors   certificate  the names in a client's
+//!  wire      numbers of the protocol        options  the negotiation, pure
+//!  request   headers of requests, pure      reply    headers of replies, pure
+//!  buffers   what is received and read to   outbox   what waits to be sent
+//!  port      the connection in the reactor, over these
+//!  server    the negotiation over a socket, over all; in its folder sockets and TLS
 //! ```
 //!
 //! What is absent: no allocation for each request, no reply before its request
 //! is done, no oldstyle negotiation, no extended headers, no compression.
 
 mod buffers;
-mod certificate;
-mod handshake;
 mod options;
 mod outbox;
 mod port;
-mod proxy;
 mod reply;
 mod request;
-mod socket;
+mod server;
 #[cfg(test)]
 mod tests;
-mod tls;
 pub(crate) mod wire;
 
 /// The protocol without its socket, for `crates/fuzz`.
@@ -45,11 +40,11 @@ pub mod fuzzed {
 
 pub use crate::stream::Stream;
 pub use buffers::DiskMemory;
-pub use handshake::serve;
-pub use socket::ServeError;
-pub use tls::{TlsError, tls_config};
 #[cfg(test)]
-pub(crate) use {options::Session, port::Connection};
+pub(crate) use options::Session;
+#[cfg(test)]
+pub(crate) use port::Connection;
+pub use server::{ServeError, TlsError, serve, tls_config};
 
 use crate::images::Limits;
 use crate::port::DiskId;

@@ -8,7 +8,8 @@
 //! - [`mod@inflight`]: the record of them that outlives the daemon.
 //! - `gate`: the process that receives what a VMM sends.
 //! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
-//!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`.
+//!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`,
+//!   `wire`.
 //!
 //! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
 //! `docs/interop/vhost-user.rst`.
@@ -34,6 +35,7 @@ pub mod request;
 pub mod ring;
 mod session;
 pub mod vring;
+mod wire;
 
 #[doc(hidden)] // for `crates/fuzz`
 pub use account::Account;
@@ -49,7 +51,8 @@ use crate::port::DiskId;
 use crate::reactor::Handle;
 use crate::shortage::told;
 use crate::stream::{interest, poll};
-use listeners::{PeerGuard, peek_channel};
+use crate::threads::lock;
+use listeners::PeerGuard;
 #[cfg(test)]
 pub(crate) use mapping::memory_file;
 use notes::Notes;
@@ -57,8 +60,9 @@ pub(crate) use session::Session;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use vhost::vhost_user::{BackendReqHandler, Error};
+use wire::peek_channel;
 
 /// Most virtqueues of a disk. QEMU asks for one for each vCPU, and does not start when that is more.
 pub const QUEUES_MAX: u16 = 256;
@@ -158,8 +162,4 @@ fn wait(own: &UnixStream, wake: RawFd, notes: &Notes, session: &Mutex<Session>) 
             return Ok(());
         }
     }
-}
-
-fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
-    session.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,6 +14,7 @@
 //! A sync that fails while an image is served is as final: [`LostImage`] goes to whoever marks it.
 
 use super::{Image, ImageError, Notes, place};
+use crate::threads::lock;
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The mark of an image that lacks writes.
@@ -206,7 +207,7 @@ impl Marker {
 
 impl Unmarked {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Wait>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.images)
     }
 
     /// An image is marked, or its loss is accepted.

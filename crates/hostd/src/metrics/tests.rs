@@ -11,6 +11,7 @@ use seekway_stack::cache::Usage;
 use seekway_stack::dispatcher::{Cause, HoldStats, Stats, Withheld};
 use seekway_stack::stack::limit::DiskLimits;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A sample's name and labels.
 type Key = (String, Vec<(String, String)>);
@@ -208,8 +209,8 @@ fn status() -> Status {
 fn the_text_is_open_metrics_and_says_what_is() {
     let fairness = judge(&mut []);
     let other = Status { throttle: None, cache: None, disks: Vec::new(), fairness, ..status() };
-    let text =
-        render_statuses(vec![("sda".into(), Arc::new(status())), ("sdb".into(), Arc::new(other))]);
+    let devices = vec![("sda".into(), status()), ("sdb".into(), other)];
+    let text = render(devices, Vec::new(), Vec::new());
     let samples = parse(&text);
     let get = |name: &str, labels: &[(&str, &str)]| {
         let is = |(k, v): &(&str, &str), of: &[(String, String)]| {
@@ -290,8 +291,8 @@ fn the_text_is_open_metrics_and_says_what_is() {
 
 #[test]
 fn a_silent_device_is_named_and_has_no_other_metric() {
-    let devices = vec![("sda".into(), Arc::new(status()))];
-    let samples = parse(&encode(Scrape { devices, silent: vec!["sdb".into()], failed: vec![] }));
+    let devices = vec![("sda".into(), status())];
+    let samples = parse(&render(devices, vec!["sdb".into()], Vec::new()));
     let of_sdb = |((_, labels), _): &(&Key, &f64)| labels[0].1 == "sdb";
     let silent: Vec<_> = samples.iter().filter(of_sdb).collect();
     let device = |name: &str| vec![("device".to_string(), name.to_string())];
@@ -302,5 +303,5 @@ fn a_silent_device_is_named_and_has_no_other_metric() {
 
 #[test]
 fn nothing_served_is_an_empty_text() {
-    assert_eq!(render_statuses(Vec::new()), "# EOF\n");
+    assert_eq!(render(Vec::new(), Vec::new(), Vec::new()), "# EOF\n");
 }

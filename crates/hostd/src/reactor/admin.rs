@@ -225,7 +225,7 @@ impl Core {
         disk.leaving = Some(self.now);
         let open: Vec<PortId> = self.ports.of_disk(id).collect();
         open.into_iter().for_each(|port| self.ports.close(port));
-        self.stack.leave(self.now, VmId::new(id.0));
+        self.stack.leave(self.now, id.vm());
         self.news = true;
     }
 
@@ -282,7 +282,7 @@ impl Core {
         let disk = self.disks.get_mut(id).expect("looked at above");
         let is_other_size = disk.limits.capacity_bytes != capacity_bytes;
         disk.limits = *disk.image.limits();
-        let (vm, size) = (VmId::new(id.0), Sectors::from_bytes(capacity_bytes));
+        let (vm, size) = (id.vm(), Sectors::from_bytes(capacity_bytes));
         let map = match placed {
             Some(start) => Some(Map::linear(start, Sectors::from_bytes(capacity_bytes))),
             None => {
@@ -300,14 +300,14 @@ impl Core {
 
     fn set_weight(&mut self, id: DiskId, weight: NonZeroU32) -> Result<(), String> {
         self.disks.find(id)?.weight = weight;
-        self.stack.set_weight(self.now, VmId::new(id.0), weight);
+        self.stack.set_weight(self.now, id.vm(), weight);
         Ok(())
     }
 
     /// A disk's rate limits from now on.
     pub(super) fn set_limits(&mut self, id: DiskId, limits: &DiskLimits) -> Result<(), String> {
         self.disks.find(id)?.limits_per_s = limits.clone();
-        self.stack.set_limits(self.now, VmId::new(id.0), limits);
+        self.stack.set_limits(self.now, id.vm(), limits);
         Ok(())
     }
 
@@ -382,7 +382,7 @@ impl Core {
         disk.mapping = false;
         let Some(map) = map else { return };
         disk.unmapped = false;
-        self.stack.remap(now, VmId::new(id.0), map);
+        self.stack.remap(now, id.vm(), map);
     }
 
     fn status(&self) -> Status {
@@ -401,10 +401,10 @@ impl Core {
         });
         let mut caches = disk_caches(&self.stack);
         for disk in &mut disks {
-            let vm = VmId::new(disk.id.0);
+            let vm = disk.id.vm();
             (disk.limited, disk.limited_time) = self.stack.limited(self.now, vm);
             disk.queued_time = self.stack.queued_time(self.now, vm);
-            let is_cached = self.stack.is_cached(VmId::new(disk.id.0));
+            let is_cached = self.stack.is_cached(disk.id.vm());
             disk.cache = is_cached.then(|| caches.remove(&disk.id).unwrap_or_default());
         }
         Status {

@@ -5,15 +5,12 @@
 //! The device writes into frames and never into a guest's memory on the way
 //! there: a guest that scribbles over its buffer spoils nobody's copy.
 
-mod bandwidth;
-mod frames;
-
+use super::bandwidth::Bandwidth;
+use super::frames::Frames;
 use super::jobs::slice_buffers;
 use super::message::{CacheStatus, DiskCache};
 use crate::port::DiskId;
-use bandwidth::Bandwidth;
-use frames::Frames;
-use seekway_core::request::{Completion, Extent, Op, VmId};
+use seekway_core::request::{Completion, Extent, Op};
 use seekway_core::units::{Instant, SECTOR_BYTES};
 use seekway_stack::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, Frame};
 use seekway_stack::stack::{CacheSpec, Stack, frames_of};
@@ -191,20 +188,19 @@ impl CacheMemory {
 /// What the disks have of the cache.
 pub(super) fn disk_caches(stack: &Stack) -> BTreeMap<DiskId, DiskCache> {
     let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
-    let id = |vm: VmId| DiskId(vm.index() as u16);
     stack.cache_usage(&mut |vm, tag, usage| {
-        let disk = disks.entry(id(vm)).or_default();
+        let disk = disks.entry(DiskId::of(vm)).or_default();
         disk.usage += usage;
         disk.process(tag).usage = *usage;
     });
     stack.streams(&mut |stream| {
-        let process = disks.entry(id(stream.vm)).or_default().process(stream.tag);
+        let process = disks.entry(DiskId::of(stream.vm)).or_default().process(stream.tag);
         process.streams += 1;
         process.armed += u32::from(stream.armed);
         process.scale_max = Some(process.scale_max.unwrap_or(stream.scale).max(stream.scale));
     });
     for (id, disk) in &mut disks {
-        disk.resident_bytes = stack.resident_bytes(VmId::new(id.0));
+        disk.resident_bytes = stack.resident_bytes(id.vm());
     }
     disks
 }

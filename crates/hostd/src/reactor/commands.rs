@@ -69,7 +69,7 @@ impl Core {
             }
             Action::Issue(command) => {
                 self.attribute_held();
-                self.served = Some(DiskId(command.vm.index() as u16));
+                self.served = Some(DiskId::of(command.vm));
                 self.count_region(&command);
                 self.start(&command);
             }
@@ -82,7 +82,7 @@ impl Core {
 
     /// May a command go to the device? Not when its disk leaves.
     fn may_begin(&self, command: &Request) -> bool {
-        let disk = self.disks.get(DiskId(command.vm.index() as u16));
+        let disk = self.disks.get(DiskId::of(command.vm));
         disk.is_none_or(|disk| disk.may_begin(self.now, command.op))
     }
 
@@ -161,7 +161,7 @@ impl Core {
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
         for completion in self.stack.finished() {
-            let disk = DiskId(completion.request.vm.index() as u16);
+            let disk = DiskId::of(completion.request.vm);
             let reads_device = self.disks.get(disk).is_some_and(|d| d.image.reads_device());
             let from_device = self.throttle.is_some() || reads_device;
             bandwidth = memory.left_device(self.now, completion, from_device).or(bandwidth);
@@ -182,7 +182,7 @@ impl Core {
             // A modelled device knows reads and writes only.
             return;
         }
-        if let Some(disk) = self.disks.get_mut(DiskId(command.vm.index() as u16)) {
+        if let Some(disk) = self.disks.get_mut(DiskId::of(command.vm)) {
             disk.meter.add(command.service, 0);
         }
     }
@@ -250,7 +250,7 @@ impl Core {
 
     /// One I/O for these members, which are neighbours in the image.
     fn start_io(&mut self, command: &Request, members: &[Member]) {
-        let disk = DiskId(command.vm.index() as u16);
+        let disk = DiskId::of(command.vm);
         let index = self.ios.insert(command, disk);
         let mut buffers = std::mem::take(&mut self.ios[index].buffers);
         let CombinedIo { offset, len, unmap, durable } = self.gather(members, &mut buffers);
@@ -278,7 +278,7 @@ impl Core {
         let Core { ios, disks, .. } = self;
         let io = &ios[index];
         let (span, claims) = (io.span.clone(), io.has_edges());
-        let disk = disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let disk = disks.of_job(io.disk);
         let edges = &mut disk.edges;
         if span.is_empty() || !claims && edges.is_empty() {
             return self.begin_now(index);
@@ -388,7 +388,7 @@ impl Core {
     /// Hand an I/O to the kernel, or to the fault that is injected.
     fn submit_io(&mut self, index: u32) {
         let io = &mut self.ios[index];
-        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let disk = self.disks.of_job(io.disk);
         if io.is_durable()
             && let Some(errno) = disk.image.lost_writes()
         {
@@ -434,7 +434,7 @@ impl Core {
     /// Do what follows this result.
     fn go_on(&mut self, index: u32, result: i32) {
         let io = &mut self.ios[index];
-        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let disk = self.disks.of_job(io.disk);
         if let (true, Some(errno)) = (io.is_durable(), disk.image.lost_writes()) {
             // Another failed while this one was under way, and has the error of both.
             return self.io_failed(index, Errno(errno));
@@ -503,7 +503,7 @@ impl Core {
     /// All that an I/O was to do is done: a sync may have to follow.
     fn all_done(&mut self, index: u32) {
         let io = &mut self.ios[index];
-        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let disk = self.disks.of_job(io.disk);
         match () {
             () if io.durable && !io.syncs() => {
                 io.become_sync();
@@ -517,7 +517,7 @@ impl Core {
     /// The kernel has ended an I/O with this errno: try again, another way, or give it up.
     fn io_refused(&mut self, index: u32, errno: i32) {
         let io = &mut self.ios[index];
-        let disk = self.disks.get_mut(io.disk).expect("a disk stays while it has I/O");
+        let disk = self.disks.of_job(io.disk);
         // A file in memory is not written back; it says so when it would have to wait.
         let may_retry = !io.syncs() || disk.image.is_in_memory();
         let is_again = matches!(errno, libc::EAGAIN | libc::EINTR);

@@ -17,7 +17,7 @@ use crate::throttle::Throttle;
 use crate::toll::busy;
 use io_uring::squeue;
 use seekway_core::ioprio;
-use seekway_core::request::{Op, RequestId, VmId};
+use seekway_core::request::{Op, RequestId};
 use seekway_core::units::Instant;
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::{Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync};
@@ -139,7 +139,7 @@ impl Core {
     pub(super) fn end_interval(&mut self) {
         let disks = (0..).zip(&mut self.disks.0);
         let meters = disks.filter_map(|(n, disk)| Some((DiskId(n), &mut disk.as_mut()?.meter)));
-        let queued = |id: DiskId, at| self.stack.queued_time(at, VmId::new(id.0));
+        let queued = |id: DiskId, at| self.stack.queued_time(at, id.vm());
         self.intervals.tick(self.now, meters, queued);
     }
 
@@ -224,7 +224,7 @@ impl PortContext for Core {
             return Err(Errno(libc::EBUSY));
         }
         let token = self.jobs.insert(job, buffers, self.now);
-        let (vm, extent) = (VmId::new(job.disk.0), extent_of(job));
+        let (vm, extent) = (job.disk.vm(), extent_of(job));
         let urgency = Urgency { fua: job.fua, write_through: false, priority: job.priority };
         let request = Submit {
             vm,

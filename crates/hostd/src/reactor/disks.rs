@@ -177,9 +177,9 @@ impl Disks {
     pub fn find(&mut self, id: DiskId) -> Result<&mut DiskState, String> {
         self.get_mut(id).ok_or_else(|| format!("there is no disk number {}", id.0))
     }
-    /// The disk of a job, which stays as long as the job.
+    /// The disk of a job or of an I/O, which stays as long as that.
     pub fn of_job(&mut self, id: DiskId) -> &mut DiskState {
-        self.get_mut(id).expect("a disk stays while it has jobs")
+        self.get_mut(id).expect("a disk stays while it has jobs and I/O")
     }
     /// Limits of a disk that is there.
     pub fn limits(&self, id: DiskId) -> &Limits {

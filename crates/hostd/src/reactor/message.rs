@@ -359,7 +359,7 @@ impl Handle {
 /// Wait for a reactor's reply. `None` when none will come.
 pub fn wait<T>(reply: &Receiver<T>) -> Option<T> {
     #[cfg(test)]
-    if let Some(others) = WAITING.with_borrow(Clone::clone) {
+    if let Some(others) = crate::waiting::others() {
         return loop {
             match reply.try_recv() {
                 Ok(answer) => break Some(answer),
@@ -370,27 +370,6 @@ pub fn wait<T>(reply: &Receiver<T>) -> Option<T> {
         };
     }
     reply.recv().ok()
-}
-
-#[cfg(test)]
-type Others = Option<std::rc::Rc<dyn Fn()>>;
-
-#[cfg(test)]
-thread_local! {
-    static WAITING: std::cell::RefCell<Others> = const { std::cell::RefCell::new(None) };
-}
-
-/// Let the rest of a simulated world go on while this thread pauses. False outside of one.
-#[cfg(test)]
-pub(crate) fn others_go_on() -> bool {
-    let others = WAITING.with_borrow(Clone::clone);
-    others.map(|others| others()).is_some()
-}
-
-/// What the simulation does while this thread waits, in place of waiting.
-#[cfg(test)]
-pub(crate) fn while_waiting(others: Others) {
-    WAITING.set(others);
 }
 
 #[cfg(test)]

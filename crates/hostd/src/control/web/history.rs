@@ -2,7 +2,7 @@
 //! is a list of numbers in the order of `columns`, or `0` where nothing happened.
 
 use crate::control::counts::{Counts, add_counts, quantile_ms};
-use crate::control::history::{DeviceSample, DiskSample, History, Sample, find_disk};
+use crate::control::history::{DeviceSample, DiskSample, Figure, History, Sample, find_disk};
 use crate::control::report::HostReport;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -21,31 +21,20 @@ pub struct Wanted {
     pub brief: bool,
 }
 
+/// Of a disk's list, behind its figures: how long its reads and writes took.
+const QUANTILES: [(&str, f64); 2] = [("p50_ms", 0.5), ("p99_ms", 0.99)];
+
 /// What the numbers of a disk are.
-const COLUMNS: [&str; 15] = [
-    "reads",
-    "writes",
-    "read_bytes",
-    "written_bytes",
-    "errors",
-    "outstanding",
-    "limited",
-    "device_time_ms",
-    "limited_ms",
-    "held_ms",
-    "hit_bytes",
-    "prefetched_bytes",
-    "used_bytes",
-    "p50_ms",
-    "p99_ms",
-];
+fn columns() -> Vec<&'static str> {
+    DiskSample::FIGURES.iter().copied().chain(QUANTILES.map(|(name, _)| name)).collect()
+}
 
 #[derive(Serialize)]
 struct HistoryAnswer<'a> {
     /// Another process, another history.
     process: u32,
     uptime_s: f64,
-    columns: [&'static str; 15],
+    columns: Vec<&'static str>,
     /// What the lists of `samples` are in the order of.
     devices: &'a [Names<'a>],
     samples: Vec<SampleRow<'a>>,
@@ -87,25 +76,14 @@ impl Serialize for DiskRow<'_> {
         let Some(disk) = self.0.filter(|disk| is_busy(disk)) else {
             return serializer.serialize_u8(0);
         };
-        let mut row = serializer.serialize_seq(Some(COLUMNS.len()))?;
-        for count in [
-            disk.reads,
-            disk.writes,
-            disk.read_bytes,
-            disk.written_bytes,
-            disk.errors,
-            disk.outstanding.into(),
-            disk.limited,
-        ] {
-            row.serialize_element(&count)?;
+        let mut row = serializer.serialize_seq(None)?;
+        for figure in disk.figures() {
+            match figure {
+                Figure::Count(count) => row.serialize_element(&count)?,
+                Figure::Time(ms) => row.serialize_element(&rounded(ms))?,
+            }
         }
-        for ms in [disk.device_time_ms, disk.limited_ms, disk.held_ms] {
-            row.serialize_element(&rounded(ms))?;
-        }
-        for bytes in [disk.hit_bytes, disk.prefetched_bytes, disk.used_bytes] {
-            row.serialize_element(&bytes)?;
-        }
-        for share in [0.5, 0.99] {
+        for (_, share) in QUANTILES {
             row.serialize_element(&quantile_ms(&disk.responses, share).map(rounded))?;
         }
         row.end()
@@ -113,9 +91,10 @@ impl Serialize for DiskRow<'_> {
 }
 
 fn is_busy(disk: &DiskSample) -> bool {
-    disk.reads + disk.writes + disk.errors + disk.prefetched_bytes + disk.used_bytes > 0
-        || disk.outstanding > 0
-        || disk.device_time_ms + disk.limited_ms + disk.held_ms > 0.0
+    disk.figures().any(|figure| match figure {
+        Figure::Count(count) => count > 0,
+        Figure::Time(ms) => ms > 0.0,
+    })
 }
 
 /// To the microsecond: more digits are noise, and many.
@@ -134,7 +113,7 @@ pub fn text(report: &HostReport, history: &History, wanted: &Wanted) -> String {
     let answer = HistoryAnswer {
         process: report.process,
         uptime_s: report.uptime_s,
-        columns: COLUMNS,
+        columns: columns(),
         devices: &devices,
         samples: samples.iter().map(|sample| sample_row(sample, &devices, wanted)).collect(),
     };
@@ -240,7 +219,7 @@ mod tests {
         assert_eq!([reads(1, 0), reads(1, 1), reads(1, 2)], [Some(3), Some(3), None]);
         assert_eq!([reads(2, 0), reads(2, 1), reads(2, 2)], [Some(3), None, None]);
         assert_eq!(row(0)[2], 0);
-        assert_eq!(row(0)[1].as_array().unwrap().len(), COLUMNS.len());
+        assert_eq!(row(0)[1].as_array().unwrap().len(), columns().len());
     }
 
     #[test]

@@ -4,11 +4,12 @@
 use super::request::HEADER_LEN;
 use super::wire::REQUEST_LEN_MAX;
 use crate::sandbox;
+use crate::threads::lock;
 use crate::toll::Toll;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Received bytes, in order.
 pub struct Inbox {
@@ -132,7 +133,7 @@ impl DiskMemory {
     }
 
     fn held(&self) -> MutexGuard<'_, usize> {
-        self.held_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held_bytes)
     }
 }
 

@@ -23,7 +23,7 @@ use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_FLAG_REQ_ONE, NbdError};
 use crate::images::Limits;
-use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
+use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::types;
 use receive::Scatter;
 use seekway_core::request::Op;
@@ -268,15 +268,9 @@ impl Connection {
                 self.inbox.take_header();
             }
             Verdict::Carry(action) => {
-                let has_edges = || {
-                    let align = context.limits(self.disk).align_bytes;
-                    has_edges(request.offset_bytes, request.len_bytes.into(), align)
-                };
-                if matches!(action.op, Op::Discard | Op::WriteZeroes)
-                    || action.op == Op::Write && has_edges()
-                {
-                    budget.spend(ORDERED_WORK);
-                }
+                let align = context.limits(self.disk).align_bytes;
+                let len = request.len_bytes.into();
+                budget.spend_on_order(action.op, request.offset_bytes, len, align);
                 if !self.begin_action(request, action, context) {
                     return false;
                 }

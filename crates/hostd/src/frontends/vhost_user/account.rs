@@ -10,12 +10,13 @@
 //! the daemon's control group, and nobody can tell beforehand which these are: a VMM can punch a hole
 //! where there was a page. So all counts that a VMM has the daemon map, touched or not.
 
+use crate::threads::lock;
 use rustix::process::{self, getrlimit};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What a VMM makes the process hold, counted for each and for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +145,7 @@ impl Account {
         }
         let max = self.memory_max.or(HOST_BYTES.get().copied()).unwrap_or(u64::MAX);
         let part = (file, range);
-        let mut parts = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&self.memory);
         parts.push(part.clone());
         let bytes = bytes_of(&parts);
         if bytes > max {
@@ -159,7 +160,7 @@ impl Account {
     /// # Errors
     /// [`Exceeded`], and nothing is held.
     pub fn hold(self: &Arc<Account>, resource: Resource, count: usize) -> Result<Hold, Exceeded> {
-        let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut total = lock(&TOTAL);
         let (held, total) = (&self.held[resource as usize], &mut total[resource as usize]);
         let (before, max) = (held.load(Relaxed), PEER_MAX[resource as usize]);
         #[cfg(test)]
@@ -185,7 +186,7 @@ impl Account {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut total = lock(&TOTAL);
         let held = &self.account.held[self.resource as usize];
         let before = held.load(Relaxed);
         let after = before - self.count;
@@ -196,7 +197,7 @@ impl Drop for Hold {
 
 impl Drop for MemoryHold {
     fn drop(&mut self) {
-        let mut parts = self.account.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&self.account.memory);
         if let Some(at) = parts.iter().position(|part| *part == self.part) {
             parts.swap_remove(at);
         }

@@ -9,6 +9,7 @@
 //! `eventfd_signal` never waits, whatever the counter and the flags are.
 
 use crate::sandbox::{self, Kind};
+use crate::threads::{STACK_BYTES, spawn};
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode};
 use std::fs::{self, File};
@@ -16,7 +17,6 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender, SyncSender};
-use std::thread::Builder;
 
 /// An eventfd of the VMM's.
 #[derive(Debug)]
@@ -55,17 +55,14 @@ const RETRIES_MAX: u32 = 16;
 type Wish = (Doorbell, SyncSender<io::Result<IoUring>>);
 /// The thread that makes rings, once there is one.
 static MAKER: OnceLock<Sender<Wish>> = OnceLock::new();
-/// Stack of the thread that makes rings, in bytes.
-const STACK_BYTES: usize = 128 << 10;
 
 /// Start the thread that makes rings for those that may not: a connection, or a reactor, that was
 /// taken over could otherwise make a ring that does everything. Called by a thread that may.
 pub fn start_maker() {
     MAKER.get_or_init(|| {
         let (sender, wishes) = mpsc::channel::<Wish>();
-        let maker = Builder::new().name("rings".into()).stack_size(STACK_BYTES);
         // Without the thread each wish fails, and VMMs are told so.
-        let _ = maker.spawn(move || {
+        let _ = spawn("rings", STACK_BYTES, move || {
             sandbox::enter(Kind::Rings);
             for (doorbell, reply) in wishes {
                 let _ = reply.send(make_ring(&doorbell)); // who asked may have gone

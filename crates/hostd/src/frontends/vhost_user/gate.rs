@@ -29,9 +29,6 @@ use std::thread;
 use std::time::Duration;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-/// A message from a gate, and from nobody else: why it hands on no more. Its payload is text.
-pub(super) const REFUSED: u32 = u32::MAX;
-
 /// How long the keeper waits before it tries again to fork a process.
 const FORK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -90,20 +87,6 @@ pub fn pass(vmm: UnixStream) -> io::Result<(UnixStream, Option<Gate>)> {
     }
     descriptors::take_on(vmm.as_fd());
     Ok((vmm, None))
-}
-
-/// Why the gate hands on no more, from its message.
-pub(super) fn refusal(mut stream: &UnixStream) -> io::Error {
-    let mut header = [0; carry::HEADER_BYTES];
-    let mut text = vec![0; carry::BODY_BYTES_MAX];
-    let read = stream.read_exact(&mut header).and_then(|()| {
-        text.truncate(carry::body_bytes(&header));
-        stream.read_exact(&mut text)
-    });
-    match read {
-        Ok(()) => io::Error::other(String::from_utf8_lossy(&text).replace(char::is_control, "?")),
-        Err(e) => e,
-    }
 }
 
 /// The keeper: fork a gate for each connection, until the daemon has ended. Never has descriptors of

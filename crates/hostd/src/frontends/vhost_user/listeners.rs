@@ -1,20 +1,15 @@
 //! Who is connected to a disk, for those outside of the connection's thread: a
 //! resize reaches the guest, a detached disk drops it, a second VMM is refused.
 
-use super::gate;
-use crate::descriptors;
 use crate::log::LineLimit;
 use crate::toll::Toll;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{self, RecvFlags, SendFlags};
+use rustix::net::{self, SendFlags};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// VHOST_USER_SET_BACKEND_REQ_FD: the VMM hands over a channel for our messages.
-pub(super) const SET_BACKEND_REQ_FD: u32 = 21;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 
@@ -132,30 +127,9 @@ fn has_hung_up(stream: &UnixStream, within: Duration) -> bool {
     poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], within.as_ref()) == Ok(1)
 }
 
-/// Wait for the next message. When it is the one that names the channel on which
-/// the VMM listens to us, a descriptor of that channel; the message stays. Crate
-/// `vhost` hands the channel to its handler in a form that cannot send
-/// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG.
-pub(super) fn peek_channel(stream: &UnixStream) -> io::Result<Option<UnixStream>> {
-    let mut request = [0; 4];
-    let flags = RecvFlags::PEEK | RecvFlags::WAITALL;
-    let (n, _) = net::recv(stream, &mut request, flags)?;
-    if n < 4 {
-        return Ok(None); // the VMM has hung up
-    }
-    let request = u32::from_ne_bytes(request);
-    if request == gate::REFUSED {
-        return Err(gate::refusal(stream));
-    }
-    // Crate `vhost` would drop a message without room for all its descriptors, and wait for its rest
-    // for ever: this fails.
-    let (_, files) = descriptors::receive(stream.as_fd(), &mut [0], RecvFlags::PEEK)?;
-    let is_channel = request == SET_BACKEND_REQ_FD;
-    Ok(files.into_iter().next().filter(|_| is_channel).map(UnixStream::from))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::wire::{SET_BACKEND_REQ_FD, peek_channel};
     use super::*;
     use std::fs::File;
     use std::io::Read;

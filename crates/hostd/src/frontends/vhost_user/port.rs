@@ -9,7 +9,7 @@ use super::notes::{BROKEN, CALL, Notes};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
-use crate::port::{Budget, DiskId, Errno, Job, ORDERED_WORK, Port, PortContext, PortId, has_edges};
+use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, types};
 use libc::iovec;
 use seekway_core::request::Op;
@@ -120,11 +120,8 @@ impl VringPort {
         let align = context.limits(disk).align_bytes;
         while !budget.is_spent() && context.has_room(disk) {
             let taken = self.vring.take(|head, request, pieces| {
-                if let Ask::Carry { op, offset, len, .. } = request.ask
-                    && (matches!(op, Op::Discard | Op::WriteZeroes)
-                        || op == Op::Write && has_edges(offset, len, align))
-                {
-                    budget.spend(ORDERED_WORK);
+                if let Ask::Carry { op, offset, len, .. } = request.ask {
+                    budget.spend_on_order(op, offset, len, align);
                 }
                 submit(context, disk, id, head, request, write_through, pieces)
             })?;

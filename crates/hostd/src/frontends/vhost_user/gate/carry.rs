@@ -1,9 +1,9 @@
 //! The work of a gate: messages from the VMM to the daemon, replies back.
 
 use super::super::doorbell::Doorbell;
-use super::super::listeners::SET_BACKEND_REQ_FD;
 use super::super::mapping;
-use super::{REFUSED, end};
+use super::super::wire::{BODY_BYTES_MAX, HEADER_BYTES, REFUSED, SET_BACKEND_REQ_FD, body_bytes};
+use super::end;
 use crate::descriptors;
 use crate::sandbox::{self, Kind};
 use rustix::net::RecvFlags;
@@ -15,11 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
-
-/// Request, flags and size of the payload.
-pub const HEADER_BYTES: usize = 12;
-/// Largest payload, as crate `vhost` takes it.
-pub const BODY_BYTES_MAX: usize = 4096;
 
 /// VHOST_USER_SET_LOG_FD, SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR: with an eventfd. Descriptors
 /// of all others are memory.
@@ -114,13 +109,6 @@ fn tell_vmm(channels: &Receiver<Channel>) {
 struct Message {
     bytes: Vec<u8>,
     files: Vec<OwnedFd>,
-}
-
-/// Bytes of the payload that this header announces; one more than there may be for all that is too
-/// long.
-pub fn body_bytes(header: &[u8; HEADER_BYTES]) -> usize {
-    let size: [u8; 4] = std::array::from_fn(|i| header[8 + i]);
-    (u32::from_ne_bytes(size) as usize).min(BODY_BYTES_MAX + 1)
 }
 
 impl Message {

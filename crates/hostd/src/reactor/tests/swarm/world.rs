@@ -499,7 +499,7 @@ impl Drop for World {
         shortage::comes_after(None);
         self.kernel.borrow_mut().kill();
         self.process.take();
-        message::while_waiting(None);
+        crate::waiting::while_waiting(None);
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::random::Random;
 use super::{CACHE_BYTES, Daemon, TURNS_MAX, World, pass, turn};
 use crate::death;
 use crate::frontends::vhost_user::account::shortage;
-use crate::reactor::message::{self, Handle, Message};
+use crate::reactor::message::{Handle, Message};
 use crate::reactor::tests::setup;
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
@@ -23,7 +23,7 @@ impl World {
     pub(super) fn attend(&self) {
         let (kernel, process) = (self.kernel.clone(), self.process.clone());
         let seen = RefCell::new(0usize);
-        message::while_waiting(Some(Rc::new(move || {
+        crate::waiting::while_waiting(Some(Rc::new(move || {
             let turns = &mut *seen.borrow_mut();
             *turns += 1;
             if turns.is_multiple_of(PATIENCE_TURNS) {

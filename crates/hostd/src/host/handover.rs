@@ -2,9 +2,9 @@
 //! locked, while its queues run, clients of NBD are connected, or a snapshot is taken.
 
 use super::served::ServedDisk;
-use super::slots::lock;
 use crate::images::{Begun, HandOver, ImageUse, User};
 use crate::reactor::Message;
+use crate::threads::lock;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};

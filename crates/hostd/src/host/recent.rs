@@ -1,6 +1,6 @@
 //! Answers that several share: however many ask, the work is done once a second.
 
-use super::slots::lock;
+use crate::threads::lock;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

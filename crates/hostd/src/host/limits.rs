@@ -1,11 +1,11 @@
 //! Rate limits of disks and groups while they are served.
 
+use super::Host;
+use super::devices::{kernel_name, patience};
+use super::error::HostError;
 use super::settings::settled;
-use super::{Host, listed};
-use crate::daemon::devices::{kernel_name, patience};
-use crate::daemon::error::HostError;
-use crate::daemon::slots::lock;
 use crate::reactor::Message;
+use crate::threads::lock;
 use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits};
 
 impl Host {
@@ -43,13 +43,7 @@ impl Host {
     /// An unknown group, or a reactor that has ended.
     pub fn set_group_limits(&self, name: &GroupName, limits: &Limits) -> Result<(), HostError> {
         let turn = self.turn()?;
-        let mut groups = lock(&self.groups);
-        if !groups.contains_key(name) {
-            let there = listed(groups.keys().map(GroupName::as_str));
-            return Err(HostError::NoGroup { name: name.to_string(), there });
-        }
-        groups.insert(name.clone(), *limits);
-        drop(groups);
+        self.settings.set_group(name, *limits)?;
         let tell = |reply| Message::SetGroup(name.clone(), *limits, reply);
         let told: Vec<_> = self.devices().into_iter().map(|d| (d.request(tell), d)).collect();
         drop(turn);
@@ -62,7 +56,7 @@ impl Host {
 
     /// All groups with their limits as they are now, by name.
     pub fn groups(&self) -> Vec<(GroupName, Limits)> {
-        lock(&self.groups).iter().map(|(name, limits)| (name.clone(), *limits)).collect()
+        self.settings.groups()
     }
 
     /// May a disk on the device of this number be in a group? Each device keeps the
@@ -73,13 +67,7 @@ impl Host {
         device: Option<(u32, u32)>,
         group: &GroupName,
     ) -> Result<(), String> {
-        let groups = lock(&self.groups);
-        if !groups.contains_key(group) {
-            let there = listed(groups.keys().map(GroupName::as_str));
-            let name = group.clone();
-            return Err(HostError::NoGroup { name: name.to_string(), there }.to_string());
-        }
-        drop(groups);
+        self.settings.know_group(group).map_err(|e| e.to_string())?;
         let is_elsewhere = |d: &super::ServedDisk| {
             d.config.name != disk
                 && d.device.number != device

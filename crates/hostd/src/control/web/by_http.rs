@@ -1,12 +1,14 @@
 //! What is served by HTTP: metrics, and the web page.
 
-use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
-use super::web::{self, Page};
-use crate::daemon::Host;
-use crate::metrics;
+use super::{FORBIDDEN, Page, answer, foreign_host};
+use crate::control::http::{self, Body, HttpAnswer, HttpRequest, Method};
+use crate::host::Host;
 use crate::stream::Stream;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+
+/// What HTTP says of metrics.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answer one request for metrics and hang up. `asked` is called when the request is there.
 ///
@@ -33,19 +35,19 @@ pub fn serve_web(
 ) -> io::Result<()> {
     http::exchange_by(stream, |request| {
         asked();
-        web::answer(host, page, request)
+        answer(host, page, request)
     })
 }
 
 /// Answer the request that a client of the control socket begins with: metrics, or the page.
-pub(super) fn serve_control(
+pub fn serve_control(
     host: &Arc<Host>,
     page: &Page,
-    input: &mut impl Read,
-    out: &mut impl Write,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     http::exchange(input, out, |request| {
-        answer_metrics(host, request).unwrap_or_else(|| web::answer(host, page, request))
+        answer_metrics(host, request).unwrap_or_else(|| answer(host, page, request))
     })
 }
 
@@ -54,15 +56,15 @@ fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
     if request.path != "/metrics" {
         return None;
     }
-    if let Some(text) = web::foreign_host(request, &host.config().allow_host) {
-        return Some(HttpAnswer::text(web::FORBIDDEN, &text));
+    if let Some(text) = foreign_host(request, &host.config().allow_host) {
+        return Some(HttpAnswer::text(FORBIDDEN, &text));
     }
     Some(match request.method {
         Method::Get | Method::Head => HttpAnswer {
             status: "200 OK",
-            kind: metrics::CONTENT_TYPE,
+            kind: METRICS_TYPE,
             headers: &[],
-            body: Body::Shared(host.recent_metrics(|| metrics::render(host))),
+            body: Body::Shared(host.recent_metrics()),
         },
         _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
     })

@@ -38,16 +38,21 @@ pub enum VhostAt {
 
 /// Ends a daemon from another thread.
 #[derive(Debug)]
-pub struct Stopper(pub(super) UnixStream);
+pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Let [`Daemon::run`](super::Daemon::run) end in good order. Does nothing when it has ended.
+    /// One that writes to this socket, without waiting.
+    pub(crate) fn new(wakes: UnixStream) -> Stopper {
+        Stopper(wakes)
+    }
+
+    /// Let [`Daemon::run`](crate::daemon::Daemon::run) end in good order. Does nothing when it has ended.
     pub fn stop(&self) {
         let _ = (&self.0).write(&[1]); // full: it has been told
     }
 
     /// Let signals do that: [`StartOptions::ends_by_signals`].
-    pub(super) fn by_signals(&self) -> io::Result<()> {
+    pub(crate) fn by_signals(&self) -> io::Result<()> {
         let seen = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the first sets what the second looks at.
@@ -65,7 +70,7 @@ impl Stopper {
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(super) fn duplicate(&self) -> io::Result<Stopper> {
+    pub(crate) fn duplicate(&self) -> io::Result<Stopper> {
         self.0.try_clone().map(Stopper)
     }
 }

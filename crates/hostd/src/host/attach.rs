@@ -1,24 +1,21 @@
 //! Disks come and go. The device or the file system of each may hang: see [`super::changes`].
 
+use super::Host;
+use super::attaching::{Attaching, OwnSockets, fault_of};
+use super::change::Change;
 use super::changes::Claim;
+use super::devices::Device;
+use super::error::HostError;
 use super::failed::{FailedDisk, HANG_TIME, HANG_TIME_LATER};
-use super::{Host, lock};
+use super::served::ServedDisk;
 use crate::config::{DISKS_MAX, DiskConfig};
-use crate::daemon::change::Change;
-use crate::daemon::devices::Device;
-use crate::daemon::error::HostError;
-use crate::daemon::places::DiskPlaces;
-use crate::daemon::served::{ServedDisk, Service};
-use crate::daemon::sockets::{Listener, SocketError};
-use crate::images::fault::Fault;
-use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE, Users};
-use crate::log::say;
-use crate::reactor::{Disk, Message};
-use seekway_core::units::Lba;
+use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE};
+use crate::reactor::Message;
+use crate::threads::lock;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Where a disk that was attached can be reached.
@@ -44,18 +41,18 @@ impl Host {
         let began = Instant::now();
         let (until, hangs) = (began + PATIENCE, began + HANG_TIME);
         for disk in &self.config.disks {
-            if self.is_told_to_end() {
+            if self.listeners.is_told_to_end() {
                 break;
             }
             let claim = self.claim(&disk.name, Change::Attach)?;
-            lock(&self.failed).insert(disk.name.clone(), FailedDisk::hanging(disk.clone()));
+            self.failed.add(FailedDisk::hanging(disk.clone()));
             let hangs = (!all).then(|| hangs.max(Instant::now() + HANG_TIME_LATER));
             let asked = disk.clone();
             let attached = self.attempt(claim, hangs, move |host, claim| {
                 host.attach_claimed(claim, &asked, None, until)
             });
             match attached? {
-                None => _ = lock(&self.recovered).insert(disk.name.clone()),
+                None => self.failed.recovers(&disk.name),
                 Some(Ok(_)) => {}
                 Some(Err(e @ HostError::Image(..))) if !all => {
                     let _ = self.note_failure(&disk.name, &e); // all are said below
@@ -64,15 +61,15 @@ impl Host {
                 Some(Err(e)) => return Err(e),
             }
         }
-        if self.is_told_to_end() {
+        if self.listeners.is_told_to_end() {
             return Ok(());
         }
-        let waits = lock(&self.failed).values().any(|failed| failed.is_taken);
+        let waits = self.failed().iter().any(|failed| failed.is_taken);
         match first {
             Some(e) if self.disks().is_empty() && !waits => return Err(e),
             _ => {}
         }
-        lock(&self.failed).values().for_each(FailedDisk::say);
+        self.failed().iter().for_each(FailedDisk::say);
         self.begin_retries()
     }
 
@@ -112,18 +109,40 @@ impl Host {
         handed: Option<File>,
         until: Instant,
     ) -> Result<Attached, HostError> {
-        let name = &asked.name;
-        let wrong = |text: String| HostError::Disk(name.clone(), text);
-        asked.check().map_err(wrong)?;
+        self.judge(asked)?;
+        let image = self.image_of(asked, handed, until)?;
+        let device = self.device_for(claim, asked, &image)?;
+        // Each undoes what it has done, if a later step fails.
+        let sockets = OwnSockets::take(self, asked)?;
+        let attaching = Attaching::begin(self, asked, image, device)?;
+        attaching.publish()?;
+        let sockets = sockets.listen(attaching.disk())?;
+        let disk = attaching.finish();
+        let capacity_bytes = disk.limits().capacity_bytes;
+        Ok(Attached { capacity_bytes, sockets, warnings: disk.warnings.all() })
+    }
+
+    /// Can there be such a disk beside those that there are?
+    fn judge(&self, asked: &DiskConfig) -> Result<(), HostError> {
+        let wrong = |text: String| Err(HostError::Disk(asked.name.clone(), text));
+        asked.check().or_else(wrong)?;
         self.config.tls.judge_allow(asked).map_err(HostError::Tls)?;
-        if self.read().disks.contains_key(name) {
-            return Err(wrong("is there already; detach it or choose another name".into()));
+        if self.disk(&asked.name).is_ok() {
+            return wrong("is there already; detach it or choose another name".into());
         }
-        if self.read().disks.len() >= DISKS_MAX {
-            return Err(wrong(format!("{DISKS_MAX} disks are served, and that is the most")));
+        if self.disks().len() >= DISKS_MAX {
+            return wrong(format!("{DISKS_MAX} disks are served, and that is the most"));
         }
-        let fault = asked.fault.as_deref().map(Fault::parse).transpose();
-        let fault = fault.map_err(|e| wrong(format!("fault: {e}")))?;
+        fault_of(asked).map(drop)
+    }
+
+    /// Its image, which is watched for writes that are lost.
+    fn image_of(
+        &self,
+        asked: &DiskConfig,
+        handed: Option<File>,
+        until: Instant,
+    ) -> Result<Image, HostError> {
         let options = OpenOptions {
             read_only: asked.read_only,
             direct: !asked.buffered,
@@ -133,78 +152,31 @@ impl Host {
         };
         self.losses.settle();
         let mut image = self.open_image(asked, &options, handed, until)?;
-        let of_image = |e| HostError::Image(name.clone(), e);
+        let of_image = |e| HostError::Image(asked.name.clone(), e);
         self.losses.watch(&mut image, asked.accept_lost_writes).map_err(of_image)?;
         let image = match &asked.on {
             Some(other) => image.lies_on(other).map_err(of_image)?,
             None => image,
         };
         self.warn_of_serial(asked, &image);
-        let warnings = image.warnings().clone();
-        let (limits, is_block, identity) = (*image.limits(), image.is_block(), image.identity());
-        let (is_direct, reads_device) = (image.is_direct(), image.reads_device());
-        let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
-        if let Some(group) = &asked.limits.group {
-            self.may_join(name, self.device_number(&image), group).map_err(wrong)?;
-        }
-        let device = self.device_of(&image)?;
-        claim.lies_on(&device);
-        device.must_answer(name)?;
-        let sockets = self.disk_sockets(asked)?;
-        // Others would wait behind what is measured, and make it too low.
-        let idle = !self.read().disks.values().any(|d| Arc::ptr_eq(&d.device, &device));
-        let bandwidth_bytes_per_s = idle.then(|| device.measure(&image)).flatten();
-        let disk = Box::new(Disk {
-            weight: asked.weight,
-            limits: asked.limits.clone(),
-            lba: asked.lba.map(Lba::new),
-            fault,
-            // What is in the host's memory already it need not have again, unless asked for.
-            cached: asked.cache && (reads_device || !self.is_cache_auto()),
-            bandwidth_bytes_per_s,
-            ..Disk::new(name.clone(), image)
-        });
-        let answer = device.handle().ask(|reply| Message::AttachDisk(disk, reply));
-        let id = answer.ok_or_else(|| HostError::ReactorDied(device.name.clone()))?;
-        let id = id.map_err(wrong)?;
-        let disk = Arc::new(ServedDisk {
-            config: asked.clone(),
-            id,
-            device,
-            is_block,
-            is_direct,
-            places: DiskPlaces::new(),
-            nbd_memory: Arc::default(),
-            config_changed: Arc::default(),
-            warnings,
-            rate_limits: Mutex::new(asked.limits.clone()),
-            limits: Arc::new(Mutex::new(limits)),
-            file: Mutex::new(Some(file)),
-            users: Mutex::new(Users::new(!asked.incoming)),
-            identity,
-            losses: self.losses.clone(),
-            taking: Mutex::default(),
-        });
+        Ok(image)
+    }
 
-        if let Err(e) = self.publish(&disk) {
-            let _ = disk.device.handle().ask(|reply| Message::DetachDisk(id, reply));
-            return Err(e);
+    /// The device that an image lies on, which has to answer.
+    fn device_for(
+        &self,
+        claim: &Claim,
+        asked: &DiskConfig,
+        image: &Image,
+    ) -> Result<Arc<Device>, HostError> {
+        if let Some(group) = &asked.limits.group {
+            let joined = self.may_join(&asked.name, self.device_number(image), group);
+            joined.map_err(|e| HostError::Disk(asked.name.clone(), e))?;
         }
-        let warnings = disk.warnings.all();
-        warnings.iter().for_each(|warning| say(&format!("{name}: {warning}")));
-        let addresses = sockets.iter().map(|(_, listener)| listener.address()).collect();
-        for (vhost, listener) in sockets {
-            let disk = disk.clone();
-            let service = match vhost {
-                true => Service::Vhost(disk.clone()),
-                false => Service::NbdOf(disk.clone()),
-            };
-            if let Err(e) = self.listen(service, listener) {
-                let _ = self.take_out(&disk); // the first error is the one to tell
-                return Err(e);
-            }
-        }
-        Ok(Attached { capacity_bytes: limits.capacity_bytes, sockets: addresses, warnings })
+        let device = self.device_of(image)?;
+        claim.lies_on(&device);
+        device.must_answer(&asked.name)?;
+        Ok(device)
     }
 
     /// Warn when a guest of two disks could not tell them apart.
@@ -221,40 +193,6 @@ impl Host {
         }
     }
 
-    /// Let a disk be found, unless the daemon ends or its group has come to lie elsewhere.
-    fn publish(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
-        let mut changes = self.turn()?;
-        let name = &disk.config.name;
-        if let Some(group) = &disk.config.limits.group {
-            let joined = self.may_join(name, disk.device.number, group);
-            joined.map_err(|e| HostError::Disk(name.clone(), e))?;
-        }
-        Host::begin_publishing(&mut changes, name)?;
-        lock(&self.failed).remove(name);
-        self.write().disks.insert(name.clone(), disk.clone());
-        Ok(())
-    }
-
-    /// The sockets of a disk: is it that of vhost-user?
-    fn disk_sockets(&self, disk: &DiskConfig) -> Result<Vec<(bool, Listener)>, SocketError> {
-        let access = disk.sockets.or(&self.config.sockets);
-        let mut sockets = Vec::new();
-        for (kind, vhost) in [("vhost", true), ("nbd", false)] {
-            let file = format!("{}.{kind}", disk.name);
-            match (self.take_inherited(&[&file]), &self.config.listen) {
-                (Some(listener), _) => sockets.push((vhost, listener)),
-                (None, Some(folder)) if vhost || access.nbd != Some(false) => {
-                    let path = folder.join(file);
-                    let listener = Listener::unix(&path)?;
-                    access.apply(&path).map_err(|e| SocketError::Access(path, e))?;
-                    sockets.push((vhost, listener));
-                }
-                (None, _) => {}
-            }
-        }
-        Ok(sockets)
-    }
-
     /// Major and minor number of the device that an image lies on; `None` when all
     /// lie on the emulated one.
     fn device_number(&self, image: &Image) -> Option<(u32, u32)> {
@@ -264,20 +202,15 @@ impl Host {
     /// The device that an image lies on, with its reactor; started when it is
     /// the first.
     fn device_of(&self, image: &Image) -> Result<Arc<Device>, HostError> {
-        let number = self.device_number(image);
-        let _starting = lock(&self.starting);
-        let known = self.read().devices.iter().find(|d| d.number == number).cloned();
-        if let Some(device) = known {
-            return Ok(device);
+        let (device, is_new) = self.registry.device_of(self.device_number(image), |others| {
+            let cache = self.cache_setup(self.settings.prefetcher(), others);
+            let (policy, groups) = (self.settings.policy(), self.groups());
+            let policy = policy.as_deref();
+            Device::start(&self.config, policy, cache, groups, image, &self.stopper)
+        })?;
+        if is_new {
+            self.divide_cache();
         }
-        let policy = lock(&self.policy).clone();
-        let prefetcher = lock(&self.prefetcher).clone();
-        let cache = self.cache_setup(prefetcher, self.devices().len());
-        let groups = self.groups();
-        let policy = policy.as_deref();
-        let device = Device::start(&self.config, policy, cache, groups, image, &self.stopper)?;
-        self.write().devices.push(device.clone());
-        self.divide_cache(&self.devices());
         Ok(device)
     }
 
@@ -291,7 +224,7 @@ impl Host {
         let disk = name.to_string();
         self.change(name, Change::Detach, move |host, claim| {
             let disk = match host.disk(&disk) {
-                Err(_) if lock(&host.failed).remove(&disk).is_some() => return Ok(()),
+                Err(_) if host.failed.remove(&disk) => return Ok(()),
                 disk => disk?,
             };
             claim.lies_on(&disk.device);
@@ -300,13 +233,9 @@ impl Host {
     }
 
     /// [`Host::detach`] for whoever has the claim.
-    fn take_out(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
-        let name = &disk.config.name;
-        {
-            let mut registry = self.write();
-            registry.disks.remove(name);
-            registry.listeners.retain(|_, served| !served.service.is_of(disk));
-        }
+    pub(super) fn take_out(&self, disk: &Arc<ServedDisk>) -> Result<(), HostError> {
+        self.registry.remove(disk);
+        self.listeners.remove(disk);
         // A client leaves when its requests have ended: what need not be begun is not.
         disk.device.handle().send(Message::LeaveDisk(disk.id));
         // Its number may be another disk's afterwards: nobody may be left who
@@ -314,9 +243,7 @@ impl Host {
         disk.places.close();
         disk.places.wait_empty();
         lock(&disk.file).take(); // holds the lock of the image too
-        let answer = disk.device.handle().ask(|reply| Message::DetachDisk(disk.id, reply));
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|e| HostError::Disk(name.clone(), e))
+        disk.ask(|reply| Message::DetachDisk(disk.id, reply))
     }
 
     /// Open an image, or take the one that is handed over. One that another program has is waited
@@ -351,7 +278,7 @@ impl Host {
                     format!("{path}: is the image of disk {twin} too, which has it locked"),
                 )
             }
-            ImageError::Denied { .. } if self.is_confined() => {
+            ImageError::Denied { .. } if self.confinement.is_on() => {
                 HostError::Outside(asked.name.clone(), e)
             }
             e => HostError::Image(asked.name.clone(), self.losses.refused(e)),
@@ -379,7 +306,7 @@ mod tests {
     use crate::config::Config;
     use crate::daemon::{Daemon, StartOptions};
     use std::path::PathBuf;
-    use std::sync::Condvar;
+    use std::sync::{Condvar, Mutex};
     use std::time::{Duration, SystemTime};
 
     /// Images whose file systems hang.

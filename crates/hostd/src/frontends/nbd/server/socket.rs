@@ -1,6 +1,6 @@
 //! A client's socket with a deadline, and what can go wrong with a session.
 
-use super::options::ProtocolError;
+use crate::frontends::nbd::options::ProtocolError;
 use crate::stream::Stream;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};

@@ -2,13 +2,21 @@
 //! time limit for all of it. Reads exactly what the protocol says comes next,
 //! so that nothing sent in the clear is taken for something sent under TLS.
 
+mod certificate;
+mod proxy;
+mod socket;
+mod tls;
+
+pub use socket::ServeError;
+pub use tls::{TlsError, tls_config};
+
 use super::options::{self, Negotiation, Security, Session, Step};
 use super::port::{Connection, Remains};
-use super::socket::{NEGOTIATION_TIME, ServeError, Timed};
-use super::{Exports, TLS_STEP, certificate, proxy};
+use super::{Exports, TLS_STEP};
 use crate::reactor::{self, Message};
 use crate::stream::Stream;
 use rustls::{ServerConfig, ServerConnection};
+use socket::{NEGOTIATION_TIME, Timed};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -6,8 +6,48 @@
 use super::memory::MemorySource;
 use super::start::VhostAt;
 use crate::config::Config;
-use crate::sandbox::{Access, Places};
+use crate::sandbox::{self, Access, Kind, Places};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How far the threads of control are confined.
+pub struct Confinement {
+    /// Where files may be opened once it serves.
+    places: Places,
+    /// The threads that the main thread starts inherit its confinement.
+    is_inherited: AtomicBool,
+}
+
+impl Confinement {
+    /// That of a daemon that is started with these.
+    pub(super) fn new(
+        config: &Config,
+        vhost: Option<&VhostAt>,
+        memory: &MemorySource,
+    ) -> Confinement {
+        let places = places(config, vhost, memory);
+        Confinement { places, is_inherited: AtomicBool::new(false) }
+    }
+
+    /// Confine this thread, and with it those that it starts: it carries out commands.
+    pub fn enter(&self) {
+        if !self.is_inherited.load(Ordering::SeqCst) {
+            sandbox::enter_with(Kind::Control, &self.places);
+        }
+    }
+
+    /// The same of the thread that starts all others from now on.
+    pub fn enter_main(&self) {
+        sandbox::leave_network();
+        self.enter();
+        self.is_inherited.store(true, Ordering::SeqCst);
+    }
+
+    /// May it open files in few places only?
+    pub(super) fn is_on(&self) -> bool {
+        self.is_inherited.load(Ordering::SeqCst) && sandbox::is_on()
+    }
+}
 
 /// The places of a daemon that is started with these.
 pub(super) fn places(config: &Config, vhost: Option<&VhostAt>, memory: &MemorySource) -> Places {

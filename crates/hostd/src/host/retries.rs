@@ -4,20 +4,20 @@
 //! thread too: one whose file system hangs keeps its own disk only, and goes on when that does.
 
 use super::attach::Attached;
+use super::change::Change;
 use super::changes::Claim;
+use super::confine;
+use super::error::HostError;
 use super::failed::{FailedDisk, HANG_TIME, Seen};
-use super::{Host, lock};
-use crate::daemon::change::Change;
-use crate::daemon::confine;
-use crate::daemon::error::HostError;
-use crate::daemon::memory::MemorySource;
+use super::memory::MemorySource;
+use super::{Host, shown};
 use crate::log::say;
 use crate::sandbox::{self, Access, Kind};
+use crate::threads::{STACK_BYTES, spawn};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, channel, sync_channel};
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Pause before the first attempt.
@@ -26,18 +26,11 @@ const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often to look whether the daemon is to end meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
-/// Stack of the threads.
-const STACK_BYTES: usize = 256 << 10;
 
 impl Host {
     /// Disks of the configuration that are not served, by name.
     pub fn failed(&self) -> Vec<FailedDisk> {
-        lock(&self.failed).values().cloned().collect()
-    }
-
-    /// Does the background try to serve this disk?
-    pub(super) fn is_retried(&self, name: &str) -> bool {
-        lock(&self.failed).get(name).is_some_and(|failed| failed.is_retried)
+        self.failed.all()
     }
 
     /// Try again to serve a disk of the configuration, as it was configured; its image may be
@@ -46,14 +39,12 @@ impl Host {
     /// # Errors
     /// As [`Host::attach`]; and when the disk is not one that failed.
     pub fn retry(&self, name: &str, handed: Option<File>) -> Result<Attached, HostError> {
-        let failed = lock(&self.failed).get(name).map(|failed| failed.config.clone());
-        let Some(config) = failed else {
-            let is_recovered = lock(&self.recovered).contains(name);
+        let Some(failed) = self.failed.get(name) else {
+            let is_recovered = self.failed.is_recovered(name);
             let served = is_recovered.then(|| self.attached(name).ok()).flatten();
-            let unknown = || HostError::NotFailed(name.escape_debug().take(100).collect());
-            return served.ok_or_else(unknown);
+            return served.ok_or_else(|| HostError::NotFailed(shown(name)));
         };
-        let attached = self.attach_handed(&config, handed);
+        let attached = self.attach_handed(&failed.config, handed);
         match attached {
             Err(_) if self.disk(name).is_ok() => self.attached(name),
             // That this thread is confined says nothing of the image.
@@ -76,14 +67,15 @@ impl Host {
 
     /// An attempt to serve a disk has failed. What is to be said of it, if that is news.
     pub(super) fn note_failure(&self, name: &str, error: &HostError) -> Option<FailedDisk> {
-        let mut failed = lock(&self.failed);
-        let failed = failed.get_mut(name)?;
-        let now = FailedDisk::new(failed.config.clone(), error);
-        // Once it is given up, only an operator tries it again.
-        let is_retried = now.is_retried && failed.is_retried;
-        let now = FailedDisk { is_retried, seen: failed.seen, ..now };
-        let before = std::mem::replace(failed, now);
-        (before.error != failed.error).then(|| failed.clone())
+        let note = |failed: &mut FailedDisk| {
+            let now = FailedDisk::new(failed.config.clone(), error);
+            // Once it is given up, only an operator tries it again.
+            let is_retried = now.is_retried && failed.is_retried;
+            let now = FailedDisk { is_retried, seen: failed.seen, ..now };
+            let before = std::mem::replace(failed, now);
+            (before.error != failed.error).then(|| failed.clone())
+        };
+        self.failed.change(name, note).flatten()
     }
 
     /// Start the thread, if there is a disk to be tried again.
@@ -91,14 +83,13 @@ impl Host {
     /// # Errors
     /// When there are no threads left.
     pub(super) fn begin_retries(&self) -> Result<(), HostError> {
-        if !lock(&self.failed).values().any(|failed| failed.is_retried) {
+        if !self.failed().iter().any(|failed| failed.is_retried) {
             return Ok(());
         }
         let (ends, ended) = channel();
-        *lock(&self.retrying) = Some(ends);
+        self.failed.background_ends_with(ends);
         let host = Weak::clone(&self.me);
-        let thread = Builder::new().name("retries".into()).stack_size(STACK_BYTES);
-        let spawned = thread.spawn(move || try_again(&host, &ended));
+        let spawned = spawn("retries", STACK_BYTES, move || try_again(&host, &ended));
         spawned.map(drop).map_err(|e| HostError::System("thread", e))
     }
 
@@ -109,22 +100,19 @@ impl Host {
                 self.try_one(&failed.config.name);
             }
         }
-        lock(&self.failed).values().any(|failed| failed.is_retried)
+        self.failed().iter().any(|failed| failed.is_retried)
     }
 
     fn try_one(&self, name: &str) {
         // Whoever has claimed it does something about it.
         let Ok(claim) = self.claim(name, Change::Attach) else { return };
-        let Some(config) = lock(&self.failed).get(name).map(|failed| failed.config.clone()) else {
-            return;
-        };
-        lock(&self.recovered).insert(name.into());
+        let Some(FailedDisk { config, .. }) = self.failed.get(name) else { return };
+        self.failed.recovers(name);
         let hangs = Some(Instant::now() + HANG_TIME);
         let tried = self.attempt(claim, hangs, move |host, claim| {
             let seen = Seen::of(&config.path);
-            if let Some(failed) = lock(&host.failed).get_mut(&config.name)
-                && let Some(error) = failed.is_being_written(seen, Instant::now())
-            {
+            let is_written = |disk: &mut FailedDisk| disk.is_being_written(seen, Instant::now());
+            if let Some(error) = host.failed.change(&config.name, is_written).flatten() {
                 return Err(HostError::Disk(config.name.clone(), error));
             }
             host.attach_claimed(claim, &config, None, Instant::now())
@@ -147,11 +135,10 @@ impl Host {
         hangs: Option<Instant>,
         work: impl FnOnce(&Host, &Claim) -> Result<Attached, HostError> + Send + 'static,
     ) -> Result<Option<Result<Attached, HostError>>, HostError> {
-        let name: String =
-            format!("disk-{}", claim.disk()).chars().filter(|c| *c != '\0').take(15).collect();
+        let name = format!("disk-{}", claim.disk());
         // No room: either the outcome is taken, or whoever has waited is told so.
         let (done, outcome) = sync_channel(0);
-        let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+        let thread = spawn(&name, STACK_BYTES, move || {
             let attached = work(claim.host(), &claim);
             let (host, disk) = claim.release();
             if let Err(SendError(late)) = done.send(attached) {
@@ -166,7 +153,7 @@ impl Host {
                     return Ok(Some(attached));
                 }
                 Err(RecvTimeoutError::Timeout) if hangs.is_none_or(|at| Instant::now() < at) => {
-                    if self.is_told_to_end() {
+                    if self.listeners.is_told_to_end() {
                         return Ok(None);
                     }
                 }
@@ -196,11 +183,10 @@ impl Host {
 
     /// Note that the file system of an image hangs, unless the disk is served by now.
     fn note_hanging(&self, name: &str) {
-        let mut failed = lock(&self.failed);
-        if let Some(failed) = failed.get_mut(name) {
+        self.failed.change(name, |failed| {
             *failed = FailedDisk::hanging(failed.config.clone());
             failed.say();
-        }
+        });
     }
 }
 

@@ -1,12 +1,12 @@
 //! Disks get another size while they are served.
 
 use super::Host;
+use super::change::Change;
 use super::changes::Claim;
-use crate::daemon::change::Change;
-use crate::daemon::error::HostError;
-use crate::daemon::served::ServedDisk;
-use crate::daemon::slots::lock;
+use super::error::HostError;
+use super::served::ServedDisk;
 use crate::reactor::Message;
+use crate::threads::lock;
 
 impl Host {
     /// Give a disk another size: that of its image as it is now, or `size_bytes`,
@@ -44,8 +44,7 @@ impl Host {
             Some(size) => make_size(&disk, size, shrink).map_err(wrong)?,
             None => None,
         };
-        let answer = disk.device.handle().ask(|reply| Message::Resize(disk.id, shrink, reply));
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+        let answer = disk.device.ask(|reply| Message::Resize(disk.id, shrink, reply))?;
         let capacity_bytes = answer.map_err(|text| match grown_from {
             Some(before_bytes) => wrong(shrink_back(&disk, before_bytes, text)),
             None => wrong(text),

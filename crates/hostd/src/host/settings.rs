@@ -1,16 +1,78 @@
-//! What can be changed while it serves: policies, prefetchers, shares.
+//! What can be changed while it serves: policies, prefetchers, shares; and what holds for devices
+//! to come.
 
-use super::{Host, ServedDisk, listed};
-use crate::config::CacheSize;
-use crate::daemon::devices::{Device, patience};
-use crate::daemon::error::HostError;
-use crate::daemon::slots::lock;
+use super::devices::{Device, patience};
+use super::error::HostError;
+use super::{Host, ServedDisk, listed, shown};
+use crate::config::{CacheSize, Config};
 use crate::reactor::Message;
+use crate::threads::lock;
 use seekway_policy::{prefetchers, schedulers};
+use seekway_stack::stack::limit::{GroupName, Limits};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
+
+/// What holds for all devices, those to come included: the configuration's, until it is changed.
+pub(super) struct Settings(Mutex<Now>);
+
+struct Now {
+    policy: Option<String>,
+    /// Says nothing without a cache.
+    prefetcher: String,
+    groups: BTreeMap<GroupName, Limits>,
+}
+
+impl Settings {
+    pub fn new(config: &Config) -> Settings {
+        Settings(Mutex::new(Now {
+            policy: config.policy.clone(),
+            prefetcher: config.prefetcher().to_string(),
+            groups: config.groups.iter().map(|g| (g.name.clone(), g.limits)).collect(),
+        }))
+    }
+
+    pub fn policy(&self) -> Option<String> {
+        lock(&self.0).policy.clone()
+    }
+
+    pub fn prefetcher(&self) -> String {
+        lock(&self.0).prefetcher.clone()
+    }
+
+    /// By name.
+    pub fn groups(&self) -> Vec<(GroupName, Limits)> {
+        lock(&self.0).groups.iter().map(|(name, limits)| (name.clone(), *limits)).collect()
+    }
+
+    /// # Errors
+    /// [`HostError::NoGroup`].
+    pub fn set_group(&self, name: &GroupName, limits: Limits) -> Result<(), HostError> {
+        self.group(name, |of_group| *of_group = limits)
+    }
+
+    /// # Errors
+    /// [`HostError::NoGroup`].
+    pub fn know_group(&self, name: &GroupName) -> Result<(), HostError> {
+        self.group(name, |_| ())
+    }
+
+    fn group(&self, name: &GroupName, with: impl FnOnce(&mut Limits)) -> Result<(), HostError> {
+        let groups = &mut lock(&self.0).groups;
+        match groups.get_mut(name) {
+            Some(limits) => {
+                with(limits);
+                Ok(())
+            }
+            None => {
+                let there = listed(groups.keys().map(GroupName::as_str));
+                Err(HostError::NoGroup { name: name.to_string(), there })
+            }
+        }
+    }
+}
 
 impl Host {
     /// Another policy for one device, or for all and for those to come.
@@ -23,7 +85,7 @@ impl Host {
         let told =
             self.tell_devices(device, |reply| Ok(Message::SetPolicy(spec.to_string(), reply)))?;
         if device.is_none() {
-            *lock(&self.policy) = Some(spec.to_string());
+            lock(&self.settings.0).policy = Some(spec.to_string());
         }
         drop(turn);
         told.wait()
@@ -45,7 +107,7 @@ impl Host {
             Ok(Message::SetPrefetcher(spec.to_string(), build()?, reply))
         })?;
         if device.is_none() {
-            *lock(&self.prefetcher) = spec.to_string();
+            lock(&self.settings.0).prefetcher = spec.to_string();
         }
         drop(turn);
         told.wait()
@@ -113,7 +175,7 @@ impl Told {
 fn find_device(devices: &[Arc<Device>], name: &str) -> Result<Arc<Device>, HostError> {
     let found = devices.iter().find(|d| d.name == name).cloned();
     found.ok_or_else(|| HostError::NoDevice {
-        name: name.escape_debug().take(100).collect(),
+        name: shown(name),
         there: listed(devices.iter().map(|d| d.name.as_str())),
     })
 }

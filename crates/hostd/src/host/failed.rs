@@ -1,9 +1,13 @@
 //! A disk of the configuration whose image could not be opened, and why.
 
+use super::error::HostError;
 use crate::config::DiskConfig;
-use crate::daemon::error::HostError;
 use crate::log::say;
+use crate::threads::lock;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A file that comes late is served when nobody has written to it for so long: it may be a copy
@@ -90,6 +94,67 @@ impl FailedDisk {
             let (path, quiet) = (self.config.path.display(), QUIET.as_secs());
             format!("{path}: somebody writes to it; it is served when nobody has for {quiet} s")
         })
+    }
+}
+
+/// The disks of the configuration that are not served, and what the background does about them.
+#[derive(Default)]
+pub(super) struct FailedDisks(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By name.
+    failed: BTreeMap<String, FailedDisk>,
+    /// Names of those that the background has served since.
+    recovered: BTreeSet<String>,
+    /// The background ends with this.
+    background: Option<Sender<()>>,
+}
+
+impl FailedDisks {
+    /// By name.
+    pub fn all(&self) -> Vec<FailedDisk> {
+        lock(&self.0).failed.values().cloned().collect()
+    }
+
+    pub fn get(&self, name: &str) -> Option<FailedDisk> {
+        lock(&self.0).failed.get(name).cloned()
+    }
+
+    pub fn add(&self, disk: FailedDisk) {
+        lock(&self.0).failed.insert(disk.config.name.clone(), disk);
+    }
+
+    /// False when there is none of this name.
+    pub fn remove(&self, name: &str) -> bool {
+        lock(&self.0).failed.remove(name).is_some()
+    }
+
+    /// What `change`, which locks nothing, makes of one; `None` when it is served by now.
+    pub fn change<T>(&self, name: &str, change: impl FnOnce(&mut FailedDisk) -> T) -> Option<T> {
+        lock(&self.0).failed.get_mut(name).map(change)
+    }
+
+    /// Does the background try to serve this disk?
+    pub fn is_retried(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|failed| failed.is_retried)
+    }
+
+    /// The background serves this one, if it can.
+    pub fn recovers(&self, name: &str) {
+        lock(&self.0).recovered.insert(name.into());
+    }
+
+    pub fn is_recovered(&self, name: &str) -> bool {
+        lock(&self.0).recovered.contains(name)
+    }
+
+    pub fn background_ends_with(&self, ends: Sender<()>) {
+        lock(&self.0).background = Some(ends);
+    }
+
+    pub fn end_background(&self) {
+        lock(&self.0).background = None;
     }
 }
 

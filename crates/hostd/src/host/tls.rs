@@ -1,7 +1,7 @@
 //! Certificates of the configuration.
 
+use super::error::HostError;
 use crate::config::{Config, TlsConfig};
-use crate::daemon::error::HostError;
 use crate::frontends::nbd;
 use std::sync::Arc;
 

@@ -1,20 +1,19 @@
 //! The thread that keeps the size of the caches where the host's memory wants it. There is one
 //! only while the size is `auto`.
 
-use super::host::Host;
+use super::Host;
 use crate::log::say;
 use crate::sandbox::{self, Kind, Places};
+use crate::threads::{STACK_BYTES, spawn};
 use seekway_core::units::Nanos;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Weak;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Stack of the thread.
-const STACK_BYTES: usize = 128 << 10;
 /// The token of what ends it. Others are of files that tell of pressure.
 const END: u64 = u64::MAX;
 
@@ -55,8 +54,7 @@ impl Sizer {
             watch(trigger.as_raw_fd(), EventSet::PRIORITY, token)?;
         }
         let look_after = Duration::from_nanos(look_after.get());
-        let thread = Builder::new().name("cache-size".into()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || {
+        let thread = spawn("cache-size", STACK_BYTES, move || {
             let _open = ended;
             sandbox::enter_with(Kind::Helper, &places);
             watch_memory(&host, &epoll, &triggers, look_after);

@@ -7,6 +7,7 @@ use crate::images::Image;
 use crate::log::say;
 use crate::reactor::{self, CacheSetup, Handle, Message, Setup, Status};
 use crate::sandbox;
+use crate::threads::{SMALL_STACK_BYTES, lock, spawn};
 use crate::throttle::Throttle;
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::Sectors;
@@ -16,13 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The policy of a device when the operator names none.
 pub const POLICY_DEFAULT: &str = "fairway";
-/// Stack of the threads that only wait for something.
-const SMALL_STACK_BYTES: usize = 64 << 10;
 /// How long an operator's command waits for a reactor, which answers in microseconds.
 const SETTING_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Most journals of one device in a folder.
@@ -155,6 +154,17 @@ impl Device {
         })
     }
 
+    /// Ask it for something that is waited for without end: only by whoever has the disk's claim.
+    ///
+    /// # Errors
+    /// Its reactor has ended.
+    pub(super) fn ask<T>(
+        &self,
+        message: impl FnOnce(SyncSender<T>) -> Message,
+    ) -> Result<T, HostError> {
+        self.handle.ask(message).ok_or_else(|| HostError::ReactorDied(self.name.clone()))
+    }
+
     /// Does its reactor answer within this time? One that has ended does not hang, either.
     pub(super) fn answers(&self, patience: Duration) -> bool {
         let reply = self.handle.request(Message::CacheMemory).recv_timeout(patience);
@@ -179,7 +189,7 @@ impl Device {
     }
 
     pub(super) fn join(&self) {
-        let watcher = self.watcher.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let watcher = lock(&self.watcher).take();
         if let Some(watcher) = watcher {
             let _ = watcher.join(); // it does nothing that panics
         }
@@ -204,8 +214,7 @@ fn watch(
     died: Arc<AtomicBool>,
 ) -> std::io::Result<JoinHandle<()>> {
     let (name, stopper) = (name.to_string(), stopper.duplicate()?);
-    let short = format!("end-{name}").chars().take(15).collect();
-    Builder::new().name(short).stack_size(SMALL_STACK_BYTES).spawn(move || {
+    spawn(&format!("end-{name}"), SMALL_STACK_BYTES, move || {
         sandbox::enter(sandbox::Kind::Helper);
         let panicked = thread.join().is_err();
         if panicked || !ending.load(Ordering::SeqCst) {

@@ -2,14 +2,52 @@
 
 use crate::log::LineLimit;
 use crate::stream::Stream;
+use crate::threads::{lock, whole};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// A host may have one in so many slots, however many other hosts there are.
 const SHARES: usize = 4;
 /// Steps of one connection that count: it cannot keep its slot by steps alone.
 const SHOWN_MAX: u32 = 16;
+
+/// Most connections at once, beyond those reserved for each disk.
+const CONNECTIONS_MAX: usize = 1024;
+/// Most clients at the NBD address of all disks that have not said which disk they want.
+const NEGOTIATING_MAX: usize = 256;
+/// Most clients of the control socket, and as many of metrics, at once.
+pub const CLIENTS_MAX: usize = 64;
+/// Most connections of browsers at once. A browser has up to six, and an answer is up to 8 MB.
+const VIEWERS_MAX: usize = 32;
+
+/// Slots of the whole daemon, by who takes them.
+pub struct DaemonSlots {
+    /// Connections beyond those reserved for each disk.
+    pub connections: Arc<ConnectionSlots>,
+    /// Those at the NBD address of all disks that have not negotiated yet. Apart: anybody may
+    /// come there and say nothing.
+    pub negotiating: Arc<ConnectionSlots>,
+    /// Clients of the control socket.
+    pub clients: Arc<ConnectionSlots>,
+    /// Clients of metrics. Apart: they come over the network, and whoever
+    /// manages the daemon must find room whatever they do.
+    pub scrapers: Arc<ConnectionSlots>,
+    /// Browsers of the web page. Apart, like those.
+    pub viewers: Arc<ConnectionSlots>,
+}
+
+impl DaemonSlots {
+    pub fn new() -> DaemonSlots {
+        DaemonSlots {
+            connections: ConnectionSlots::new(CONNECTIONS_MAX),
+            negotiating: ConnectionSlots::new(NEGOTIATING_MAX),
+            clients: ConnectionSlots::new(CLIENTS_MAX),
+            scrapers: ConnectionSlots::new(CLIENTS_MAX),
+            viewers: ConnectionSlots::new(VIEWERS_MAX),
+        }
+    }
+}
 
 /// Counts connections up to a maximum.
 pub struct ConnectionSlots {
@@ -151,7 +189,7 @@ impl ConnectionSlots {
     pub fn wait_empty(&self) {
         let mut taken = lock(&self.taken);
         while !taken.taken.is_empty() {
-            taken = self.freed.wait(taken).unwrap_or_else(|poisoned| poisoned.into_inner());
+            taken = whole(self.freed.wait(taken));
         }
     }
 }
@@ -176,11 +214,6 @@ impl Drop for ConnectionSlot {
         taken.logged_full = false;
         self.slots.freed.notify_all();
     }
-}
-
-/// Lock a mutex whose data is whole at every point where its holder could panic.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

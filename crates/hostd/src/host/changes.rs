@@ -5,15 +5,15 @@
 //! When that time is over, the answer says what becomes of the change: an attach is undone as soon
 //! as the device goes on, a detach and a resize are finished then. Until then the status lists it.
 
-use super::{Changes, Host};
-use crate::daemon::change::{CHANGE_PATIENCE, Change, Reason};
-use crate::daemon::devices::Device;
-use crate::daemon::error::HostError;
-use crate::daemon::slots::lock;
+use super::Host;
+use super::change::{CHANGE_PATIENCE, Change, Reason};
+use super::devices::Device;
+use super::error::HostError;
 use crate::log::say;
+use crate::threads::{STACK_BYTES, lock, spawn};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// How often whoever waits for a change asks whether the device still answers.
@@ -23,8 +23,44 @@ const LIFE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an attempt of the background to serve a disk is waited for, and how often to look.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
-/// Stack of a change's thread, the same as that of a connection's.
-const STACK_BYTES: usize = 256 << 10;
+
+/// What whoever changes what is served has locked; never while a device is waited for, which may
+/// hang.
+#[derive(Default)]
+pub(super) struct Changes {
+    over: bool,
+    /// Disks that are being attached, detached or resized, by name.
+    claimed: BTreeMap<String, Pending>,
+    /// Number of the last one.
+    last_claim: u64,
+}
+
+impl Changes {
+    /// Nothing can be changed from now on.
+    pub fn end(&mut self) {
+        self.over = true;
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// A disk that is attached is about to be found by its name: whoever asked for the attach
+    /// cannot give up from now on.
+    ///
+    /// # Errors
+    /// It has given up: the disk must not be served.
+    pub fn begin_publishing(&mut self, disk: &str) -> Result<(), HostError> {
+        match self.claimed.get_mut(disk) {
+            Some(pending) if pending.is_given_up => Err(HostError::GivenUp(disk.into())),
+            Some(pending) => {
+                pending.is_published = true;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
 
 /// A change that has not ended.
 #[derive(Clone)]
@@ -137,7 +173,9 @@ impl Host {
         let until = Instant::now() + ATTEMPT_PATIENCE;
         loop {
             match self.claim(disk, change) {
-                Err(HostError::Claimed(_)) if self.is_retried(disk) && Instant::now() < until => {
+                Err(HostError::Claimed(_))
+                    if self.failed.is_retried(disk) && Instant::now() < until =>
+                {
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 claim => return claim,
@@ -157,9 +195,8 @@ impl Host {
     ) -> Result<T, HostError> {
         let (number, disk) = (claim.number, &claim.name.clone());
         let (done, result) = sync_channel(1);
-        let name = format!("disk-{disk}").chars().filter(|c| *c != '\0').take(15).collect();
         // It is confined as the thread that starts it, which carries out commands too.
-        let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+        let thread = spawn(&format!("disk-{disk}"), STACK_BYTES, move || {
             let outcome = work(&claim.host, &claim);
             match claim.end() {
                 true => say(&told_late(&claim.name, change, outcome.as_ref().err())),
@@ -213,22 +250,6 @@ impl Host {
         }
         pending.is_given_up = true;
         Some(pending.change)
-    }
-
-    /// A disk that is attached is about to be found by its name. Called with the changes locked:
-    /// whoever asked for the attach cannot give up from now on.
-    ///
-    /// # Errors
-    /// It has given up: the disk must not be served.
-    pub(super) fn begin_publishing(changes: &mut Changes, disk: &str) -> Result<(), HostError> {
-        match changes.claimed.get_mut(disk) {
-            Some(pending) if pending.is_given_up => Err(HostError::GivenUp(disk.into())),
-            Some(pending) => {
-                pending.is_published = true;
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 }
 

@@ -9,17 +9,15 @@
 use crate::images::{self, Image, ImageError, LostImage, Marker, Notes, Unmarked};
 use crate::log::say;
 use crate::sandbox::{self, Kind};
+use crate::threads::{STACK_BYTES, spawn};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::Builder;
 use std::time::Duration;
 
 /// How long anybody waits for marks: a file system may hang.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Stack of the thread.
-const STACK_BYTES: usize = 128 << 10;
 
 /// Has images marked, and knows those that could not be.
 pub(super) struct Losses {
@@ -45,8 +43,7 @@ impl Losses {
         };
         let (marker, lost, unmarked) = Marker::new();
         let of_thread = (notes.clone().ok(), unmarked.clone());
-        let thread = Builder::new().name("losses".into()).stack_size(STACK_BYTES);
-        thread.spawn(move || {
+        spawn("losses", STACK_BYTES, move || {
             sandbox::enter(Kind::Helper);
             let (notes, unmarked) = of_thread;
             for image in lost {

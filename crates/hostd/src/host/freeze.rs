@@ -1,17 +1,14 @@
 //! Disks take no requests for a while, so that somebody can take a snapshot of their images.
 
 use super::Host;
-use crate::daemon::change::{CHANGE_PATIENCE, Change};
-use crate::daemon::error::HostError;
-use crate::daemon::handover::Used;
+use super::change::{CHANGE_PATIENCE, Change};
+use super::error::HostError;
+use super::handover::Used;
 use crate::images::User;
 use crate::reactor::{self, Message};
+use crate::threads::{SMALL_STACK_BYTES, spawn};
 use seekway_core::units::Nanos;
-use std::thread::Builder;
 use std::time::Duration;
-
-/// Stack of the thread that waits until a disk thaws.
-const STACK_BYTES: usize = 64 << 10;
 
 /// The longest time for which a disk may be frozen: a guest waits meanwhile.
 pub const FREEZE_MAX: Duration = CHANGE_PATIENCE;
@@ -44,8 +41,8 @@ impl Host {
             let answer = reactor::wait(&answers);
             let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
             answer.map_err(wrong)?;
-            let name = format!("frozen-{}", disk.config.name).chars().take(15).collect();
-            let thread = Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || {
+            let name = format!("frozen-{}", disk.config.name);
+            let thread = spawn(&name, SMALL_STACK_BYTES, move || {
                 let _ = reactor::wait(&answers); // none comes; it is thawed
                 drop(used);
             });
@@ -63,8 +60,6 @@ impl Host {
     /// is not a snapshot.
     pub fn thaw(&self, name: &str) -> Result<(), HostError> {
         let disk = self.disk(name)?;
-        let answer = disk.device.handle().ask(|reply| Message::Thaw(disk.id, reply));
-        let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
-        answer.map_err(|text| HostError::Disk(name.into(), text))
+        disk.ask(|reply| Message::Thaw(disk.id, reply))
     }
 }

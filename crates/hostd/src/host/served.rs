@@ -1,17 +1,20 @@
 //! A disk that is served, and the sockets at which disks and the daemon are.
 
 use super::devices::Device;
+use super::error::HostError;
 use super::losses::Losses;
 use super::places::DiskPlaces;
-use super::slots::lock;
 use super::sockets::Listener;
 use crate::config::DiskConfig;
 use crate::frontends::nbd::DiskMemory;
 use crate::frontends::vhost_user::ConfigListeners;
-use crate::images::{Limits, Users, Warnings};
+use crate::images::{Image, Limits, Users, Warnings};
 use crate::port::DiskId;
+use crate::reactor::Message;
+use crate::threads::lock;
 use seekway_stack::stack::limit::DiskLimits;
 use std::fs::File;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 /// A disk that is served.
@@ -46,6 +49,52 @@ pub struct ServedDisk {
 }
 
 impl ServedDisk {
+    /// The disk of an image on a device, once its reactor has given it a number.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(super) fn of(
+        config: &DiskConfig,
+        image: &Image,
+        device: Arc<Device>,
+        losses: Arc<Losses>,
+    ) -> Result<impl FnOnce(DiskId) -> ServedDisk + use<>, HostError> {
+        let file = image.file().try_clone().map_err(|e| HostError::System("descriptor", e))?;
+        let (is_block, is_direct, identity) =
+            (image.is_block(), image.is_direct(), image.identity());
+        let (config, warnings, limits) =
+            (config.clone(), image.warnings().clone(), *image.limits());
+        Ok(move |id| ServedDisk {
+            id,
+            device,
+            is_block,
+            is_direct,
+            places: DiskPlaces::new(),
+            nbd_memory: Arc::default(),
+            config_changed: Arc::default(),
+            warnings,
+            rate_limits: Mutex::new(config.limits.clone()),
+            limits: Arc::new(Mutex::new(limits)),
+            file: Mutex::new(Some(file)),
+            users: Mutex::new(Users::new(!config.incoming)),
+            identity,
+            losses,
+            taking: Mutex::default(),
+            config,
+        })
+    }
+
+    /// Ask its reactor for something ([`Device::ask`]).
+    ///
+    /// # Errors
+    /// What that says of the disk, or that it has ended.
+    pub(super) fn ask<T>(
+        &self,
+        message: impl FnOnce(SyncSender<Result<T, String>>) -> Message,
+    ) -> Result<T, HostError> {
+        self.device.ask(message)?.map_err(|e| HostError::Disk(self.config.name.clone(), e))
+    }
+
     /// Its limits as they are now.
     pub fn limits(&self) -> Limits {
         *lock(&self.limits)

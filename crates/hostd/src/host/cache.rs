@@ -1,21 +1,27 @@
 //! How large the caches are, and how that changes while the daemon runs.
 
 use super::Host;
+use super::devices::{Device, patience};
+use super::error::HostError;
+use super::memory::{MemorySource, STALL_LEAST_US};
+use super::sizer::{Cause, Sizer};
 use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
-use crate::daemon::devices::{Device, patience};
-use crate::daemon::error::HostError;
-use crate::daemon::memory::{MemorySource, STALL_LEAST_US};
-use crate::daemon::sizer::{Cause, Sizer};
-use crate::daemon::slots::lock;
 use crate::log::say;
 use crate::reactor::{CacheSetup, Message};
 use crate::sandbox::Places;
+use crate::threads::lock;
 use seekway_core::units::Instant;
 use seekway_stack::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The size of the caches of all devices.
 pub(super) struct Caches {
+    now: Mutex<Size>,
+    /// Held while the size is changed.
+    resizing: Mutex<()>,
+}
+
+struct Size {
     /// Where the system tells of the memory: what is found once the daemon is confined is less.
     source: MemorySource,
     /// As it was asked for last.
@@ -45,9 +51,12 @@ impl Caches {
                 Bounds::of_memory(total).ceiling.max(CACHE_BYTES_MIN)
             }
         };
-        Caches { source, size: CacheSize::Off, room_bytes, auto: None }
+        let now = Size { source, size: CacheSize::Off, room_bytes, auto: None };
+        Caches { now: Mutex::new(now), resizing: Mutex::default() }
     }
+}
 
+impl Size {
     /// Bytes of each cache, when so many devices share what there is.
     fn each(&self, devices: usize) -> u64 {
         let bytes = match (&self.size, &self.auto) {
@@ -71,13 +80,13 @@ impl Host {
 
     /// Let no cache change its size any more.
     pub(super) fn end_caches(&self) {
-        let auto = lock(&self.caches).auto.take();
+        let auto = lock(&self.caches.now).auto.take();
         drop(auto); // waits for its thread, which may want the lock
     }
 
     /// The cache of a device that is to be started, beside so many others.
     pub(super) fn cache_setup(&self, prefetcher: String, others: usize) -> Option<CacheSetup> {
-        let caches = lock(&self.caches);
+        let caches = lock(&self.caches.now);
         (caches.room_bytes > 0).then(|| CacheSetup {
             bytes: caches.each(others + 1),
             room_bytes: caches.room_bytes,
@@ -90,7 +99,7 @@ impl Host {
 
     /// Does the size of the caches follow the memory?
     pub fn is_cache_auto(&self) -> bool {
-        lock(&self.caches).size == CacheSize::Auto
+        lock(&self.caches.now).size == CacheSize::Auto
     }
 
     /// Another size for the caches of all devices. What is cached above it is let go.
@@ -99,7 +108,7 @@ impl Host {
     /// More than there is room for; no cache at all; what the system says.
     pub fn set_cache(&self, size: CacheSize) -> Result<(), HostError> {
         drop(self.turn()?); // fails when the daemon ends
-        let resizing = lock(&self.resizing);
+        let resizing = lock(&self.caches.resizing);
         self.resize_caches(size)?;
         drop(resizing);
         if let Err(e) = self.turn().map(drop) {
@@ -110,7 +119,7 @@ impl Host {
     }
 
     fn resize_caches(&self, size: CacheSize) -> Result<(), HostError> {
-        let room_bytes = lock(&self.caches).room_bytes;
+        let room_bytes = lock(&self.caches.now).room_bytes;
         match size {
             _ if room_bytes == 0 => return Err(HostError::NoCache),
             CacheSize::Bytes(bytes) if bytes > room_bytes => {
@@ -123,18 +132,18 @@ impl Host {
             CacheSize::Off | CacheSize::Bytes(_) => None,
         };
         let before = {
-            let mut caches = lock(&self.caches);
+            let mut caches = lock(&self.caches.now);
             caches.size = size;
             std::mem::replace(&mut caches.auto, auto)
         };
         drop(before); // waits for its thread, which may want the lock
-        self.divide_cache(&self.devices());
+        self.divide_cache();
         Ok(())
     }
 
     /// Begin to follow the memory.
     fn follow(&self, room_bytes: u64) -> Result<Following, HostError> {
-        let source = lock(&self.caches).source.clone();
+        let source = lock(&self.caches.now).source.clone();
         let triggers = source.triggers();
         let Some(reading) = self.reading(&source) else {
             return Err(HostError::NoMemory);
@@ -168,13 +177,13 @@ impl Host {
     }
 
     /// Look at the memory, and make the caches as large as they should be.
-    pub(in crate::daemon) fn follow_memory(&self, cause: Cause) {
-        let source = lock(&self.caches).auto.as_ref().map(|auto| auto.source.clone());
+    pub(super) fn follow_memory(&self, cause: Cause) {
+        let source = lock(&self.caches.now).auto.as_ref().map(|auto| auto.source.clone());
         // Read without the lock: it takes as long as the reactors do.
         let Some(reading) = source.and_then(|source| self.reading(&source)) else { return };
         let now = Instant::from_nanos(self.started.elapsed().as_nanos() as u64);
         {
-            let mut caches = lock(&self.caches);
+            let mut caches = lock(&self.caches.now);
             let Some(auto) = &mut caches.auto else { return };
             let Following { size, stalled_us, source, .. } = auto;
             let before = size.bytes();
@@ -192,15 +201,17 @@ impl Host {
                 return;
             }
         }
-        self.divide_cache(&self.devices());
+        self.divide_cache();
     }
 
-    /// Tell these devices how large their caches are.
-    pub(super) fn divide_cache(&self, devices: &[Arc<Device>]) {
-        let caches = lock(&self.caches);
+    /// Tell all devices how large their caches are.
+    pub(super) fn divide_cache(&self) {
+        let caches = lock(&self.caches.now);
         if caches.room_bytes == 0 {
             return;
         }
+        // Looked up with the lock: whoever divides last knows all of them.
+        let devices = self.devices();
         let each = caches.each(devices.len());
         // A reactor that has ended needs no cache. Nobody waits for those that live: this lock
         // keeps the sizes in order, and a status may want it.
