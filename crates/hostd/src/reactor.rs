@@ -69,7 +69,6 @@ use crate::log::say;
 use crate::port::{Budget, Port, PortContext};
 use crate::sandbox;
 use crate::throttle::Throttle;
-use crate::toll::busy;
 use cache::CacheMemory;
 use journal::JournalWriter;
 use ring::{Backend, Cqe, Ring, Source};
@@ -391,10 +390,10 @@ impl Reactor {
         let began = self.core.tick();
         let (mut has_news, mut displaced) = (false, Nanos::ZERO);
         if self.core.poll.time() > Nanos::ZERO {
-            let worked = busy();
+            let worked = self.core.busy();
             has_news = self.spin(began + self.core.poll.time(), wake);
             let looked = self.core.tick().since(began);
-            let worked = Nanos::new((busy() - worked).as_nanos() as u64);
+            let worked = Nanos::new((self.core.busy() - worked).as_nanos() as u64);
             displaced = looked.saturating_sub(worked);
         }
         if !has_news {

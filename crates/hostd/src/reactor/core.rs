@@ -14,7 +14,6 @@ use super::status::Ask;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;
-use crate::toll::busy;
 use io_uring::squeue;
 use seekway_core::ioprio;
 use seekway_core::request::{Op, RequestId};
@@ -141,6 +140,11 @@ impl Core {
         let meters = disks.filter_map(|(n, disk)| Some((DiskId(n), &mut disk.as_mut()?.meter)));
         let queued = |id: DiskId, at| self.stack.queued_time(at, id.vm());
         self.intervals.tick(self.now, meters, queued);
+    }
+
+    /// The processor time of this thread.
+    pub(super) fn busy(&self) -> Duration {
+        self.ring.busy()
     }
 
     pub(super) fn completions(&mut self, out: &mut Vec<Cqe>) {
@@ -278,10 +282,10 @@ impl PortContext for Core {
         message: *const libc::msghdr,
         is_measured: bool,
     ) -> (i32, Duration) {
-        let before = is_measured.then(busy);
+        let before = is_measured.then(|| self.ring.busy());
         // SAFETY: the caller's promise.
         let result = unsafe { self.ring.send(socket, message) };
-        (result, before.map_or(Duration::ZERO, |before| busy().saturating_sub(before)))
+        (result, before.map_or(Duration::ZERO, |before| self.ring.busy().saturating_sub(before)))
     }
 
     fn cancel(&mut self, port: PortId, tag: u32) {

@@ -4,11 +4,13 @@
 use super::io::Io;
 use crate::port::PortId;
 use crate::sandbox;
+use crate::toll;
 use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use seekway_core::units::Instant;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 /// Entries of the submission queue; more are submitted in between.
@@ -107,6 +109,11 @@ pub struct Cqe {
 pub trait Backend {
     /// The time since the backend was made.
     fn now(&mut self) -> Instant;
+
+    /// The processor time of this thread, from any begin.
+    fn busy(&self) -> Duration {
+        toll::busy()
+    }
 
     /// Register a file under an index below [`FILES_MAX`]; `None` takes it out.
     fn register_file(&mut self, index: u16, fd: Option<RawFd>) -> std::io::Result<()>;
