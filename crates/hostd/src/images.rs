@@ -153,6 +153,8 @@ pub struct Image {
     lost_writes: Option<i32>,
     /// Who marks the image then, and what they get.
     marker: Option<(Marker, LostImage)>,
+    /// Which of them is being marked.
+    marking: Option<(Arc<Unmarked>, String)>,
 }
 
 impl Image {
@@ -226,7 +228,7 @@ impl Image {
         let keeps_dsync = is_block || probe::keeps_dsync(&file);
         let keeps_mark = !is_block && lost::keeps_mark(&file);
         let warnings = Arc::new(Warnings(Mutex::new(warnings)));
-        let (lost_writes, marker) = (None, None);
+        let (lost_writes, marker, marking) = (None, None, None);
         let mut image = Image {
             file,
             path,
@@ -242,6 +244,7 @@ impl Image {
             warnings,
             lost_writes,
             marker,
+            marking,
         };
         image.refresh(false)?;
         Ok(image)

@@ -85,6 +85,8 @@ use std::thread::{Builder, JoinHandle};
 /// Commands at once on a device that turns: the policy orders them, and a queue
 /// below it would order them again.
 const DEPTH_ROTATIONAL: u32 = 1;
+/// How often it looks whether an image is marked, while a failure waits for that.
+const MARK_LOOK: Nanos = Nanos::from_millis(1);
 /// Commands at once on a device that does not: what NVMe and virtio queues take.
 const DEPTH_SOLID: u32 = 128;
 
@@ -270,7 +272,9 @@ impl Reactor {
         self.core.remap_stale();
         let thaw = self.core.look_at_frozen();
         self.end_ports();
-        wake.into_iter().chain(thaw).min()
+        // The thread that marks images has no way to wake this one.
+        let look = (!self.core.marking.is_empty()).then(|| self.core.now + MARK_LOOK);
+        wake.into_iter().chain(thaw).chain(look).min()
     }
 
     /// Handle what the ring has.

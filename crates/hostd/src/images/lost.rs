@@ -57,8 +57,15 @@ impl Image {
         crate::log::say(&text);
         self.warnings.add(text);
         if let Some((marker, lost)) = self.marker.take() {
+            self.marking = Some((marker.unmarked.clone(), lost.identity.clone()));
             marker.mark(lost);
         }
+    }
+
+    /// Is the image being marked? Who is told of the failure before might be the last to know it: the
+    /// daemon can be killed.
+    pub fn is_being_marked(&self) -> bool {
+        self.marking.as_ref().is_some_and(|(unmarked, identity)| unmarked.waits(identity))
     }
 
     /// Have `marker` mark the image when a sync of it fails.

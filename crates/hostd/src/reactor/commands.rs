@@ -557,8 +557,32 @@ impl Core {
         }
     }
 
-    /// An I/O failed: try one member at a time, or say so.
+    /// An I/O failed. What a failed sync fails is told when the image is marked, or cannot be.
     fn io_failed(&mut self, index: u32, error: Errno) {
+        let io = &self.ios[index];
+        if io.is_durable() && self.disks.of_job(io.disk).image.is_being_marked() {
+            let until = self.now + self.mark_patience;
+            return self.marking.push_back((index, error, until));
+        }
+        self.io_has_failed(index, error);
+    }
+
+    /// Tell of failures whose images are marked by now.
+    fn end_marked(&mut self) {
+        for _ in 0..self.marking.len() {
+            let Some((index, error, until)) = self.marking.pop_front() else { return };
+            let disk = self.ios[index].disk;
+            if self.now < until && self.disks.of_job(disk).image.is_being_marked() {
+                self.marking.push_back((index, error, until));
+            } else {
+                self.io_has_failed(index, error);
+                self.release_syncs(disk);
+            }
+        }
+    }
+
+    /// Try one member of a failed I/O at a time, or say so.
+    fn io_has_failed(&mut self, index: u32, error: Errno) {
         let io = &self.ios[index];
         let command = io.command;
         if command.op == Op::Flush {
@@ -597,6 +621,7 @@ impl Core {
     /// End the I/Os and the commands that did not reach the kernel.
     pub(super) fn end_unsent(&mut self) {
         self.end_abandoned();
+        self.end_marked();
         while let Some((index, why)) = self.unsent.pop_front() {
             match why {
                 Unsent::Fault(errno) => self.io_done(index, -errno),

@@ -17,7 +17,7 @@ use crate::throttle::Throttle;
 use io_uring::squeue;
 use seekway_core::ioprio;
 use seekway_core::request::{Op, RequestId};
-use seekway_core::units::Instant;
+use seekway_core::units::{Instant, Nanos};
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::{Member, OUTSTANDING_DEFAULT, Refused, Stack, Submit, Urgency, is_sync};
 use std::collections::VecDeque;
@@ -50,6 +50,10 @@ pub struct Core {
     pub(super) jobs_max: usize,
     /// I/Os that never reach the kernel, and why.
     pub(super) unsent: VecDeque<(u32, Unsent)>,
+    /// I/Os that have failed and wait for their image's mark, until then at most.
+    pub(super) marking: VecDeque<(u32, Errno, Instant)>,
+    /// Longest time for which such an I/O waits: a file system may hang.
+    pub(super) mark_patience: Nanos,
     /// Commands that are not begun, because their disk leaves.
     pub(super) abandoned: VecDeque<RequestId>,
     /// Members of the command that is being started.
@@ -108,6 +112,8 @@ impl Core {
             memory,
             jobs_max: OUTSTANDING_DEFAULT,
             unsent: VecDeque::new(),
+            marking: VecDeque::new(),
+            mark_patience: Nanos::from_secs(2),
             abandoned: VecDeque::new(),
             scratch: Vec::new(),
             news: false,

@@ -15,7 +15,7 @@ use crate::frontends::nbd::Export;
 use crate::frontends::vhost_user::account::shortage;
 use crate::frontends::vhost_user::{ConfigListeners, DiskHandle};
 use crate::images::{
-    self, Image, ImageError, Kept, LostImage, Marker, Notes as Losses, OpenOptions,
+    self, Image, ImageError, Kept, LostImage, Marker, Notes as Losses, OpenOptions, Unmarked,
 };
 use crate::reactor::Reactor;
 use crate::reactor::message::{self, Disk as Served, Handle, Message};
@@ -63,7 +63,7 @@ pub struct World {
     clients: Vec<(usize, Client)>,
     notes: Notes,
     /// Who marks images of which a sync has failed, what is to be marked, and where it is noted.
-    losses: (Marker, Receiver<LostImage>, Losses),
+    losses: Rc<(Marker, Receiver<LostImage>, Losses, Arc<Unmarked>)>,
     /// Answers to settings that are to come.
     answers: Vec<(&'static str, Answer)>,
     pub done: Done,
@@ -159,7 +159,7 @@ impl World {
             });
         }
         let guests = disks.iter().map(|_| Guest::new(&mut random, plan.is_long)).collect();
-        let (marker, lost, _) = Marker::new();
+        let (marker, lost, unmarked) = Marker::new();
         let state = folder.join("state");
         let _ = std::fs::remove_dir_all(&state); // an earlier seed's
         let losses = Losses::open(&state).map_err(|e| e.to_string())?;
@@ -172,7 +172,7 @@ impl World {
             guests,
             clients: Vec::new(),
             notes: Notes::default(),
-            losses: (marker, lost, losses),
+            losses: Rc::new((marker, lost, losses, unmarked)),
             answers: Vec::new(),
             done: Done::default(),
         };
@@ -298,6 +298,9 @@ impl World {
         self.done.shortages += u64::from(shortage::has_come());
         let is_short = apart.once_in(plan.shortages);
         shortage::comes_after(is_short.then(|| apart.below(12)));
+        if apart.once_in(4) {
+            self.keep_losses()?;
+        }
         self.happen(random)
     }
 
@@ -454,6 +457,7 @@ impl World {
         }
         for _ in 0..TURNS_MAX {
             let mut moved = self.hear()?;
+            self.keep_losses()?;
             for (_, client) in &mut self.clients {
                 moved |= client.send(random);
             }

@@ -50,9 +50,11 @@ impl World {
     /// Mark or note what has failed. As the daemon's thread does, which may be faster than everything
     /// else.
     pub(super) fn keep_losses(&self) -> Result<(), String> {
-        let (_, lost, notes) = &self.losses;
+        let (_, lost, notes, unmarked) = &*self.losses;
         lost.try_iter().try_for_each(|image| {
-            image.keep(Some(notes)).map_err(|e| format!("keeping of {}: {e}", image.identity))
+            image.keep(Some(notes)).map_err(|e| format!("keeping of {}: {e}", image.identity))?;
+            unmarked.remove(&image.identity);
+            Ok(())
         })
     }
 }

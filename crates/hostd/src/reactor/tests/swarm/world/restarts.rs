@@ -11,7 +11,7 @@ use crate::reactor::tests::setup;
 use crate::reactor::{CacheSetup, Reactor, Setup};
 use crate::throttle::Throttle;
 use seekway_core::scheduler::DeviceProfile;
-use seekway_core::units::Sectors;
+use seekway_core::units::{Nanos, Sectors};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -22,12 +22,18 @@ impl World {
     /// While a thread of the daemon's waits for the reactor, the rest of the world goes on.
     pub(super) fn attend(&self) {
         let (kernel, process) = (self.kernel.clone(), self.process.clone());
+        let losses = self.losses.clone();
         let seen = RefCell::new(0usize);
         crate::waiting::while_waiting(Some(Rc::new(move || {
             let turns = &mut *seen.borrow_mut();
             *turns += 1;
             if turns.is_multiple_of(PATIENCE_TURNS) {
                 kernel.borrow_mut().release();
+                let (_, lost, notes, unmarked) = &*losses;
+                for image in lost.try_iter() {
+                    image.keep(Some(notes)).expect("room for notes");
+                    unmarked.remove(&image.identity);
+                }
             }
             assert!(*turns < 100 * TURNS_MAX, "a thread waits for the reactor for ever");
             pass(&kernel);
@@ -60,7 +66,9 @@ impl World {
         };
         let (handle, mailbox) = Handle::new().map_err(|e| e.to_string())?;
         let ring = Box::new(Ring(self.kernel.clone()));
-        let reactor = Reactor::new(setup, mailbox, handle.clone(), ring)?;
+        let mut reactor = Reactor::new(setup, mailbox, handle.clone(), ring)?;
+        // The clock leaps here, and no file system hangs.
+        reactor.core.mark_patience = Nanos::from_secs(3600);
         *self.process.borrow_mut() = Some(Daemon { reactor, handle });
         (0..self.disks.len()).try_for_each(|number| self.attach(number, random))
     }
@@ -73,6 +81,7 @@ impl World {
         let mut turns = 0usize;
         while turn(&self.process) {
             pass(&self.kernel);
+            self.keep_losses()?;
             turns += 1;
             if turns.is_multiple_of(PATIENCE_TURNS) {
                 self.kernel.borrow_mut().release();
@@ -114,16 +123,25 @@ impl World {
                 self.kernel.borrow_mut().linger(image, 1 + apart.below(2));
             }
         }
+        self.forget_losses();
         self.bury();
         death::comes_in(None);
         self.attend();
         self.start(random)
     }
 
+    /// The thread that marks images is killed before it has begun.
+    fn forget_losses(&mut self) {
+        for image in self.losses.1.try_iter() {
+            self.losses.3.remove(&image.identity);
+        }
+    }
+
     /// The power fails, and the host starts again.
     pub(super) fn power_fails(&mut self, random: &mut Random) -> Result<(), String> {
         self.done.power_fails += 1;
         self.hear()?;
+        self.forget_losses();
         self.bury();
         self.kernel.borrow_mut().power_fails();
         let now = self.notes.tick();
