@@ -104,7 +104,7 @@ fn read_folder(folder: &Path, module: &mut Module, files: &mut BTreeMap<Module, 
     }
 }
 
-/// What each file that is no test's imports.
+/// Collects the imports of each file that is no test's.
 fn imports(files: &BTreeMap<Module, String>) -> Imports {
     let mut imports = Imports::new();
     for import in all_imports(&code_of(files)) {
@@ -117,7 +117,7 @@ fn imports(files: &BTreeMap<Module, String>) -> Imports {
     closed(imports)
 }
 
-/// What the files and folders of each folder import of each other.
+/// Collects the imports between the files and folders of each folder.
 fn folder_imports(files: &BTreeMap<Module, String>) -> BTreeMap<Module, Imports> {
     let mut folders: BTreeMap<Module, Imports> = BTreeMap::new();
     let code = code_of(files);

@@ -58,7 +58,7 @@ const PARAMS: &[ParamSpec] = &[
         "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
 
-/// For so long after the last window in which it waited for I/O a task is I/O-bound.
+/// Time after the last window in which it waited for I/O for which a task is I/O-bound.
 const KEEP: Nanos = Nanos::from_millis(20);
 
 /// Values of the parameters; `literal` has replaced the defaults of some.
