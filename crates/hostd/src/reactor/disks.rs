@@ -20,6 +20,8 @@ use std::sync::mpsc::SyncSender;
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
+/// Where the device has no end, disks are so far apart that each can grow: 2 TiB.
+const GROWTH_SECTORS: u64 = 1 << 32;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
@@ -195,7 +197,13 @@ impl Disks {
         capacity_bytes: u64,
     ) -> Result<Lba, String> {
         let ends = self.0.iter().flatten().filter_map(DiskState::placed_at).map(|(_, end)| end);
-        let behind = ends.max().unwrap_or(0).next_multiple_of(PLACE_SECTORS);
+        let last = ends.max().unwrap_or(0);
+        let apart = last.next_multiple_of(GROWTH_SECTORS);
+        let fits = apart.saturating_add(capacity_bytes.div_ceil(512)) <= SECTORS_MAX;
+        let behind = match fits && !room.emulated {
+            true => apart,
+            false => last.next_multiple_of(PLACE_SECTORS),
+        };
         let start = lba.map_or(behind, Lba::get);
         self.check_place(room, name, start, capacity_bytes, None)?;
         Ok(Lba::new(start))

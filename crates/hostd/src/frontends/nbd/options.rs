@@ -5,6 +5,9 @@ use super::wire::*;
 use super::{Export, Exports};
 use crate::images::Limits;
 
+/// A disk whose clients have all places is none to others.
+const NO_EXPORT: &str = "there is no export of this name, or it has no room for another client";
+
 /// How the peer may be talked to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Security {
@@ -225,7 +228,7 @@ impl<'a> Negotiation<'a> {
             return Step::Continue;
         };
         let Some(export) = self.exports.find(name) else {
-            reply.error(REP_ERR_UNKNOWN, "there is no export of this name");
+            reply.error(REP_ERR_UNKNOWN, NO_EXPORT);
             return Step::Continue;
         };
         let limits = (export.limits)();
@@ -265,7 +268,7 @@ impl<'a> Negotiation<'a> {
             return reply.error(REP_ERR_INVALID, "name and queries do not add up");
         };
         if self.exports.find(name).is_none() {
-            return reply.error(REP_ERR_UNKNOWN, "there is no export of this name");
+            return reply.error(REP_ERR_UNKNOWN, NO_EXPORT);
         }
         // For LIST, no query and a bare namespace both mean all that there is.
         let matches = |query: &[u8]| {

@@ -233,3 +233,21 @@ fn a_port_that_is_closed_has_no_turn() {
     reactor.begin_turn();
     assert!(log.lock().unwrap().iter().all(|&id| id == second));
 }
+
+/// The second lay right behind the first.
+#[test]
+fn a_disk_with_another_behind_it_can_grow() {
+    // The file system does not tell where data lie.
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut reactor = reactor();
+    let [first, second] = ["a", "b"].map(|name| attach(&mut reactor, folder.path(), name));
+    for (disk, name) in [(first, "a"), (second, "b")] {
+        let file = File::options().write(true).open(folder.path().join(name)).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let (reply, answer) = sync_channel(1);
+        reactor.core.handle.send(Message::Resize(disk, false, reply));
+        reactor.mail = true;
+        reactor.begin_turn();
+        assert_eq!(answer.recv().unwrap(), Ok(64 << 20));
+    }
+}
