@@ -147,3 +147,24 @@ def test_keys_that_are_lists_are_those_of_the_program() -> None:
     _, _, rest = source.read_text().partition("const LISTS: &[&str] = &[")
     theirs = set(re.findall(r'"([^"]+)"', rest.partition("];")[0]))
     assert theirs - {"case"} == scenarios.LISTS
+
+
+def test_a_program_makes_the_same_runs_as_the_wheel(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from test_live_noisy import program
+
+    from seekway_lab import engine
+    from seekway_lab.cli import main
+
+    [wheel] = runs.runs(Scenario("s", {"vm": SMALL["vm"]}, ("look",)), runs.Wanted(), [1])
+    try:
+        engine.use(program())
+        [own] = runs.runs(Scenario("s", {"vm": SMALL["vm"]}, ("look",)), runs.Wanted(), [1])
+        assert "look" in engine.schedulers(engine.chosen())
+    finally:
+        engine.use(None)
+    assert own.key != wheel.key
+    assert runs.make(own) == runs.make(wheel)
+    assert main(["run", "cats-direct", "--program", str(tmp_path / "none")]) == 2
+    assert "none: No such file" in capsys.readouterr().err
