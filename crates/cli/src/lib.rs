@@ -19,7 +19,6 @@ mod json;
 pub mod library;
 mod lists;
 mod load;
-mod outcome;
 pub mod output;
 mod progress;
 mod promises;

@@ -2,15 +2,15 @@
 //! line, and its result as the JSON that it prints. So the figures are the same.
 
 pub use crate::caller::{Caller, OwnPolicy};
-pub use crate::outcome::{Described, Ran};
+pub use crate::commands::outcome::{Described, Ran};
 pub use seekway_sim::scenario::tables::Values;
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
 use crate::caller::NOBODY;
+use crate::commands::outcome;
 use crate::commands::{self, compare};
 use crate::load;
-use crate::outcome;
 use crate::runs::{self, Running};
 use crate::{Verdict, output};
 use anyhow::{Result, anyhow, bail};

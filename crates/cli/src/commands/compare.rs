@@ -18,7 +18,6 @@ use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
 use crate::lists::{check_distinct, distinct};
 use crate::load;
-use crate::outcome::{self, Described};
 use crate::runs::{Outcome, Running, Stage, with_seeds};
 use crate::stacks::{StackLists, StackNames};
 use crate::{caching, host, output, progress, toml_text};
@@ -63,11 +62,6 @@ pub fn run(args: &CompareArgs) -> Result<Verdict> {
     if args.print_scenario {
         let (base, lists, seeds) = described(args, &NOBODY)?;
         output::print(&toml_text::scenario(&base, &lists, &seeds)?)?;
-        return Ok(Verdict::Done);
-    }
-    if let (true, Some(file)) = (args.outcome, &args.file) {
-        let ran = outcome::ran(&Described::File(file), &Running::shown(args.out.jobs))?;
-        output::print(&outcome::json(&ran)?)?;
         return Ok(Verdict::Done);
     }
     let made = made(args, &Running::shown(args.out.jobs))?;

@@ -8,6 +8,7 @@ mod daemon;
 mod generate;
 mod inspect;
 mod list;
+pub mod outcome;
 mod replay;
 mod run_load;
 
@@ -17,7 +18,10 @@ use anyhow::Result;
 
 pub fn run(command: Command) -> Result<Verdict> {
     match command {
-        Command::Compare(args) => compare::run(&args),
+        Command::Compare(args) => match (args.outcome, &args.file) {
+            (true, Some(file)) => outcome::run(file, args.out.jobs),
+            _ => compare::run(&args),
+        },
         Command::Advise(args) => advise::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),

@@ -2,7 +2,7 @@
 
 use crate::commands::compare::{Asked, Signs, warnings};
 use crate::runs::{self, Running, Stage, with_seeds};
-use crate::{cpu_time, progress, toml_text};
+use crate::{Verdict, cpu_time, output, progress, toml_text};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use seekway_sim::scenario::read::{study, study_of_file};
@@ -10,6 +10,7 @@ use seekway_sim::scenario::tables::{Column, Table, Values, tables};
 use seekway_sim::scenario::{Scenario, Study};
 use serde_json::{Value, json};
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 /// Results of all runs of a scenario.
@@ -48,12 +49,15 @@ fn of_json(text: &str) -> Result<Vec<Study>> {
     study(&toml_text::document(&table), None)
 }
 
+/// `seekway compare FILE --outcome`.
+pub fn run(file: &Path, jobs: Option<NonZeroUsize>) -> Result<Verdict> {
+    output::print(&json(&ran(&Described::File(file), &Running::shown(jobs))?)?)?;
+    Ok(Verdict::Done)
+}
+
 /// Writes tables and warnings as JSON: of each column its name, its type (`text`, `count`, `number`
 /// or `flag`) and a list of its values.
-///
-/// # Errors
-/// None that tables can have.
-pub fn json(ran: &Ran) -> Result<String> {
+fn json(ran: &Ran) -> Result<String> {
     let column = |column: &Column| {
         let (kind, values) = match &column.values {
             Values::Text(words) => ("text", json!(words.iter().collect::<Vec<_>>())),
