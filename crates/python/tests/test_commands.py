@@ -12,10 +12,10 @@ import seekway
 
 def test_lists_are_the_command_lines(command_line: str) -> None:
     for listed, what in (
-        (seekway.devices(), "device"),
-        (seekway.policies(), "policy"),
+        (seekway.devices(), "devices"),
+        (seekway.policies(), "policies"),
     ):
-        line = [command_line, what, "list", "--format=json"]
+        line = [command_line, "list", what, "--format=json"]
         assert listed == json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
 
 
