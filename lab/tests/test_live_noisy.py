@@ -181,7 +181,15 @@ def folder() -> Iterator[Path]:
 def start(folder: Path, arguments: list[str]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(LAB), "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
-    return subprocess.Popen(arguments, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        arguments,
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        # A shell that starts the tests in the background has SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def left(folder: Path, ran: subprocess.Popen[str]) -> list[Path]:
