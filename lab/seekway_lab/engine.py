@@ -16,7 +16,7 @@ from seekway.campaign.study import content_hash
 
 from seekway_lab.records import LabError
 
-#: The program that `use` chose, none for the wheel.
+#: The program that `use` chose; None is the wheel.
 _chosen: Path | None = None
 #: Types of columns as `compare --outcome` names them.
 TYPES = {"text": pa.string(), "count": pa.uint64(), "number": pa.float64(), "flag": pa.bool_()}

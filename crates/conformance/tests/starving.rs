@@ -1,4 +1,4 @@
-//! A policy that starves fails, and so does one that declares starvation without cause.
+//! Two policies fail: one that starves a VM, and one that says so although it does not.
 
 use seekway_conformance::{Policy, check, keeps_contract, starves_as_said};
 use seekway_core::request::{Request, RequestId, VmId};

@@ -446,7 +446,7 @@ fn quality(points: &[Point], line: Line, largest: u64) -> Quality {
 // Random single reads of a model, as calibration makes them on a real disk.
 
 /// Offsets for random reads: numbers from 0 to below `count`, all equally likely, without an end.
-/// The same seed gives the same offsets (`SplitMix64`).
+/// A seed gives the same offsets each time (`SplitMix64`).
 #[derive(Clone, Debug)]
 pub struct Places {
     draws: Draws,

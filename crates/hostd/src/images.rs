@@ -153,7 +153,7 @@ pub struct Image {
     lost_writes: Option<i32>,
     /// Who marks the image then, and what they get.
     marker: Option<(Marker, LostImage)>,
-    /// Which of them is being marked.
+    /// After a failed sync: the list of images without a mark, and the name of this one in it.
     marking: Option<(Arc<Unmarked>, String)>,
 }
 

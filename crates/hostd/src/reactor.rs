@@ -85,7 +85,7 @@ use std::thread::{Builder, JoinHandle};
 /// Commands at once on a device that turns: the policy orders them, and a queue
 /// below it would order them again.
 const DEPTH_ROTATIONAL: u32 = 1;
-/// How often it looks whether an image is marked, while a failure waits for that.
+/// Interval between two looks at an image's mark, while a failure waits for that.
 const MARK_LOOK: Nanos = Nanos::from_millis(1);
 /// Commands at once on a device that does not: what NVMe and virtio queues take.
 const DEPTH_SOLID: u32 = 128;

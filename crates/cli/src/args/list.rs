@@ -28,7 +28,7 @@ pub struct ListArgs {
     pub format: Option<Format>,
 }
 
-/// What is listed together.
+/// A kind of entries, which are listed together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listed {
     Policies,

@@ -241,3 +241,22 @@ fn traces_have_no_processors_to_share() {
     let ran = seekway(&["compare", "--trace", &trace, "--host", "cpus=2", "--policies", "noop"]);
     ran.refused(&["give --vm SPEC"]);
 }
+
+/// Two VMs that wait for their own long requests were behind each other by turns. fairway took both
+/// for light, and a VM that came after them waited 3.7 times as long as one that was there first.
+#[test]
+fn a_vm_that_comes_late_and_pauses_waits_as_one_that_was_first() {
+    let mean_ms = |start: &str| {
+        let quiet = format!("name=q,image=3GiB,app=uniform:outstanding=1,think=150ms{start}");
+        let long =
+            |name: &str| format!("name={name},image=3GiB,app=uniform:size=4MiB,outstanding=1");
+        let (a, b) = (long("a"), long("b"));
+        let args = "compare --device samsung-970-pro --policies fairway --alone never --until 3s";
+        let args = args.split(' ').chain(["--format", "json", "--vm", &quiet]);
+        let args: Vec<&str> = args.chain(["--vm", &a, "--vm", &b]).collect();
+        let made = json(&seekway(&args).ok());
+        made["runs"][0]["vms"][0]["response_ms"]["mean"].as_f64().expect("it reads")
+    };
+    let (first, late) = (mean_ms(""), mean_ms(",start=1s"));
+    assert!(late < 1.5 * first, "{late} ms, {first} ms if it was first");
+}

@@ -38,7 +38,7 @@ pub(super) trait Counter:
 impl Counter for u64 {}
 impl Counter for f64 {}
 
-/// What has been added to a figure. A disk that was attached anew counts from zero.
+/// The increase of a figure. A disk that was attached anew counts from zero.
 pub(super) fn since<T: Counter>(before: Option<T>, now: T) -> T {
     let before = before.unwrap_or_default();
     if now < before { now } else { now - before }

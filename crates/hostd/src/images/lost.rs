@@ -62,8 +62,8 @@ impl Image {
         }
     }
 
-    /// Is the image being marked? Who is told of the failure before might be the last to know it: the
-    /// daemon can be killed.
+    /// Is the image being marked? If the daemon is killed before that is done, the next daemon does
+    /// not know of the failure.
     pub fn is_being_marked(&self) -> bool {
         self.marking.as_ref().is_some_and(|(unmarked, identity)| unmarked.waits(identity))
     }

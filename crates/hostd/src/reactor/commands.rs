@@ -557,7 +557,8 @@ impl Core {
         }
     }
 
-    /// An I/O failed. What a failed sync fails is told when the image is marked, or cannot be.
+    /// An I/O failed. If its image is being marked as one that lost writes, the failure is told after
+    /// that.
     fn io_failed(&mut self, index: u32, error: Errno) {
         let io = &self.ios[index];
         if io.is_durable() && self.disks.of_job(io.disk).image.is_being_marked() {
@@ -567,7 +568,7 @@ impl Core {
         self.io_has_failed(index, error);
     }
 
-    /// Tell of failures whose images are marked by now.
+    /// Tells the failures whose images are marked, or whose deadline is over.
     fn end_marked(&mut self) {
         for _ in 0..self.marking.len() {
             let Some((index, error, until)) = self.marking.pop_front() else { return };
@@ -581,7 +582,7 @@ impl Core {
         }
     }
 
-    /// Try one member of a failed I/O at a time, or say so.
+    /// Tries the members of a failed I/O one at a time, or tells the failure.
     fn io_has_failed(&mut self, index: u32, error: Errno) {
         let io = &self.ios[index];
         let command = io.command;

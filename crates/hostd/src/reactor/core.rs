@@ -50,9 +50,9 @@ pub struct Core {
     pub(super) jobs_max: usize,
     /// I/Os that never reach the kernel, and why.
     pub(super) unsent: VecDeque<(u32, Unsent)>,
-    /// I/Os that have failed and wait for their image's mark, until then at most.
+    /// Failed I/Os that wait for the mark of their image, each with its error and its deadline.
     pub(super) marking: VecDeque<(u32, Errno, Instant)>,
-    /// Longest time for which such an I/O waits: a file system may hang.
+    /// Longest wait of such an I/O: a file system may hang.
     pub(super) mark_patience: Nanos,
     /// Commands that are not begun, because their disk leaves.
     pub(super) abandoned: VecDeque<RequestId>,

@@ -20,7 +20,7 @@ use std::sync::mpsc::SyncSender;
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
-/// Where the device has no end, disks are so far apart that each can grow: 2 TiB.
+/// Distance between disks on a device without an end, so that each disk can grow: 2 TiB.
 const GROWTH_SECTORS: u64 = 1 << 32;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;

@@ -162,16 +162,7 @@ fn memlock_limit() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Take from this thread what lets root lock memory past the limit.
-    fn drop_capabilities() {
-        // capset(2), version 3: no effective, permitted or inheritable ones.
-        let header = [0x2008_0522_u32, 0];
-        let none = [0_u32; 6];
-        // SAFETY: both point to what the call reads, and they outlive it.
-        let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
-        assert_eq!(dropped, 0);
-    }
+    use seekway_testing::drop_capabilities;
 
     #[test]
     fn a_lock_that_is_refused_says_what_to_raise() {

@@ -110,7 +110,7 @@ pub trait Backend {
     /// The time since the backend was made.
     fn now(&mut self) -> Instant;
 
-    /// The processor time of this thread, from any begin.
+    /// Processor time of this thread. Only differences count.
     fn busy(&self) -> Duration {
         toll::busy()
     }

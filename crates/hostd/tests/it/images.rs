@@ -60,16 +60,6 @@ fn what_is_no_image_is_refused_with_what_to_do() {
     assert!(error(&socket, &RW).contains("is a socket"));
 }
 
-/// Root may open everything: take the capabilities that allow it from this thread.
-fn drop_capabilities() {
-    // capset(2), version 3: no effective, permitted or inheritable ones.
-    let header = [0x2008_0522_u32, 0];
-    let none = [0_u32; 6];
-    // SAFETY: both point to what the call reads, and they outlive it.
-    let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
-    assert_eq!(dropped, 0);
-}
-
 #[test]
 fn rights_that_do_not_suffice_are_named() {
     let _alone = alone();
@@ -77,7 +67,7 @@ fn rights_that_do_not_suffice_are_named() {
     let path = image(folder.path(), "a.img", 4096);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     let ordinary = std::thread::spawn(move || {
-        drop_capabilities();
+        seekway_testing::drop_capabilities();
         (error(&path, &RW), Image::open(&path, &RO).is_ok())
     });
     let (text, readable) = ordinary.join().unwrap();

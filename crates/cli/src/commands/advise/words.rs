@@ -132,7 +132,7 @@ fn gives(best: &Judged, several: bool) -> String {
     )
 }
 
-/// Who is as good. Those that made requests wait past the hard limit do not count.
+/// Names the policies that are as good as the first, of those that keep the hard limit as it does.
 fn equals(ranking: &[Judged], goal: Goal) -> String {
     let first = &ranking[0];
     let rivals = ranking.iter().filter(|j| (j.forced > 0) == (first.forced > 0));

@@ -5,7 +5,7 @@ use super::wire::*;
 use super::{Export, Exports};
 use crate::images::Limits;
 
-/// A disk whose clients have all places is none to others.
+/// An export that has as many clients as it may have is not found either.
 const NO_EXPORT: &str = "there is no export of this name, or it has no room for another client";
 
 /// How the peer may be talked to.

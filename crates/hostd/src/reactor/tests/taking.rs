@@ -238,7 +238,9 @@ fn a_port_that_is_closed_has_no_turn() {
 #[test]
 fn a_disk_with_another_behind_it_can_grow() {
     // The file system does not tell where data lie.
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        return seekway_testing::skip("a writable /dev/shm");
+    };
     let mut reactor = reactor();
     let [first, second] = ["a", "b"].map(|name| attach(&mut reactor, folder.path(), name));
     for (disk, name) in [(first, "a"), (second, "b")] {

@@ -59,8 +59,8 @@ const PAUSE: Nanos = Nanos::from_millis(2);
 const AWAKE: Nanos = Nanos::from_millis(5);
 /// While no VM is light, those that are busy have so many times the bound.
 const BUSY_TIMES: f64 = 3.0;
-/// One with much outstanding that is behind has so many times the bound beside a light VM: such
-/// VMs are behind each other by turns.
+/// Multiple of the bound beside a light VM, for a VM with much outstanding that is behind its share.
+/// Two such VMs may be behind each other by turns.
 const BEHIND_TIMES: f64 = 1.5;
 /// A device that takes and completes nothing for so long hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);

@@ -24,9 +24,9 @@ const BEHIND_MAX: Nanos = Nanos::from_millis(100);
 /// A VM that had more than its reservation does without it for so long at most, and one that
 /// asked for less may catch up by so much.
 const CREDIT: Nanos = Nanos::from_millis(10);
-/// Cost of commands for reservations, over the cost of commands by share, at most.
+/// Highest ratio of the cost of commands for reservations to that of commands by share.
 const RESERVED: u64 = 9;
-/// Longest command that those without a reservation may claim at once, as a cost.
+/// Highest cost of a command that goes by share at once.
 const CLAIM_MAX: u64 = 1 << 20;
 /// How long it is measured what part of the reservations is met.
 const WINDOW: Nanos = Nanos::from_secs(1);
@@ -61,7 +61,8 @@ pub struct Reserves {
     met: Option<f64>,
     /// Commands that went because a reservation was behind.
     pub served: u64,
-    /// Cost of commands for reservations that is not balanced yet by commands by share.
+    /// Cost of commands for reservations, less [`RESERVED`] times that of commands by share; at
+    /// least 0.
     reserved: u64,
 }
 
@@ -89,8 +90,8 @@ impl Reserves {
 
     /// Has the VM something queued?
     pub fn set_work(&mut self, now: Instant, vm: usize, has_work: bool) {
-        // Where all are behind, a VM that comes back is as far behind as the furthest: with less,
-        // one that has a single request at a time would have to wait for all others each time.
+        // A VM that comes back begins with the clock that is furthest behind. With a later one, a VM
+        // with one request at a time would wait for all others at each request.
         let furthest = self.waiting.first().map_or(u64::MAX, |(due, _)| due);
         let least = self.time(now).saturating_sub(CREDIT.get()).min(furthest);
         let Some(clock) = self.known(vm) else { return };
@@ -113,7 +114,7 @@ impl Reserves {
         Some(vm as usize)
     }
 
-    /// Have reservations had their part, so that a command of this cost goes by share?
+    /// Have reservations had nine tenths, so that a command of this cost goes by share?
     pub fn leaves(&self, cost: u64) -> bool {
         self.reserved >= RESERVED * cost.clamp(1, CLAIM_MAX)
     }

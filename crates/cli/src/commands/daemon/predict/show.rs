@@ -65,8 +65,8 @@ fn judged(made: &Prediction) -> Vec<Agreement> {
     made.against.as_ref().map_or_else(Vec::new, |against| agreement(&made.predicted, against))
 }
 
-/// What was predicted; with `--against` a table for each measure that both sides have, and how they
-/// agree.
+/// Makes the table of the prediction. With `--against` a table for each measure that both sides
+/// have, and one of how well they agree, follow.
 fn tables(made: &Prediction) -> Vec<Table> {
     let predicted = &made.predicted;
     let Some(against) = &made.against else {

@@ -454,7 +454,8 @@ impl Backend for Ring {
         self.0.borrow().now
     }
 
-    /// It has the processor all the time: real processor time would make runs of a seed differ.
+    /// The simulated thread always has the processor. Real processor time would make two runs of a
+    /// seed differ.
     fn busy(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now.as_nanos())
     }

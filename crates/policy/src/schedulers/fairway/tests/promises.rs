@@ -55,7 +55,7 @@ fn a_reservation_of_one_request_at_a_time_shrinks_as_the_others_do() {
 fn beside_reservations_of_all_that_a_device_does_others_are_served() {
     // It had nothing for seconds: the reservation was always a little behind.
     let quiet = Client { len: 8, depth: 1, ..FLOOD };
-    let reserved = Client { reserve: (7_700, 0), ..FLOOD };
+    let reserved = Client { reserve: (9_000, 0), ..FLOOD };
     let got = run("fairway", &[reserved, quiet], 3000);
     assert!(got[1].requests > 1_000, "{} reads in 3 s", got[1].requests);
     assert!(got[0].requests as f64 > 0.85 * 23_100.0, "{} of 23,100", got[0].requests);
