@@ -91,6 +91,7 @@ impl Daemon {
             self.kill();
             self.child = spawn(&self.program, &self.dir, &self.args)?;
             match self.wait_answers() {
+                Err(e) if e.to_string().contains("accept-lost-writes") => return Err(e),
                 Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(100)),
                 result => return result,
             }

@@ -42,6 +42,12 @@ impl Marker {
         let durable = !self.write_cache && kind != Kind::Discard;
         Ask { number, kind, sectors, durable }
     }
+
+    /// Whether the failure of this request means that writes which were told are lost.
+    pub fn loses(&self, request: &Request) -> bool {
+        let ask = self.ask(request);
+        ask.durable && ask.kind != Kind::Read || ask.kind == Kind::Flush
+    }
 }
 
 impl Watch for Marker {
@@ -54,9 +60,8 @@ impl Watch for Marker {
     }
 
     fn failed(&mut self, request: &Request) {
-        let ask = self.ask(request);
-        self.has_lost |= ask.durable && ask.kind != Kind::Read || ask.kind == Kind::Flush;
-        self.disk.mark(Mark::Failed(ask));
+        self.has_lost |= self.loses(request);
+        self.disk.mark(Mark::Failed(self.ask(request)));
     }
 }
 

@@ -184,9 +184,14 @@ impl Client {
         Ok(())
     }
 
+    /// The requests that are not answered yet.
+    pub fn in_flight(&self) -> impl Iterator<Item = &Request> {
+        self.queues.iter().flat_map(|q| &q.slots).flatten()
+    }
+
     /// Until nothing is in flight.
     pub fn drain(&mut self, watch: &mut impl Watch) -> Result<(), String> {
-        while self.queues.iter().flat_map(|q| &q.slots).any(Option::is_some) {
+        while self.in_flight().next().is_some() {
             self.reap(watch)?;
         }
         Ok(())
