@@ -83,6 +83,8 @@ pub struct Job {
 /// What a discard, a write-zeroes and a write with edges ([`has_edges`]) take of a turn's [`Budget`]
 /// besides: each is compared with all requests of its disk that are under way.
 const ORDERED_WORK: u32 = 1024;
+/// Bytes copied for one unit of a turn's [`Budget`].
+pub const COPIED_BYTES: u64 = 128;
 
 /// Do these bytes begin or end inside a block of `align` bytes
 /// ([`crate::images::Limits::align_bytes`])? To write them takes a read.
@@ -94,12 +96,14 @@ pub fn has_edges(offset: u64, len: u64, align: u32) -> bool {
 #[derive(Debug)]
 pub struct Budget {
     left: u32,
+    /// What copies took of it.
+    copies: u32,
 }
 
 impl Budget {
     /// A budget of `work` units, each of about ten nanoseconds.
     pub fn new(work: u32) -> Budget {
-        Budget { left: work }
+        Budget { left: work, copies: 0 }
     }
 
     /// A turn's work. The unit is about ten nanoseconds: a descriptor read.
@@ -124,6 +128,19 @@ impl Budget {
         }
     }
 
+    /// A read from the cache copies `len` bytes: what that takes beyond the request itself.
+    pub fn spend_on_copy(&mut self, len: u64) {
+        let work = (len / COPIED_BYTES).min(Budget::WORK.into()) as u32;
+        let work = work.saturating_sub(Budget::REQUEST_WORK).min(self.left);
+        self.copies += work;
+        self.spend(work);
+    }
+
+    /// What copies took: a disk with a few long reads is a quiet one all the same.
+    pub fn copies(&self) -> u32 {
+        self.copies
+    }
+
     /// What is left of it.
     pub fn left(&self) -> u32 {
         self.left
@@ -137,7 +154,7 @@ impl Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { left: Budget::WORK }
+        Budget::new(Budget::WORK)
     }
 }
 
@@ -163,6 +180,9 @@ pub trait PortContext {
     /// read-only), `EBUSY` (too much outstanding: ports that first ask whether there is room do not
     /// see it).
     fn submit(&mut self, job: &Job, buffers: &[libc::iovec]) -> Result<(), Errno>;
+
+    /// Reads of this disk may come from the host's cache: they are copied by the reactor.
+    fn copies_reads(&self, disk: DiskId) -> bool;
 
     /// May a job of this disk be handed in? If not, leave requests where they are and return from
     /// [`Port::take`]: it is called again when jobs are done.

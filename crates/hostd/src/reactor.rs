@@ -347,7 +347,7 @@ impl Reactor {
                 }
                 has_room = self.core.has_room(disk);
             }
-            self.core.ports.turns.note(disk, now, whole - budget.left());
+            self.core.ports.turns.note(disk, now, whole - budget.left() - budget.copies());
             self.core.ports.turns.end(disk, !has_room);
         }
     }

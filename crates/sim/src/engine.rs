@@ -50,6 +50,10 @@ pub fn run(
     Ok(engine.result(finished, limits.until))
 }
 
+fn guest(guests: &mut [Option<Guest>], token: u64) -> &mut Guest {
+    guests[token as usize].as_mut().expect("a guest's request under way")
+}
+
 /// The sources and the layout as the engine has them: behind the host's file system, if the VMs'
 /// images are files of one. Its own requests then go to one more disk, the last.
 fn on_host_fs<'a>(
@@ -131,7 +135,7 @@ impl<'a> Engine<'a> {
         };
         let (cache, host) = match host {
             Some(Host { cache, costs, bandwidth }) => {
-                (Some(cache), Some(HostSide::new(costs, bandwidth)))
+                (Some(cache), Some(HostSide::new(costs, bandwidth, layout.len())))
             }
             None => (None, None),
         };
@@ -303,12 +307,13 @@ impl<'a> Engine<'a> {
         let now = self.now;
         match (action, &mut self.host) {
             (Action::LookedUp { token, commands }, Some(host)) => {
-                let ready = host.looked_up(now, commands, self.stack.next_prefetch());
-                self.guest(token).ready = Some(ready);
+                let guest = guest(&mut self.guests, token);
+                let next_prefetch = self.stack.next_prefetch();
+                guest.ready = Some(host.looked_up(guest.vm, now, commands, next_prefetch));
             }
             (Action::Copy(copy), Some(host)) => {
-                let ready = host.copied(now, copy.part.len());
-                self.guest(copy.token).ready = Some(ready);
+                let guest = guest(&mut self.guests, copy.token);
+                guest.ready = Some(host.copied(guest.vm, now, copy.part.len()));
             }
             (Action::Prefetching, Some(host)) => host.prefetching(now),
             (Action::Done(done), host) => {
@@ -324,10 +329,6 @@ impl<'a> Engine<'a> {
             (Action::Wait(_), _) => {}
             (action, None) => unreachable!("{action:?} without a host cache"),
         }
-    }
-
-    fn guest(&mut self, token: u64) -> &mut Guest {
-        self.guests[token as usize].as_mut().expect("a guest's request under way")
     }
 
     /// Ends a source's request. Its response counts from its submission, with the wait at a limit.

@@ -134,6 +134,20 @@ fn a_hit_costs_what_the_host_takes_and_hits_queue() {
 }
 
 #[test]
+fn a_hit_waits_for_one_request_of_another_vm_that_has_many() {
+    let mut plan = vec![(0, 0, Read, 0, 8), (0, 1, Read, 0, 8)];
+    plan.extend([(20, 0, Read, 0, 8); 10]);
+    plan.push((20, 1, Read, 0, 8));
+    let (result, _) = simulate(&plan, 4, host(100, ahead(0)));
+    let turn = COSTS.event + COSTS.request;
+    let hit = [turn, COPY];
+    // One turn before the look-up, one before the copy.
+    assert_eq!(result.vms[1].last, at(20, &[hit.as_slice(), &[turn, turn]].concat()));
+    // The others' times were said before it came.
+    assert_eq!(result.vms[0].last, at(20, &hit.repeat(10)));
+}
+
+#[test]
 fn a_fetch_pays_its_copy_and_a_large_read_both_ways() {
     let (result, _) = simulate(&[(0, 0, Read, 0, 8)], 4, host(100, ahead(0)));
     assert_eq!(result.vms[0].last, at(5, &[COPY]));

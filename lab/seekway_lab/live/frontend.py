@@ -39,6 +39,8 @@ class Load:
     #: Requests go on in order from this number of places; at random if 0.
     streams: int = 0
     write: bool = False
+    #: Requests lie in this much of the image's begin; 0: anywhere.
+    span_bytes: int = 0
     #: From a completion to the next request.
     pause_s: float = 0.0
     #: The image is one of `write_image`: reads are checked, and writes keep it so.
@@ -188,7 +190,7 @@ class FrontEnd:
 def run(path: Path, load: Load, image_bytes: int, begin: float, end: float) -> Requests:
     """Makes requests from `begin` to `end`, and waits for the last ones."""
     vm = FrontEnd(path, load)
-    blocks = image_bytes // load.bytes
+    blocks = (load.span_bytes or image_bytes) // load.bytes
     draw = random.Random(7)
     at = [stream * blocks // load.streams for stream in range(load.streams)]
     began, offsets = [0.0] * load.depth, [0] * load.depth

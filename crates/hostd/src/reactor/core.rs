@@ -262,6 +262,10 @@ impl PortContext for Core {
         Ok(())
     }
 
+    fn copies_reads(&self, disk: DiskId) -> bool {
+        self.memory.is_some() && self.stack.is_cached(disk.vm())
+    }
+
     fn has_room(&self, disk: DiskId) -> bool {
         // The ports of a disk that is not there have nothing to hand in.
         self.disks.get(disk).is_none_or(|disk| {

@@ -92,19 +92,56 @@ pub(super) struct Guest {
     pub(super) ready: Option<Instant>,
 }
 
-/// The one thread of the host, which is busy up to some time.
+/// The one thread of the host. VMs with work there take turns of one request each, as in the daemon.
+/// Work gets its time when it comes: what comes later delays only what comes after that.
 #[derive(Default)]
 struct Thread {
-    free: Instant,
+    /// By VM; the last one is the host's own.
+    lanes: Vec<Lane>,
     busy: Nanos,
 }
 
+/// The work of one VM on the thread.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    /// When all of it is done.
+    free: Instant,
+    /// Costs of the last two pieces of work. A request has a look-up and a copy: the longer one is
+    /// its turn.
+    pieces: [Nanos; 2],
+}
+
+impl Lane {
+    fn turn(&self) -> Nanos {
+        self.pieces[0].max(self.pieces[1])
+    }
+}
+
 impl Thread {
-    /// Work that comes at `now`: when it is done.
-    fn work(&mut self, now: Instant, cost: Nanos) -> Instant {
-        self.free = self.free.max(now) + cost;
-        self.busy += cost;
-        self.free
+    fn new(vms: usize) -> Thread {
+        Thread { lanes: vec![Lane::default(); vms + 1], busy: Nanos::ZERO }
+    }
+
+    /// Work of a lane that comes at `now`: when it is done. It waits for the lane's own, and for a
+    /// turn of each other lane.
+    fn work(&mut self, lane: usize, now: Instant, piece: Nanos) -> Instant {
+        self.busy += piece;
+        let Lane { free, pieces } = self.lanes[lane];
+        let start = free.max(now);
+        let mut end = start + piece;
+        for other in self.lanes.iter_mut().filter(|other| other.free > start) {
+            end = end + (other.free - start).min(other.turn());
+            if free <= now {
+                other.free = other.free + piece;
+            }
+        }
+        self.lanes[lane] = Lane { free: end, pieces: [pieces[1], piece] };
+        end
+    }
+
+    /// Work of the host's own.
+    fn work_of_host(&mut self, now: Instant, piece: Nanos) {
+        self.work(self.lanes.len() - 1, now, piece);
     }
 }
 
@@ -128,8 +165,8 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    pub(super) fn new(costs: HostCosts, bandwidth: u64) -> Self {
-        HostSide { costs, bandwidth, ..HostSide::default() }
+    pub(super) fn new(costs: HostCosts, bandwidth: u64, vms: usize) -> Self {
+        HostSide { costs, bandwidth, thread: Thread::new(vms), ..HostSide::default() }
     }
 
     /// The device's highest read rate, bytes a second.
@@ -141,6 +178,7 @@ impl HostSide {
     /// its part. `next_prefetch` is when the prefetcher wants to be polled since.
     pub(super) fn looked_up(
         &mut self,
+        vm: u16,
         now: Instant,
         commands: u32,
         next_prefetch: Option<Instant>,
@@ -153,17 +191,17 @@ impl HostSide {
         let HostCosts { event, request, command, .. } = self.costs;
         let cost = event + request + command.scaled(commands.into(), 1);
         // A guest that only hits must not stop time, even at zero cost.
-        self.thread.work(now, cost.max(Nanos::new(1)))
+        self.thread.work(vm.into(), now, cost.max(Nanos::new(1)))
     }
 
     /// Data is copied to a guest: when that is done.
-    pub(super) fn copied(&mut self, now: Instant, len: Sectors) -> Instant {
-        self.thread.work(now, self.costs.copy(len))
+    pub(super) fn copied(&mut self, vm: u16, now: Instant, len: Sectors) -> Instant {
+        self.thread.work(vm.into(), now, self.costs.copy(len))
     }
 
     /// A prefetch goes to the device.
     pub(super) fn prefetching(&mut self, now: Instant) {
-        self.thread.work(now, self.costs.command);
+        self.thread.work_of_host(now, self.costs.command);
     }
 
     /// The guest has its answer then.
@@ -198,7 +236,7 @@ impl HostSide {
         let wake = next_prefetch.filter(|&at| at <= now);
         if wake.is_some() && wake != self.polled_for {
             let events = self.costs.poll_event.scaled(self.events, 1);
-            self.thread.work(now, self.costs.poll + events);
+            self.thread.work_of_host(now, self.costs.poll + events);
             self.polls += 1;
             self.events = 0;
             self.polled_for = wake;

@@ -23,7 +23,7 @@ use super::reply::{self, Reply};
 use super::request::{Action, Refusal, Request, Verdict, judge};
 use super::wire::{CMD_FLAG_REQ_ONE, NbdError};
 use crate::images::Limits;
-use crate::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Budget, COPIED_BYTES, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::types;
 use receive::Scatter;
 use seekway_core::request::Op;
@@ -42,8 +42,6 @@ const REQUESTS_MAX: usize = 1024;
 const BUFFERS_MAX_BYTES: usize = 64 << 20;
 /// What one receive brings in at most.
 const INBOX_BYTES: usize = 128 << 10;
-/// So many bytes of a payload are copied in one unit of a turn's [`Budget`].
-const COPIED_BYTES: usize = 128;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
 
@@ -221,7 +219,7 @@ impl Connection {
                 let len = state.request.len_bytes as usize;
                 let piece = self.inbox.take(len - filled);
                 let end = filled + piece.len();
-                budget.spend((piece.len() / COPIED_BYTES) as u32);
+                budget.spend((piece.len() as u64 / COPIED_BYTES) as u32);
                 buffer.bytes()[filled..end].copy_from_slice(piece);
                 if end < len {
                     self.expect = Expect::Payload { slot, filled: end };
@@ -271,6 +269,9 @@ impl Connection {
                 let align = context.limits(self.disk).align_bytes;
                 let len = request.len_bytes.into();
                 budget.spend_on_order(action.op, request.offset_bytes, len, align);
+                if action.op == Op::Read && context.copies_reads(self.disk) {
+                    budget.spend_on_copy(len);
+                }
                 if !self.begin_action(request, action, context) {
                     return false;
                 }

@@ -118,10 +118,14 @@ impl VringPort {
         let disk = self.wiring.disk;
         let write_through = self.wiring.write_through.load(Ordering::Relaxed);
         let align = context.limits(disk).align_bytes;
+        let copies = context.copies_reads(disk);
         while !budget.is_spent() && context.has_room(disk) {
             let taken = self.vring.take(|head, request, pieces| {
                 if let Ask::Carry { op, offset, len, .. } = request.ask {
                     budget.spend_on_order(op, offset, len, align);
+                    if op == Op::Read && copies {
+                        budget.spend_on_copy(len);
+                    }
                 }
                 submit(context, disk, id, head, request, write_through, pieces)
             })?;

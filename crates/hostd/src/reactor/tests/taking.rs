@@ -7,6 +7,7 @@ use crate::images::{Image, OpenOptions};
 use crate::port::{Budget, DiskId, Errno, Port, PortContext, PortId};
 use crate::reactor::Reactor;
 use crate::reactor::admin::MESSAGES_MAX;
+use crate::reactor::cache::CacheSetup;
 use crate::reactor::io::{Io, Kind};
 use crate::reactor::message::{Disk, Handle, Message};
 use crate::reactor::ring::{Backend, Cqe, Source};
@@ -149,6 +150,11 @@ fn each_disk_has_its_turn_however_much_others_have_to_do() {
 
 /// A client of NBD that has sent so many reads, and waits for its answers.
 pub(super) fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixStream {
+    client_of(reactor, disk, reads, 512)
+}
+
+/// As [`client`], with reads of `bytes`.
+fn client_of(reactor: &mut Reactor, disk: DiskId, reads: usize, bytes: u32) -> UnixStream {
     let (mut client, served) = UnixStream::pair().unwrap();
     let limits = *reactor.core.limits(disk);
     let export = Export {
@@ -164,7 +170,7 @@ pub(super) fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixS
     port.recv().unwrap();
     let mut read = wire::REQUEST_MAGIC.to_be_bytes().to_vec();
     read.extend([0; 20]);
-    read.extend(512u32.to_be_bytes());
+    read.extend(bytes.to_be_bytes());
     client.write_all(&read.repeat(reads)).unwrap();
     client
 }
@@ -200,6 +206,45 @@ fn clients_of_nbd_that_send_without_end_take_their_turns() {
         assert!(turns < 2 * CLIENTS * READS / 8, "{now} of the requests are taken");
     }
     drop((many, one));
+}
+
+/// Bytes that may come from the cache are copied by the reactor: others wait meanwhile.
+#[test]
+fn long_reads_of_a_cached_disk_take_more_of_a_turn() {
+    const READS: u32 = 32;
+    let dir = tempfile::tempdir().unwrap();
+    let inode = File::create(dir.path().join("disk")).unwrap().metadata().unwrap().ino();
+    let cache = CacheSetup {
+        bytes: 16 << 20,
+        room_bytes: 16 << 20,
+        prefetcher: "none".into(),
+        lock: false,
+        bandwidth_bytes_per_s: Some(1 << 30),
+        seed: Some(1),
+    };
+    for (cache, bytes, most) in [
+        (None, 512 << 10, READS),
+        (Some(cache.clone()), 4 << 10, READS),
+        (Some(cache), 512 << 10, 2),
+    ] {
+        let kernel = Rc::new(RefCell::new(Kernel::new(Random::new(1, 0), Faults::default())));
+        kernel.borrow_mut().add_file(inode, 1 << 20, false, true, 512);
+        let (handle, mailbox) = Handle::new().unwrap();
+        let setup = crate::reactor::Setup { cache: cache.clone(), ..super::setup("test") };
+        let ring = Box::new(Ring(kernel));
+        let mut reactor = Reactor::new(setup, mailbox, handle, ring).unwrap();
+        let disk = attach(&mut reactor, dir.path(), "disk");
+        let client = client_of(&mut reactor, disk, READS as usize, bytes);
+        let taken = |reactor: &Reactor| reactor.core.disks.get(disk).unwrap().outstanding;
+        let (mut before, mut at_once) = (0, 0);
+        while before < READS {
+            reactor.begin_turn();
+            let now = taken(&reactor);
+            (before, at_once) = (now, at_once.max(now - before));
+        }
+        assert_eq!(at_once, most, "{cache:?}, {bytes} bytes");
+        drop(client);
+    }
 }
 
 #[test]

@@ -66,6 +66,9 @@ impl PortContext for Asked {
         self.jobs.push(*job);
         Ok(())
     }
+    fn copies_reads(&self, _disk: DiskId) -> bool {
+        false
+    }
     fn has_room(&self, _disk: DiskId) -> bool {
         !self.is_full
     }
