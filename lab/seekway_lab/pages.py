@@ -129,21 +129,24 @@ def claims_table(found: dict[str, Any], paper: str) -> str:
     claims = [c for c in found["claims"] if c["paper"] == paper]
     reasons: dict[str, int] = {}
     lines = []
+    where = ""
     for c in claims:
-        verdict = c["verdict"]
+        verdict = c["verdict"].removesuffix(": setting")
         if verdict != "holds":
             why = c.get("undecided") or c["because"]
             verdict = f"{verdict} ({reasons.setdefault(why, len(reasons) + 1)})"
-        claim = escaped(f"{c['claim']} ({c['where']})")
-        lines.append([claim, escaped(c["published"]), ours_of(c), verdict])
-    text = f"\n{sentence(claims)} [Verdicts](README.md); [every row](results/{paper}.csv).\n\n"
+        # A claim without a place is of the same place as the one before.
+        claim = c["claim"] if c["where"] == where else f"{c['where']}: {c['claim']}"
+        where = c["where"]
+        lines.append([escaped(claim), escaped(c["published"]), ours_of(c), verdict])
+    text = f"\n[The verdicts](README.md), [every row](results/{paper}.csv):\n\n"
     text += table(["claim", "paper", "ours", "verdict"], lines)
     text += "\nWhy:\n\n"
     text += "".join(f"{number}. {escaped(why)}\n" for why, number in reasons.items())
     others = [c for c in found["not_repeated"] if c["paper"] == paper]
     if others:
         text += "\nNot repeated:\n\n"
-        texts = (f"{c['claim']} ({c['where']}): {c['because']}" for c in others)
+        texts = (f"{c['where']}: {c['claim']}: {c['because']}" for c in others)
         text += "".join(f"- {escaped(text)}\n" for text in texts)
     return text + "\n"
 

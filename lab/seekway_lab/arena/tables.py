@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 from seekway_lab.arena.play import Board, Player
-from seekway_lab.arena.report import Found, by_group, summary
+from seekway_lab.arena.report import Found, Sheet, by_group, summary
 from seekway_lab.arena.scenes import File, policy_of
 from seekway_lab.pages import between, table
 
@@ -34,11 +35,18 @@ def write(found: Found, player: Player, file: File, docs: Path) -> None:
     in_scores = [board.title for board in (found.written, found.everyday, found.drawn) if board]
     texts = {
         "scoreboard": scores,
-        "everyday": groups.without(*in_scores).rows_only(),
+        "everyday": apart(found.everyday, groups.without(*in_scores)).rows_only(),
         "frontier": frontier(player, file),
     }
     replace(docs / "arena.md", texts)
     replace(docs.parent / "README.md", {"scoreboard": scores})
+
+
+def apart(board: Board, sheet: Sheet) -> Sheet:
+    """The rows of noop, and of policies whose mean regret is less than its by more than 0.02."""
+    means = {score.policy: score.mean for score in board.scores}
+    rows = [row for row in sheet.rows if row[0] == "noop" or means[row[0]] < means["noop"] - 0.02]
+    return dataclasses.replace(sheet, rows=rows)
 
 
 def replace(path: Path, texts: dict[str, str]) -> None:
