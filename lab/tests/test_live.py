@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from seekway_lab.live import filesystem, guest, image, process, runs
+from seekway_lab import rng
+from seekway_lab.live import daemon, filesystem, guest, image, process, runs
 from seekway_lab.live.filesystem import FileSet
 from seekway_lab.live.process import LiveError, Process
 
@@ -54,7 +55,7 @@ def test_a_tool_comes_with_its_libraries() -> None:
 
 def test_random_numbers_are_the_simulators() -> None:
     # The values of rand_xoshiro's own test of Xoshiro256PlusPlus::seed_from_u64(0).
-    draw = filesystem.Random(0)
+    draw = rng.Rng(0)
     assert [draw.bits() for _ in range(3)] == [
         5987356902031041503,
         7051070477665621255,
@@ -80,6 +81,15 @@ def test_files_lie_where_the_simulator_has_them(tmp_path: Path) -> None:
     assert path.stat().st_blocks * 512 < 16 << 20
     with pytest.raises(LiveError, match="bytes more"):
         filesystem.make(path, 64 << 20, sets, 2)
+
+
+def test_images_lie_one_behind_the_other(tmp_path: Path) -> None:
+    (tmp_path / "a.img").write_bytes(bytes(512))
+    a, b = (f"{name}={tmp_path}/{name}.img" for name in "ab")
+    made = daemon.disks(tmp_path, {"a": 512, "b": 1 << 30}, 7)
+    assert made == ["--disk", f"{a},lba=7", "--disk", f"{b},lba=8"]
+    sizes = [(tmp_path / f"{name}.img").stat().st_size for name in "ab"]
+    assert sizes == [512, 1 << 30]
 
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:

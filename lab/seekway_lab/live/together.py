@@ -26,7 +26,7 @@ from typing import Any
 
 from seekway_lab.live import counters, inside, runs, vcpus
 from seekway_lab.live.counters import Cpu, Status, spread
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.filesystem import FileSet, make
 from seekway_lab.live.guest import CommandFailed, Disk, Guest, GuestLost, boot_all
 from seekway_lab.live.inside import MIGRATE, Computing
@@ -249,12 +249,9 @@ class Stage:
     def _images(self, folder: Path) -> list[str]:
         """Makes the images of a side; the arguments of its daemon for them."""
         folder.mkdir()
-        arguments = []
-        for n, load in enumerate(self.plan.loads):
-            image = folder / f"{load.name}.img"
-            make_image(load, image, self.plan.rounds, self.plan.seed)
-            arguments += ["--disk", f"{load.name}={image},lba={n * IMAGE_BYTES // 512}"]
-        return arguments
+        if FILE_SERVER in self.plan.loads:
+            make_image(folder / f"{FILE_SERVER.name}.img", self.plan.rounds, self.plan.seed)
+        return disks(folder, {load.name: IMAGE_BYTES for load in self.plan.loads})
 
     def _guest(self, load: Load) -> Guest:
         return Guest(
@@ -366,14 +363,10 @@ def _only(status: Status, name: str) -> Status:
 # --- inside of a guest
 
 
-def make_image(load: Load, path: Path, rounds: int, seed: int) -> None:
-    """A guest's disk for one side. The same seed gives the same places of files."""
-    if load is not FILE_SERVER:
-        with path.open("wb") as file:
-            file.truncate(IMAGE_BYTES)
-        return
+def make_image(path: Path, rounds: int, seed: int) -> None:
+    """Makes the file server's disk for one side. Equal seeds give equal places of files."""
     # No window reads data that another of its side has read.
-    names = [f"p{round_}j{n}" for round_ in range(rounds) for n in range(load.processes)]
+    names = [f"p{round_}j{n}" for round_ in range(rounds) for n in range(FILE_SERVER.processes)]
     make(path, IMAGE_BYTES, [FileSet(name, FILES, FILE_BYTES) for name in names], seed)
 
 
