@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -22,28 +21,6 @@ def test_an_answer_to_another_command_is_none() -> None:
     for bad in ("done 2 0 12", "done 3 0", "done 3 0 12 1", "done 3 0 -1", "ready 3 0 1", ""):
         assert guest.parse_done(bad, 3) is None, bad
     assert guest.parse_done("done 3 0 1048577", 3) is None
-
-
-def test_an_initramfs_has_its_files_and_the_directories_above_them() -> None:
-    out = io.BytesIO()
-    image.cpio(out, [("init", b"#!/bin/sh\n"), ("lib/modules/a.ko", b"abc")])
-    archive, found = out.getvalue(), []
-    # As the kernel reads it.
-    while archive:
-        assert archive[:6] == b"070701"
-        mode, size, name_size = (int(archive[6 + 8 * n :][:8], 16) for n in (1, 6, 11))
-        name = archive[110 : 110 + name_size - 1].decode()
-        at = -(-(110 + name_size) // 4) * 4
-        found.append((mode, name, archive[at : at + size]))
-        archive = archive[-(-(at + size) // 4) * 4 :]
-    directories = [(image.DIRECTORY, name, b"") for name in ("lib", "lib/modules")]
-    assert found == [
-        (image.DIRECTORY, "dev", b""),
-        (image.FILE, "init", b"#!/bin/sh\n"),
-        *directories,
-        (image.FILE, "lib/modules/a.ko", b"abc"),
-        (0, "TRAILER!!!", b""),
-    ]
 
 
 def test_a_tool_comes_with_its_libraries() -> None:
