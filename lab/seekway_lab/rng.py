@@ -17,7 +17,6 @@ class Rng:
     """The simulator's stream of a seed."""
 
     def __init__(self, seed: int) -> None:
-        """The stream of a seed."""
         self.state = [mix64((seed + n * STEP) & MASK) for n in range(1, 5)]
 
     @classmethod

@@ -50,11 +50,9 @@ class Daemon:
         self.start()
 
     def __enter__(self) -> Self:
-        """The daemon, which ends with the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kills it if it still runs."""
         self.kill()
 
     def start(self) -> None:

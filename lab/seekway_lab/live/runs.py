@@ -88,7 +88,6 @@ class Table:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """As Markdown."""
         notes = "".join(f"\n{note}\n" for note in self.notes)
         return f"## {self.title}\n\n{table(list(self.heads), [list(r) for r in self.rows])}{notes}"
 

@@ -118,11 +118,9 @@ class Recorder:
             os.close(self._mount)
 
     def __enter__(self) -> Recorder:
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends."""
         self.end()
 
     def _write(self, file: str, what: str) -> None:
