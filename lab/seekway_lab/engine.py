@@ -31,11 +31,9 @@ class Columns:
         self.table = pa.table(arrays, names=[column["name"] for column in columns])
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's C stream."""
         return self.table.__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
-        """Rows."""
         return int(self.table.num_rows)
 
     @property

@@ -160,7 +160,6 @@ class Runs:
     """
 
     def __init__(self, tables: Mapping[str, pd.DataFrame]) -> None:
-        """By `runs.Laboratory` and by tests."""
         self.tables = dict(tables)
         cells = tables["runs"].groupby(["scenario", "policy"], sort=False) if tables else ()
         self._cells = {key: cell.sort_values("seed") for key, cell in cells}

@@ -91,17 +91,17 @@ def claims_of(docs: Path) -> dict[str, Any]:
 # --- writing
 
 
-def figure(value: str, unit: str) -> str:
-    """A figure with its unit, for readers: three significant digits; a dash for none."""
-    if not value:
-        return "–"
-    short = format(Decimal(f"{float(value):.3g}"), ",f")
-    return f"{short}×" if unit == "×" else f"{short} {unit}".strip()
+def figures(values: list[str], unit: str) -> str:
+    """Figures and their unit, for readers: three significant digits; a dash for none."""
+    short = [format(Decimal(f"{float(value):.3g}"), ",f") for value in values]
+    return ", ".join(short) + (unit if unit == "×" else f" {unit}".rstrip()) if short else "–"
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", text)
+    """Text that Markdown leaves as it is, but for code in backticks."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([\\*_\[\]<>|])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
@@ -113,37 +113,41 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 def ours_of(claim: dict[str, Any]) -> str:
     """Our figures of a claim: up to three, else the least and the largest."""
-    figures = [(row["ours"], row["unit"]) for row in claim["ours"] if row["ours"]]
-    if len(figures) > 3 and len({unit for _, unit in figures}) == 1:
-        unit = figures[0][1]
-        values = sorted((value for value, _ in figures), key=float)
-        return f"{figure(values[0], unit)} to {figure(values[-1], unit)}"
-    return ", ".join(figure(*one) for one in figures) or "–"
+    by_unit: dict[str, list[str]] = {}
+    for row in claim["ours"]:
+        if row["ours"]:
+            by_unit.setdefault(row["unit"], []).append(row["ours"])
+    if len(by_unit) == 1 and len(claim["ours"]) > 3:
+        [(unit, values)] = by_unit.items()
+        least, *_, largest = sorted(values, key=float)
+        return figures([least, largest], unit).replace(", ", " to ")
+    return ", ".join(figures(values, unit) for unit, values in by_unit.items()) or "–"
 
 
 def claims_table(found: dict[str, Any], paper: str) -> str:
-    """The table of a paper's claims, and those that are not repeated."""
+    """The table of a paper's claims with numbered reasons, and the claims not repeated."""
     claims = [c for c in found["claims"] if c["paper"] == paper]
-    lines = [
-        [
-            escaped(f"{c['claim']} ({c['where']})"),
-            escaped(c["published"]),
-            ours_of(c),
-            c["verdict"],
-            escaped(c.get("undecided") or c.get("because", "")),
-        ]
-        for c in claims
-    ]
-    text = f"\n{sentence(claims)} What the verdicts mean: [Experiments](README.md). Every row: "
-    text += f"[results/{paper}.csv](results/{paper}.csv).\n\n"
-    text += table(["claim", "paper", "ours", "verdict", "why"], lines)
+    reasons: dict[str, int] = {}
+    lines = []
+    where = ""
+    for c in claims:
+        verdict = c["verdict"].removesuffix(": setting")
+        if verdict != "holds":
+            why = c.get("undecided") or c["because"]
+            verdict = f"{verdict} ({reasons.setdefault(why, len(reasons) + 1)})"
+        # A claim without a place is of the same place as the one before.
+        claim = c["claim"] if c["where"] == where else f"{c['where']}: {c['claim']}"
+        where = c["where"]
+        lines.append([escaped(claim), escaped(c["published"]), ours_of(c), verdict])
+    text = f"\n[The verdicts](README.md), [every row](results/{paper}.csv):\n\n"
+    text += table(["claim", "paper", "ours", "verdict"], lines)
+    text += "\nWhy:\n\n"
+    text += "".join(f"{number}. {escaped(why)}\n" for why, number in reasons.items())
     others = [c for c in found["not_repeated"] if c["paper"] == paper]
     if others:
         text += "\nNot repeated:\n\n"
-        for c in others:
-            text += (
-                escaped(f"- {c['claim']} ({c['where']}; {c['published']}): {c['because']}") + "\n"
-            )
+        texts = (f"{c['where']}: {c['claim']}: {c['because']}" for c in others)
+        text += "".join(f"- {escaped(text)}\n" for text in texts)
     return text + "\n"
 
 
@@ -151,13 +155,16 @@ def asked_table(found: dict[str, Any], paper: str) -> str:
     """The rows of a paper's experiments that miss Seekway's own targets."""
     rows = found["asked"][paper]
     missed = [row for row in rows if row["asked"] == "missed"]
-    text = f"\nAsked of Seekway itself, whatever the paper says: {len(rows)} rows, "
-    text += f"{len(rows) - len(missed)} met, {len(missed)} missed.\n\n"
-    lines = [
-        [r["experiment"], escaped(r["row"]), figure(r["ours"], r["unit"]), escaped(r["why"])]
-        for r in missed
-    ]
-    return text + (table(["experiment", "missed", "ours", "why"], lines) + "\n" if lines else "")
+    text = f"\nAsked of Seekway itself: {len(rows)} rows, {len(rows) - len(missed)} met, "
+    text += f"{len(missed)} missed.\n\n"
+    lines = [[escaped(r["row"]), figures([r["ours"]], r["unit"]), asked(r["why"])] for r in missed]
+    return text + (table(["missed", "ours", "asked"], lines) + "\n" if lines else "")
+
+
+def asked(why: str) -> str:
+    """The target in a row's reason."""
+    found = re.search(r"([^;]*) is asked: NOT MET", why)
+    return escaped(found[1].strip() if found else "")
 
 
 def sentence(claims: list[dict[str, Any]]) -> str:

@@ -46,9 +46,11 @@ def write(to: TextIO, records: Iterable[Mapping[str, str]]) -> None:
     out.writerows(records)
 
 
-def differences(made: Iterable[Record], recorded: Iterable[Record]) -> dict[str, list[str]]:
+def differences(
+    made: Iterable[Record], recorded: Iterable[Record], compared: Iterable[str] | None = COMPARED
+) -> dict[str, list[str]]:
     """New rows beside recorded ones: the names of those that are `equal`, that `differ` (with what
-    does), that are `missing` now and that are `new`.
+    does), that are `missing` now and that are `new`. `compared`: columns; all of a row if None.
     """
     new = {(row["experiment"], row["row"]): row for row in made}
     found: dict[str, list[str]] = {"equal": [], "differ": [], "missing": [], "new": []}
@@ -58,8 +60,8 @@ def differences(made: Iterable[Record], recorded: Iterable[Record]) -> dict[str,
         if now is None:
             found["missing"].append(name)
             continue
-        unlike = [column for column in COMPARED if row[column] != now[column]]
-        others = [f"{c} was {row[c] or 'none'}, is {now[c] or 'none'}" for c in unlike]
+        unlike = [c for c in (row if compared is None else compared) if row[c] != now.get(c)]
+        others = [f"{c} was {row[c] or 'none'}, is {now.get(c) or 'none'}" for c in unlike]
         found["differ" if others else "equal"].append(
             f"{name}: {'; '.join(others)}" if others else name
         )

@@ -84,11 +84,16 @@ def scenarios(study: Mapping[str, Any]) -> list[Scenario]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
-    """The table with changes: tables merge, all else replaces."""
+    """The table with changes: tables merge, into a list of tables into each; all else replaces."""
     made = copy.deepcopy(dict(base))
     for key, value in changes.items():
-        both = isinstance(value, dict) and isinstance(made.get(key), dict)
-        made[key] = merged(made[key], value) if both else copy.deepcopy(value)
+        old = made.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            made[key] = merged(old, value)
+        elif isinstance(value, dict) and isinstance(old, list):
+            made[key] = [merged(one, value) for one in old]
+        else:
+            made[key] = copy.deepcopy(value)
     return made
 
 

@@ -3,26 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import differ_none
 
-from seekway_lab import papers, records, runs
+from seekway_lab import papers
 from seekway_lab.papers.cats import STUDIES, fit, rank
 
-RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results"
 NAMED = {study.name: study for study in STUDIES}
-
-
-def rows(kept: Path, name: str, scenarios: list[str]) -> list[records.Record]:
-    """The rows of some scenarios of a study."""
-    study = NAMED[name]
-    wanted = [
-        run
-        for scenario in study.scenarios()
-        if scenario.name in scenarios
-        for run in runs.runs(scenario, study.wanted, range(1, 6))
-    ]
-    laboratory = runs.Laboratory(kept, workers=0)
-    laboratory.make(wanted, lambda done, count: None)
-    return [row.record(name) for row in study.judge(laboratory.read(wanted))]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +21,7 @@ def rows(kept: Path, name: str, scenarios: list[str]) -> list[records.Record]:
 def test_rows_are_those_that_are_recorded(
     tmp_path: Path, name: str, scenarios: list[str], count: int
 ) -> None:
-    made = [row for row in rows(tmp_path, name, scenarios) if not row["row"].startswith("members")]
-    found = records.differences(made, records.read(RESULTS / "cats.csv"))
-    assert (found["differ"], found["new"], len(found["equal"])) == ([], [], count)
+    differ_none(NAMED[name], tmp_path, lambda name: name in scenarios, count, but="members")
 
 
 def test_a_further_policy_runs_where_cfq_runs() -> None:

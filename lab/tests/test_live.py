@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from seekway_lab.live import filesystem, guest, image, process, runs
+from seekway_lab import rng
+from seekway_lab.live import daemon, filesystem, guest, image, process, runs
 from seekway_lab.live.filesystem import FileSet
 from seekway_lab.live.process import LiveError, Process
 
@@ -23,28 +23,6 @@ def test_an_answer_to_another_command_is_none() -> None:
     assert guest.parse_done("done 3 0 1048577", 3) is None
 
 
-def test_an_initramfs_has_its_files_and_the_directories_above_them() -> None:
-    out = io.BytesIO()
-    image.cpio(out, [("init", b"#!/bin/sh\n"), ("lib/modules/a.ko", b"abc")])
-    archive, found = out.getvalue(), []
-    # As the kernel reads it.
-    while archive:
-        assert archive[:6] == b"070701"
-        mode, size, name_size = (int(archive[6 + 8 * n :][:8], 16) for n in (1, 6, 11))
-        name = archive[110 : 110 + name_size - 1].decode()
-        at = -(-(110 + name_size) // 4) * 4
-        found.append((mode, name, archive[at : at + size]))
-        archive = archive[-(-(at + size) // 4) * 4 :]
-    directories = [(image.DIRECTORY, name, b"") for name in ("lib", "lib/modules")]
-    assert found == [
-        (image.DIRECTORY, "dev", b""),
-        (image.FILE, "init", b"#!/bin/sh\n"),
-        *directories,
-        (image.FILE, "lib/modules/a.ko", b"abc"),
-        (0, "TRAILER!!!", b""),
-    ]
-
-
 def test_a_tool_comes_with_its_libraries() -> None:
     files = image.linked("sh")
     assert all(path.is_file() for path in files.values())
@@ -54,7 +32,7 @@ def test_a_tool_comes_with_its_libraries() -> None:
 
 def test_random_numbers_are_the_simulators() -> None:
     # The values of rand_xoshiro's own test of Xoshiro256PlusPlus::seed_from_u64(0).
-    draw = filesystem.Random(0)
+    draw = rng.Rng(0)
     assert [draw.bits() for _ in range(3)] == [
         5987356902031041503,
         7051070477665621255,
@@ -80,6 +58,15 @@ def test_files_lie_where_the_simulator_has_them(tmp_path: Path) -> None:
     assert path.stat().st_blocks * 512 < 16 << 20
     with pytest.raises(LiveError, match="bytes more"):
         filesystem.make(path, 64 << 20, sets, 2)
+
+
+def test_images_lie_one_behind_the_other(tmp_path: Path) -> None:
+    (tmp_path / "a.img").write_bytes(bytes(512))
+    a, b = (f"{name}={tmp_path}/{name}.img" for name in "ab")
+    made = daemon.disks(tmp_path, {"a": 512, "b": 1 << 30}, 7)
+    assert made == ["--disk", f"{a},lba=7", "--disk", f"{b},lba=8"]
+    sizes = [(tmp_path / f"{name}.img").stat().st_size for name in "ab"]
+    assert sizes == [512, 1 << 30]
 
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:

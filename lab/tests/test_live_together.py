@@ -165,11 +165,10 @@ def test_every_window_reads_its_own_part_of_its_side() -> None:
 
 def test_the_file_server_has_files_for_each_round(tmp_path: Path) -> None:
     image = tmp_path / "files.img"
-    together.make_image(FILE_SERVER, image, 2, 1)
+    together.make_image(image, 2, 1)
     command = [need("debugfs", "e2fsprogs"), "-R", "ls -p /p1j1", str(image)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert listed.count("/test_file.") == together.FILES
-    together.make_image(VIDEO, image, 2, 1)
     assert image.stat().st_size == together.IMAGE_BYTES
 
 

@@ -162,10 +162,10 @@ def waking(at: int, cpu: int) -> str:
 def test_runs_and_wakes_are_read() -> None:
     found = schedule.parse(TRACE, T + 50, T + 20_000, {})
     assert found.runs == [
-        Run(7, 1, T + 50, T + 100, False),
-        Run(7, 1, T + 200, T + 12_200, True),
-        Run(8, 1, T + 12_200, T + 13_200, False),
-        Run(9, 1, T + 13_200, T + 20_000, False),
+        Run(7, 1, T + 50, T + 100),
+        Run(7, 1, T + 200, T + 12_200),
+        Run(8, 1, T + 12_200, T + 13_200),
+        Run(9, 1, T + 13_200, T + 20_000),
     ]
     assert found.wakes == [Wake(T + 300, 7, 9), Wake(T + 400, 0, 9)]
     named = schedule.parse(TRACE, T + 50, T + 20_000, {7: 70, 9: 90})
@@ -180,7 +180,7 @@ def test_a_run_whose_beginning_is_left_out_begins_when_it_was_woken() -> None:
     found = schedule.parse(trace, T + 50, T + 20_000, {})
     # Since when thread 8 ran is not known. Thread 9 is not recorded: nor is when it ended.
     spans = [(1, 50, 100), (1, 2100, 2200), (1, 3100, 3200), (2, 4100, 4200)]
-    assert found.runs == [Run(7, cpu, T + begin, T + end, False) for cpu, begin, end in spans]
+    assert found.runs == [Run(7, cpu, T + begin, T + end) for cpu, begin, end in spans]
 
 
 def test_other_text_is_refused() -> None:
@@ -230,7 +230,7 @@ def recording() -> tuple[Recording, Threads]:
     """
     spans = [(1, 0, 0, 10), (8, 0, 10, 30), (1, 0, 30, 40), (9, 1, 0, 15), (2, 1, 15, 20)]
     spans += [(5, 1, 20, 21), (2, 1, 21, 25), (9, 1, 25, 40)]
-    runs = [Run(tid, cpu, 1000 * begin, 1000 * end, True) for tid, cpu, begin, end in spans]
+    runs = [Run(tid, cpu, 1000 * begin, 1000 * end) for tid, cpu, begin, end in spans]
     # It submits on the first, comes to the second, and is back.
     wakes = [Wake(1000 * at, by, 5) for at, by in ((5, 1), (19, 2), (20, 8), (35, 1))]
     return Recording(0, 40_000, runs, wakes), Threads([[1, 2], [8, 9]], [5], [])

@@ -7,22 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import RESULTS, differ_none, ran
 
-from seekway_lab import records, runs
+from seekway_lab import records
 from seekway_lab.judge import Runs
 from seekway_lab.papers.migrate import STUDIES, figures, scenes
 from seekway_lab.scenarios import Scenario
 
-RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results"
 RECORDED = records.read(RESULTS / "migrate.csv")
 NAMED = {study.name: study for study in STUDIES}
-
-
-def made(kept: Path, wanted: list[runs.Run]) -> Runs:
-    """The results of some runs."""
-    laboratory = runs.Laboratory(kept, workers=0)
-    laboratory.make(wanted, lambda done, count: None)
-    return laboratory.read(wanted)
 
 
 def some(name: str, *patterns: str) -> list[Scenario]:
@@ -41,15 +34,8 @@ def some(name: str, *patterns: str) -> list[Scenario]:
 def test_rows_are_those_that_are_recorded(
     tmp_path: Path, name: str, patterns: list[str], count: int
 ) -> None:
-    study = NAMED[name]
-    wanted = [
-        run
-        for scenario in some(name, *patterns)
-        for run in runs.runs(scenario, study.wanted, range(1, 6))
-    ]
-    rows = [row.record(name) for row in study.judge(made(tmp_path, wanted))]
-    found = records.differences(rows, RECORDED)
-    assert (found["differ"], found["new"], len(found["equal"])) == ([], [], count)
+    wanted = {s.name for s in some(name, *patterns)}
+    differ_none(NAMED[name], tmp_path, wanted.__contains__, count)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +43,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """The figures of one short run."""
     [scenario] = some("inactivity", "2 VMs, sequential read on SSD, vanilla")
     scenario.table["measure"] = {"settle": "1s", "until": "1250ms"}
-    found = made(tmp_path_factory.mktemp("kept"), runs.runs(scenario, figures.WANTED, [1]))
+    found = ran(tmp_path_factory.mktemp("kept"), figures.WANTED, [scenario], 1)
     return dict(found.table("runs").iloc[0])
 
 

@@ -4,28 +4,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import RESULTS, differ_none, ran
 
-from seekway_lab import records, runs
+from seekway_lab import records
 from seekway_lab.judge import Runs
 from seekway_lab.papers import pregather
 
-RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results"
 RECORDED = {(row["experiment"], row["row"]): row for row in records.read(RESULTS / "pregather.csv")}
 NAMED = {study.name: study for study in pregather.STUDIES}
-
-
-def made(kept: Path, name: str, scenarios: list[str] | None, seeds: int) -> Runs:
-    """Runs of a study, or of some of its scenarios."""
-    study = NAMED[name]
-    wanted = [
-        run
-        for scenario in study.scenarios()
-        if scenarios is None or scenario.name in scenarios
-        for run in runs.runs(scenario, study.wanted, range(1, seeds + 1))
-    ]
-    laboratory = runs.Laboratory(kept, workers=0)
-    laboratory.make(wanted, lambda done, count: None)
-    return laboratory.read(wanted)
 
 
 @pytest.mark.parametrize(
@@ -35,16 +21,14 @@ def made(kept: Path, name: str, scenarios: list[str] | None, seeds: int) -> Runs
 def test_rows_are_those_that_are_recorded(
     tmp_path: Path, name: str, scenarios: list[str] | None, count: int
 ) -> None:
-    rows = NAMED[name].judge(made(tmp_path, name, scenarios, 5))
-    found = records.differences([row.record(name) for row in rows], RECORDED.values())
-    assert (found["differ"], found["new"], len(found["equal"])) == ([], [], count)
+    differ_none(NAMED[name], tmp_path, lambda name: not scenarios or name in scenarios, count)
 
 
 def test_one_seed_lies_between_the_least_and_the_largest(tmp_path: Path) -> None:
-    rows = [
-        *pregather.rows("pregather-write", made(tmp_path, "pregather-write", None, 1)),
-        *pregather.rows("pregather-memory", made(tmp_path, "pregather-memory", None, 1)),
-    ]
+    rows = []
+    for study in (NAMED["pregather-write"], NAMED["pregather-memory"]):
+        found = ran(tmp_path, study.wanted, study.scenarios(), 1)
+        rows += pregather.rows(study.name, found)
     assert len(rows) == 12
     recorded = {name: row for (_, name), row in RECORDED.items()}
     for row in rows:

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import RESULTS, ran
 
-from seekway_lab import judge, records, runs
+from seekway_lab import judge, records
 from seekway_lab.judge import Runs
 from seekway_lab.papers import vio
 from seekway_lab.papers.vio import loads, rows
 from seekway_lab.scenarios import Scenario
 
-RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results"
 RECORDED = records.read(RESULTS / "vio.csv")
 STUDIES = {study.name: study for study in vio.STUDIES}
 #: Rows that are there only if a curve is crossed.
@@ -35,15 +35,8 @@ def made(scenarios: list[Scenario], **figures: object) -> Runs:
 
 def test_a_reader_has_what_is_recorded(tmp_path: Path) -> None:
     study = STUDIES["vio-vms"]
-    wanted = [
-        run
-        for scenario in study.scenarios()
-        if scenario.axes["load"] == "1 VMs"
-        for run in runs.runs(scenario, study.wanted, [1])
-    ]
-    laboratory = runs.Laboratory(tmp_path, workers=0)
-    laboratory.make(wanted, lambda done, count: None)
-    found = {row.name: row for row in study.judge(laboratory.read(wanted))}
+    one = [s for s in study.scenarios() if s.axes["load"] == "1 VMs"]
+    found = {row.name: row for row in study.judge(ran(tmp_path, study.wanted, one, 1))}
     checked = [row for row in RECORDED if row["experiment"] == study.name]
     checked = [row for row in checked if row["row"].startswith(("1 VMs", "least gain"))]
     assert len(checked) == 4

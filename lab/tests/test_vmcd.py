@@ -8,18 +8,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import seekway
+from conftest import RESULTS, differ_none
 
-from seekway_lab import records, runs
+from seekway_lab import records
 from seekway_lab.judge import Runs
 from seekway_lab.papers import Study
 from seekway_lab.papers.vmcd import STUDIES, figures, judge
 from seekway_lab.scenarios import Scenario
 
-RESULTS = Path(__file__).parents[2] / "docs" / "experiments" / "results" / "vmcd.csv"
-
 
 def recorded(study: str) -> list[records.Record]:
-    return [row for row in records.read(RESULTS) if row["experiment"] == study]
+    return [row for row in records.read(RESULTS / "vmcd.csv") if row["experiment"] == study]
 
 
 def made_up(study: Study) -> Runs:
@@ -50,14 +49,7 @@ def test_a_study_makes_the_recorded_rows(study: Study) -> None:
 def test_a_load_that_ends_soon_has_the_recorded_figures(tmp_path: Path) -> None:
     name = "random readers, random flood"
     [study] = (study for study in STUDIES if study.name == "vmcd-flood")
-    scenarios = [s for s in study.scenarios() if s.name.startswith(name)]
-    wanted = [run for s in scenarios for run in runs.runs(s, study.wanted, range(1, 6))]
-    laboratory = runs.Laboratory(tmp_path, workers=0)
-    laboratory.make(wanted, lambda *_: None)
-    made = [row.record(study.name) for row in study.rows(laboratory.read(wanted))]
-    known = [row for row in recorded(study.name) if row["row"].startswith(name)]
-    found = records.differences(made, known)
-    assert len(found.pop("equal")) == 8 and not any(found.values()), found
+    differ_none(study, tmp_path, lambda scenario: scenario.startswith(name), 8)
 
 
 def test_phi_is_the_papers() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seekway_lab.arena.scenes import File, Scene, Table, scene_on, time_ns
+from seekway_lab.rng import Rng
 
 # All images of a scene together have at most this much: they fit on every device.
 IMAGES_GIB = 90
@@ -19,50 +20,6 @@ EVERYDAY = 0x6576_6572_7964_6179
 OUTSTANDING_KIB = 256 << 10
 # From here on a request is long: the scene is measured for longer.
 LONG_KIB = 4 << 10
-
-MASK = (1 << 64) - 1
-STEP = 0x9E37_79B9_7F4A_7C15
-
-
-def mix64(value: int) -> int:
-    """The finaliser of SplitMix64."""
-    value = (value ^ (value >> 30)) * 0xBF58_476D_1CE4_E5B9 & MASK
-    value = (value ^ (value >> 27)) * 0x94D0_49BB_1331_11EB & MASK
-    return value ^ (value >> 31)
-
-
-class Rng:
-    """The generators' stream of random numbers: xoshiro256++, seeded by SplitMix64."""
-
-    def __init__(self, seed: int, child: int) -> None:
-        """The stream of child number `child` of `seed`."""
-        state = mix64((seed + (child + 1) * STEP) & MASK)
-        self.state = [mix64((state + n * STEP) & MASK) for n in range(1, 5)]
-
-    def bits(self) -> int:
-        """The next 64 bits."""
-
-        def rotated(value: int, by: int) -> int:
-            return (value << by | value >> (64 - by)) & MASK
-
-        s = self.state
-        found = (rotated((s[0] + s[3]) & MASK, 23) + s[0]) & MASK
-        shifted = s[1] << 17 & MASK
-        s[2] ^= s[0]
-        s[3] ^= s[1]
-        s[1] ^= s[2]
-        s[0] ^= s[3]
-        s[2] ^= shifted
-        s[3] = rotated(s[3], 45)
-        return found
-
-    def below(self, n: int) -> int:
-        """Uniform in 0 to n - 1."""
-        return self.bits() * n >> 64
-
-    def percent(self, percent: int) -> bool:
-        """True in `percent` of 100 calls."""
-        return self.below(100) < percent
 
 
 @dataclass(frozen=True)
@@ -122,7 +79,7 @@ def uniform(
 
 def scene(seed: int, number: int, devices: list[Table], shrink: int) -> Scene:
     """Scene `number` of a seed."""
-    rng = Rng(seed, number)
+    rng = Rng.child(seed, number)
     device = devices[rng.below(len(devices))]
     weighted = rng.percent(25)
     quiet_kib = 4 << rng.below(3) if not weighted and rng.percent(50) else 0
@@ -151,7 +108,7 @@ def image(groups: list[Group], quiet: bool) -> int:
 
 def everyday(seed: int, number: int, devices: list[Table], shrink: int) -> Scene:
     """Everyday scene `number` of a seed: a quiet VM that comes late, or pauses."""
-    rng = Rng(seed ^ EVERYDAY, number)
+    rng = Rng.child(seed ^ EVERYDAY, number)
     device = devices[rng.below(len(devices))]
     groups = [Group.everyday(rng) for _ in range(1 + rng.below(2))]
     late_ms = 250 * (1 + rng.below(8)) if rng.percent(50) else 0

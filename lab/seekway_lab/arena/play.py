@@ -74,7 +74,6 @@ class Player:
     """Runs scenes with some seeds in a laboratory, which keeps the runs."""
 
     def __init__(self, laboratory: Laboratory, seeds: list[int]) -> None:
-        """Of a laboratory, with these seeds."""
         self.laboratory, self.seeds = laboratory, seeds
 
     def play(self, scenes: list[Scene], policies: list[str]) -> list[Played]:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -187,6 +187,12 @@ class Sheet:
         heads = [name if name in self.words else f"{name}:" for name in self.columns]
         return table(heads, self.rows)
 
+    def without(self, *columns: str) -> Sheet:
+        """The table without some columns."""
+        kept = [n for n, name in enumerate(self.columns) if name not in columns]
+        rows = [[row[n] for n in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[n] for n in kept], rows=rows)
+
     def text(self) -> str:
         """Aligned, for a terminal."""
         every = [self.columns, *self.rows]
@@ -274,6 +280,26 @@ def scoreboard(found: Found, board: Board) -> Sheet:
         columns["CPU (ns)"] = lambda score: f"{cpu_ns(board, score.number):.0f}"
     notes = [NOTE, *(note for name, note in NOTES.items() if name in columns)]
     return Sheet.of(f"Scoreboard of {board.title}", board.scores, columns, notes)
+
+
+def summary(found: Found) -> Sheet:
+    """The policies over all scenes in a table narrow enough for a page."""
+    board, everyday, drawn = found.written, found.everyday, found.drawn
+    columns: dict[str, Callable[[Score], str]] = {
+        "policy": lambda score: score.policy,
+        "mean regret": lambda score: regret(score.mean),
+        "spread": lambda score: regret(score.spread),
+    }
+    for title, other in {"everyday": everyday, "drawn": drawn}.items():
+        if other and other.scenes:
+            columns[title] = in_all(other)
+    media = {played.scene.medium for played in board.scenes}
+    columns |= {name: in_some(board, "medium", name) for name in MEDIA if name in media}
+    for name in ("throughput", "worst_share", "p99", "kept"):
+        columns[NAMES.get(name, name)] = in_measure(name)
+    columns["worst"] = lambda score: regret(score.worst[0] if score.worst else None)
+    columns["dominated"] = lambda score: str(len(score.dominated))
+    return Sheet.of("", board.scores, columns)
 
 
 def cpu_ns(board: Board, policy: int) -> float:

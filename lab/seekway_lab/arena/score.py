@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+
+import numpy as np
 
 from seekway_lab.arena.measure import LATENCIES, MEASURES, Figures
 
@@ -101,28 +104,20 @@ class SceneResult:
         judged = self.whole
         if len(judged) < 2:
             return None
-        all_regrets = [[own.get(name, 1.0) for name in judged] for own in self.regrets]
-        found = [math.inf] * len(all_regrets)
-        for weights in weightings(len(judged)):
-            weighted = [
-                sum(weight * part for weight, part in zip(weights, own, strict=True))
-                for own in all_regrets
-            ]
-            least = min(weighted)
-            found = [min(known, own - least) for known, own in zip(found, weighted, strict=True)]
-        return found
+        regrets = np.array([[own.get(name, 1.0) for name in judged] for own in self.regrets])
+        weighted = regrets @ weightings(len(judged)).T
+        return [float(least) for least in (weighted - weighted.min(axis=0)).min(axis=1)]
 
     def pareto(self, policy: int) -> float | None:
         """The policy's distance, see `paretos`."""
         return None if self.paretos is None else self.paretos[policy]
 
 
-def weightings(measures: int) -> list[list[float]]:
-    """All weightings of two or three measures in steps; each sums up to 1."""
+def weightings(measures: int) -> np.ndarray:
+    """All weightings of two or three measures in steps, a row each; each sums up to 1."""
     parts = range(PARETO_STEPS + 1)
-    all_of = [(a, b, PARETO_STEPS - a - b) for a in parts for b in parts if a + b <= PARETO_STEPS]
-    kept = [parts[:measures] for parts in all_of if measures > 2 or parts[2] == 0]
-    return [[part / PARETO_STEPS for part in weights] for weights in kept]
+    every = [parts_ for parts_ in product(parts, repeat=measures) if sum(parts_) == PARETO_STEPS]
+    return np.array(every) / PARETO_STEPS
 
 
 @dataclass(frozen=True)

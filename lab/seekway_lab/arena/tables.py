@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 from seekway_lab.arena.play import Board, Player
-from seekway_lab.arena.report import Found, by_device, by_group, scoreboard
+from seekway_lab.arena.report import Found, Sheet, by_group, summary
 from seekway_lab.arena.scenes import File, policy_of
 from seekway_lab.pages import between, table
 
@@ -19,27 +20,33 @@ DEVICES = ["nvme", "sata", "array"]
 # fairway's settings, and by how much the others' targets are multiplied.
 ISOLATION = [0, 0.2, 0.4, 0.6, 0.8, 1]
 TARGETS = [0.25, 0.5, 1, 2, 4]
+# Settings that are not shown: they lie between others, or kyber's, which all give the same.
+BETWEEN = re.compile("isolation 0.2| (0.5|2) ×|kyber.* (0.25|4) ×")
 TIMES = re.compile("(rlat|wlat|read_target|write_target)=([0-9.]+)us")
 
 
 def write(found: Found, player: Player, file: File, docs: Path) -> None:
     """Writes the scoreboards, and the table of protection's cost."""
-    command = COMMAND.format(*DRAWN, *EVERYDAY, len(found.seeds))
-    said = f"`{command} --format markdown`:\n\n"
     groups = by_group(found)
-    boards = [found.written, found.everyday, found.drawn]
-    scores, everyday, drawn = (scoreboard(found, board).rows_only() for board in boards if board)
-    devices, _, drawn_devices = (by_device(board) for board in boards if board)
-    if groups is None or devices is None or drawn_devices is None:
+    if groups is None:
         raise AssertionError("all boards have run")
+    command = COMMAND.format(*DRAWN, *EVERYDAY, len(found.seeds))
+    scores = f"`{command} --format markdown`:\n\n{summary(found).rows_only()}"
+    in_scores = [board.title for board in (found.written, found.everyday, found.drawn) if board]
     texts = {
-        "scoreboard": f"{said}{scores}\n{devices.rows_only()}",
-        "everyday": f"{groups.rows_only()}\n{everyday}",
-        "drawn": f"{drawn}\n{drawn_devices.rows_only()}",
-        "frontier": f"{frontier(player, file)}\n",
+        "scoreboard": scores,
+        "everyday": apart(found.everyday, groups.without(*in_scores)).rows_only(),
+        "frontier": frontier(player, file),
     }
     replace(docs / "arena.md", texts)
-    replace(docs.parent / "README.md", {"scoreboard": f"{said}{scores}"})
+    replace(docs.parent / "README.md", {"scoreboard": scores})
+
+
+def apart(board: Board, sheet: Sheet) -> Sheet:
+    """The rows of noop, and of policies whose mean regret is less than its by more than 0.02."""
+    means = {score.policy: score.mean for score in board.scores}
+    rows = [row for row in sheet.rows if row[0] == "noop" or means[row[0]] < means["noop"] - 0.02]
+    return dataclasses.replace(sheet, rows=rows)
 
 
 def replace(path: Path, texts: dict[str, str]) -> None:
@@ -88,4 +95,5 @@ def frontier(player: Player, file: File) -> str:
             reached = [f"{1 - scores[spec][name]:.2f}" for name in ("throughput", "p99")]
             cells.setdefault(label, []).extend(reached)
     titles = [f"{device}: {measure}:" for device in DEVICES for measure in ("throughput", "p99")]
-    return table(["setting", *titles], [[label, *values] for label, values in cells.items()])
+    lines = [[name, *values] for name, values in cells.items() if not BETWEEN.search(name)]
+    return table(["setting", *titles], lines)

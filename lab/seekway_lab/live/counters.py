@@ -51,9 +51,9 @@ class Cpu:
         return self.busy_until(Cpu.now())
 
 
-def spread(values: Iterable[float]) -> dict[str, float] | None:
-    """Median, least and largest of several measurements; None for none."""
-    every = sorted(values)
+def spread(values: Iterable[float | None]) -> dict[str, float] | None:
+    """Median, least and largest of the measurements that there are; None for none."""
+    every = sorted(value for value in values if value is not None)
     if not every:
         return None
     return {"median": statistics.median(every), "least": every[0], "largest": every[-1]}

@@ -7,15 +7,30 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from seekway_lab.live.process import LiveError, Process
 
 #: To open its images, to answer, and to end.
 PATIENCE_S = 300.0
+
+
+def disks(folder: Path, sizes: Mapping[str, int], place: int = 0) -> list[str]:
+    """Options of `serve` for images that lie one behind the other, from sector `place` on.
+
+    Those that are missing are made, sparse: zeros are read, in the emulated device's time.
+    """
+    arguments = []
+    for name, size in sizes.items():
+        image = folder / f"{name}.img"
+        if not image.exists():
+            image.touch()
+            os.truncate(image, size)
+        arguments += ["--disk", f"{name}={image},lba={place}"]
+        place += size // 512
+    return arguments
 
 
 class Daemon:
@@ -35,16 +50,9 @@ class Daemon:
         self.start()
 
     def __enter__(self) -> Self:
-        """The daemon, which ends with the block."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Kills it if it still runs."""
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def start(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seekway_lab.live.process import LiveError, need, output
+from seekway_lab.rng import Rng
 
 PAGE_BYTES, PAGE_SECTORS = 4096, 8
 MIB_PAGES = 256
@@ -23,7 +24,6 @@ FILE_GAP_PAGES = 32
 #: Few groups' tables at the front, no journal, no checksums: less to write and to read, and debugfs
 #: can enter extents as numbers.
 FEATURES = "^has_journal,^resize_inode,^metadata_csum,^64bit,extent,flex_bg"
-MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def lay_out(image_bytes: int, sets: Sequence[FileSet], seed: int) -> list[list[i
     """First page on the image of each file of each set, as `guest/layout.rs` of the simulator
     places contiguous files behind superblock, inode area and journal, with random gaps.
     """
-    draw = Random(seed)
+    draw = Rng(seed)
     pages = image_bytes // PAGE_BYTES
     data = MIB_PAGES + min(max(pages // 64, 8), 64 * MIB_PAGES)
     data += min(max(pages // 32, 16), 128 * MIB_PAGES)
@@ -108,32 +108,3 @@ def _entries(sets: Sequence[FileSet], placed: Sequence[Sequence[int]]) -> Iterat
             for field, value in fields.items():
                 yield f"set_inode_field {name} {field} {value}"
             yield f"setb {block} {pages}"
-
-
-class Random:
-    """xoshiro256++, seeded by SplitMix64: the simulator's stream of a seed."""
-
-    def __init__(self, seed: int) -> None:
-        """The stream of a seed."""
-        self.state = []
-        for n in range(1, 5):
-            word = (seed + n * 0x9E3779B97F4A7C15) & MASK
-            word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
-            word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
-            self.state.append(word ^ word >> 31)
-
-    def bits(self) -> int:
-        """The next 64 bits."""
-        a, b, c, d = self.state
-        result = (_rotated(a + d & MASK, 23) + a) & MASK
-        c, d = c ^ a, d ^ b
-        self.state = [a ^ d, b ^ c, c ^ (b << 17 & MASK), _rotated(d, 45)]
-        return result
-
-    def below(self, n: int) -> int:
-        """Uniform in `0..n`."""
-        return self.bits() * n >> 64
-
-
-def _rotated(word: int, by: int) -> int:
-    return (word << by | word >> 64 - by) & MASK

@@ -20,11 +20,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from seekway_lab.live.process import LiveError
+from seekway_lab.rng import mix64
 
 BLOCK_BYTES = 4096
 #: How long a server may be silent.
 PATIENCE_S = 60.0
-MASK = (1 << 64) - 1
 
 #: Of a request: when it began and ended.
 Requests = list[tuple[float, float]]
@@ -49,10 +49,7 @@ class Load:
 
 def stamp(offset: int) -> bytes:
     """The first eight bytes of the block at a byte offset (SplitMix64's finalizer)."""
-    word = offset + 1
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
-    return (word ^ word >> 31).to_bytes(8, "little")
+    return mix64(offset + 1).to_bytes(8, "little")
 
 
 def write_image(path: Path, image_bytes: int) -> None:

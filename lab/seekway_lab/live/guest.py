@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from seekway_lab.live import image
@@ -45,7 +44,6 @@ class GuestGone(GuestLost):
     """QEMU ended, or the guest did, when neither should have."""
 
     def __init__(self, what: str, console: str) -> None:
-        """With the end of the guest's console."""
         super().__init__(f"{what}\nconsole, its end:\n{console}")
         self.console = console
 
@@ -58,7 +56,6 @@ class CommandFailed(LiveError):
     """A command in a guest that had to succeed did not."""
 
     def __init__(self, what: str, ran: Ran) -> None:
-        """With the command's result."""
         super().__init__(f"{what} ended with {ran.status}:\n{ran.text}")
         self.ran = ran
 
@@ -133,16 +130,9 @@ class Guest:
         self._machine = self._start()
 
     def __enter__(self) -> Self:
-        """The guest, which ends with the block."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """As `close`."""
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

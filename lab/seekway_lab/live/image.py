@@ -16,12 +16,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 from seekway_lab.live.process import LiveError, need, output
 
@@ -50,8 +49,6 @@ KERNELS = {
 #: Debian's keys, of its package debian-archive-keyring.
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 ARCHIVE = "http://deb.debian.org/debian"
-#: Modes of the initramfs' entries.
-DIRECTORY, FILE = 0o040755, 0o100755
 
 
 @dataclass(frozen=True)
@@ -231,40 +228,23 @@ def linked(program: str) -> dict[str, Path]:
 
 def _write(to: Path, files: dict[str, Path]) -> None:
     """Writes an initramfs with init, these files, and the order of the modules."""
-    names = [Path(path).stem for path in files if path.startswith("lib/modules/")]
-    order = "".join(f"{name}\n" for name in names)
-    contents = [("init", INIT.read_bytes()), ("lib/modules/order", order.encode())]
-    with to.open("wb") as out:
-        every = ((path, host.read_bytes()) for path, host in files.items())
-        cpio(out, [*contents], every)
-        os.fsync(out.fileno())
-
-
-def cpio(out: BinaryIO, *parts: Iterable[tuple[str, bytes]]) -> None:
-    """Writes files, with the directories above them, in the form "newc" that Linux unpacks
-    (Documentation/driver-api/early-userspace/buffer-format.rst), all executable.
-    """
-    directories = {"dev"}
-    number = 0
-
-    def entry(path: str, mode: int, content: bytes = b"") -> None:
-        nonlocal number
-        number += 1
-        links = 2 if mode == DIRECTORY else 1
-        name = path.encode() + b"\0"
-        # ino, mode, uid, gid, nlink, mtime, filesize, dev ×2, rdev ×2, namesize, check.
-        fields = [number, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0]
-        out.write(b"070701" + b"".join(b"%08x" % field for field in fields))
-        out.write(name + bytes(-(110 + len(name)) % 4))
-        out.write(content)
-        out.write(bytes(-len(content) % 4))
-
-    entry("dev", DIRECTORY)
-    for part in parts:
-        for path, content in part:
-            for parent in reversed([str(p) for p in Path(path).parents][:-1]):
-                if parent not in directories:
-                    directories.add(parent)
-                    entry(parent, DIRECTORY)
-            entry(path, FILE, content)
-    entry("TRAILER!!!", 0)
+    order = [Path(path).stem for path in files if path.startswith("lib/modules/")]
+    with tempfile.TemporaryDirectory(dir=to.parent) as work:
+        root = Path(work)
+        for folder in ("dev", "lib/modules"):
+            (root / folder).mkdir(parents=True)
+        (root / "lib/modules/order").write_text("".join(f"{name}\n" for name in order))
+        shutil.copy(INIT, root / "init")
+        (root / "init").chmod(0o755)
+        for path, host in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).symlink_to(host.resolve())
+        # A folder comes before what it holds.
+        names = "".join(f"{path.relative_to(root)}\n" for path in sorted(root.rglob("*")))
+        command: list[str | Path] = [files["bin/busybox"], "cpio", "-o", "-L", "-H", "newc"]
+        with to.open("wb") as out:
+            pipe = subprocess.PIPE
+            subprocess.run(
+                command, cwd=root, input=names.encode(), stdout=out, stderr=pipe, check=True
+            )
+            os.fsync(out.fileno())

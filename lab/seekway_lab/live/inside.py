@@ -56,7 +56,6 @@ class Computing:
     """A guest with a compute task on each vCPU, which stand still at first."""
 
     def __init__(self, guest: Guest) -> None:
-        """Starts the tasks."""
         self.guest = guest
         # sha256sum never comes to the end of zeros, and the kernel counts what it has read.
         said = self.run(

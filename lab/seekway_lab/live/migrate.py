@@ -20,7 +20,7 @@ from typing import Any
 
 from seekway_lab.live import allowed, counters, runs, vcpus
 from seekway_lab.live.allowed import Threads
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.guest import Disk, Guest, boot_all
 from seekway_lab.live.inside import Computing, Seen
 from seekway_lab.live.schedule import Recorder
@@ -91,12 +91,9 @@ class Stage:
         self.window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
         self.agent_args = f"--policy '{options.vcpu}'" if options.vcpu else ""
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="seekway-live-")))
-        arguments = ["--emulate", DEVICE, "--policy", "noop"]
         names = [_disk(n) for n in range(guests)]
-        for n, name in enumerate(names):
-            with (folder / f"{name}.img").open("wb") as file:
-                file.truncate(DISK_BYTES)
-            arguments += ["--disk", f"{name}={file.name},lba={n * DISK_BYTES // 512}"]
+        arguments = ["--emulate", DEVICE, "--policy", "noop"]
+        arguments += disks(folder, dict.fromkeys(names, DISK_BYTES))
         self.daemon = stack.enter_context(Daemon(options.program, folder, arguments))
         options.tell(f"{guests} guests boot")
         booted = [stack.enter_context(self._guest(name)) for name in names]

@@ -161,7 +161,6 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Removes them."""
         self._stack.close()
 
     def round(self, scene: Scene, number: int, rounds: int) -> Round:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from seekway_lab.live import counters, filesystem, runs, twin
 from seekway_lab.live.counters import Cpu, Status
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.filesystem import FileSet
 from seekway_lab.live.guest import Disk, Guest
 from seekway_lab.live.process import LiveError
@@ -94,8 +94,7 @@ def measure(options: runs.Options, policies: Sequence[str], window_s: int) -> li
             image = folder / f"{name}.img"
             sets = [FileSet(f"app{app}", FILES, SET_BYTES // FILES) for app in range(len(modes))]
             filesystem.make(image, IMAGE_BYTES, sets, options.seed + n)
-            place = PLACE + n * IMAGE_BYTES // 512
-            arguments += ["--disk", f"{name}={image},lba={place}"]
+        arguments += disks(folder, dict.fromkeys(VMS, IMAGE_BYTES), PLACE)
         daemon = stack.enter_context(Daemon(options.program, folder, arguments))
         # One vCPU: three guests share two cores or so with the daemon.
         shape: Table = {"vcpus": 1, "memory_mib": MEMORY_MIB, "kvm": options.kvm}

@@ -9,7 +9,6 @@ cache nor the host's has it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from seekway_lab.live import counters, runs, twin
 from seekway_lab.live.counters import Cpu
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.guest import Disk, Guest
 from seekway_lab.live.process import LiveError
 from seekway_lab.runs import rows_of
@@ -116,13 +115,9 @@ def measure(options: runs.Options, rows: Sequence[Table], window_s: int) -> None
     """Boots the guest; fills each row with its measurements."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="seekway-live-")))
-        image = folder / "vm0.img"
-        # Sparse: zeros are read, in the emulated drive's time.
-        image.touch()
-        os.truncate(image, len(rows) * AREA_BYTES)
         # Times are absolute: a real completion that comes late is counted.
         arguments = ["--emulate", f"{DEVICE}:k=1", "--policy", "noop", "--cache", CACHE]
-        arguments += ["--disk", f"vm0={image},lba=0"]
+        arguments += disks(folder, {"vm0": len(rows) * AREA_BYTES})
         daemon = stack.enter_context(Daemon(options.program, folder, arguments))
         shape: Table = {"vcpus": 2, "memory_mib": MEMORY_MIB, "kvm": options.kvm}
         shape["programs"] = {"seekway-guest": options.agent}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -88,7 +88,6 @@ class Table:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """As Markdown."""
         notes = "".join(f"\n{note}\n" for note in self.notes)
         return f"## {self.title}\n\n{table(list(self.heads), [list(r) for r in self.rows])}{notes}"
 
@@ -173,21 +172,11 @@ def command(args: argparse.Namespace) -> int:
         _check_program(args.agent, "seekway-guest", "--agent")
     if args.json:
         args.json.open("a").close()
-    options = Options(
-        name=args.name,
-        program=args.daemon.absolute(),
-        agent=args.agent.absolute(),
-        policy=args.policy,
-        vcpu=args.vcpu,
-        seed=args.seed,
-        quick=args.quick,
-        kvm=args.kvm,
-        scenes=args.scenes,
-        servers=[name.strip() for name in (args.servers or "").split(",") if name.strip()],
-        seconds=args.seconds,
-        rounds=args.rounds,
-        work_dir=args.work_dir,
-    )
+    given: dict[str, Any] = {key.name: getattr(args, key.name, None) for key in fields(Options)}
+    given["program"], given["agent"] = args.daemon.absolute(), args.agent.absolute()
+    names = (args.servers or "").split(",")
+    given["servers"] = [name.strip() for name in names if name.strip()]
+    options = Options(**given)
     # Guests and servers are ended and images removed on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

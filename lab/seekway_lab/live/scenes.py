@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ import numpy as np
 
 from seekway_lab.live import runs, twin
 from seekway_lab.live.counters import Cpu, emulated_between
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.guest import Disk, Guest
 from seekway_lab.live.process import LiveError
 from seekway_lab.papers.cats.rank import same_order
@@ -112,17 +111,10 @@ def measure(
 def _arguments(scene: Scene, folder: Path) -> list[str]:
     """Makes the images; the options of `serve`."""
     # A cache would hide the images, as it would hide a device.
-    arguments, place = ["--cache", "off"], 0
+    arguments = ["--cache", "off"]
     if scene.device is not None:
         arguments += ["--emulate", emulated(scene.device, scene.k, folder)]
-    for vm in scene.vms:
-        image, size = folder / f"{vm['name']}.img", twin.image_bytes(vm)
-        # Sparse: zeros are read, in the emulated disk's time.
-        image.touch()
-        os.truncate(image, size)
-        arguments += ["--disk", f"{vm['name']}={image},lba={place}"]
-        place += size // 512
-    return arguments
+    return arguments + disks(folder, {vm["name"]: twin.image_bytes(vm) for vm in scene.vms})
 
 
 def emulated(device: str, k: int, folder: Path) -> str:

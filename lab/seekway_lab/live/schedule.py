@@ -33,7 +33,7 @@ CREATE, CLOEXEC = 6, 1
 
 #: `  COMM-TID  [CPU] FLAGS SECONDS.MICROSECONDS: EVENT: FIELDS`; a name may have spaces.
 LINE = re.compile(r".*-(\d+) +\[(\d+)\] (\S+) +(\d+)\.(\d{6}): (\w+): (.*)")
-SWITCH = re.compile(r".* prev_pid=(\d+) .* prev_state=(\w).* next_pid=(\d+) ")
+SWITCH = re.compile(r".* prev_pid=(\d+) .* next_pid=(\d+) ")
 WAKING = re.compile(r".* pid=(\d+) ")
 
 
@@ -45,8 +45,6 @@ class Run(NamedTuple):
     begin_us: int
     #: When it left the processor, or the recording ended.
     end_us: int
-    #: It would have gone on: another one got the processor.
-    preempted: bool
 
 
 class Wake(NamedTuple):
@@ -120,11 +118,9 @@ class Recorder:
             os.close(self._mount)
 
     def __enter__(self) -> Recorder:
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends."""
         self.end()
 
     def _write(self, file: str, what: str) -> None:
@@ -229,7 +225,7 @@ def parse(text: str, begin_us: int, end_us: int, names: dict[int, int]) -> Recor
     woken_at: dict[int, int] = {}
     for tid, cpu, flags, at_us, event, fields in _lines(text):
         if event == "sched_switch" and (found := SWITCH.match(f" {fields} ")):
-            before, following = int(found[1]), int(found[3])
+            before, following = int(found[1]), int(found[2])
             woken_at.pop(following, None)
             woken = woken_at.pop(before, None)
             last = running.get(cpu)
@@ -246,7 +242,7 @@ def parse(text: str, begin_us: int, end_us: int, names: dict[int, int]) -> Recor
                 since = woken if woken is not None and woken >= last[1] else None
             if since is not None and before:
                 name = names.get(before, before)
-                runs.append(Run(name, cpu, since, at_us, found[2] == "R"))
+                runs.append(Run(name, cpu, since, at_us))
         elif event == "sched_waking" and (found := WAKING.match(f" {fields} ")):
             woken_at[int(found[1])] = at_us
             # Interrupts off, a switch due, and the context: `.` is a thread's own.
@@ -256,5 +252,5 @@ def parse(text: str, begin_us: int, end_us: int, names: dict[int, int]) -> Recor
             raise LabError(f"the kernel's tracer says '{event}: {fields}'")
     for cpu, (tid, since) in running.items():
         if tid:
-            runs.append(Run(names.get(tid, tid), cpu, since, end_us, False))
+            runs.append(Run(names.get(tid, tid), cpu, since, end_us))
     return Recording(begin_us, end_us, runs, wakes)

@@ -25,8 +25,8 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from seekway_lab.live import counters, inside, runs, vcpus
-from seekway_lab.live.counters import Cpu, Status
-from seekway_lab.live.daemon import Daemon
+from seekway_lab.live.counters import Cpu, Status, spread
+from seekway_lab.live.daemon import Daemon, disks
 from seekway_lab.live.filesystem import FileSet, make
 from seekway_lab.live.guest import CommandFailed, Disk, Guest, GuestLost, boot_all
 from seekway_lab.live.inside import MIGRATE, Computing
@@ -249,12 +249,9 @@ class Stage:
     def _images(self, folder: Path) -> list[str]:
         """Makes the images of a side; the arguments of its daemon for them."""
         folder.mkdir()
-        arguments = []
-        for n, load in enumerate(self.plan.loads):
-            image = folder / f"{load.name}.img"
-            make_image(load, image, self.plan.rounds, self.plan.seed)
-            arguments += ["--disk", f"{load.name}={image},lba={n * IMAGE_BYTES // 512}"]
-        return arguments
+        if FILE_SERVER in self.plan.loads:
+            make_image(folder / f"{FILE_SERVER.name}.img", self.plan.rounds, self.plan.seed)
+        return disks(folder, {load.name: IMAGE_BYTES for load in self.plan.loads})
 
     def _guest(self, load: Load) -> Guest:
         return Guest(
@@ -306,7 +303,7 @@ class Stage:
         turns_s = time.monotonic() - begun_s
         for guest in guests:
             guest.computing.pause()
-        emulated = [_emulated(status) for status in (before, after)]
+        emulated = counters.emulated_between(before, after) or {"commands": 0, "late": 0}
         with_cache = self.plan.sides[side].cache is not None
         return {
             "guests": [
@@ -321,8 +318,8 @@ class Stage:
                 for of_disk in [[_only(status, guest.load.name) for status in (before, after)]]
             ],
             "host": shares,
-            "commands": emulated[1]["commands"] - emulated[0]["commands"],
-            "late": emulated[1]["late"] - emulated[0]["late"],
+            "commands": emulated["commands"],
+            "late": emulated["late"],
             # That the vCPUs of each guest had together while agents counted moves.
             "slices": turns_s * 1e6 * VCPUS / (Slices().mean_us * len(guests)),
         }
@@ -358,11 +355,6 @@ class Stage:
         return HostLook.now(qemus, self.threads, [daemon.pid for daemon in self.daemons])
 
 
-def _emulated(status: Status) -> Status:
-    found: Status = counters.device(status)["emulated"]
-    return found
-
-
 def _only(status: Status, name: str) -> Status:
     """A report of one disk alone."""
     return {"devices": [{**counters.device(status), "disks": [counters.disk(status, name)]}]}
@@ -371,14 +363,10 @@ def _only(status: Status, name: str) -> Status:
 # --- inside of a guest
 
 
-def make_image(load: Load, path: Path, rounds: int, seed: int) -> None:
-    """A guest's disk for one side. The same seed gives the same places of files."""
-    if load is not FILE_SERVER:
-        with path.open("wb") as file:
-            file.truncate(IMAGE_BYTES)
-        return
+def make_image(path: Path, rounds: int, seed: int) -> None:
+    """Makes the file server's disk for one side. Equal seeds give equal places of files."""
     # No window reads data that another of its side has read.
-    names = [f"p{round_}j{n}" for round_ in range(rounds) for n in range(load.processes)]
+    names = [f"p{round_}j{n}" for round_ in range(rounds) for n in range(FILE_SERVER.processes)]
     make(path, IMAGE_BYTES, [FileSet(name, FILES, FILE_BYTES) for name in names], seed)
 
 
@@ -673,11 +661,11 @@ def of_guest(load: Load, at: int, rounds: Sequence[Figures]) -> Figures:
         return found
 
     def over(side: str, of: Figure) -> Figures | None:
-        return _spread(of(guest(round_, side)) for round_ in rounds)
+        return spread(of(guest(round_, side)) for round_ in rounds)
 
     def ratio(side: str, base: str, of: Figure) -> Figures | None:
         both = [(of(guest(round_, side)), of(guest(round_, base))) for round_ in rounds]
-        return _spread(None if a is None or b is None else a / b for a, b in both)
+        return spread(None if a is None or b is None else a / b for a, b in both)
 
     def of_load(key: str) -> Figure:
         return lambda guest: guest["load"] and guest["load"][key]
@@ -710,7 +698,7 @@ def of_guest(load: Load, at: int, rounds: Sequence[Figures]) -> Figures:
         "prefetch_cost": over("on", lambda guest: guest["usage"] and guest["usage"]["cost"]),
         "tags": max(guest(round_, "on")["tags"] for round_ in rounds),
         # Moves of each process that does I/O, for each slice of a vCPU of the guest.
-        "moves_a_slice": _spread(
+        "moves_a_slice": spread(
             agent["moves"] / (load.processes * round_["on"]["slices"])
             if load.processes and (agent := guest(round_, "on")["agent"])
             else None
@@ -719,11 +707,6 @@ def of_guest(load: Load, at: int, rounds: Sequence[Figures]) -> Figures:
     }
     verdict, why = _row_verdict(load, row)
     return {**row, "verdict": verdict, "why": why}
-
-
-def _spread(values: Iterable[float | None]) -> Figures | None:
-    """Of the values that there are."""
-    return counters.spread([value for value in values if value is not None])
 
 
 def _hashed(guest: Figures) -> float:
@@ -766,18 +749,14 @@ def _row_verdict(load: Load, row: Figures) -> tuple[str, str]:
     return "missed" if missed else "met", ", ".join(missed)
 
 
-def _all_mib_s(window: Figures) -> float:
-    return sum(float(guest["load"]["mib_s"]) for guest in window["guests"] if guest["load"])
-
-
 def of_side(rounds: Sequence[Sequence[Figures]]) -> Figures:
     """The host with one side, of the windows of each round. Shares of the processors, 0 to 1."""
 
     def mean(of: Callable[[Figures], float]) -> Figures | None:
-        return _spread(fmean(map(of, windows)) for windows in rounds)
+        return spread(fmean(map(of, windows)) for windows in rounds)
 
     def total(of: Callable[[Figures], float]) -> Figures | None:
-        return _spread(sum(map(of, windows)) for windows in rounds)
+        return spread(sum(map(of, windows)) for windows in rounds)
 
     return {
         "vcpus": mean(lambda window: sum(window["host"]["vcpus"])),
@@ -787,7 +766,7 @@ def of_side(rounds: Sequence[Sequence[Figures]]) -> Figures:
         "others": mean(lambda window: others(window["host"])),
         "busy": mean(lambda window: window["host"]["busy"]),
         # Of the emulated device's commands, 0 to 1.
-        "late": _spread(max(map(_late, windows)) for windows in rounds),
+        "late": spread(max(map(_late, windows)) for windows in rounds),
         "commands": total(lambda window: window["commands"]),
         # Bytes that all applications read and wrote.
         "mib_s": total(

@@ -73,11 +73,9 @@ class Turns:
         self._holders.clear()
 
     def __enter__(self) -> Turns:
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends."""
         self.end()
 
 

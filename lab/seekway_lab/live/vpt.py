@@ -163,9 +163,9 @@ def row(
     """A policy on a target: spreads over its windows, by measure. The keys in JSON stay."""
 
     def spreads(of: Sequence[Table]) -> list[dict[str, float] | None]:
-        return [_spread(one[key] for one in of) for key in KEYS.values()]
+        return [spread(one[key] for one in of) for key in KEYS.values()]
 
-    added, late = _spread(one["added"] for one in windows), max(one["late"] for one in windows)
+    added, late = spread(one["added"] for one in windows), max(one["late"] for one in windows)
     verdict = "measured"
     if added is not None:
         verdict = "met" if added["median"] <= ADDED else "missed"
@@ -182,10 +182,6 @@ def row(
         "windows": list(windows),
         "verdict": verdict,
     }
-
-
-def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
-    return spread(value for value in values if value is not None)
 
 
 def predictions(rows: Sequence[Table]) -> list[Table]:

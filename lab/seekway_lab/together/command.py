@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from seekway_lab import pages, runs
-from seekway_lab.records import LabError, Record
+from seekway_lab.records import LabError, Record, differences
 from seekway_lab.together import page, scenes
 from seekway_lab.together.progress import Judged, worth
 
@@ -66,21 +66,13 @@ def judged(args: argparse.Namespace, scene: scenes.Scene) -> tuple[list[Record],
 
 def differ(rows: Iterable[Record], recorded: Iterable[Record]) -> bool:
     """Compares all figures of rows with recorded ones of the same scenes; whether some differ."""
-    made = {(row["experiment"], row["row"]): row for row in rows}
-    scenes_ = {scene for scene, _ in made}
-    known = {(r["experiment"], r["row"]): r for r in recorded if r["experiment"] in scenes_}
-    lines = [f"missing: {': '.join(name)}" for name in known if name not in made]
-    lines += [f"new: {': '.join(name)}" for name in made if name not in known]
-    figures = 0
-    for name in made.keys() & known.keys():
-        new, old = made[name], known[name]
-        figures += len(old)
-        lines += [
-            f"differs: {', '.join(name)}: {key} was {was}, is {new.get(key)}"
-            for key, was in old.items()
-            if new.get(key) != was
-        ]
-    print(f"together: {len(known)} recorded rows, {figures - len(NAME) * len(known)} figures")
+    rows = list(rows)
+    scenes_ = {row["experiment"] for row in rows}
+    known = [row for row in recorded if row["experiment"] in scenes_]
+    beside = differences(rows, known, compared=None)
+    figures = sum(len(row) - len(NAME) for row in known)
+    print(f"together: {len(known)} recorded rows, {figures} figures")
+    lines = [f"{what}: {name}" for what in ("missing", "new", "differ") for name in beside[what]]
     print("\n".join(lines) or "all are equal")
     return bool(lines)
 

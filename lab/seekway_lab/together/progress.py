@@ -62,7 +62,6 @@ class Judged:
     """The results of a scene."""
 
     def __init__(self, scene: Scene, found: Runs, policies: Iterable[str] = ()) -> None:
-        """Of its runs, also those of further policies."""
         self.scene, self.found, self.ways = scene, found, scene.ways(policies)
         self.contestants = [f"all on, {policy}" for policy in contestants()]
 

@@ -108,7 +108,6 @@ class Case:
     """A load on a disk and on a model of it."""
 
     def __init__(self, found: Runs, scenario: str) -> None:
-        """Of a scenario with a model."""
         self.found, self.name = found, scenario
         self.target, self.model = scenario.split(": ", 1)
         self.k = 8 if self.model in (LITERAL, VIRTUAL) else 1

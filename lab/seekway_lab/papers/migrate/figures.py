@@ -80,7 +80,6 @@ class Series:
     """MiB/s of a run by quarter of a second."""
 
     def __init__(self, run: pd.Series) -> None:
-        """Of a row of the runs' table."""
         self.from_s, self.rates = np.asarray(run["bins_s"]), np.asarray(run["bins"])
 
     def within(self, first: float, end: float) -> np.ndarray:

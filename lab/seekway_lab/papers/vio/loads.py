@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,7 @@ import seekway
 from seekway_lab import scenarios
 from seekway_lab.judge import mean
 from seekway_lab.runs import Rows, rows_of
-from seekway_lab.scenarios import Scenario, Table
+from seekway_lab.scenarios import Scenario, Table, merged
 
 STUDIES = tomllib.loads((Path(__file__).parent / "studies.toml").read_text())
 #: What everything is set beside: Linux's own read-ahead in the guest, and a host cache that fetches
@@ -42,20 +41,6 @@ def reduce(outcome: seekway.Outcome) -> dict[str, Rows]:
     return {"runs": [row]}
 
 
-def changed(table: Table, changes: Table) -> Table:
-    """The table with changes: tables merge, into a list of tables into each; all else replaces."""
-    made = dict(table)
-    for key, value in changes.items():
-        old = made.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            made[key] = changed(old, value)
-        elif isinstance(value, dict) and isinstance(old, list):
-            made[key] = [changed(one, value) for one in old]
-        else:
-            made[key] = copy.deepcopy(value)
-    return made
-
-
 def filled(value: Any) -> Any:
     """The value with the parts that its tables are `like`."""
     if isinstance(value, list):
@@ -65,17 +50,17 @@ def filled(value: Any) -> Any:
     like = value.get("like", [])
     made: Table = {}
     for part in [like] if isinstance(like, str) else like:
-        made = changed(made, filled(STUDIES["part"][part]))
-    return changed(made, {key: filled(one) for key, one in value.items() if key != "like"})
+        made = merged(made, filled(STUDIES["part"][part]))
+    return merged(made, {key: filled(one) for key, one in value.items() if key != "like"})
 
 
 @cache
 def of(study: str) -> list[Scenario]:
     """A study's loads in each of their ways. `load` and `way` are among their axes."""
-    base = changed(filled(STUDIES["base"]), filled(STUDIES["study"][study]))
+    base = merged(filled(STUDIES["base"]), filled(STUDIES["study"][study]))
     name, made = base.pop("name", "{case}"), []
     for case in base.pop("case", [{"name": ""}]):
-        table = changed(base, case)
+        table = merged(base, case)
         table["name"], table["case"] = name, [{"name": case["name"]}]
         lab = table.pop("lab")
         ways = lab["ways"] + [LATER] * lab.get("whole_files", False)
@@ -86,9 +71,9 @@ def of(study: str) -> list[Scenario]:
 
 def _in(way: str, load: Scenario, lab: Table) -> Scenario:
     """A load in a way."""
-    table = changed(load.table, STUDIES["way"][BASE if way == LATER else way])
+    table = merged(load.table, STUDIES["way"][BASE if way == LATER else way])
     if way == LATER:
-        table = changed(table, {"measure": {"settle": "5s", "until": "9s"}})
+        table = merged(table, {"measure": {"settle": "5s", "until": "9s"}})
     vms = load.table["vm"]
     axes = {
         "load": load.name,

@@ -37,7 +37,6 @@ class Loads(Runs):
     """
 
     def __init__(self, found: Runs) -> None:
-        """With the figures that rows are made of."""
         runs = found.table("runs")
         runs = runs[runs.policy == runs.host].fillna({"read": 0})
         seconds, mib = runs.simulated_ns / 1e9, 2**20
