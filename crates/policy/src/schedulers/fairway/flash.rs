@@ -383,6 +383,9 @@ impl Flash {
                 self.place_all(now, withheld == Class::Writes);
             }
         } else if self.waits {
+            if self.is_heavy(command.vm.index()) {
+                self.governor.heavy();
+            }
             self.governor.completed(now, command.op == Op::Write, cost, sent);
         }
         let known = self.vms.get_mut(command.vm.index()).and_then(Option::as_mut);
@@ -442,7 +445,7 @@ impl Scheduler for Flash {
         self.note_behind(now, vm, request.extent.len());
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
         if self.busy == 0 {
-            self.governor.resume(now);
+            self.governor.resume_after(now, now.since(self.progress));
         }
         self.busy += u32::from(known.queue.is_empty() && known.in_flight == 0);
         known.queue.class(request.op).push(&mut self.links, id);

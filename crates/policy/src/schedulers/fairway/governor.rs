@@ -28,6 +28,8 @@ use seekway_core::units::{Instant, Nanos, Sectors};
 /// An epoch has at least so many commands and takes at least so long.
 const EPOCH_COMMANDS: u32 = 64;
 const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
+/// An epoch goes on after a pause of a VM with long requests that is not longer.
+const IDLE_MOST: Nanos = Nanos::from_millis(2);
 /// So long after a trial of the price a device works on reads and writes as it did before it. A
 /// drive that collects garbage is fast until its buffer is full of writes again.
 const SETTLES: Nanos = Nanos::from_millis(5);
@@ -112,6 +114,8 @@ struct Epoch {
     commands: u32,
     /// A VM with a target of latency was active.
     pressed: bool,
+    /// A command of a VM with much outstanding is among them.
+    heavy: bool,
     /// By kind: cost, commands and nanoseconds.
     cost: [u64; KINDS],
     count: [u32; KINDS],
@@ -351,6 +355,21 @@ impl Governor {
     pub fn resume(&mut self, now: Instant) {
         if self.phase != Phase::Delay {
             self.begin_epoch(now);
+        }
+    }
+
+    /// A VM with much outstanding has a command done: see [`Governor::resume_after`].
+    pub fn heavy(&mut self) {
+        self.epoch.heavy = true;
+    }
+
+    /// The device has work again after `idle`. A VM with long requests, one at a time, makes short
+    /// pauses that are no more than left out: from one to the next are too few commands for an epoch.
+    pub fn resume_after(&mut self, now: Instant, idle: Nanos) {
+        if self.epoch.heavy && idle <= IDLE_MOST {
+            self.epoch.since = self.epoch.since + idle;
+        } else {
+            self.resume(now);
         }
     }
 

@@ -161,3 +161,31 @@ fn probes_do_not_fall_into_step_with_a_vm() {
     let most = (0..second).map(met).max();
     assert!(most < Some(12), "{most:?} of 60 reads");
 }
+
+/// Requests of 32 parts that come one at a time: an epoch spans the pauses between them, and its
+/// rate leaves them out. One long pause, or short ones of a VM with little outstanding, begin anew.
+#[test]
+fn short_pauses_of_long_requests_do_not_end_an_epoch() {
+    let rate = |pause: Nanos, is_heavy: bool| {
+        let mut governor = Governor::new(0.6);
+        governor.delays = [[[100_000.0; KEPT]; KINDS]; 2];
+        governor.phase = Phase::Rate;
+        let mut now = Instant::ZERO;
+        for _ in 0..3 {
+            now = now + pause;
+            governor.resume_after(now, pause);
+            for _ in 0..32 {
+                let sent = now;
+                now = now + Nanos::from_micros(32);
+                if is_heavy {
+                    governor.heavy();
+                }
+                governor.completed(now, false, 32_000, sent);
+            }
+        }
+        governor.rate()
+    };
+    assert_eq!(rate(Nanos::from_millis(1), true), 1.0);
+    assert_eq!(rate(Nanos::from_millis(3), true), 0.0);
+    assert_eq!(rate(Nanos::from_millis(1), false), 0.0);
+}
