@@ -1,5 +1,5 @@
 //! The control protocol: JSON objects over a unix socket, one a line in both
-//! directions (docs/serve.md). Each client has a thread of its own that sleeps
+//! directions (docs/json.md). Each client has a thread of its own that sleeps
 //! while the client is silent; a client that is slow, or hostile, wastes its own
 //! time only.
 //!

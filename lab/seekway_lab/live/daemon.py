@@ -100,7 +100,7 @@ class Daemon:
         return self.process.pid
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """The result of a command of the control socket (docs/serve.md)."""
+        """The result of a command of the control socket (docs/json.md)."""
         with socket.socket(socket.AF_UNIX) as end:
             end.settimeout(PATIENCE_S)
             try:

@@ -130,7 +130,7 @@ pub struct ServedReport {
     pub service_from_dispatch_ms: f64,
 }
 
-/// Fairness among a device's disks in the last whole interval; docs/serve.md says
+/// Fairness among a device's disks in the last whole interval; docs/prometheus.md says
 /// which disks count.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -111,7 +111,7 @@ fn fix(error: &ImageError) -> String {
         ImageError::LostWrites { .. } => {
             "check the image (fsck, a backup), then serve it once with accept-lost-writes".into()
         }
-        ImageError::Shrunk { .. } => "see docs/serve.md, resize".into(), // of a disk that is served
+        ImageError::Shrunk { .. } => "see docs/operate.md, resize".into(), // of a disk that is served
         ImageError::Io { path, .. } => format!("see `dmesg` and `stat {path}`"),
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 /// Query or change a running `seekway serve`
 ///
 /// Programs can use the control socket directly; it takes one line of JSON for each
-/// command: docs/serve.md.
+/// command: docs/json.md.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway ctl status

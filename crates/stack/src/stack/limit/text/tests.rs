@@ -123,16 +123,16 @@ fn values_that_cannot_be_are_refused() {
     assert!(Limits::parse("group=a").unwrap_err().to_string().contains("cannot be in a group"));
 }
 
-/// docs/serve.md has each key with the names that it has elsewhere, and an error says ours.
+/// docs/limits.md has each key with the names that it has elsewhere, and an error says ours.
 #[test]
 fn names_of_libvirt_and_qemu_are_translated() {
-    let docs = include_str!("../../../../../../docs/serve.md");
+    let docs = include_str!("../../../../../../docs/limits.md");
     let has_row = |[ours, libvirt, qemu, qmp]: Names, end: &str| {
         let row = match ours == libvirt {
             true => format!("| `{ours}` | | | |"),
             false => format!("| `{end}{ours}` | `{end}{libvirt}` | `{end}{qemu}` | `{end}{qmp}` |"),
         };
-        assert!(docs.contains(&row), "docs/serve.md: no row {row}");
+        assert!(docs.contains(&row), "docs/limits.md: no row {row}");
     };
     RATES.iter().for_each(|(.., names)| has_row(*names, ""));
     PARTS[1..].iter().for_each(|(_, ends)| has_row(*ends, "…"));
