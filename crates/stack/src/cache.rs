@@ -80,7 +80,7 @@ pub const UNIT_DEFAULT: Sectors = Sectors::new(256);
 /// Entries of a list that are kept allocated from call to call.
 const KEPT_MAX: usize = 4096;
 
-/// How large, and how reads are fetched.
+/// Size of the cache, and how reads are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Bytes of data that it keeps at most, whatever [`HostCache::resize`] says.
@@ -99,7 +99,7 @@ impl Config {
     }
 }
 
-/// What the cache knows of a VM.
+/// The cache's record of a VM.
 #[derive(Default)]
 struct Vm {
     attached: bool,
@@ -114,7 +114,7 @@ impl Vm {
         self.capacity.get().div_ceil(BLOCK_SECTORS)
     }
 
-    /// What of neighbouring blocks lies on its disk.
+    /// The extent of neighbouring blocks that lies on its disk.
     fn part(&self, blocks: &Range<u64>) -> Option<Extent> {
         let len = Sectors::new((blocks.end - blocks.start) * BLOCK_SECTORS);
         let whole = Extent::new(Lba::new(blocks.start * BLOCK_SECTORS), len)?;
@@ -131,7 +131,7 @@ pub struct HostCache {
     fetches: Fetches,
     accounts: Accounts,
     bandwidth: Option<u64>,
-    /// What is left of a proposal that was longer than a fetch.
+    /// Rest of a proposal that was longer than a fetch.
     rest: Option<Proposal>,
     /// When to ask for proposals again, after too many that were cached already.
     resume: Option<Instant>,
@@ -209,13 +209,13 @@ impl HostCache {
         self.vms.get(vm.index()).is_some_and(|vm| vm.attached)
     }
 
-    /// What the device reads a second at best (the paper's BW_T).
+    /// Sets the device's best rate of reads, in bytes a second (the paper's BW_T).
     pub fn set_bandwidth(&mut self, bytes_per_s: u64) {
         self.bandwidth = Some(bytes_per_s);
         self.prefetcher.bandwidth(bytes_per_s);
     }
 
-    /// The same, if it is known.
+    /// The device's best rate of reads, if it is known.
     pub fn bandwidth(&self) -> Option<u64> {
         self.bandwidth
     }
@@ -330,7 +330,7 @@ impl HostCache {
         self.bury(now);
     }
 
-    /// It is done, well or not.
+    /// Hears that a write is done, well or not.
     pub fn written(&mut self, vm: VmId, extent: Extent) {
         let (first, end) = blocks_of(extent);
         if let Some(vm) = self.vms.get_mut(vm.index()) {
@@ -370,7 +370,7 @@ impl HostCache {
     pub fn resident_bytes(&self, vm: VmId) -> u64 {
         self.blocks.resident(vm) * BLOCK_BYTES
     }
-    /// What each process of each VM has had of it, in a fixed order.
+    /// Gives the usage of each process of each VM, in a fixed order.
     pub fn usage(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
         self.accounts.each(sink);
     }

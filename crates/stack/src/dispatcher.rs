@@ -200,7 +200,7 @@ impl Dispatcher {
         }
     }
 
-    /// What the engine has to do now. Poll until the answer is not a dispatch.
+    /// The engine's next step. Poll until the answer is not a dispatch.
     pub fn poll(&mut self, now: Instant) -> Output {
         let output = self.poll_once(now);
         if let Output::Dispatch(command) = output {

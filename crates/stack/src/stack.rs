@@ -73,8 +73,8 @@ pub const PIECE_MAX: Sectors = Sectors::new(1 << 11);
 /// Pieces that one request is cut into by where it lies. What is left of it is cut by length only:
 /// places only guide policies.
 const PIECES_MAX: u32 = 256;
-/// With so many requests in the dispatcher, places do not count: it takes no more
-/// than [`crate::dispatcher::OUTSTANDING_MAX`].
+/// Number of requests in the dispatcher from which on places do not count: it takes no more than
+/// [`crate::dispatcher::OUTSTANDING_MAX`].
 const CUT_BELOW: usize = crate::dispatcher::OUTSTANDING_MAX / 2;
 
 /// Guests' requests that may be outstanding at the most, whatever [`Config`] says.
@@ -94,11 +94,11 @@ pub struct Stack {
     /// Long reads and writes of which a piece is done: the next may have to go.
     rests: VecDeque<u32>,
     dispatcher: Dispatcher,
-    /// What the engine has to do, oldest first.
+    /// Actions for the engine, oldest first.
     actions: VecDeque<Action>,
     /// Frames of the copies among them.
     frames: Vec<Frame>,
-    /// What the last command completed.
+    /// Completions of the last command.
     finished: Vec<Completion>,
     /// Reused from call to call.
     completions: Vec<Completion>,
@@ -321,14 +321,14 @@ impl Stack {
         self.actions.is_empty()
     }
 
-    /// What is to be done without asking the device for more: the next of what has been decided.
+    /// Takes the next action of those decided, without asking the device for more.
     pub fn take(&mut self) -> Option<Action> {
         let action = self.actions.pop_front()?;
         self.record(|j| j.action(&action));
         Some(action)
     }
 
-    /// What to do next. Ask until the answer is [`Action::Wait`].
+    /// The next action. Ask until the answer is [`Action::Wait`].
     pub fn poll(&mut self, now: Instant) -> Action {
         self.record(|j| j.now(now));
         loop {
@@ -380,7 +380,7 @@ impl Stack {
         })
     }
 
-    /// What the last [`Stack::io_done`] completed.
+    /// Completions of the last [`Stack::io_done`].
     pub fn finished(&self) -> &[Completion] {
         &self.finished
     }
@@ -420,7 +420,7 @@ impl Stack {
     pub fn profile(&self) -> &DeviceProfile {
         self.dispatcher.profile()
     }
-    /// What has passed the dispatcher.
+    /// Counts of the dispatcher.
     pub fn stats(&self) -> Stats {
         self.dispatcher.stats()
     }

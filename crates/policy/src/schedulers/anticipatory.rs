@@ -64,7 +64,7 @@ pub(super) const ENTRY: Entry = Entry {
 const ASYNC: usize = 0;
 const SYNC: usize = 1;
 
-/// How long asynchronous and synchronous requests go on while the others wait: Linux's
+/// Time for which asynchronous and synchronous requests go on while the others wait: Linux's
 /// `default_write_batch_expire` and `default_read_batch_expire`.
 const BATCH: [Nanos; 2] = [Nanos::from_millis(125), Nanos::from_millis(500)];
 
@@ -284,7 +284,8 @@ impl Anticipatory {
         self.write_batch_max = self.write_batch_max.clamp(1, 1 << 20);
     }
 
-    /// What to dispatch now, or until when to wait for the anticipated issuer.
+    /// Chooses the request to dispatch now, or the time until which to wait for the anticipated
+    /// issuer.
     fn select(&mut self, now: Instant) -> Result<RequestId, Instant> {
         let sync = !self.directions[SYNC].fifo.is_empty();
         let writes = !self.directions[ASYNC].fifo.is_empty();

@@ -106,7 +106,7 @@ const DEFAULT_BUDGET: u64 = 16 * 1024;
 /// Why a turn ends (`enum bfqq_expiration`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
-    /// It was waited for in vain.
+    /// Idled for in vain.
     TooIdle,
     Timeout,
     Exhausted,

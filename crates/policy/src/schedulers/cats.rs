@@ -84,7 +84,7 @@ pub(super) const ENTRY: Entry = Entry {
 /// Held for a nearer read than those that are queued (the busdriver delay).
 const BUSDRIVER: &str = "busdriver";
 
-/// What a segment of the drive's cache holds: the paper's drive, a Cheetah 15K.4.
+/// Size of a segment of the drive's cache: that of the paper's drive, a Cheetah 15K.4.
 const SEGMENT: Sectors = Sectors::new(221);
 /// Most reads in a plan, the nearest to the head: work grows with its square.
 const PLAN_MAX: usize = 256;
@@ -92,8 +92,8 @@ const PLAN_MAX: usize = 256;
 /// Predicted hits that may pass a request that is past its delay. A hit takes a
 /// twentieth of a miss's time, so this is that of about three misses.
 const HITS_IN_A_ROW: u32 = 64;
-/// What a sweep may take before the late request for which it was begun, beyond
-/// twice as many as were queued: new ones ahead of the head, in good measure.
+/// Requests that a sweep may take, beyond twice the number that were queued, before it reaches the
+/// late request for which it began: room for new ones ahead of the head.
 const SWEEP_SPARE: usize = 64;
 
 /// The rule that chose a request.
@@ -141,8 +141,8 @@ impl Direction {
         let oldest = pool.get(self.fifo.head()?)?;
         (self.delay > Nanos::ZERO).then(|| oldest.arrived + self.delay)
     }
-    /// The oldest, which is late, when the sweep that was to reach it has taken
-    /// so many others that it must have been running ahead of a stream. Counts.
+    /// Returns the oldest request, which is late, if the sweep that was to reach it has taken as many
+    /// others as it may: it must be running ahead of a stream. Counts.
     fn overdue(&mut self, pool: &Pool) -> Option<RequestId> {
         let oldest = pool.get(self.fifo.head()?)?;
         let is = Some((oldest.id, oldest.arrived));
@@ -172,9 +172,9 @@ struct Sent {
     extent: Extent,
     /// The shadow held all of it.
     predicted: bool,
-    /// It began where the head was.
+    /// Did the command begin where the head was?
     adjacent: bool,
-    /// It succeeds a command that was watched, and went at once or late.
+    /// If it succeeds a command that was watched: did it go at once, or late?
     succeeds: Option<bool>,
 }
 
@@ -182,7 +182,7 @@ struct Sent {
 struct Current {
     lead: RequestId,
     rule: Rule,
-    /// How far the shadow held it before it was written to the shadow.
+    /// End of what the shadow held of the read before it was written to the shadow.
     reach: Lba,
 }
 
@@ -242,7 +242,8 @@ impl Cats {
         })
     }
 
-    /// What goes now and by which rule, or until when to wait.
+    /// Chooses the request to send now, with the rule that chose it, or the time until which to
+    /// wait.
     fn choose(
         &mut self,
         now: Instant,

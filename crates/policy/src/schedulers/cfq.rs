@@ -101,17 +101,17 @@ const ASYNC: &str = "async";
 /// The slice of an asynchronous and of a synchronous queue: Linux's defaults of `slice_async` and
 /// `slice_sync`.
 const SLICE: [Nanos; 2] = [Nanos::from_millis(40), Nanos::from_millis(100)];
-/// How long a round of all busy queues takes with `low_latency`: Linux's default.
+/// Length of a round of all busy queues with `low_latency`: Linux's default.
 const TARGET_LATENCY: Nanos = Nanos::from_millis(300);
 
-/// How long Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
+/// Time that Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
 const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 
-/// An asynchronous slice is over after so many commands: `cfq_prio_to_maxrq` at the default
-/// priority, 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
+/// Commands after which an asynchronous slice is over: `cfq_prio_to_maxrq` at the default priority,
+/// 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
 const ASYNC_COMMANDS_MAX: u64 = 16;
 
-/// How long to hold back for commands in flight before going on regardless.
+/// Longest time to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
 
 #[derive(Default)]
@@ -126,15 +126,15 @@ struct Config {
     share_by_vm: bool,
     /// The form of Linux 2.6.30 or 2.6.18.
     old: bool,
-    /// How long a queue that seeks is idled for, if it is.
+    /// Time to idle for a queue that seeks, if at all.
     seeky_idle: Nanos,
 }
 
-/// What is remembered of a request from arrival to completion.
+/// A request's record from arrival to completion.
 #[derive(Clone, Copy)]
 struct RequestRecord {
     queue: QueueId,
-    /// It is the first of its command.
+    /// Is it the first of its command?
     leads: bool,
 }
 

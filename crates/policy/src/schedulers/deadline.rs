@@ -65,7 +65,7 @@ struct Deadline {
     next: Option<(usize, RequestId)>,
     /// Requests dispatched in the running batch.
     batched: u64,
-    /// How often reads were preferred since writes were last chosen.
+    /// Number of times that reads were preferred since writes were last chosen.
     starved: u64,
     /// Batches that began with an expired request.
     expired_batches: u64,

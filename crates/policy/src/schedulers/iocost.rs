@@ -124,12 +124,12 @@ struct Qos {
     latency: Nanos,
 }
 
-/// What is remembered of a request from arrival to completion.
+/// A request's record from arrival to completion.
 #[derive(Clone, Copy, Default)]
 struct Known {
     /// The generation of its VM.
     generation: u32,
-    /// What it was charged, and when; `None` while it is not paid for.
+    /// Charge, and when it was paid; `None` until then.
     paid: Option<(Instant, Virtual)>,
     /// When it got its tag.
     tagged: Option<Instant>,

@@ -118,7 +118,7 @@ impl Histogram {
     }
 }
 
-/// What kyber keeps of reads, and of writes: tokens and latencies.
+/// Kyber's tokens and latencies of reads, or of writes.
 #[derive(Default)]
 struct Domain {
     target: Nanos,
@@ -172,14 +172,14 @@ impl Domain {
     }
 }
 
-/// What is remembered of a request from arrival to completion.
+/// A request's record from arrival to completion.
 #[derive(Clone, Copy)]
 struct Known {
     /// Its number among all arrivals.
     arrival: u64,
     /// When it got its tag.
     admitted: Option<Instant>,
-    /// It is in flight and the first of its command: it has a token.
+    /// Is the request in flight and the first of its command? Then it has a token.
     leads: bool,
 }
 
@@ -202,7 +202,7 @@ struct Kyber {
     /// When the timer fires.
     timer: Option<Instant>,
     run: Run,
-    /// How often the device had room and no domain a token.
+    /// Number of times that the device had room and no domain a token.
     throttled: u64,
 }
 

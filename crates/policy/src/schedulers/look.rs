@@ -35,7 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
 struct Look {
     queued: Sorted,
     descending: bool,
-    /// What was dispatched last.
+    /// Extent that was dispatched last.
     last: Option<Extent>,
     turns: u64,
 }

@@ -76,7 +76,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// A longer request counts as more than one: Ceph's default for solid-state drives, 57 KiB.
 const IO_UNIT: Sectors = Sectors::new(114);
-/// A VM without requests for so long begins level with the others: Ceph's five minutes.
+/// A VM that was idle for this time begins level with the others: Ceph's five minutes.
 const IDLE: Nanos = Nanos::from_secs(300);
 
 /// Every VM that has requests is at its limit.
@@ -107,7 +107,7 @@ struct Tags {
     limit: f64,
 }
 
-/// What mclock keeps of a VM: its queue and its tags.
+/// A VM's queue and tags.
 #[derive(Default)]
 struct Client {
     attached: bool,
@@ -119,7 +119,7 @@ struct Client {
     tags: Tags,
     /// The tags before these, for a first request that is taken back.
     before: Tags,
-    /// What is added to its proportion tags since it was last idle.
+    /// Added to its proportion tags since it was last idle.
     offset: f64,
     /// When a request last got its tags; `None` of a new VM.
     tagged: Option<Instant>,
@@ -157,7 +157,7 @@ impl MClock {
         Ok(MClock { reserve_iops: reserve as f64, limit_iops: limit as f64, ..MClock::default() })
     }
 
-    /// How many requests one counts as.
+    /// Number of requests that one counts as.
     fn cost(request: &Request) -> f64 {
         (request.extent.len().get() as f64 / IO_UNIT.get() as f64).max(1.0)
     }

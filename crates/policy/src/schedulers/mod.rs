@@ -40,7 +40,7 @@ pub struct Entry {
     pub params: &'static [ParamSpec],
     /// The causes for which it withholds work, as its decisions name them.
     pub holds: &'static [&'static str],
-    /// What it keeps of what an operator may promise a VM.
+    /// Service-level targets, of those that an operator may set for a VM, that the policy meets.
     pub keeps: &'static [Promise],
     /// Where its source lets a VM wait without end; elsewhere none waits for 30 s without service.
     pub starves: &'static [Starves],

@@ -102,7 +102,7 @@ struct Turn {
     checked: bool,
 }
 
-/// What the device may wait for. At most one timer runs.
+/// Cause of a hold. At most one timer runs.
 #[derive(Clone, Copy, Debug)]
 enum Timer {
     /// AvgT is over at `mean_end`, patience at `end`; `judged`: the condition
@@ -136,7 +136,7 @@ impl Timer {
 /// Why a request was dispatched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
-    /// It continues the request before it.
+    /// Continues the request before it.
     Merged,
     /// Its deadline had passed.
     Expired,
@@ -144,7 +144,7 @@ enum Rule {
     Next,
     /// PR of a neighbour.
     Borrowed,
-    /// It arrived during a hold and was suitable.
+    /// Arrived during a hold and was suitable.
     Arrival,
 }
 

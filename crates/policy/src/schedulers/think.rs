@@ -1,4 +1,4 @@
-//! How Linux's schedulers keep think times and seek distances.
+//! Think times and seek distances, averaged as Linux's schedulers do.
 
 /// A mean of fewer samples (of 256) does not count (`sample_valid`).
 const SAMPLES_VALID: u64 = 80;

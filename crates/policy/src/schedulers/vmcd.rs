@@ -93,16 +93,16 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) const EXPIRE: [Nanos; 2] = [Nanos::from_millis(125), Nanos::from_millis(250)];
 /// Held for the winner of the lottery.
 const ANTICIPATION: &str = "anticipation";
-/// How long a turn waits for a command that the device does not complete.
+/// Time that a turn waits for a command that the device does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
-/// What is left of a round.
+/// Rest of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Round {
     /// Nothing: a new one begins.
     #[default]
     Over,
-    /// The winner may send so many more; then the pass.
+    /// The winner may send `left` more; then comes the pass.
     Batch { winner: usize, left: u64 },
     /// The pass has looked at the channels below this.
     Pass { next: usize },
@@ -393,7 +393,7 @@ impl Scheduler for Vmcd {
             sink("credits_allotted", vm, channel.allotted_before as f64);
             sink("dispatched", vm, channel.dispatched_before as f64);
             sink("credits_left", vm, channel.credits as f64);
-            // Of the most urgent request: its deadline as it came, and its wait so far.
+            // The most urgent request: its deadline as it came, and its wait until now.
             let urgent = channel.pending.most_urgent(&self.queued, EXPIRE);
             if let Some((deadline, request)) =
                 urgent.and_then(|(deadline, id)| Some((deadline, self.queued.get(id)?)))

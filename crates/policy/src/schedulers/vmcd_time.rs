@@ -72,11 +72,11 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// The least that 'turn' may be.
 const TURN_MIN: Nanos = Nanos::from_millis(1);
-/// A channel without service for so long sends its oldest request.
+/// A channel without service for this time sends its oldest request.
 const BOUND: Nanos = Nanos::from_millis(500);
 /// Turns are not shortened below this (CFQ's least slice).
 const TURN_LEAST: Nanos = Nanos::from_millis(16);
-/// How long a turn waits for a command that the device does not complete.
+/// Time that a turn waits for a command that the device does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// A channel keeps its turn of device time.
@@ -94,7 +94,7 @@ struct Flight {
 struct Command {
     entered: Reading,
     size: u64,
-    /// What it is expected to cost.
+    /// Expected cost.
     cost: Nanos,
 }
 

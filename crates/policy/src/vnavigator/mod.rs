@@ -43,7 +43,7 @@ const SWEEP: u32 = 2;
 /// Entries among which a full table gives up the least dense.
 const VICTIMS: u32 = 8;
 
-/// What a model is built with.
+/// Parameters of a model.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ModelParams {
     /// B: the size of a zone, at least one sector.

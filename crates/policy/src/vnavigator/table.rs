@@ -8,7 +8,7 @@
 
 use seekway_core::units::Instant;
 
-/// What the model remembers of a zone. 48 bytes.
+/// State of a zone: 48 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zone {
     /// Which zone: its first sector divided by the zone size.

@@ -1,4 +1,4 @@
-//! What every policy of the registry owes its caller.
+//! Contract of every policy of the registry.
 
 use crate::common;
 

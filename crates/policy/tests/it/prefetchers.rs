@@ -1,7 +1,6 @@
-//! What every prefetcher of the registry owes its caller, on random sequences
-//! of reads, evictions, waits, and VMs that come and go: proposals inside the
-//! disk and the room, never the same twice in a row, nothing of a VM that has
-//! left, bounded state, equal input gives equal proposals.
+//! Contract of every prefetcher of the registry, on random sequences of reads, evictions, waits,
+//! and VMs that come and go: proposals inside the disk and the room, never the same twice in a row,
+//! nothing of a VM that has left, bounded state, equal input gives equal proposals.
 //!
 //! The sequences are seeded. `SEEKWAY_SEED=n cargo test --test it prefetchers`
 //! tries others; a failure prints the seed and the shrunken sequence.

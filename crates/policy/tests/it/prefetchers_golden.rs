@@ -10,8 +10,8 @@ use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_policy::prefetchers::{self, REGISTRY};
 use std::fmt::Write;
 
-/// What the device can read in a second: more than all that is proposed, and less
-/// than the scene's streams ask for (25 MiB/s, beside 1.6 read at random).
+/// Bytes that the device can read in a second: more than all that is proposed, and less than the
+/// scene's streams ask for (25 MiB/s, beside 1.6 read at random).
 const AMPLE: u64 = 200 << 20;
 const SCARCE: u64 = 20 << 20;
 

@@ -226,7 +226,7 @@ fn extremes(param: &ParamSpec) -> Vec<String> {
     }
 }
 
-/// What an operator may write is refused, or works.
+/// A parameter's value is refused, or works.
 #[test]
 fn extreme_parameters_are_refused_or_work() {
     let mut runner = TestRunner::deterministic();

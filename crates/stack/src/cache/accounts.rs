@@ -1,4 +1,4 @@
-//! What each process of each VM has had of the cache and of the prefetcher.
+//! Usage of the cache and of the prefetcher by each process of each VM.
 
 use super::blocks::Account;
 use seekway_core::request::{ProcessTag, VmId};
@@ -46,8 +46,8 @@ impl Usage {
         let unused = self.prefetched.saturating_sub(self.used + self.dropped);
         ratio(unused, self.read + unused)
     }
-    /// What was counted after `earlier`, an older copy of the same counts. What was
-    /// prefetched before and used after is used: it may be more than is prefetched.
+    /// Counts after `earlier`, an older copy of the same counts. Blocks that were prefetched before
+    /// and used after are used: there may be more of them than are prefetched.
     pub fn since(&self, earlier: &Usage) -> Usage {
         let mut since = *self;
         since.change(earlier, |now, earlier| now - earlier);
@@ -129,7 +129,7 @@ impl Accounts {
         }
     }
 
-    /// What is counted for an account, to count more.
+    /// Counts of an account, to add to.
     pub(super) fn usage(&mut self, account: Account) -> &mut Usage {
         &mut self.usages[usize::from(account)]
     }

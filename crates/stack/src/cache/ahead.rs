@@ -125,7 +125,7 @@ impl HostCache {
         }
     }
 
-    /// So many sectors that a guest wants to read wait at a limit of its VM.
+    /// Hears of sectors that a guest wants to read and that wait at a limit of its VM.
     pub(crate) fn held(&mut self, vm: VmId, len: Sectors) {
         self.prefetcher.held(vm, len);
     }

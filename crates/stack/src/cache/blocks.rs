@@ -71,7 +71,7 @@ use vms::Vm;
 
 /// Sectors of a block, the unit in which the cache keeps data: 4 KiB.
 pub const BLOCK_SECTORS: u64 = 8;
-/// The same in bytes.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// Blocks from here on (at 1 EiB) are not cached.
@@ -87,7 +87,7 @@ const SMALL_PART: u64 = 10;
 const GRANULE_MAX: u32 = 256;
 /// Granules in a cache at most: those that pass are counted in 16 bits.
 const GRANULES_MAX: u32 = 1 << 14;
-/// A look-up of a node costs as much as so many steps along a queue.
+/// Steps along a queue that cost as much as a look-up of a node.
 const LOOKUP_STEPS: u64 = 8;
 
 /// A place for one block in the engine's memory: frame `n` lies at byte
@@ -95,7 +95,7 @@ const LOOKUP_STEPS: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame(pub u32);
 
-/// What the cache has of a block.
+/// State of a block in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Block {
     /// Neither its data nor a read under way.
@@ -106,7 +106,7 @@ pub enum Block {
     Valid(Frame),
 }
 
-/// Who has a block fetched: an index into the cache's accounts.
+/// An index into the cache's accounts: the one that has a block fetched.
 pub type Account = u16;
 
 /// Blocks that a guest uses for the first time since they were prefetched.
@@ -114,7 +114,7 @@ pub type Account = u16;
 pub struct FirstUse {
     /// Neighbouring blocks of the VM's disk.
     pub blocks: Range<u64>,
-    /// Who had them prefetched.
+    /// The account that had them prefetched.
     pub account: Account,
 }
 
@@ -127,7 +127,7 @@ pub struct Gone {
     pub blocks: Range<u64>,
     /// They were prefetched (and not read for a guest that waited).
     pub prefetched: bool,
-    /// Who had them prefetched, if no guest has read them since.
+    /// The account that had them prefetched, if no guest has read them since.
     pub unused: Option<Account>,
 }
 
@@ -137,7 +137,7 @@ pub struct Gone {
 pub struct Blocks {
     index: Index,
     nodes: Nodes,
-    /// Who had the block in a frame prefetched; only of those that are unused.
+    /// The account that had the block in a frame prefetched; only of those that are unused.
     accounts: Vec<Account>,
     /// By frame: the fetch that fills it; of one that holds nothing, the next such.
     links: Vec<u32>,
@@ -167,8 +167,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// An empty cache of so many frames. `seed` makes hashes that guests cannot
-    /// foresee; the same seed makes the same decisions.
+    /// An empty cache of `frames`. `seed` makes hashes that guests cannot foresee; the same seed
+    /// makes the same decisions.
     pub fn new(frames: u32, seed: u64) -> Self {
         Blocks {
             index: Index::new(frames, seed),
@@ -197,13 +197,13 @@ impl Blocks {
         (self.index.bytes() + self.nodes.bytes() + per_frame) as u64
     }
 
-    /// What there is of a block. Changes nothing.
+    /// State of a block. Changes nothing.
     pub fn lookup(&self, vm: VmId, block: u64) -> Block {
         let node = Name::of(vm, block).and_then(|name| self.index.peek(&self.nodes, name));
         self.block(node, block)
     }
 
-    /// What there is of blocks one after another. Changes nothing.
+    /// States of blocks one after another. Changes nothing.
     pub fn lookup_all(&self, vm: VmId, first: u64, end: u64) -> impl Iterator<Item = Block> + '_ {
         let (mut name, mut node) = (None, None);
         (first..end).map(move |block| {
@@ -365,7 +365,7 @@ impl Blocks {
         }
     }
 
-    /// The same for blocks of one node.
+    /// As [`Blocks::filled`], for blocks of one node.
     fn filled_in(
         &mut self,
         vm: VmId,
@@ -402,8 +402,8 @@ impl Blocks {
         self.release(n, arrived, gone);
     }
 
-    /// What waits ahead of a VM's blocks from `first` to before `end` was left by its
-    /// reader: it goes before all else that the VM has, unless it is read after all.
+    /// Marks a VM's prefetched blocks from `first` to before `end` as abandoned by their reader:
+    /// they go before all else that the VM has, unless they are read after all.
     pub fn leave(&mut self, vm: VmId, first: u64, end: u64) {
         for (block, _) in parts(first, end) {
             let Some(n) = self.find(vm, block) else { continue };

@@ -14,7 +14,7 @@ pub struct FetchId(pub u32);
 pub struct Waiter {
     /// The engine's own name for the read.
     pub token: u64,
-    /// What it wants of the fetch.
+    /// The extent that the waiter wants of the fetch.
     pub extent: Extent,
 }
 
@@ -25,15 +25,15 @@ pub struct Fetch {
     pub vm: VmId,
     /// For which of its processes, if known.
     pub tag: Option<ProcessTag>,
-    /// What is read, from the beginning of a block.
+    /// The extent to read, from the beginning of a block.
     pub extent: Extent,
     /// Where to: one frame for each block.
     pub frames: Vec<Frame>,
-    /// Who waits for it.
+    /// Reads that wait for it.
     pub waiters: Vec<Waiter>,
     /// Nobody asked for it when it began.
     pub prefetch: bool,
-    /// Whose figures it counts in; none once the VM has left.
+    /// The account in whose figures it counts; none once the VM has left.
     pub(super) account: Option<Account>,
     /// The reader that it is made for has gone elsewhere.
     pub(super) is_left: bool,

@@ -23,15 +23,14 @@ pub(crate) fn blocks_of(extent: Extent) -> (u64, u64) {
     (extent.start().get() / BLOCK_SECTORS, extent.end().get().div_ceil(BLOCK_SECTORS))
 }
 
-/// What of a block lies inside the extent, which touches it.
+/// Clips a block to the extent that overlaps it.
 pub(super) fn clip(block: u64, extent: Extent) -> Extent {
     let start = extent.start().get().max(block * BLOCK_SECTORS);
     let end = extent.end().get().min((block + 1).saturating_mul(BLOCK_SECTORS));
     Extent::new(Lba::new(start), Sectors::new(end - start)).expect("the extent touches the block")
 }
 
-/// What is left of an extent when it is no longer than `most`, and no sector
-/// of it lies past `capacity`.
+/// Cuts an extent to at most `most`, and to before `capacity`.
 pub(super) fn cut(extent: Extent, most: Sectors, capacity: Sectors) -> Option<Extent> {
     let inside = capacity.get().saturating_sub(extent.start().get());
     Extent::new(extent.start(), extent.len().min(most).min(Sectors::new(inside)))

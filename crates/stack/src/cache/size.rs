@@ -4,8 +4,8 @@ use super::{BLOCK_BYTES, Frame, HostCache};
 use seekway_core::units::Instant;
 
 impl HostCache {
-    /// Keep at most so many bytes from now on, as far as there is
-    /// [room](HostCache::room_bytes). What is above that goes by [`HostCache::trim`].
+    /// Keeps at most `bytes` from now on, as far as there is [room](HostCache::room_bytes).
+    /// [`HostCache::trim`] drops what is above that.
     pub fn resize(&mut self, bytes: u64) {
         self.blocks.set_limit((bytes / BLOCK_BYTES).min(u64::from(u32::MAX)) as u32);
     }

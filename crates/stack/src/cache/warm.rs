@@ -5,7 +5,7 @@ use super::{Account, HostCache, blocks_of};
 use seekway_core::request::{Extent, VmId};
 use seekway_core::units::Instant;
 
-/// How often each block was read before the run begins: so often that it stays
+/// Number of times that each block was read before the run begins: enough that it stays
 /// ([`Blocks`](super::Blocks)).
 const READS: usize = 3;
 

@@ -46,7 +46,7 @@ impl Sorted {
         }
     }
 
-    /// How many are below `number`.
+    /// Number of writes below `number`.
     fn below(&self, number: u64) -> usize {
         let n = self.chunks.partition_point(|c| c[0] < number).saturating_sub(1);
         let whole: usize = self.chunks[..n.min(self.chunks.len())].iter().map(Vec::len).sum();

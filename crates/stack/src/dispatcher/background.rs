@@ -22,19 +22,19 @@ use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
 use std::collections::VecDeque;
 
-/// How long nobody may have wanted the head before it leaves its place for the
-/// background: a synchronous reader's think time and a seek fit into it.
+/// Time for which nobody has wanted the head before it leaves its place for the background: a
+/// synchronous reader's think time and a seek fit into it.
 const GRACE: Nanos = Nanos::from_millis(10);
 /// Amounts of prefetches are counted in these sectors, 128 KiB.
 const UNIT: u64 = 256;
 /// Units outstanding on a device without a head.
 const OUTSTANDING_SOLID: u64 = 64;
-/// The same on a device with one: what fits between two demands.
+/// As [`OUTSTANDING_SOLID`], on a device with one: background reads that fit between two demands.
 const OUTSTANDING_ROTATIONAL: u64 = 8;
 
 /// Units on a device without a head while nobody waits for one.
 const FEW: u64 = 4;
-/// After so many that nobody had to wait for, one fewer may go at once.
+/// After this number that nobody had to wait for, one fewer may go at once.
 const IN_TIME: u64 = 64;
 
 /// The queues of the background class, one for each VM, served by turns.
@@ -137,7 +137,7 @@ impl Dispatcher {
         self.slots.get(id).is_some_and(|s| s.state == State::Background)
     }
 
-    /// How many more background reads of 128 KiB may arrive now: none while demand is
+    /// Number of background reads of 128 KiB that may still arrive now: none while demand is
     /// [crowded](Dispatcher::is_crowded).
     pub fn background_room(&self) -> usize {
         let most = match self.profile.rotational() {
@@ -150,8 +150,8 @@ impl Dispatcher {
         }
     }
 
-    /// Does so much demand wait for the device that background reads ought to
-    /// be dropped rather than wait behind it?
+    /// Does more demand wait for the device than fits into it, so that background reads ought to be
+    /// dropped rather than wait behind it?
     pub fn is_crowded(&self) -> bool {
         self.queued > self.config.depth as usize
     }
@@ -169,7 +169,7 @@ impl Dispatcher {
         u64::from(self.config.depth / 8).max(1)
     }
 
-    /// How many of them may be there now.
+    /// Most of them that may be in flight now.
     fn background_in_flight_max(&self) -> u64 {
         let most = self.background_most();
         match self.profile.rotational() {

@@ -1,4 +1,4 @@
-//! How requests become commands: the policy's answers, and what is coalesced.
+//! From requests to commands: the policy's answers, and coalescing.
 
 use super::slots::State;
 use super::{Config, Dispatcher, Output};
@@ -14,7 +14,7 @@ pub(super) struct Unit {
     pub most: Sectors,
 }
 
-/// What the policy has answered.
+/// The policy's answer.
 pub(super) enum Answer {
     Send(Unit),
     Hold { until: Instant, why: &'static str },
@@ -22,7 +22,7 @@ pub(super) enum Answer {
     Idle,
 }
 
-/// What is on the device.
+/// Load of the device.
 #[derive(Default)]
 pub(super) struct Load {
     /// The sector after the last one dispatched.

@@ -21,7 +21,7 @@ const GRACE: Nanos = Nanos::from_millis(1);
 /// Parts of a nanosecond per unit of weight that the clock counts in.
 const SCALE: u128 = 1 << 10;
 
-/// What VMs owe for their barriers.
+/// Debts of VMs for their barriers.
 #[derive(Default)]
 pub(super) struct Dues {
     clock: u64,
@@ -31,7 +31,7 @@ pub(super) struct Dues {
     recent: [Option<(VmId, Instant)>; 2],
 }
 
-/// What else there is for the device to do beside a VM's barrier.
+/// Work for the device other than a VM's barrier.
 #[derive(Clone, Copy)]
 pub(super) struct Rivals {
     /// Another VM has reads or writes queued.

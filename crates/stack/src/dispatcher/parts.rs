@@ -10,7 +10,7 @@ use seekway_core::units::{Instant, Nanos, Sectors};
 
 /// A request of which a part has left the policy.
 pub(super) struct Split {
-    /// What has not left the policy. `None`: nothing, or nothing that will ever be sent.
+    /// The extent that has not left the policy. `None`: nothing, or nothing that will ever be sent.
     left: Option<Extent>,
     /// Parts on the device, or staged.
     out: u32,
@@ -32,7 +32,7 @@ impl Split {
 }
 
 impl Dispatcher {
-    /// What of a request has not left the policy; all of it when nothing has.
+    /// The extent of a request that has not left the policy; all of it when nothing has.
     pub(super) fn left(&self, id: RequestId) -> Extent {
         let slot = &self.slots[id];
         let split = if slot.split { self.splits.get(id) } else { None };

@@ -1,19 +1,19 @@
-//! How much the device holds at once, beside the number of commands. Whoever comes next waits for
-//! all of it, so it is bounded in bytes, also while one VM is alone. And a device's own queue has
-//! a number of tags: an engine that sends more than there are sleeps in the kernel.
+//! Bounds of what the device holds at once, beside the number of commands. The next command waits
+//! for all of it, so it is bounded in bytes, also while one VM is alone. And a device's own queue
+//! has a number of tags: an engine that sends more than there are sleeps in the kernel.
 
 use super::Tags;
 use seekway_core::request::Op;
 use seekway_core::scheduler::Stripe;
 use seekway_core::units::Sectors;
 
-/// What one drive holds before it takes nothing more: 16 MiB. A drive of 7 GB/s has 2 ms of work
-/// then, and one of 250 MB/s has 67 ms.
+/// Most that one drive holds before it takes nothing more: 16 MiB. A drive of 7 GB/s has 2 ms of
+/// work then, and one of 250 MB/s has 67 ms.
 const DRIVE_MAX: Sectors = Sectors::new(16 << 11);
 /// The longest command where tags do not bound it: 1 MiB.
 const COMMAND_MAX: Sectors = Sectors::new(1 << 11);
 
-/// What is on the device, and how much may be.
+/// Sectors and tags on the device, and their bounds.
 pub(super) struct Room {
     sectors: u64,
     sectors_max: u64,
@@ -58,8 +58,8 @@ impl Room {
         (self.sectors, self.tags) = (self.sectors - sectors, self.tags - tags);
     }
 
-    /// What a command takes of the room. A flush, discard or write-zeroes moves no data here; the
-    /// kernel's own threads wait for it.
+    /// Room that a command takes. A flush, discard or write-zeroes moves no data here; the kernel's
+    /// own threads wait for it.
     fn needs(&self, op: Op, len: Sectors) -> (u64, u64) {
         let len = len.get();
         match op.is_data() {
@@ -74,7 +74,8 @@ impl Room {
 mod tests {
     use super::*;
 
-    /// How many commands of this length go before the room is full, and the tags that they take.
+    /// Number of commands of this length that go before the room is full, and the tags that they
+    /// take.
     fn fill(room: &mut Room, op: Op, kib: u64) -> (u32, u64) {
         let (len, mut commands) = (Sectors::new(kib * 2), 0);
         while !room.is_full() && commands < 1000 {

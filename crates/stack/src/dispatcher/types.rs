@@ -1,4 +1,4 @@
-//! What goes into a dispatcher and what comes out of it, and its limits.
+//! Types that go into a dispatcher and come out of it, and its limits.
 
 use seekway_core::request::{Extent, Op, ProcessTag, Request, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
@@ -12,7 +12,7 @@ pub const VMS_MAX: usize = 4096;
 /// (`max_sectors_kb`).
 pub const COALESCE_DEFAULT: Sectors = Sectors::new(1024);
 
-/// How the dispatcher treats the device.
+/// The dispatcher's settings for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Commands that the device takes at once, at least 1.
@@ -30,14 +30,14 @@ pub struct Config {
 /// while all are taken may have to sleep until another command is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tags {
-    /// How many there are.
+    /// Number of tags.
     pub count: u32,
     /// The longest that one may be for; zero counts as one.
     pub sectors: Sectors,
 }
 
 impl Tags {
-    /// How many are for us: three quarters. The others are for the host's own requests, and for
+    /// Number of tags for us: three quarters. The others are for the host's own requests, and for
     /// schedulers of the kernel that keep writes from taking all.
     pub(super) fn ours(self) -> u64 {
         (u64::from(self.count) / 4 * 3).max(1)
@@ -63,7 +63,7 @@ pub struct Arrival {
     pub vm: VmId,
     /// Which process inside the guest, if known.
     pub tag: Option<ProcessTag>,
-    /// What it asks for; policies see reads and writes only.
+    /// Operation; policies see reads and writes only.
     pub op: Op,
     /// Does somebody wait for it?
     pub sync: bool,
@@ -71,7 +71,7 @@ pub struct Arrival {
     pub extent: Extent,
 }
 
-/// What an engine has to do.
+/// The engine's next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Send this command to the device. Its extent covers all of
@@ -88,7 +88,7 @@ pub enum Output {
 /// A command that is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompletedCommand {
-    /// Whose requests it was made of.
+    /// The VM of its requests.
     pub vm: VmId,
     /// The operation, the same for all of its requests.
     pub op: Op,
@@ -98,7 +98,7 @@ pub struct CompletedCommand {
     pub service: Nanos,
 }
 
-/// What has passed through a dispatcher.
+/// Counts of what has passed through a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Guests' requests dispatched, each once however many parts it went in.

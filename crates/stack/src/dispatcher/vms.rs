@@ -17,7 +17,7 @@ pub(super) struct AttachedVm {
     queued_since: Instant,
     /// Time in which it had some, up to `queued_since`.
     queued_time: Nanos,
-    /// It is about to leave, and owes nothing.
+    /// Is it about to leave? Then it owes nothing.
     is_leaving: bool,
 }
 
@@ -160,8 +160,8 @@ impl Dispatcher {
         requests
     }
 
-    /// What is staged will never reach the device. If the policy has dispatched
-    /// it, it hears of the end: only then the id may be used again.
+    /// Drops a staged request, which will never reach the device. If the policy has dispatched it,
+    /// it hears of the end: only then may the id be used again.
     fn drop_staged(&mut self, now: Instant, id: RequestId) {
         let slot = &self.slots[id];
         let (request, service) = (slot.request, Nanos::ZERO);
@@ -185,7 +185,7 @@ impl Dispatcher {
         }
     }
 
-    /// It holds one less.
+    /// Counts one request less of a VM.
     pub(super) fn count_leaving(&mut self, now: Instant, vm: VmId) {
         self.queued -= 1;
         if let Some(vm) = &mut self.vms[vm.index()] {

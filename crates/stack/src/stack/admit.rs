@@ -5,7 +5,7 @@
 use seekway_core::ioprio;
 use seekway_core::request::Op;
 
-/// What a front end knows of how urgent a request is.
+/// A front end's knowledge of how urgent a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Urgency {
     /// The data must be durable when the request is done (FUA).

@@ -222,9 +222,9 @@ impl Stack {
         }
     }
 
-    /// It is done, well or not. The cache is told also when the disk has left it
-    /// meanwhile: what it believes to be under way it believes of the next disk
-    /// of that number too.
+    /// Hears that a write is done, well or not. The cache is told also when the disk has left it
+    /// meanwhile: it would take what it believes to be under way for the next disk of that number
+    /// too.
     pub(super) fn write_ends(&mut self, vm: VmId, op: Op, extent: Extent) {
         if let Some(cache) = self.cache.as_mut().filter(|_| changes(op)) {
             cache.contents.written(vm, extent);
@@ -260,7 +260,7 @@ impl Stack {
         }
     }
 
-    /// What is cached of a disk is forgotten: nobody knows what its image has now.
+    /// Forgets all that is cached of a disk: nobody knows what its image has now.
     pub(super) fn forget_cached(&mut self, now: Instant, vm: VmId, size: Sectors) {
         if let (Some(all), Some(cache)) = (Extent::new(Lba::ZERO, size), &mut self.cache) {
             cache.contents.write(now, vm, all);
@@ -280,7 +280,8 @@ impl Stack {
         }
     }
 
-    /// What the device reads a second at best (the paper's BW_T), for the prefetcher.
+    /// Sets the device's best rate of reads, in bytes a second (the paper's BW_T), for the
+    /// prefetcher.
     pub fn set_bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
         self.record(|j| j.bandwidth(now, bytes_per_s));
         if let Some(cache) = &mut self.cache {
@@ -308,9 +309,8 @@ impl Stack {
         true
     }
 
-    /// The cache keeps at most so many bytes from now on; no more than it was made for.
-    /// What is above that goes by [`Stack::trim_cache`]. False, and nothing happens,
-    /// without a cache.
+    /// Lets the cache keep at most `bytes` from now on; no more than it was made for.
+    /// [`Stack::trim_cache`] drops what is above that. False, and nothing happens, without a cache.
     pub fn resize_cache(&mut self, now: Instant, bytes: u64) -> bool {
         if self.cache.is_none() {
             return false;
@@ -378,7 +378,7 @@ impl Stack {
     pub fn resident_bytes(&self, vm: VmId) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.contents.resident_bytes(vm))
     }
-    /// What each process of each VM has had of the cache, in a fixed order.
+    /// Gives the usage of the cache by each process of each VM, in a fixed order.
     pub fn cache_usage(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
         if let Some(cache) = &self.cache {
             cache.contents.usage(sink);

@@ -15,7 +15,7 @@ pub(super) struct Call {
     pub parts_left: u32,
     /// The read into the cache that this is.
     pub fetch: Option<FetchId>,
-    /// How much of its end has not gone to the dispatcher: it goes in pieces.
+    /// Length at its end that has not gone to the dispatcher: it goes in pieces.
     pub unsent: Sectors,
     /// The error of the first part that was done and had failed.
     pub error: Option<IoError>,
@@ -24,7 +24,7 @@ pub(super) struct Call {
     pub entered: Instant,
     /// When the device got the first of it.
     pub dispatched: Option<Instant>,
-    /// It stands among those whose next pieces may have to go.
+    /// Is it among those whose next pieces may have to go?
     pub rests: bool,
     live: bool,
 }

@@ -23,7 +23,7 @@ pub(super) struct Disk {
     pub barriers: u32,
     /// Those that wait for room there, by call.
     pub parked: VecDeque<u32>,
-    /// It is about to leave.
+    /// Is it about to leave?
     pub leaving: bool,
     /// Its reservation and target, and its group by number.
     pub reserve: Reserve,
@@ -38,7 +38,7 @@ pub(super) struct NamedGroup {
 }
 
 impl Disk {
-    /// What policies are told of it.
+    /// The VM as policies are told of it.
     fn vm_spec(&self, groups: &[NamedGroup]) -> VmSpec {
         let group = |number: u16| {
             let weight = groups[usize::from(number)].weight?;

@@ -12,7 +12,7 @@ use seekway_core::units::{Instant, Sectors};
 /// few while a VM waits that is slowed down by long ones.
 const PREFETCH_PIECE: Sectors = Sectors::new(64);
 
-/// How a fetch is carried out.
+/// Execution of a fetch.
 #[derive(Clone, Default)]
 pub(super) struct UnderWay {
     call: Option<u32>,
@@ -84,8 +84,7 @@ impl Stack {
         }
     }
 
-    /// What of a fetch waits in the background becomes demand. False when
-    /// nothing does.
+    /// Makes the parts of a fetch that wait in the background demand. False when there are none.
     fn make_demand(&mut self, now: Instant, id: FetchId) -> bool {
         let parts = self.withdraw(id);
         if parts.is_empty() {
@@ -134,8 +133,8 @@ impl Stack {
         }
     }
 
-    /// The same for one VM, which leaves: it does not wait for the rest of the
-    /// others longer than for demand.
+    /// As [`Stack::drop_prefetches`], for one VM, which leaves: it waits for the rest of the others
+    /// no longer than for demand.
     pub(super) fn end_prefetches(&mut self, now: Instant, vm: VmId) {
         let mut next = 0;
         while let Some(cache) = &self.cache

@@ -65,9 +65,9 @@ pub struct Limiter {
     /// When a disk or a group that has something waiting can go on.
     alarms: Alarms,
     rings: Rings,
-    /// Requests that had to wait so far: a request's is its place in the order.
+    /// Requests that had to wait until now: a request's count is its place in the order.
     arrivals: u64,
-    /// Turns in groups so far.
+    /// Turns in groups until now.
     turns: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Limiter {
 struct Disk {
     meter: Meter,
     group: Option<u32>,
-    /// It or its group has limits, or something waits.
+    /// Does it or its group have limits, or does something wait?
     limited: bool,
     /// Reads and writes that wait.
     lanes: [VecDeque<WaitingRequest>; 2],
@@ -101,8 +101,8 @@ struct Group {
     rings: [Ring; 2],
 }
 
-/// Whose alarm it is. Disks come before groups, so that at one instant all
-/// who want a turn are in the ring before somebody has it.
+/// Owner of an alarm. Disks come before groups, so that at one instant all that want a turn are in
+/// the ring before one has it.
 enum Alarm {
     Disk(usize),
     Group(u32),

@@ -1,5 +1,5 @@
-//! What one VM may have of the host path's work and memory at once. A request that would
-//! exceed a bound takes a cheaper way: past the cache, or as one piece.
+//! Bounds of one VM's use of the host path's work and memory at once. A request that would exceed a
+//! bound takes a cheaper way: past the cache, or as one piece.
 
 use seekway_core::units::Instant;
 
@@ -11,12 +11,11 @@ const COPIED_BYTES_MAX: u64 = 16 << 20;
 const FORGOTTEN_BYTES_MAX: u64 = 1 << 30;
 /// Parts of one VM's reads that wait for fetches, but for the last read's.
 const WAITING_MAX: usize = 1 << 13;
-/// With so many requests of one VM in the dispatcher its requests go whole, and
-/// its reads past the cache: it leaves the others their part of what the
-/// dispatcher takes.
+/// With this number of requests of one VM in the dispatcher its requests go whole, and its reads
+/// past the cache: it leaves the others their share of what the dispatcher takes.
 const CUT_BELOW: usize = 1 << 15;
 
-/// What a VM has of it now.
+/// A VM's use of it now.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Load {
     /// The time that the next two are of.
@@ -31,13 +30,13 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// So much was copied at this time.
+    /// Counts bytes copied at this time.
     pub fn copied(&mut self, now: Instant, bytes: u64) {
         self.begin(now);
         self.copied_bytes += bytes;
     }
 
-    /// So much was taken out of the cache at this time.
+    /// Counts bytes taken out of the cache at this time.
     pub fn forgot(&mut self, now: Instant, bytes: u64) {
         self.begin(now);
         self.forgotten_bytes += bytes;
@@ -70,7 +69,7 @@ impl Load {
         self.requests < CUT_BELOW
     }
 
-    /// So many bytes, a part of a read, wait for a fetch.
+    /// Counts bytes, a part of a read, that wait for a fetch.
     pub fn waits(&mut self, bytes: u64) {
         self.waiting += 1;
         self.waiting_bytes += bytes;

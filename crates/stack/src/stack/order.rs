@@ -20,8 +20,8 @@ const BARRIER_PIECE_MAX: Sectors = Sectors::new(16 << 11);
 /// so that a VM that is alone with one request at a time keeps a fast device busy. A device with a
 /// head does one thing at a time.
 const PIECES_AT_ONCE: u32 = 8;
-/// With so many requests of its VM in the dispatcher, one piece at a time: a guest may ask for a
-/// gibibyte in each of thousands of requests.
+/// Requests of its VM in the dispatcher from which on a request has one piece at a time: a guest
+/// may ask for a gibibyte in each of thousands of requests.
 const ALL_PIECES_MAX: usize = 64;
 
 impl Stack {
@@ -101,7 +101,7 @@ impl Stack {
         }
     }
 
-    /// What a call has not sent reaches the dispatcher, as much of it as a piece may have.
+    /// Sends a call's next piece to the dispatcher: as much of the unsent rest as a piece may have.
     fn send_piece(&mut self, now: Instant, call: u32, most: Sectors) {
         let (whole, unsent) = (self.calls[call].request.extent, self.calls[call].unsent);
         let sent = Sectors::new(whole.len().get() - unsent.get());

@@ -1,4 +1,4 @@
-//! What goes into the stack and what comes out of it.
+//! Types that go into the stack and come out of it.
 
 use super::map::Map;
 use crate::cache::FetchId;
@@ -12,7 +12,7 @@ use seekway_policy::prefetchers;
 /// Guests' requests that may be outstanding on one device, unless [`Config`] says otherwise.
 pub const OUTSTANDING_DEFAULT: usize = 1 << 18;
 
-/// How the stack treats the device.
+/// The stack's settings for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Depth, coalescing and hard limit.
@@ -34,7 +34,7 @@ pub struct Submit {
     pub vm: VmId,
     /// Which process inside the guest, if known.
     pub tag: Option<ProcessTag>,
-    /// What the guest asks for; flushes and discards come too.
+    /// Operation; flushes and discards come too.
     pub op: Op,
     /// Does somebody wait for it? See [`super::is_sync`].
     pub sync: bool,
@@ -47,7 +47,7 @@ pub struct Submit {
 /// Why a request was not taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It lies outside the VM's disk.
+    /// Lies outside the VM's disk.
     Range,
     /// Too many requests are outstanding.
     Full,
@@ -60,7 +60,7 @@ pub struct IoError(pub i32);
 /// The error of what is not carried out because its disk leaves: ESHUTDOWN.
 pub const ABANDONED: IoError = IoError(108);
 
-/// What an engine has to do next.
+/// The engine's next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Send this command to the device. Its id names it in [`super::Stack::io_done`]; its
@@ -144,11 +144,11 @@ impl Wake {
 pub struct Member {
     /// The request that it belongs to, for [`super::Stack::io_done`].
     pub id: RequestId,
-    /// Whose disk it lies on.
+    /// The VM on whose disk it lies.
     pub vm: VmId,
     /// The operation, the same for all members of the command.
     pub op: Op,
-    /// Whose data it moves.
+    /// The request or fetch whose data it moves.
     pub target: Target,
     /// Where it lies on the VM's disk. Says nothing for a flush.
     pub part: Extent,

@@ -24,7 +24,7 @@ fn arrival(vm: u16, op: Op, start: u64, len: u64) -> Arrival {
     Arrival { vm: VmId::new(vm), tag: None, op, sync: op == Op::Read, extent }
 }
 
-/// What a test sees of its policy.
+/// A policy's view in a test.
 #[derive(Default)]
 struct Seen {
     completions: Vec<Completion>,

@@ -1,40 +1,37 @@
-//! What [vio](super::vio) and [flashy](super::flashy) share: streams of reads,
-//! each prefetched for as far as its reader's pattern and pace say.
+//! Streams of reads, as [vio](super::vio) and [flashy](super::flashy) follow them: each is
+//! prefetched for as far as its reader's pattern and pace say.
 //!
 //! A read is counted for its stream ([`table`], [`stream`]); a stream that is
 //! linear enough is *armed* and given a quota ([`rate`]); quotas are proposed
 //! in turns ([`plan`]). There are two forms.
 //!
-//! **By interval** (after the paper, 3.2 to 3.4): whenever one ends, each stream
-//! whose linear share in it was above the threshold may be prefetched for during
-//! the next, from the end of its last read, as many sectors as `min(S·TP_L, BW_A)`
-//! makes in an interval. That is the paper's letter with `literal=true` only. By
-//! default three corrections of ours ([`rate`]) hold it back: no stream is kept
-//! more than `lead` ahead of its reader, waste makes patient, and losses shorten
-//! the lead. What the literal form keeps of ours decides which stream a read
-//! belongs to, not how much is prefetched for it: streams are found by address
-//! and not hashed by region (`vio`), requests that overtake each other are put
-//! in order, and a record that is strided over may be read in several requests.
+//! **By interval** (after the paper, 3.2 to 3.4): whenever one ends, each stream whose linear share
+//! in it was above the threshold may be prefetched for during the next, from the end of its last
+//! read, as many sectors as `min(S·TP_L, BW_A)` makes in an interval. That is the paper's letter
+//! with `literal=true` only. By default three corrections of ours ([`rate`]) hold it back: no
+//! stream is kept more than `lead` ahead of its reader, waste makes patient, and losses shorten the
+//! lead. The literal form keeps those rules of ours that decide which stream a read belongs to, not
+//! how much is prefetched for it: streams are found by address and not hashed by region (`vio`),
+//! requests that overtake each other are put in order, and a record that is strided over may be
+//! read in several requests.
 //!
-//! **Continuous** (ours): a stream is armed as soon as its share is above the
-//! threshold with two linear reads at least, and has a window from then on. When
-//! its reader has used half of what lies ahead of it, it is topped up to the
-//! window. The window begins at two reads, and grows by the length of each
-//! linear read that was not in time (that waited for a prefetch, or missed): so
-//! it doubles, window by window, until reads are in time, and no further. It is
-//! never longer than what the stream has read by its pattern, so that a short
-//! file costs no more than it is long, nor than `lead`. A stream whose reader
-//! leaves proposals behind begins again.
+//! **Continuous** (ours): a stream is armed as soon as its share is above the threshold with two
+//! linear reads at least, and has a window from then on. When its reader has used half of what lies
+//! ahead of it, it is topped up to the window. The window begins at two reads, and grows by the
+//! length of each linear read that was not in time (that waited for a prefetch, or missed): so it
+//! doubles, window by window, until reads are in time, and no further. It is never longer than what
+//! the stream has read by its pattern, so that a short file costs no more than it is long, nor than
+//! `lead`. A stream whose reader leaves proposals behind begins again.
 //!
 //! **Along** (ours): a read that goes to a busy head takes along what its reader
 //! will want next. Where a process goes on after most of the places at which it
 //! begins to read, what it reads there on average goes along with the first read
 //! ([`record::Runs`]), as a drive would read ahead if it had the time.
 //!
-//! **Left behind** (ours). A reader that has read a mebibyte or so elsewhere has left what
-//! lies ahead of its stream ([`table`] says when): that is named to the cache, which gives it
-//! away first, unless another process of the VM is on its way there. A loop that just fits
-//! into the cache would else be lost to what was fetched behind its end.
+//! **Left behind** (ours). A reader that has read a mebibyte or so elsewhere has abandoned what
+//! lies ahead of its stream ([`table`] says when): that is named to the cache, which gives it away
+//! first, unless another process of the VM is on its way there. A loop that just fits into the
+//! cache would else be lost to what was fetched behind its end.
 //!
 //! **At a limit** (ours). A VM's own limit counts what the cache has like anything else. Where
 //! most of a VM's reads wait at it, a process that has less than half of them is not
@@ -156,7 +153,7 @@ impl StreamFollower {
         }
     }
 
-    /// How far ahead of their readers a VM's streams may be kept now.
+    /// Furthest that a VM's streams may be kept ahead of their readers now.
     fn lead(&self, vm: VmId) -> Option<u64> {
         self.table.vms[vm.index()].as_ref().map(|vm| vm.lead)
     }

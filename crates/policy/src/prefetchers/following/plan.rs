@@ -1,4 +1,4 @@
-//! What was proposed for a stream, and what is still to be.
+//! Proposals of a stream: those that were made, and those that are still to be.
 
 use super::stream::{Pattern, Run, Stream};
 use std::ops::AddAssign;
@@ -18,7 +18,7 @@ pub(super) struct Plan {
     pub quota: u64,
 }
 
-/// What became of proposals, in sectors.
+/// Outcome of proposals, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Outcome {
     /// The reader came to them.

@@ -1,5 +1,4 @@
-//! How much is prefetched: intervals, the device's bandwidth, aggressiveness and
-//! threshold.
+//! Amount that is prefetched: intervals, the device's bandwidth, aggressiveness and threshold.
 //!
 //! At the end of an interval T (the paper, 3.3 and 3.4; TP is what a stream
 //! read in it, PCT its linear share):
@@ -125,7 +124,7 @@ impl Rate {
         Some(if self.interval.is_none() { end + self.span() } else { end })
     }
 
-    /// How much of `sectors` the device has to spare in this interval.
+    /// Share of `sectors` that the device has to spare in this interval.
     pub fn grant(&self, sectors: u64) -> u64 {
         self.budget.map_or(sectors, |budget| budget.min(sectors))
     }
@@ -136,8 +135,8 @@ impl Rate {
         }
     }
 
-    /// A stream was read: so many sectors, by which so many of these and of those
-    /// before them turned out to be linear.
+    /// Counts a read: its sectors, and the sectors of this and earlier reads that it proved to be
+    /// linear.
     pub fn count(&mut self, read: u64, linear: u64) {
         self.random = self.random.saturating_add(read).saturating_sub(linear);
     }
@@ -268,7 +267,7 @@ impl Rate {
         vm.is_some_and(|vm| vm.lost as f64 > FEEDBACK * vm.proposed as f64)
     }
 
-    /// How far ahead each VM's streams may be kept.
+    /// Sets how far ahead each VM's streams may be kept.
     fn judge_losses(&self, table: &mut Table) {
         if self.is_literal() {
             return;
@@ -290,7 +289,7 @@ impl Rate {
     }
 }
 
-/// Sectors that pass in `span` at so many a second.
+/// Sectors that pass in `span` at `per_second`.
 fn in_span(per_second: u64, span: Nanos) -> u64 {
     span.scaled(per_second, 1_000_000_000).get()
 }

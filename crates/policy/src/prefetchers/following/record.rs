@@ -4,7 +4,7 @@
 use super::plan::Outcome;
 use seekway_core::units::{Instant, Nanos};
 
-/// Proposals are judged when so many sectors of them were used or wasted.
+/// Sectors of proposals, used or wasted, after which they are judged.
 const SAMPLE: u64 = 2048;
 /// They were worth it when this share was used: what the paper finds with 0.60.
 const USEFUL: f64 = 0.84;
@@ -16,12 +16,12 @@ const RUNS: u32 = 64;
 /// Runs that say how the next goes on.
 const RUNS_MIN: u32 = 8;
 
-/// How far the runs of a process's reads, or of all untagged ones of a VM, go on: its linear
+/// Runs of a process's reads, or of all untagged ones of a VM, and how far they go on: its linear
 /// share (the paper, 3.2) by runs, for one that has just begun and has no share of its own yet.
 #[derive(Default)]
 pub(super) struct Runs {
     begun: u32,
-    /// Of them, so many had a second read.
+    /// Those of them that had a second read.
     gone_on: u32,
     /// Sectors after their first reads.
     sectors: u64,
@@ -36,7 +36,7 @@ impl Runs {
         self.begun += 1;
     }
 
-    /// A run has gone on by so many sectors; `is_second`: after its first read.
+    /// Counts `sectors` by which a run has gone on; `is_second`: after its first read.
     pub fn go_on(&mut self, is_second: bool, sectors: u64) {
         self.gone_on += u32::from(is_second);
         self.sectors = self.sectors.saturating_add(sectors);
@@ -51,7 +51,7 @@ impl Runs {
     }
 }
 
-/// What became of proposals since they were last judged.
+/// Outcome of proposals since they were last judged.
 #[derive(Default)]
 pub(super) struct Record {
     outcome: Outcome,

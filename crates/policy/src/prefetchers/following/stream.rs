@@ -46,23 +46,23 @@ pub(super) enum Pattern {
     Stride { jump: i64, len: u64 },
 }
 
-/// How a read stands to a stream.
+/// Relation of a read to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Relation {
-    /// It follows the pattern, or closes a gap in it.
+    /// Follows the pattern, or closes a gap in it.
     Follows,
-    /// It lies so many sectors from where the stream was last.
+    /// Lies this number of sectors from where the stream was last.
     Near(u64),
 }
 
-/// What of a stream's reads followed its pattern, in sectors.
+/// Counts of a stream's reads, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     /// All that was read, by the pattern or not.
     pub read: u64,
     /// Those that followed the pattern.
     pub linear: u64,
-    /// What of these reached the disk.
+    /// Those of `linear` that reached the disk.
     pub missed: u64,
     /// The part of `linear` that ascended: consecutive reads.
     up: u64,
@@ -94,7 +94,7 @@ pub(super) struct Stream {
     jump: i64,
     /// The jump before that, for when the last turns out to be none.
     jump_before: i64,
-    /// How often the jump was repeated.
+    /// Number of times that the jump was repeated.
     strides: u32,
     /// Sectors of the jump that are not counted as linear yet.
     pending: u64,
@@ -128,7 +128,7 @@ impl Stream {
         (self.run.start, self.jump, self.beside().map_or(self.run, |before| join(self.run, before)))
     }
 
-    /// How `read` stands to the stream.
+    /// Relation of `read` to the stream.
     pub fn relation(&self, read: Run) -> Relation {
         let follows = extends(self.run, read)
             || self.beside().is_some_and(|before| extends(before, read))

@@ -19,17 +19,17 @@ const STREAMS_UNTAGGED: usize = 32;
 /// Linear reads that make a stream: it is not replaced by the first random read.
 pub(super) const PROVEN_READS: u32 = 2;
 
-/// A reader has left a stream when it has read so many sectors elsewhere at least, and one
-/// part of so many of what lies ahead of the stream.
+/// Fewest sectors that a reader has read elsewhere when it has abandoned a stream; and the divisor
+/// of what lies ahead of the stream that gives the same.
 const LEFT_MIN: u64 = 512;
 const LEFT_PART: u64 = 4;
 
-/// How reads are told apart.
+/// Key by which reads are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::prefetchers) enum Key {
     /// By process, and there by address.
     Process,
-    /// By regions of so many sectors, one stream in each.
+    /// By regions of this number of sectors, one stream in each.
     Region(u64),
 }
 
@@ -48,7 +48,7 @@ impl Ref {
     }
 }
 
-/// Whose reads a stream takes.
+/// The reader of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reader {
     /// Of which process; `None` where they are not told apart.
@@ -66,11 +66,11 @@ pub(super) struct FollowedStream {
     pub armed: bool,
     /// Aggressiveness S, 0.25 to 4 (algorithms.md, section 6).
     pub scale: f64,
-    /// How far ahead of its reader it is kept, in sectors; 0 while it is not armed.
+    /// Distance that it is kept ahead of its reader, in sectors; 0 while it is not armed.
     pub window: u64,
-    /// It is in the list of those read in this interval or the last.
+    /// Is it in the list of those read in this interval or the last?
     pub active: bool,
-    /// It is in the queue of those with something to propose.
+    /// Is it in the queue of those with something to propose?
     pub queued: bool,
     /// Its last read began a run.
     pub has_just_begun: bool,
@@ -88,8 +88,8 @@ impl FollowedStream {
     }
 }
 
-/// What tells that a read cannot belong to a stream, and whose place a new one
-/// takes, without a look at the streams, which are several times as large.
+/// Excerpt of a stream: enough to rule out that a read belongs to it, and to choose the stream that
+/// a new one replaces. The streams themselves are several times as large.
 struct Hint {
     reader: Reader,
     /// Where its last run began, and how far that is from the run before.
@@ -100,7 +100,7 @@ struct Hint {
     high: u64,
     /// When it was read last: [`Set::read_sectors`] after that.
     touched: u64,
-    /// It is not replaced by the first random read.
+    /// Is it kept when the first random read needs a place?
     proven: bool,
 }
 
@@ -112,16 +112,16 @@ pub(super) struct Set {
     hints: Vec<Hint>,
     /// The set's last two reads: far strides show in them.
     reads: [Option<Run>; 2],
-    /// What became of its proposals, by which the threshold is moved.
+    /// Outcome of its proposals, by which the threshold is moved.
     pub record: Record,
     /// Linear share above which its streams are armed.
     pub threshold: f64,
-    /// How far its readers go on where they have begun to read.
+    /// Runs of its readers: how far they go on where they have begun to read.
     pub runs: Runs,
     /// Sectors that its readers have read, of any stream.
     read_sectors: u64,
-    /// How many of them one stream was away for, and its reader came back: the most.
-    /// Halved whenever a stream is taken for left.
+    /// Most of these sectors for which one stream was away before its reader came back. Halved
+    /// whenever a stream is taken for abandoned.
     away_max: u64,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Vm {
     pub lead: u64,
     /// Sectors that a stream has to have read by its pattern before it is armed.
     pub patience: u64,
-    /// What became of proposals, by which patience is moved.
+    /// Outcome of proposals, by which patience is moved.
     pub record: Record,
     /// Sectors proposed in this interval.
     pub proposed: u64,
@@ -180,8 +180,8 @@ impl Table {
         Table { key, threshold, vms: Vec::new() }
     }
 
-    /// Who reads, the set of its streams, how many it may hold, and how far from
-    /// where it was last a read belongs to a stream.
+    /// The reader, the set of its streams, the most streams that the set may hold, and the furthest
+    /// that a read may be from where a stream was last to belong to it.
     fn place(&self, tag: Option<ProcessTag>, read: Run) -> (Reader, usize, usize, u64) {
         match (self.key, tag) {
             (Key::Region(sectors), _) => {
@@ -305,11 +305,10 @@ impl Set {
         linear
     }
 
-    /// A stream of the reader that the stream `by` was read for just now, and which that
-    /// reader has left, it seems: for what lies ahead of it, the reader has read enough
-    /// elsewhere, and more than twice as much as any stream was away for and came back.
-    /// Where it reads several streams by turns, that much of each. Looked for once in
-    /// so many sectors ([`LEFT_MIN`]).
+    /// A stream that the reader of the stream `by`, just read for, seems to have abandoned: it has
+    /// read enough elsewhere for what lies ahead of that stream, and more than twice as much as any
+    /// stream was away for and came back. Where it reads several streams by turns, that much of
+    /// each. Looked for once in [`LEFT_MIN`] sectors.
     pub fn left(&self, by: usize) -> Option<usize> {
         let last = self.reads[1].map_or(0, Run::len);
         if self.read_sectors / LEFT_MIN == (self.read_sectors - last) / LEFT_MIN {
@@ -400,8 +399,8 @@ impl Set {
         (way, outcome)
     }
 
-    /// Whose place a new stream takes: that of the one read longest ago, among
-    /// those not proven while they are a quarter or more.
+    /// Chooses the stream that a new one replaces: the one read longest ago, among those not proven
+    /// while they are a quarter or more.
     fn victim(&self) -> usize {
         let count = self.hints.iter().filter(|h| !h.proven).count();
         let all = count * 4 < self.hints.len().max(1);

@@ -16,7 +16,7 @@ const READ: u64 = 256;
 struct Scene {
     prefetcher: Box<dyn Prefetcher>,
     now: Instant,
-    /// What readers have left so far, `start..end`.
+    /// Stretches that readers have abandoned until now, `start..end`.
     left: Vec<(u64, u64)>,
 }
 
@@ -35,7 +35,7 @@ impl Scene {
         self.now = self.now + span;
     }
 
-    /// Nobody reads for so long: asked only when it wants to be, as by an engine.
+    /// Nobody reads for `span`: the prefetcher is asked only when it wants to be, as by an engine.
     fn pause(&mut self, span: Nanos) {
         let end = self.now + span;
         while let Some(wake) = self.prefetcher.next_wake().filter(|&wake| wake <= end) {

@@ -1,5 +1,4 @@
-//! What anticipatory remembers of issuers: how long they think, and how far
-//! they seek.
+//! Anticipatory's record of issuers: how long they think, and how far they seek.
 
 use crate::schedulers::think::FadingMean;
 use seekway_core::request::Request;
@@ -8,7 +7,7 @@ use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 /// A longer think time counts as this (`MAX_THINKTIME`).
 const THINK_MAX: Nanos = Nanos::from_millis(20);
 
-/// What is kept of an issuer.
+/// An issuer's record.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Issuer {
     /// Its synchronous requests that are queued, and those in flight.
@@ -55,13 +54,13 @@ impl Issuer {
         self.place = Some(request.extent.end());
     }
 
-    /// How long it usually thinks.
+    /// Mean think time of the issuer.
     pub fn mean_think(&self, all: &Newcomers) -> Nanos {
         let mean = if self.think.samples == 0 { all.think } else { self.think };
         Nanos::new(mean.get())
     }
 
-    /// How far it usually seeks.
+    /// Mean seek distance of the issuer.
     pub fn mean_seek(&self, all: &Newcomers) -> Sectors {
         let mean = if self.seek.samples == 0 { all.seek } else { self.seek };
         Sectors::new(mean.get())

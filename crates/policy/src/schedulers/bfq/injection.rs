@@ -10,8 +10,8 @@ use seekway_core::units::{Instant, Nanos};
 /// are looked at for that.
 const QUEUEING: u32 = 3;
 const QUEUEING_SAMPLES: u32 = 32;
-/// After a limit was lowered, no samples for so long; and when it was not lowered
-/// for so long, all is learnt anew.
+/// Time without samples after a limit was lowered; and time without lowering after which all is
+/// learnt anew.
 const INJECTION_PAUSE: Nanos = Nanos::from_millis(10);
 const INJECTION_RESET: Nanos = Nanos::from_secs(1);
 

@@ -12,7 +12,7 @@ const SEEK_LONG: Sectors = Sectors::new(800);
 pub(super) const SHORT_SOLID: u64 = 64;
 /// Of the last 32 requests, with more seeks than this a queue is seeky.
 const SEEKS_MAX: u32 = 19;
-/// How often the share of time without requests is halved.
+/// Half-life of the share of time without requests.
 const INTENSITY_SPAN: Nanos = Nanos::from_millis(200);
 
 /// Is the request a seek by [`SEEK_LONG`] (`BFQ_RQ_SEEKY`)?
@@ -25,9 +25,9 @@ pub(super) fn seeky(rotational: bool, last: Option<Lba>, request: &Request) -> b
 /// Raised weight (`wr_coeff` and what belongs to it).
 #[derive(Default)]
 pub(super) struct Raising {
-    /// What the weight is multiplied by; 1: not raised.
+    /// Factor of the weight; 1: not raised.
     pub factor: u64,
-    /// It is raised as soft real time; otherwise as interactive.
+    /// Is it raised as soft real time? Otherwise as interactive.
     pub soft: bool,
     pub span: Nanos,
     /// When it began, or when it was last not raised.
@@ -45,7 +45,7 @@ pub(super) struct Raising {
     pub backlogged_service: u64,
 }
 
-/// How many requests of others may be in flight while it is waited for.
+/// Number of others' requests that may be in flight while the queue is idled for.
 #[derive(Default)]
 pub(super) struct Injection {
     pub limit: u32,
@@ -64,12 +64,12 @@ pub(super) struct Queue {
     pub position: Option<Lba>,
     /// Its commands on the device; requests that share one count once.
     pub in_flight: u32,
-    /// It is to be served, or served.
+    /// Is the queue served, or waiting for service?
     pub busy: bool,
     pub max_budget: u64,
     /// The FIFO has been looked at in this turn.
     pub fifo_looked: bool,
-    /// It ran empty within its turn, and may come back in time.
+    /// Did the queue run empty within its turn, so that it may come back in time?
     pub may_return: bool,
     /// The end of its turn; or since when it is idle. `None`: ever.
     pub timeout: Option<Instant>,

@@ -4,21 +4,21 @@ use super::Bfq;
 use super::queue::Queue;
 use seekway_core::units::{Instant, Nanos};
 
-/// What a raised weight is multiplied by (`bfq_wr_coeff`), and how much more in
-/// soft real time (`BFQ_SOFTRT_WEIGHT_FACTOR`).
+/// Factor of a raised weight (`bfq_wr_coeff`), and the further factor in soft real time
+/// (`BFQ_SOFTRT_WEIGHT_FACTOR`).
 const FACTOR: u64 = 30;
 const SOFT_FACTOR: u64 = 100;
-/// A queue that was idle for so long is interactive.
+/// A queue that was idle for this time is interactive.
 const IDLE_MIN: Nanos = Nanos::from_millis(2_000);
-/// An asynchronous queue that was without an arrival for so long is raised.
+/// An asynchronous queue without an arrival for this time is raised.
 const ASYNC_GAP: Nanos = Nanos::from_millis(500);
-/// How long soft real time lasts.
+/// Length of soft real time.
 const SOFT_SPAN: Nanos = Nanos::from_millis(300);
-/// Soft real time receives at most so many sectors a second.
+/// Most sectors a second that a queue in soft real time receives.
 const SOFT_RATE: u64 = 7_000;
 /// Linux adds four of its clock ticks, of 4 ms with the usual 250 Hz.
 const SOFT_EXTRA: Nanos = Nanos::from_millis(16);
-/// An interactive queue has its raised weight for at most so many sectors.
+/// Most sectors that an interactive queue receives at its raised weight.
 const SERVICE_MAX: u64 = 120_000;
 
 impl Queue {

@@ -7,7 +7,7 @@ use seekway_core::units::{Instant, Lba, Nanos};
 
 /// Rates are in sectors a microsecond, in 2^-16 (`BFQ_RATE_SHIFT`).
 const SHIFT: u32 = 16;
-/// What a sample needs before it counts (`BFQ_RATE_MIN_SAMPLES`, `_INTERVAL`, `_REF_`).
+/// Requirements of a sample before it counts (`BFQ_RATE_MIN_SAMPLES`, `_INTERVAL`, `_REF_`).
 const SAMPLES_MIN: u64 = 32;
 const INTERVAL_MIN: Nanos = Nanos::from_millis(300);
 const INTERVAL: Nanos = Nanos::from_secs(1);

@@ -26,7 +26,7 @@ pub(super) struct Entity {
     /// Sectors that it may have, and those that it has had.
     pub budget: u64,
     pub service: u64,
-    /// It counts in the sum of weights.
+    /// Does it count in the sum of weights?
     counted: bool,
 }
 
@@ -166,7 +166,7 @@ impl Tree {
         self.future.set(queue, (!eligible).then_some(start));
     }
 
-    /// `bfq_bfqq_served`: a queue has received so much.
+    /// `bfq_bfqq_served`: adds `sectors` to a queue's service.
     pub fn served(&mut self, queue: u32, sectors: u64) {
         let service = &mut self.entities[queue as usize].service;
         *service = service.saturating_add(sectors);

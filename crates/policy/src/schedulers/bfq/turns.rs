@@ -8,9 +8,9 @@ use seekway_core::request::RequestId;
 use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 
-/// A seeky queue is waited for only so long (`BFQ_MIN_TT`).
+/// Time to idle for a seeky queue (`BFQ_MIN_TT`).
 const IDLE_SEEKY: Nanos = Nanos::from_millis(2);
-/// A raised one at least so long.
+/// Least time to idle for a raised one.
 const IDLE_RAISED: Nanos = Nanos::from_millis(20);
 /// An asynchronous request is charged that many times its length.
 const ASYNC_CHARGE: u64 = 3;
@@ -21,7 +21,7 @@ const SLOW_SPAN: Nanos = Nanos::from_millis(20);
 /// Requests in flight of others that make a raised queue worth waiting for.
 const OTHERS: u32 = 4;
 
-/// What may be sent now.
+/// The queue that may send now, or the reason that none does.
 pub(super) enum Next {
     /// A request of this queue.
     Send(u32),

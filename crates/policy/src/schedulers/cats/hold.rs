@@ -1,5 +1,5 @@
-//! The busdriver delay: how long the policy waits, after a completion, for a
-//! nearer read rather than go where the plan says (algorithms.md, section 3.3).
+//! The busdriver delay: the time that the policy waits, after a completion, for a nearer read
+//! rather than go where the plan says (algorithms.md, section 3.3).
 //!
 //! `busdriver=7ms` is the paper's form: always that long. `auto` asks what a
 //! wait is worth, from two things that it can see without waiting:
@@ -15,12 +15,11 @@
 //!   cache still has the data when the successor's turn comes the two are alike,
 //!   and no wait is worth anything, however likely the successor is.
 //!
-//! Then waiting up to the end of bin k is worth, in device time,
-//! Σ P(gap in bin i)·(saving - time waited) - P(later)·(time waited), and the
-//! policy waits until the best k, if that is worth more than nothing. The wait
-//! of all who are queued counts only so far: what saves device time serves
-//! them too, and what does not would have to be weighed against the length of
-//! the queue, which only ever makes waiting worse.
+//! Then waiting up to the end of bin k is worth, in device time, Σ P(gap in bin i)·(saving - time
+//! waited) - P(later)·(time waited), and the policy waits until the best k, if that is worth more
+//! than nothing. The wait of those that are queued counts no further: a wait that saves device time
+//! serves them too, and any other would have to be weighed against the length of the queue, which
+//! only makes waiting worse.
 //!
 //! Each of the two means grows stale when the policy always does the other
 //! thing, so now and then it does what it would not: seldom, and the more
@@ -30,7 +29,7 @@ use seekway_core::queues::Slots;
 use seekway_core::request::{Extent, Request, RequestId, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
 
-/// How long a successor is waited for at most, in bins: the paper's 7 ms.
+/// Longest wait for a successor, in bins: the paper's 7 ms.
 const BINS: usize = 7;
 const BIN: Nanos = Nanos::from_millis(1);
 /// Commands watched at once. When there are more the oldest is given up.
@@ -45,7 +44,7 @@ const GAPS_MIN: u16 = 4;
 /// The probability 1, with 16 binary digits behind the point.
 const ONE: i64 = 1 << 16;
 
-/// How long after a command its successor came.
+/// Times from a command to its successor.
 #[derive(Clone, Copy, Default, Debug)]
 struct Gaps {
     /// Watches that went through the bin or ended in it with a successor.
@@ -117,7 +116,7 @@ struct Watch {
     sent: u64,
 }
 
-/// What is known of one VM's commands of one kind.
+/// Record of one VM's commands of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     gaps: Gaps,
@@ -142,13 +141,13 @@ pub struct Busdriver {
     prefetch: Sectors,
     /// The last read command that completed, for a wait that counts from there.
     last: Option<Watch>,
-    /// What was decided for it: until when to wait, if at all.
+    /// Decision for it: until when to wait, if at all.
     decided: Option<Option<Instant>>,
     watches: [Option<Watch>; WATCHES],
     next_watch: usize,
     /// By VM: commands that began something new, and those that went on.
     classes: Vec<[Class; 2]>,
-    /// Commands sent so far, reads and writes.
+    /// Commands sent until now, reads and writes.
     sent: u64,
     /// Queued reads that are successors: the commands sent when they became so.
     successors: Slots<u64>,
@@ -226,7 +225,7 @@ impl Busdriver {
         self.decided = None;
     }
 
-    /// The same of a command of writes, which has no successor.
+    /// As `completed`, for a command of writes, which has no successor.
     pub fn completed_write(&mut self, now: Instant, vm: VmId, extent: Extent) {
         self.completed(now, vm, extent, false);
         self.decided = self.is_auto().then_some(None);

@@ -28,15 +28,15 @@ pub struct Plan {
     sides: [Vec<Queued>; 2],
     /// The reads in order; some may have gone otherwise.
     pub order: Vec<Queued>,
-    /// How many of them have been looked at.
+    /// Number of them that have been looked at.
     next: usize,
-    /// It is not to be followed any more.
+    /// Is it not to be followed any more?
     stale: bool,
     /// Reads have arrived that it does not know, though it stands.
     joined: bool,
     /// Requests that have to go before another one is made for more reads than it takes.
     rest: usize,
-    /// Plans made so far, shown as the metric `plans`.
+    /// Plans made until now, shown as the metric `plans`.
     pub made: u64,
 }
 

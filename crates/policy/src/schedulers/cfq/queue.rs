@@ -14,7 +14,7 @@ pub(super) struct QueueId {
     pub issuer: IssuerId,
 }
 
-/// What a queue is doing, by which it is served: the service trees.
+/// Kind of a queue's load: each has its service tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Workload {
     Async = 0,
@@ -70,11 +70,11 @@ pub(super) struct Queue {
     /// Worth idling for, by its seeks and its think time.
     pub idle_window: bool,
     pub place: Option<Place>,
-    /// It waits for others of its VM: its order of entry among them.
+    /// Order of entry among the waiting queues of its VM; `None`: does not wait.
     pub waits: Option<u64>,
     /// When its slice ends; `None` until the first completion starts it.
     pub slice_end: Option<Instant>,
-    /// What was left of the last slice when it was cut short; negative: overrun.
+    /// Time remaining of the last slice when it was cut short; negative: overrun.
     pub residual_ns: i64,
     /// Commands dispatched in this slice.
     pub slice_commands: u64,
@@ -134,7 +134,7 @@ impl Queue {
         self.slice_end.is_some_and(|end| now >= end)
     }
 
-    /// It is given the device.
+    /// Begins the queue's turn on the device.
     pub fn begin_slice(&mut self) {
         self.slice_end = None;
         self.slice_commands = 0;

@@ -103,7 +103,7 @@ impl Cfq {
         Some(id)
     }
 
-    /// How long the workload in `serving` may last: its share of the target latency.
+    /// Length of the turn of the workload in `serving`: its share of the target latency.
     fn workload_time(&self) -> Nanos {
         let count = self.trees.count(self.serving) as u64;
         let share = TARGET_LATENCY.scaled(count, self.trees.standing() as u64);

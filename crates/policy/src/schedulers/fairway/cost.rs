@@ -1,5 +1,5 @@
-//! What a command costs a device without a head, as a number of bytes: its length, and a
-//! constant for the command itself. Shares and the governor count in it.
+//! Cost of a command on a device without a head, as a number of bytes: its length, and a constant
+//! for the command itself. Shares and the governor count in it.
 
 use seekway_core::request::Op;
 use seekway_core::units::Sectors;
@@ -20,12 +20,12 @@ pub fn of_more(len: Sectors) -> u64 {
     Sectors::new(len.get().min(SECTORS_MAX)).bytes()
 }
 
-/// What counts of a cost in the shares. `write_times`: what a write takes over what a read takes.
+/// Cost that counts in the shares. `write_times`: cost of a write over that of a read.
 pub fn in_shares(op: Op, cost: u64, write_times: f64) -> u64 {
     if op == Op::Write { (cost as f64 * write_times) as u64 } else { cost }
 }
 
-/// What commands in flight cost: all, and writes.
+/// Cost of commands in flight: of all, and of writes.
 #[derive(Clone, Copy, Default)]
 pub struct InFlight {
     pub all: u64,

@@ -44,35 +44,35 @@ use vm::{Flight, Vm};
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
 
-/// What a write costs is measured: only reads go, or only writes.
+/// Cause of a hold: the cost of a write is measured, so only reads go, or only writes.
 pub const PRICE: &str = "price";
 
-/// A VM that wakes is behind the others by so much cost at most, times its weight.
+/// Most cost that a VM that wakes is behind the others, times its weight.
 pub(super) const QUANTUM: u64 = 64 << 10;
 /// A VM with no more than this outstanding is light: four commands of 4 KiB, or one of 28 KiB.
 const LIGHT: u64 = 32 << 10;
-/// A VM that was found to have less than its share counts as light for so long.
+/// A VM that was found to have less than its share counts as light for this time.
 const BEHIND_FOR: Nanos = Nanos::from_millis(20);
-/// A VM that has nothing outstanding for so long sleeps. It wakes behind its share, which says
-/// nothing until it has been awake for [`AWAKE`].
+/// A VM that has nothing outstanding for this time sleeps. When it wakes it is behind its share,
+/// which says nothing until it has been awake for [`AWAKE`].
 const PAUSE: Nanos = Nanos::from_millis(2);
 const AWAKE: Nanos = Nanos::from_millis(5);
-/// While no VM is light, those that are busy have so many times the bound.
+/// Factor of the bound for VMs that are busy while no VM is light.
 const BUSY_TIMES: f64 = 3.0;
 /// Multiple of the bound beside a light VM, for a VM with much outstanding that is behind its share.
 /// Two such VMs may be behind each other by turns.
 const BEHIND_TIMES: f64 = 1.5;
-/// A device that takes and completes nothing for so long hangs: its commands no longer count.
+/// A device that takes and completes nothing for this time hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
-/// Of its oldest requests, a VM sends the first for the member that has least to do: of so many if no
-/// other VM is busy, of an nth of them with n busy VMs. A VM whose turn comes seldom would else pass
-/// a request over for long.
+/// Oldest requests of a VM among which it sends the first one for the least busy member: this
+/// number if no other VM is busy, an nth of it with n busy VMs. A VM whose turn comes seldom would
+/// otherwise pass a request over for long.
 const LOOKED: u32 = 64;
 /// A target of latency does not make parts shorter than this.
 const PART_LEAST: Sectors = Sectors::new(8);
 
 pub struct Flash {
-    /// What is in the device is bounded, and long requests go in parts.
+    /// Bounds the cost in the device, and cuts long requests into parts.
     governs: bool,
     /// The longest command while requests go in parts.
     part: Sectors,
@@ -149,7 +149,7 @@ impl Flash {
         }
     }
 
-    /// Has the VM had less than its share lately, though it asked for more?
+    /// Did the VM have less than its share recently, though it asked for more?
     fn is_behind(&self, now: Instant, vm: usize) -> bool {
         let found = self.vm(vm).and_then(|known| known.behind_at);
         found.is_some_and(|at| now.since(at) <= BEHIND_FOR)
@@ -205,7 +205,7 @@ impl Flash {
         self.run.continues_within(head, self.most(now, vm)).then_some(vm)
     }
 
-    /// How long a command of this VM may be now.
+    /// Longest command of this VM now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
         if !self.governs || self.here < 2 {
             return Sectors::new(u64::MAX);

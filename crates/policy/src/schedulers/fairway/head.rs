@@ -1,4 +1,4 @@
-//! Fair shares of a disk with a head: one sweep over all VMs that have not had too much.
+//! Fair shares of a disk with a head: one sweep over all VMs that are not too far ahead.
 //!
 //! *Shares.* Each VM is charged the device time of its commands, over its weight ([`tags`]). A VM
 //! that is more than [`WINDOW`] of its own device time ahead of the active VM that has had least is
@@ -19,9 +19,9 @@
 //! *Waking.* A VM that wakes is behind the others by 10 ms at most: what asks for little goes next.
 //!
 //! *Streams.* A request that begins where the last one ended goes first, until the stream has had
-//! [`TURN`] of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay` or
-//! half of what it costs to come back. While a VM waits with a single request a stream has
-//! [`SHORT_TURN`], half as long again for each VM beyond two: on disks that are so many times slower
+//! [`TURN`] of the device. If it is not there yet, the disk is held for it ([`pause`]), for `stay`
+//! or half of what it costs to come back. While a VM waits with a single request a stream has
+//! [`SHORT_TURN`], half as long again for each VM beyond two: on disks slower by the number of VMs
 //! they would wait as long, and a stream among many would else pay for the way back and get no
 //! further.
 //!
@@ -64,19 +64,19 @@ pub const SHARE: &str = "share";
 const WINDOW: Nanos = Nanos::from_millis(10);
 /// Cost of a command in the reservations: all cost much the same on a disk.
 const COMMAND: u64 = 1 << 20;
-/// A stream keeps the head for so long: CFQ's slice.
+/// Time for which a stream keeps the head: CFQ's slice.
 const TURN: Nanos = Nanos::from_millis(100);
-/// So long while a VM waits with a single request.
+/// As [`TURN`], while a VM waits with a single request.
 const SHORT_TURN: Nanos = Nanos::from_millis(10);
-/// A VM with several requests keeps the head for so long: with 25 and 50 ms the mean regret in the
-/// arena is higher.
+/// Time for which a VM with several requests keeps the head: with 25 and 50 ms the mean regret in
+/// the arena is higher.
 const SLICE: Nanos = Nanos::from_millis(35);
 /// The slices of all VMs with work fit into this.
 const ROUND: Nanos = Nanos::from_millis(500);
 /// A request that has waited this many times its VM's mean goes before the VM's others.
 const OLDEST: f64 = 0.5;
 
-/// How long the disk waits for a command that it does not complete.
+/// Time that the disk waits for a command that it does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// A VM with so few requests queued has them served by age: its own sweep gains little.
@@ -93,11 +93,11 @@ struct Flight {
 #[derive(Clone, Copy)]
 struct Command {
     entered: Reading,
-    /// What it was charged when it went.
+    /// Charge when it went.
     charged: Nanos,
     /// The command before was another VM's.
     switches: bool,
-    /// How long the head is on its way, as the device's profile says, if it switches.
+    /// Time of the head's way by the device's profile, if it switches.
     way: Option<Nanos>,
 }
 

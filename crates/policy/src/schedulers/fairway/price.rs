@@ -1,13 +1,13 @@
-//! What a write costs, in reads of as much cost: learnt.
+//! Cost of a write over that of a read of the same length, learnt by trials.
 //!
-//! A device that is never without reads and writes does not show what each of them takes: one
-//! rate of each is one equation with two unknowns. So from time to time, for some milliseconds,
-//! only writes go, and then only reads; light VMs go on as ever. The rates of these two *trials*
-//! say what each takes. Writes come first: after reads alone the drive's buffer would be empty, and
-//! would take in a few milliseconds what the drive programs in many.
+//! A device that is never without reads and writes does not show what each of them takes: one rate
+//! of each is one equation with two unknowns. So from time to time, for some milliseconds, only
+//! writes go, and then only reads; light VMs go on as ever. The rates of these two *trials* give
+//! both costs. Writes come first: after reads alone the drive's buffer would be empty, and would
+//! take in a few milliseconds what the drive programs in many.
 //!
-//! Others do it in other ways: iocost's model (Heo and others, ASPLOS 2022) is measured before the
-//! disk is used, Gimbal's write cost (Min and others, SIGCOMM 2021) follows the latency.
+//! Other ways: iocost's model (Heo and others, ASPLOS 2022) is measured before the disk is used,
+//! Gimbal's write cost (Min and others, SIGCOMM 2021) follows the latency.
 
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
@@ -19,19 +19,20 @@ const TIMES_DEFAULT: f64 = 2.0;
 const TIMES: std::ops::RangeInclusive<f64> = 0.25..=20.0;
 /// From one pair of trials to the next.
 const EVERY: Nanos = Nanos::from_secs(4);
-/// After a pair that showed nothing twice as long, and so on up to so many times.
+/// Factor of that wait at most: it doubles after each pair that showed nothing.
 const EVERY_TIMES_MAX: u64 = 16;
-/// A part of a trial has so many commands and takes so long, at least. A trial has two parts and
-/// goes on while its rate grows by more than a fifth from one to the next: the device still works on
-/// what it had begun or buffered before. A drive that collects garbage needs 12 ms after writes.
+/// Fewest commands and least time of a part of a trial. A trial has two parts and goes on while its
+/// rate grows by more than a fifth from one to the next: the device still works on what it had
+/// begun or buffered before. A drive that collects garbage needs 12 ms after writes.
 const COMMANDS: u32 = 32;
 const LEAST: Nanos = Nanos::from_millis(5);
 const GROWS: f64 = 1.2;
-/// It is given up after so long.
+/// Time after which a trial is given up.
 const MOST: Nanos = Nanos::from_millis(50);
-/// Reads and writes are both a part of the load if both have this part of what was sent lately.
+/// Reads and writes are both a part of the load if each has a 20th (the divisor) of what was sent
+/// recently.
 const PART_LEAST: u64 = 20;
-/// What was sent lately: so many bytes of cost, older ones less.
+/// Bytes of cost that count as sent recently; older ones count less.
 const LATELY: u64 = 4 << 20;
 /// Pairs of trials that the price is the mean of.
 const KEPT: usize = 4;
@@ -66,7 +67,7 @@ struct Part {
     idle: u32,
 }
 
-/// What a trial knows after a command.
+/// Result of a trial after a command.
 enum Shows {
     /// Not yet anything.
     Little,
@@ -110,12 +111,12 @@ impl Part {
 }
 
 pub struct Price {
-    /// What a write costs over a read of as many bytes.
+    /// Cost of a write over a read of as many bytes.
     times: f64,
     /// Somebody has set it.
     is_set: bool,
     trial: Option<Trial>,
-    /// Cost of reads and of writes that heavy VMs sent lately.
+    /// Cost of reads and of writes that heavy VMs sent recently.
     sent: [u64; 2],
     /// When the last pair of trials began, and how many times [`EVERY`] the next one waits.
     tried: Option<Instant>,
@@ -141,7 +142,7 @@ impl Price {
         }
     }
 
-    /// What a write costs over a read of as many bytes.
+    /// Cost of a write over a read of as many bytes.
     pub fn times(&self) -> f64 {
         self.times
     }
@@ -234,8 +235,8 @@ mod tests {
         }
     }
 
-    /// A device that takes so long for a read and for a write of 4 KiB, as long as a pair of trials
-    /// lasts; the first commands of each trial are still of what was buffered before.
+    /// Runs a device that takes `read` or `write` for 4 KiB, for as long as a pair of trials lasts;
+    /// the first commands of each trial are still of what was buffered before.
     fn run(price: &mut Price, from: Instant, [read, write]: [u64; 2], is_busy: bool) -> Instant {
         let mut now = from;
         mix(price);

@@ -1,4 +1,4 @@
-//! What VMs were promised, on either kind of device: targets of latency and reservations.
+//! Service-level targets of VMs, on either kind of device: latencies and reservations.
 
 use super::reserves::Reserves;
 use super::targets::Targets;
@@ -49,7 +49,7 @@ impl Promises {
         due.or_else(|| reserves.behind(now).filter(|_| !is_others_turn(reserves)))
     }
 
-    /// How reservations are met, all VMs of the device together.
+    /// Shows how reservations are met, all VMs of the device together.
     pub fn metrics(&self, sink: &mut dyn FnMut(&'static str, f64)) {
         sink("reservations_met", self.reserves.met());
         sink("by_reservation", self.reserves.served as f64);

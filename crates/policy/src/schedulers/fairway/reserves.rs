@@ -19,16 +19,16 @@ use seekway_core::queues::KeyedHeap;
 use seekway_core::scheduler::Reserve;
 use seekway_core::units::{Instant, Nanos, Sectors};
 
-/// The reservations' time stands still when one is so far behind.
+/// The reservations' time stands still when one is this far behind.
 const BEHIND_MAX: Nanos = Nanos::from_millis(100);
-/// A VM that had more than its reservation does without it for so long at most, and one that
-/// asked for less may catch up by so much.
+/// Longest time for which a VM that had more than its reservation does without it, and most that
+/// one that asked for less may catch up by.
 const CREDIT: Nanos = Nanos::from_millis(10);
 /// Highest ratio of the cost of commands for reservations to that of commands by share.
 const RESERVED: u64 = 9;
 /// Highest cost of a command that goes by share at once.
 const CLAIM_MAX: u64 = 1 << 20;
-/// How long it is measured what part of the reservations is met.
+/// Time over which the share of the reservations that is met is measured.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
 #[derive(Clone, Copy, Default)]
@@ -159,7 +159,7 @@ impl Reserves {
         }
     }
 
-    /// The part of the reservations that was met lately, 0 to 1.
+    /// The share of the reservations that was met recently, 0 to 1.
     pub fn met(&self) -> f64 {
         self.met.unwrap_or(1.0)
     }

@@ -18,19 +18,19 @@ use seekway_core::queues::KeyedHeap;
 use seekway_core::request::Completion;
 use seekway_core::units::{Instant, Nanos};
 
-/// What one miss adds to the pressure.
+/// Rise of the pressure by one miss.
 const STEP: f64 = 0.05;
 /// The part of requests that may miss: half of what is asked, to be on the safe side.
 const MISSES: f64 = 0.005;
-/// A VM's share grows by so much at full pressure.
+/// Factor of a VM's share at full pressure.
 const BOOST_MAX: f64 = 32.0;
 /// The others' bound shrinks to this at full pressure.
 const BOUND_LEAST: f64 = 1.0 / 32.0;
-/// A VM's pressure on the others counts for so long after it sent something.
+/// A VM's pressure on the others counts for this time after it sent something.
 const ACTIVE_FOR: Nanos = Nanos::from_millis(100);
-/// How fast the measured part of misses forgets.
+/// Weight of the newest sample in the measured share of misses.
 const FORGETS: f64 = 0.01;
-/// A target is tried at full pressure for so long, and given up for so long.
+/// Time for which a target is tried at full pressure, and for which it is given up after that.
 const TRY_FOR: Nanos = Nanos::from_secs(1);
 const REST_FOR: Nanos = Nanos::from_secs(30);
 /// A request above the estimated p99 raises that by this factor.
@@ -93,9 +93,9 @@ impl Target {
     }
 }
 
-/// How a target is met.
+/// State of a target.
 pub struct State {
-    /// The part of requests that missed lately.
+    /// The share of requests that missed recently.
     pub missed: f64,
     /// The estimated p99, in nanoseconds.
     pub p99: f64,
@@ -137,7 +137,7 @@ impl Targets {
         self.known(vm).is_some()
     }
 
-    /// How much larger its share is.
+    /// Factor of its share.
     pub fn boost(&self, vm: usize) -> f64 {
         self.known(vm).map_or(1.0, |target| BOOST_MAX.powf(target.queue))
     }
@@ -208,7 +208,7 @@ impl Targets {
         }
     }
 
-    /// How the VM's target is met.
+    /// State of the VM's target.
     pub fn state(&self, vm: usize) -> Option<State> {
         let Target { missed, p99, best, queue, device, .. } = *self.known(vm)?;
         Some(State { missed, p99, best, pressure: queue.max(device) })

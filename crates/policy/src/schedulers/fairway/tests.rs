@@ -32,7 +32,7 @@ struct Client {
     target: u64,
     /// When it sends its first requests, in nanoseconds.
     from: u64,
-    /// It sends nothing itself: all it reads are prefetches, as many as there is room for.
+    /// Sends nothing itself: all it reads are prefetches, as many as there is room for.
     prefetches: bool,
 }
 
@@ -67,13 +67,13 @@ impl Client {
         if self.write { Op::Write } else { Op::Read }
     }
 
-    /// What one of its requests counts in the shares.
+    /// Cost of one of its requests in the shares.
     fn cost(&self) -> u64 {
         super::cost::in_shares(self.op(), super::cost::of_command(Sectors::new(self.len)), 2.0)
     }
 }
 
-/// What a VM got.
+/// Service of a VM.
 #[derive(Clone, Default, Debug)]
 struct Got {
     requests: u64,
@@ -82,7 +82,7 @@ struct Got {
     took: Vec<u64>,
     /// The most cost that others sent from when the VM had an oldest request until that went.
     passed: u64,
-    /// What the policy says of the VM at the end.
+    /// The policy's figures of the VM at the end.
     said: BTreeMap<&'static str, f64>,
 }
 
@@ -115,7 +115,7 @@ struct Bench {
     /// Of the device: sectors a microsecond, and the access in nanoseconds.
     rate: u64,
     access: u64,
-    /// What a write takes of the link over what a read takes.
+    /// Time of a write on the link over that of a read.
     write_times: u64,
 }
 
@@ -156,7 +156,7 @@ impl Bench {
         self.arrivals.insert((at, self.serial), vm);
     }
 
-    /// Run for so long; what each VM got.
+    /// Runs for `ms`, and returns each VM's service.
     fn run(mut self, ms: u64) -> Vec<Got> {
         self.drive(ms);
         let got = &mut self.got;
@@ -290,7 +290,7 @@ fn a_quiet_vm_keeps_half_beside_floods() {
     }
 }
 
-/// What a VM got from then on, in requests a second.
+/// Rate of a VM between two times, in requests a second.
 fn rate_from(policy: &str, clients: &[Client], vm: usize, from_ms: u64, to_ms: u64) -> f64 {
     let mut bench = Bench::new(policy, clients);
     bench.drive(from_ms);
@@ -328,7 +328,7 @@ fn the_first_read_of_a_new_vm_waits_for_short_commands() {
     }
 }
 
-/// Who waits for its turn has its share, however long its requests are.
+/// A VM that waits for its turn has its share, however long its requests are.
 #[test]
 fn a_vm_is_not_behind_because_its_requests_are_long() {
     let mut shares = Shares::new(QUANTUM);
@@ -474,7 +474,7 @@ fn a_group_has_one_share_and_its_vms_divide_it() {
     let clients = [
         FLOOD,
         Client { group, ..FLOOD },
-        // So many that it never lacks one in the device.
+        // Enough that it never lacks one in the device.
         Client { group, weight: 3, len: 8, depth: 128, ..FLOOD },
         // What it leaves of its share is its group's.
         lazy,

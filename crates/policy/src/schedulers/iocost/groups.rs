@@ -15,9 +15,9 @@ pub(super) enum Head {
     /// There is none, or it has not been looked at.
     #[default]
     Unseen,
-    /// It waits for budget; its cost in picoseconds.
+    /// Waits for budget; the cost in picoseconds.
     Waiting(u64),
-    /// It is paid for and waits for a tag.
+    /// Is paid for and waits for a tag.
     Blocked,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct Group {
     pub weight: u64,
     /// Its weight while it is active; zero while it is not.
     pub active: u64,
-    /// What of it is in use: the rest is given to the others.
+    /// The share in use: the rest is given to the others.
     pub inuse: u64,
-    /// What was in use before the last change.
+    /// The share in use before the last change.
     pub last_inuse: u64,
     /// Advances by the cost of what is sent, and of what is done.
     pub vtime: Virtual,
@@ -102,7 +102,7 @@ impl Groups {
         (group.active, group.inuse) = (active, inuse);
     }
 
-    /// The same, and remember its budget at `vnow`.
+    /// As [`Groups::set`]; remembers the VM's budget at `vnow`.
     pub fn set_and_save(&mut self, vm: usize, inuse: u64, vnow: Virtual) {
         self.set(vm, self.all[vm].active, inuse);
         let group = &mut self.all[vm];

@@ -1,5 +1,5 @@
-//! What a request costs (`calc_lcoefs`, `calc_vtime_cost_builtin`), and the
-//! classes of devices that the kernel has coefficients for (`autop`).
+//! Cost of a request (`calc_lcoefs`, `calc_vtime_cost_builtin`), and the classes of devices that
+//! the kernel has coefficients for (`autop`).
 
 use seekway_core::params::Params;
 use seekway_core::request::{Op, Request};
@@ -118,7 +118,7 @@ impl Model {
         &self.0[usize::from(op != Op::Read)]
     }
 
-    /// What a request costs in all; `cursor` is where the VM's last one ended.
+    /// Cost of a request in all; `cursor` is where the VM's last one ended.
     pub fn cost(&self, request: &Request, cursor: Option<Lba>) -> u64 {
         let of = self.of(request.op);
         let pages = (request.extent.len().get() / PAGE_SECTORS).clamp(1, PAGES_MAX);

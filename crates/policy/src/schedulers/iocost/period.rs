@@ -22,7 +22,7 @@ const WAIT_BUSY_PERCENT: u64 = 5;
 const UNBUSY_PERCENT: u64 = 75;
 /// Periods for which a request in flight counts as lagging.
 const LAGGING_PERIODS: Virtual = 10;
-/// How long a device is too fast or too slow for its class before it changes.
+/// Time for which a device is too fast or too slow for its class before the class changes.
 const CLASS_CYCLE: Nanos = Nanos::from_secs(10);
 /// Percentage by which a rate out of bounds goes back.
 const CLAMP_PERCENT: u64 = 4;
@@ -52,7 +52,7 @@ pub(super) struct Clock {
     at_virtual: Virtual,
     /// The rate against the wall clock, in millionths, by how busy the device is.
     pub base_rate: u64,
-    /// The same with a correction for budget that was thrown away.
+    /// As `base_rate`, with a correction for budget that was thrown away.
     rate: u64,
     /// Budget that was thrown away and has not been made up for, negative.
     error: Virtual,
@@ -100,7 +100,7 @@ impl Clock {
         let period = Virtual::from(self.period.get()) * Virtual::from(self.base_rate);
         period * Virtual::from(percent) / 100_000
     }
-    /// How inexact a wake-up may be.
+    /// Tolerance of a wake-up.
     pub fn slack(&self) -> Nanos {
         Nanos::new(self.period.get() / 100)
     }
@@ -135,13 +135,13 @@ impl Clock {
     }
 }
 
-/// What is counted in a period.
+/// Counts of a period.
 #[derive(Default)]
 pub(super) struct Counted {
     /// Reads and writes within their latency target, and over it.
     pub met: [u64; 2],
     pub missed: [u64; 2],
-    /// How long requests that were paid for waited for a tag.
+    /// Time for which requests that were paid for waited for a tag.
     pub waited: Nanos,
 }
 
@@ -220,9 +220,9 @@ impl IoCost {
         }
     }
 
-    /// Whose budget is left over: its share afterwards is appended to `donors`.
-    /// How many are short of budget, and how many have requests of past periods
-    /// in flight.
+    /// Finds VMs that do not use all of their budget, and appends them to `donors` with the share
+    /// that each has afterwards. Counts VMs that are short of budget, and VMs with requests of past
+    /// periods in flight.
     fn find_surpluses(
         &mut self,
         now: Instant,
@@ -260,7 +260,7 @@ impl IoCost {
         (shortages, lagging)
     }
 
-    /// What of the device a VM used in this period; `usage` in picoseconds.
+    /// The share of the device that a VM used in this period; `usage` in picoseconds.
     fn usage_share(&self, now: Instant, vm: usize, usage: u64) -> u64 {
         let group = &self.groups.all[vm];
         let flying = (group.vtime - group.done_vtime).max(0);

@@ -5,7 +5,7 @@ use crate::vnavigator::{ModelParams, ZONES_MAX};
 use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::units::{Nanos, Sectors};
 
-/// What `except` may name. The last four stay as they are with `literal=true`: the paper is silent.
+/// Values of `except`. The last four stay as they are with `literal=true`: the paper is silent.
 const READINGS: &[&str] = &[
     "none",
     // Windows count the VM's serving time; the letter: the wall's.

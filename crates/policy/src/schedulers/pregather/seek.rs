@@ -48,9 +48,8 @@ impl Seek {
         Some(if half_rotation { time } else { time.saturating_sub(Nanos::new(turn.get() / 2)) })
     }
 
-    /// What a distance adds to the service of a request at distance zero.
-    /// Never falls with distance; straight between the middles of two buckets
-    /// on a logarithmic scale.
+    /// Estimates what a distance adds to the service of a request at distance zero. Never falls
+    /// with distance; straight between the middles of two buckets on a logarithmic scale.
     fn estimate(&self, distance: Sectors) -> Option<Nanos> {
         let (mut below, mut above) = (None, None);
         let bucket = bits(distance);

@@ -1,4 +1,4 @@
-//! What Pregather keeps of one VM.
+//! Pregather's state of one VM.
 
 use super::config::Config;
 use crate::vnavigator::VNavigator;

@@ -13,7 +13,7 @@ use seekway_core::queues::Pool;
 use seekway_core::request::{RequestId, VmId};
 use seekway_core::units::{Instant, Nanos};
 
-/// What one VM has pending, and its credits.
+/// A VM's pending requests and its credits.
 #[derive(Default)]
 pub struct Channel {
     weight: u64,
@@ -23,14 +23,14 @@ pub struct Channel {
     /// Credits allotted and consumed since the last replenishment.
     allotted: u64,
     dispatched: u64,
-    /// The same in the period before (L_c, L_b).
+    /// As the two above, in the period before (L_c, L_b).
     pub allotted_before: u64,
     pub dispatched_before: u64,
     /// Something has happened to it since the last replenishment.
     is_touched: bool,
-    /// It stands in [`Channels::active`].
+    /// Is it in [`Channels::active`]?
     is_active: bool,
-    /// It stands in [`Channels::moved`].
+    /// Is it in [`Channels::moved`]?
     is_moved: bool,
 }
 
@@ -58,7 +58,7 @@ impl Channel {
     }
 }
 
-/// How many credits each channel with work was given.
+/// Rule by which channels with work were given credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Rule {
     #[default]
@@ -69,7 +69,7 @@ enum Rule {
     Length,
 }
 
-/// What the last period that is over says for condition (2).
+/// The last complete period, as condition (2) sees it.
 pub struct LastPeriod {
     /// L_t: the least that any channel with credits was allotted.
     pub least_allotted: u64,
@@ -327,7 +327,7 @@ mod tests {
                 channel.pending.insert(&mut self.links, &request);
             });
         }
-        /// It is sent for a credit, or withdrawn.
+        /// Takes a request out: sent for a credit, or withdrawn.
         fn take(&mut self, id: RequestId, sent: bool) {
             let request = self.pool.take(id);
             self.channels.change(request.vm.index(), |channel| {

@@ -1,16 +1,16 @@
-//! How many credits each channel gets at a replenishment: in proportion to
-//! claims, in whole numbers, with a sum that is exact.
+//! Credits of each channel at a replenishment: in proportion to claims, in whole numbers, with a
+//! sum that is exact.
 
 use std::cmp::Reverse;
 
-/// What a channel claims, and what it is given.
+/// A channel's claim, and the credits that it gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// Whose: the number of its VM.
+    /// Number of the VM.
     pub vm: u16,
     /// Its requests times its weight, at least 1.
     pub demand: u64,
-    /// What [`allot`] gives it; the value before does not count.
+    /// Set by [`allot`]; the value before does not count.
     pub credits: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use seekway_core::units::Nanos;
 
-/// The mean of the samples so far, each counting 1/8 less than the next.
+/// Mean of the samples until now, each counting 1/8 less than the next.
 #[derive(Clone, Copy, Default)]
 pub struct Mean {
     /// The mean, eight times: so that no fraction is lost.

@@ -66,8 +66,8 @@ impl Pending {
         (lba == self.position).then_some(id)
     }
 
-    /// The request whose deadline comes first, with that deadline, when reads
-    /// and writes expire so long after their arrival.
+    /// The request whose deadline comes first, with that deadline; reads and writes expire `expire`
+    /// after their arrival.
     pub fn most_urgent(&self, pool: &Pool, expire: [Nanos; 2]) -> Option<(Instant, RequestId)> {
         let first = |kind: usize| {
             let oldest = pool.get(self.fifos[kind].head()?)?;

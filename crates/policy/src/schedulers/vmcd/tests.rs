@@ -121,7 +121,8 @@ fn a_continuation_costs_a_credit_too() {
     }
 }
 
-/// VMs that always have so many queued: who was served in `n` dispatches.
+/// VMs that always have these numbers of requests queued: the shares and the order of `n`
+/// dispatches.
 fn steady(spec: &str, weights: &[u32], queued: &[u64], n: usize) -> (Vec<f64>, Vec<u64>) {
     let mut rig = Rig::with_weights(spec, weights);
     for (vm, &len) in queued.iter().enumerate() {

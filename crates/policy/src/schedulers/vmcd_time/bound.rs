@@ -6,8 +6,8 @@ use seekway_core::request::RequestId;
 use seekway_core::units::{Instant, Nanos};
 
 impl VmcdTime {
-    /// The bound; longer, when so many have work that the least turns of a round
-    /// do not fit into it: late requests would be all that is served.
+    /// The bound; longer when the least turns of all VMs with work do not fit into it: otherwise
+    /// only late requests would be served.
     pub(super) fn bound(&self) -> Nanos {
         let turns = self.waiting.len() as u64 + 1;
         BOUND.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))

@@ -1,4 +1,4 @@
-//! What `vmcd-time` keeps of one VM.
+//! State of one VM in `vmcd-time`.
 
 use super::clock;
 use crate::schedulers::vmcd::{Mean, Pending};
@@ -15,7 +15,7 @@ pub fn weighed(time: Nanos, weight: u64) -> Virtual {
 /// Order of service, the lowest first: device time, when it was chosen, and its VM; without equals.
 pub type Place = (Virtual, u64, u16);
 
-/// What one VM has pending, and the device time that it has used.
+/// A VM's pending requests, and the device time that it has used.
 #[derive(Default)]
 pub struct Channel {
     pub weight: u64,
@@ -24,8 +24,8 @@ pub struct Channel {
     pub serial: u64,
     /// Device time used, over the weight.
     pub used: Virtual,
-    /// What its turns have entitled it to, over the weight; at most `used`
-    /// outside of a turn. The next turn is shorter by the difference.
+    /// Time that its turns have entitled it to, over the weight; at most `used` outside of a turn.
+    /// The next turn is shorter by the difference.
     pub granted: Virtual,
     /// The turn, or the dispatch, that it was last chosen for: of equals, the
     /// one that was chosen longest ago is next.
@@ -33,7 +33,7 @@ pub struct Channel {
     /// Commands and requests on the device.
     pub commands: u32,
     pub in_flight: u32,
-    /// What the commands on the device are expected to use.
+    /// Expected time of the commands on the device.
     pub expected: Nanos,
     /// Mean device time of a command, for each unit of its size ([`clock::size`]).
     ///

@@ -81,7 +81,7 @@ impl VmcdTime {
         }
     }
 
-    /// Whose request goes next on a device with turns; or until when it waits.
+    /// Chooses the channel that sends next on a device with turns, or the time until which to wait.
     pub(super) fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
         if self.turn_is_used_up() {
             self.end_hold(now);

@@ -16,7 +16,7 @@ pub struct Script {
     pub in_flight: u32,
 }
 
-/// What a decision came to.
+/// Result of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Did {
     Sent(usize),

@@ -1,4 +1,4 @@
-//! Who makes room: which VM gives up frames, and which of its blocks go.
+//! Eviction: which VM gives up frames, and which of its blocks go.
 
 use super::nodes::{Mask, NONE, Node, Place, lowest};
 use super::vms::Vm;
@@ -29,7 +29,7 @@ impl Blocks {
         }
     }
 
-    /// Up to so many frames that hold nothing. False when there are none.
+    /// Takes up to `wanted` frames that hold nothing. False when there are none.
     fn free_frames(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
         let found = self.pop_free(wanted, frames) || self.back_more(wanted, frames);
         if found && self.donor.0.is_none() {
@@ -66,8 +66,8 @@ impl Blocks {
         (0..self.vms.len()).max_by_key(|&vm| self.vms[vm].held)
     }
 
-    /// The VM that is most above its part. Looked for anew after so many
-    /// evictions that the search costs little beside them, or when it is within it.
+    /// The VM that is most over its share. Looked for anew after enough evictions that the search
+    /// costs little beside them, or when it is within it.
     pub(super) fn donor(&mut self) -> Option<usize> {
         match self.donor {
             // Nobody comes to have more by what is taken within one VM.

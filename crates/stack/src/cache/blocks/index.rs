@@ -37,8 +37,8 @@ struct Ghost {
 const NO_GHOST: Ghost = Ghost { blocks: 0, print_time: 0 };
 /// Bits of a ghost's print.
 const PRINT_BITS: u32 = 10;
-/// Blocks of a node that go within so many units of time, at most a quarter of a
-/// cache, have one ghost: that of the first.
+/// Blocks of a node that go within this number of units of time, at most a quarter of a cache, have
+/// one ghost: that of the first.
 const GATHERED: u16 = 4;
 
 impl Ghost {
@@ -61,7 +61,7 @@ impl Home {
 struct Line {
     /// The first node of each chain.
     heads: [u32; LANES],
-    /// What was let go, the latest first.
+    /// Blocks that were evicted, the latest first.
     ghosts: [Ghost; GHOSTS],
 }
 
@@ -100,7 +100,7 @@ impl Index {
         self.home_near(name)
     }
 
-    /// The same, and changes nothing.
+    /// As [`Index::home`], and changes nothing.
     fn home_near(&self, name: Name) -> Home {
         let neighbours = name.0 / LANES as u64;
         let hash = match self.near {
@@ -119,7 +119,7 @@ impl Index {
         self.find_at(nodes, home, name)
     }
 
-    /// The same, and changes nothing.
+    /// As [`Index::find`], and changes nothing.
     pub(super) fn peek(&self, nodes: &Nodes, name: Name) -> Option<u32> {
         self.find_at(nodes, self.home_near(name), name)
     }
@@ -198,7 +198,7 @@ fn hash(seed: u64, word: u64) -> u64 {
 
 #[cfg(test)]
 impl Index {
-    /// How many nodes each chain has.
+    /// Number of nodes of each chain.
     fn chains(&self, nodes: &Nodes) -> impl Iterator<Item = usize> {
         let some = |n: u32| (n != NONE).then_some(n);
         let heads = self.lines.iter().flat_map(|line| line.heads);

@@ -1,5 +1,5 @@
-//! How many frames may have memory. The cache becomes smaller and larger while it
-//! runs; the books have room for the largest size from the beginning.
+//! Number of frames that may have memory. The cache becomes smaller and larger while it runs; its
+//! tables have room for the largest size from the beginning.
 //!
 //! A frame is *backed* once it was used: the engine has memory for it. Frames that are
 //! taken back are *bare*: the engine gives their memory to the system, and uses it
@@ -9,8 +9,8 @@ use super::evict::Room;
 use super::{Blocks, Frame, Gone, NONE};
 
 impl Blocks {
-    /// So many frames may be backed from now on, as far as there are so many. What is
-    /// above that goes by [`Blocks::trim`].
+    /// Lets `frames` be backed from now on, at most all that there are. [`Blocks::trim`] drops what
+    /// is above that.
     pub fn set_limit(&mut self, frames: u32) {
         self.limit = frames.min(self.links.len() as u32);
         self.divide();
@@ -55,7 +55,7 @@ impl Blocks {
         (0..self.vms.len()).any(|vm| self.evict(vm, most, true, room))
     }
 
-    /// Up to so many backed frames that hold nothing. False when there are none.
+    /// Takes up to `wanted` backed frames that hold nothing. False when there are none.
     pub(super) fn pop_free(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
         let before = frames.len();
         while self.free != NONE && frames.len() < before + wanted {
@@ -65,8 +65,8 @@ impl Blocks {
         frames.len() > before
     }
 
-    /// Up to so many frames that are not backed yet, as far as the limit allows: bare
-    /// ones first, then those that were never used.
+    /// Backs up to `wanted` frames that are not backed yet, as far as the limit allows: bare ones
+    /// first, then those that were never used.
     pub(super) fn back_more(&mut self, wanted: usize, frames: &mut Vec<Frame>) -> bool {
         let before = frames.len();
         let wanted = wanted.min(self.limit.saturating_sub(self.backed) as usize);

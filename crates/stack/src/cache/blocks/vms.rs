@@ -1,4 +1,4 @@
-//! What is known of each VM's part of the cache, and how frames are divided among VMs.
+//! Each VM's share of the cache, and the division of frames among VMs.
 
 use super::curve::{self, Claim, Curve};
 use super::nodes::{List, Mask, Name};
@@ -6,11 +6,11 @@ use super::{Blocks, Gone};
 use seekway_core::request::VmId;
 use std::num::NonZeroU32;
 
-/// Frames are divided anew when one part of so many of a cache was read, and at least so many
-/// blocks: among 1,000 VMs that takes half a millisecond.
+/// Frames are divided anew when an eighth of a cache was read (the divisor), and at least this
+/// number of blocks: among 1,000 VMs that takes half a millisecond.
 const DIVIDED_PART: u32 = 8;
 const DIVIDED_LEAST: u64 = 1024;
-/// A VM keeps one part of so many of its share whatever it finds there, for reads under way.
+/// A VM keeps a 16th of its share (the divisor) whatever it finds there, for reads under way.
 const LEAST_PART: u64 = 16;
 
 /// A VM's part of the cache. It stays when the VM leaves: frames may still be
@@ -20,7 +20,7 @@ pub(super) struct Vm {
     pub weight: u64,
     /// Frames that are its own when all are wanted.
     pub share: u64,
-    /// The same by what it would find in them.
+    /// As `share`, by what it would find in them.
     pub part: u64,
     /// By [`Place`](super::nodes::Place).
     pub lists: [List; 4],
@@ -36,7 +36,7 @@ pub(super) struct Vm {
     pub clock: u64,
     /// Blocks that its small queue has let go.
     pub let_go: u64,
-    /// What it would find in a cache of each size.
+    /// Hits that it would have in a cache of each size.
     pub curve: Curve,
 }
 
@@ -49,7 +49,7 @@ impl Vm {
     pub(super) fn granule(&self, bits: u32) -> u16 {
         (self.clock >> bits) as u16
     }
-    /// What it needs whatever it finds: room for what is prefetched, and for as much again.
+    /// Frames that it needs whatever it finds: room for what is prefetched, and for as much again.
     fn least(&self) -> u64 {
         ((self.share / LEAST_PART).max(1) + 2 * self.unused).min(self.share)
     }

@@ -14,9 +14,9 @@ use seekway_core::units::{Instant, Nanos};
 use std::num::NonZeroU64;
 
 const NANOS_PER_S: u128 = 1_000_000_000;
-/// What may pass at once after a quiet time, as time at the rate: a tenth of a
-/// second, as in QEMU. A guest that sends its requests in batches, and a device
-/// whose speed varies, reach the limit only with some room.
+/// Burst that passes at once after a quiet time, as time at the rate: a tenth of a second, as in
+/// QEMU. A guest that sends its requests in batches, and a device whose speed varies, reach the
+/// limit only with some room.
 const ROOM_NS: u128 = 100_000_000;
 
 /// A bucket that leaks at one rate.
@@ -26,7 +26,7 @@ struct Leak {
     per_s: u64,
     /// A request passes up to this level, in billionths.
     size: u128,
-    /// How full it was at `leaked`.
+    /// Level at `leaked`.
     level: u128,
     leaked: Instant,
 }
@@ -126,7 +126,7 @@ pub(super) struct Meter {
     /// For each rate that there is.
     buckets: Vec<Bucket>,
     io_size_bytes: Option<NonZeroU64>,
-    /// What the buckets were made from. Apart, since no request looks at it.
+    /// The limits from which the buckets were made. Apart, because no request looks at them.
     limits: Box<Limits>,
 }
 

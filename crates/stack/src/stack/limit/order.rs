@@ -13,7 +13,7 @@ pub(super) type Alarms = KeyedHeap<Instant>;
 /// request of its number would have.
 pub(super) type Ring = ExpiryQueue;
 
-/// What all rings share; a lane is in one ring at most.
+/// State that all rings share; a lane is in one ring at most.
 #[derive(Default, Debug)]
 pub(super) struct Rings {
     links: Links,

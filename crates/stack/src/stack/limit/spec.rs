@@ -1,5 +1,5 @@
-//! What a limit is: rates, bursts and the size of one I/O, checked when they
-//! are made. [`LimitsDraft`](super::LimitsDraft) is the way to make them.
+//! A limit: rates, bursts and the size of one I/O, checked when they are made.
+//! [`LimitsDraft`](super::LimitsDraft) is the way to make them.
 
 use seekway_core::params::ParamError;
 use seekway_core::request::Op;
@@ -35,7 +35,7 @@ pub enum Scope {
     Write,
 }
 
-/// What a rate counts of a request.
+/// Unit in which a rate counts a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unit {
     /// I/O operations; see [`Limits::ios`].
@@ -105,20 +105,20 @@ pub struct Rate {
 pub struct Burst {
     /// Units per second, from the rate's own to [`RATE_MAX`].
     pub per_s: u64,
-    /// How long it holds when the disk was idle before.
+    /// Time for which it holds when the disk was idle before.
     pub length: Nanos,
 }
 
-/// What a disk or a group may have at most, and what it is to have at least. Free of
+/// Rates that a disk or a group may have at most, and rates that it is to have at least. Free of
 /// contradictions: see [`LimitsDraft::finish`](super::LimitsDraft::finish). The default has
 /// neither.
 ///
-/// The limiter keeps the rates; a policy is told the promises.
+/// The limiter keeps the rates; a policy is told the service-level targets.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub(super) rates: [[Option<Rate>; 3]; 2],
     pub(super) io_size_bytes: Option<NonZeroU64>,
-    /// What a disk is to have at least; a group has none.
+    /// Rate that a disk is to have at least; a group has none.
     pub reserve: Reserve,
     /// The time within which 99 of 100 requests of a disk are to be done.
     pub latency: Option<Nanos>,
@@ -136,7 +136,8 @@ impl Limits {
     pub fn is_unlimited(&self) -> bool {
         self.rates.iter().flatten().all(Option::is_none)
     }
-    /// What is promised here beside rates, with the key by which an operator asks for it.
+    /// Service-level targets given here beside rates, each with the key by which an operator asks
+    /// for it.
     pub fn promises(&self) -> impl Iterator<Item = (Promise, &'static str)> {
         let all = [
             (self.reserve.iops > 0, Promise::Iops, "reserve_iops"),
@@ -155,14 +156,14 @@ impl Limits {
     pub fn io_size_bytes(&self) -> Option<NonZeroU64> {
         self.io_size_bytes
     }
-    /// How many I/Os a request of so many bytes counts as, at least one. A
-    /// part of an I/O counts whole; QEMU counts it in part.
+    /// Number of I/Os that a request of this size counts as, at least one. A part of an I/O counts
+    /// whole; QEMU counts it in part.
     pub fn ios(&self, bytes: u64) -> u64 {
         ios(self.io_size_bytes, bytes)
     }
 }
 
-/// I/Os that so many bytes count as: see [`Limits::ios`].
+/// I/Os that `bytes` count as: see [`Limits::ios`].
 pub(super) fn ios(io_size_bytes: Option<NonZeroU64>, bytes: u64) -> u64 {
     match io_size_bytes {
         Some(size) if bytes > size.get() => bytes.div_ceil(size.get()),
@@ -205,8 +206,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// What a disk is limited by: limits of its own, a group's, or both. The
-/// default is neither.
+/// Limits of a disk: its own, a group's, or both. The default is neither.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct DiskLimits {
     /// The disk's own limits.

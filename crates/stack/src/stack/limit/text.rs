@@ -38,7 +38,7 @@ enum Key {
     /// The length of all bursts that have none of their own.
     BurstLength,
     IoSize,
-    /// Key of a promise: at least so much.
+    /// Key of a reservation: at least this rate.
     Least(Unit),
     Latency,
     Weight,

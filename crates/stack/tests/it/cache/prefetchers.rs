@@ -11,7 +11,7 @@ pub fn extent(start: u64, len: u64) -> Extent {
     Extent::new(Lba::new(start), Sectors::new(len)).unwrap()
 }
 
-/// What a test tells its prefetcher to propose, and what that was told.
+/// Proposals of a test for its prefetcher, and what that prefetcher was told.
 #[derive(Default)]
 pub struct Script {
     pub proposals: VecDeque<Proposal>,
@@ -55,7 +55,7 @@ impl Prefetcher for Scripted {
     }
 }
 
-/// A cache of so many blocks, and what its prefetcher follows.
+/// A cache of `blocks`, and what its prefetcher follows.
 pub fn scripted(blocks: u64, unit: u64) -> (HostCache, Arc<Mutex<Script>>) {
     let script = Arc::new(Mutex::new(Script::default()));
     let prefetcher = Scripted { script: Arc::clone(&script), ..Scripted::default() };

@@ -1,4 +1,4 @@
-//! Who stays: scans, shares, streams.
+//! Blocks that stay: scans, shares, streams.
 
 use super::prefetchers::{extent, proposal, scripted};
 use seekway_core::request::{ProcessTag, VmId};
@@ -324,8 +324,8 @@ impl Readers {
     }
 }
 
-/// What one reader has fetched, the next one finds, if it is no further behind than the
-/// cache is large.
+/// A reader finds what one before it has fetched, if it is no further behind than the cache is
+/// large.
 #[test]
 fn two_readers_of_one_extent_fetch_it_once() {
     const READS: u64 = 1024;
@@ -410,7 +410,7 @@ impl Rate {
         sum.powf(1.0 / power) as u64 - 1
     }
 
-    /// The same, the frequent ones anywhere.
+    /// As `zipf`, the frequent ones anywhere.
     fn scattered(&mut self, end: u64) -> u64 {
         (self.zipf(end) * 2_654_435_761 + 12_345) % end
     }

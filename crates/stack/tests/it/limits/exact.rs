@@ -18,7 +18,7 @@ fn stream(direction: Direction, bytes: u64, depth: u32, rate: u64) -> Stream {
     Stream { vm: 0, direction, bytes, depth, latency }
 }
 
-/// How long a run at a rate is: a few seconds, longer where requests are few.
+/// Length of a run at a rate: a few seconds, longer where requests are few.
 fn seconds(rate: u64) -> f64 {
     if rate < 100 { 12.0 } else { 2.5 }
 }

@@ -1,5 +1,5 @@
-//! Disks under load that never lets up: each keeps so many requests
-//! outstanding, and each request takes the same time once it may go.
+//! Disks under load that never lets up: each keeps a fixed number of requests outstanding, and each
+//! request takes the same time once it may go.
 
 use seekway_core::request::VmId;
 use seekway_core::units::{Instant, Nanos};
@@ -122,7 +122,7 @@ impl Load {
         self.now = until;
     }
 
-    /// What passed of these streams in `from..until`, in units.
+    /// Amount of these streams that passed in `from..until`, in units.
     pub fn count(&self, of: &[usize], unit: Unit, from: Instant, until: Instant) -> u64 {
         let units = |p: &Passed| match unit {
             Unit::Iops => 1,

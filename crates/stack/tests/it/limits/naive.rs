@@ -95,7 +95,7 @@ impl Disk {
     }
 }
 
-/// Whose queue an item went through: a group's, or a disk's own.
+/// The queue that an item went through: a group's, or a disk's own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Way {
     Disk(usize),

@@ -1,4 +1,4 @@
-//! Who goes first: reads and writes of a disk, the disks of a group.
+//! Order of service: reads and writes of a disk, the disks of a group.
 
 use super::load::{Load, Stream, at, vm};
 use proptest::prelude::*;

@@ -24,8 +24,7 @@ const LIMITS: [&str; 10] = [
     "read_iops=20,read_iops_burst=20,bandwidth=3MiB",
 ];
 
-/// What happens, to which disk, when after the one before, and a number to
-/// derive the rest from.
+/// One event: kind, disk, time after the one before, and a number to derive the rest from.
 type Step = (u8, usize, u64, u32);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -23,7 +23,7 @@ const VMS: u16 = 3;
 pub const DISK: u64 = 388;
 const BLOCK: u64 = cache::BLOCK_SECTORS;
 
-/// What happens: kind, VM, value.
+/// One event: kind, VM, value.
 type Step = (u8, u8, u32);
 
 #[derive(Clone, Debug)]
@@ -70,19 +70,19 @@ struct Guest {
     submitted: u64,
     arrived: Instant,
     version: u64,
-    /// What has been read of each sector.
+    /// Content read of each sector.
     data: Vec<Option<u64>>,
 }
 
 pub struct Rig {
     pub stack: Stack,
     now: Instant,
-    /// Steps taken and requests done so far.
+    /// Steps taken and requests done until now.
     clock: u64,
     guests: BTreeMap<u64, Guest>,
     next_token: u64,
     flying: Vec<Request>,
-    /// What the device has of each sector of each VM.
+    /// Content of each sector of each VM on the device.
     device: BTreeMap<(u16, u64), u64>,
     frames: Vec<u64>,
     writes: BTreeMap<(u16, u64), Vec<Write>>,

@@ -1,9 +1,9 @@
-//! What goes along with a read to a busy head.
+//! Proposals that go along with a read to a busy head.
 
 use super::*;
 
-/// What goes along with a read: as much as its reader has read by its pattern, right behind it,
-/// no more than `most`; not again before the reader has come there; nothing for a random reader.
+/// As much goes along with a read as its reader has read by its pattern, right behind it, no more
+/// than `most`; not again before the reader has come there; nothing for a random reader.
 #[test]
 fn what_a_reader_wants_next_goes_along() {
     let mut scene = Scene::new("vio");

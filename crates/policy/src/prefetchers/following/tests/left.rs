@@ -1,4 +1,4 @@
-//! What a reader leaves behind is named: at once, once, and not while anybody wants it.
+//! A stretch that a reader has abandoned is named: at once, once, and not while anybody wants it.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const READS: u64 = MIB / READ;
 const FORMS: [&str; 2] = ["vio", "vio:interval=continuous"];
 
 impl Scene {
-    /// Late reads of so many MiB in sequence, and all proposals: where the furthest ends.
+    /// Late reads of `mib` MiB in sequence, and all proposals: where the furthest ends.
     fn stream(&mut self, tag: u16, start: u64, mib: u64) -> u64 {
         let mut end = 0;
         for n in 0..mib * READS {
@@ -49,7 +49,7 @@ fn the_papers_letter_names_nothing() {
 #[test]
 fn nothing_is_left_by_turns() {
     for spec in FORMS {
-        // So many files by turns of so many MiB, after the first turns have shown it.
+        // `files` files by turns of `turn` MiB, after the first turns have shown it.
         for (tag, files, turn) in [(8, 2, 1), (8, 2, 4), (8, 8, 1), (0, 16, 1)] {
             let mut scene = Scene::new(spec);
             for round in 0..12 {

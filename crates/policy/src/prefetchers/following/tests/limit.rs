@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// One process reads in sequence and another at random, as fast as their VM's limit lets
-/// them: what is proposed, if the limit holds so many of the reads in percent.
+/// One process reads in sequence and another at random, as fast as their VM's limit lets them: the
+/// number of proposals, if the limit holds `held_percent` of the reads.
 fn proposed_at_a_limit(spec: &str, held_percent: u64, random: u64) -> usize {
     let (mut scene, mut proposed) = (Scene::new(spec), 0);
     for n in 0..2000 {

@@ -27,14 +27,14 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// A request has come so long after the VM's last one was done.
+    /// Hears of the pause between the end of the VM's last request and the next one's arrival.
     pub fn ended(&mut self, pause: Nanos) {
         if pause > LEAST {
             self.0 = pause.max(self.0.scaled(3, 4));
         }
     }
 
-    /// How long the VM is expected back after its last request.
+    /// Time within which the VM is expected back after its last request.
     fn patience(self) -> Nanos {
         if self.0 > PAUSE_MAX { LEAST } else { self.0.scaled(TIMES, 1).max(LEAST) }
     }

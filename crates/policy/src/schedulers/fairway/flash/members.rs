@@ -1,12 +1,12 @@
-//! What the members of an array have to do.
+//! Load of an array's members.
 //!
 //! The governor's bound is what keeps the whole device busy. Requests at random places fill one
 //! member and leave another idle: then a light VM waits for the one, and the other does nothing. So
-//! the next request is one for the member that has least to do, and of equal ones the oldest. What is
-//! passed over goes when its member has run dry, or when all that is looked at is for this member.
-//! Another VM may keep that member busy: then it may be long, up to the dispatcher's hard limit.
-//! Linux's md chooses in the same way between the mirrors of RAID 1 (`read_balance`), where a request
-//! may go to either.
+//! the next request is one for the member that has least to do, and of equal ones the oldest. A
+//! request that is passed over goes when its member has run dry, or when all that are looked at are
+//! for this member. Another VM may keep that member busy: then it may be long, up to the
+//! dispatcher's hard limit. Linux's md chooses in the same way between the mirrors of RAID 1
+//! (`read_balance`), where a request may go to either.
 
 use seekway_core::request::{Extent, Request};
 use seekway_core::scheduler::Stripe;
@@ -31,7 +31,7 @@ impl Members {
         self.stripe.is_some()
     }
 
-    /// What the member has on which a command begins. It may reach others: they do not count.
+    /// Load of the member on which a command begins. It may reach others: they do not count.
     fn of(&mut self, extent: Extent) -> Option<&mut u64> {
         let member = self.stripe?.member(extent.start());
         self.in_flight.get_mut(member)
@@ -43,7 +43,7 @@ impl Members {
         }
     }
 
-    /// What went before the stripe was known counts as nothing.
+    /// Commands that went before the stripe was known count as nothing.
     pub fn done(&mut self, extent: Extent, cost: u64) {
         if let Some(in_flight) = self.of(extent) {
             *in_flight = in_flight.saturating_sub(cost);
@@ -74,11 +74,11 @@ mod tests {
 
     /// Of 5,000 reads.
     struct Found {
-        /// How many are the second VM's.
+        /// Number of the second VM's.
         of_second: u32,
-        /// How long all take, over what both drives at work would take.
+        /// Time of all, over that with both drives at work.
         took: f64,
-        /// How many of the first VM's went after a younger one.
+        /// Number of the first VM's that went after a younger one.
         overtaken: u32,
     }
 

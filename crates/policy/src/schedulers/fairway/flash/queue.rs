@@ -1,4 +1,4 @@
-//! What a VM has queued on flash: which of its reads and writes goes next.
+//! A VM's queue on flash: which of its reads and writes goes next.
 
 use super::{Class, QUANTUM};
 use seekway_core::queues::{ExpiryQueue, Pool};
@@ -7,10 +7,10 @@ use seekway_core::request::{Op, Request};
 /// So few writes of a VM do not keep its reads waiting for long: all go by age.
 const FEW: usize = 4;
 
-/// What a VM has queued: its reads by age, and all else by age. When it has both, and more than a
-/// [`FEW`] writes, both have the same cost: a read does not wait for all that the guest's
-/// write-back has sent before it (Linux's kyber and deadline favour reads more), and what somebody
-/// waits to have written does not wait for all reads.
+/// A VM's queue: its reads by age, and all else by age. When it has both, and more than a [`FEW`]
+/// writes, both have the same cost: a read does not wait for all that the guest's write-back has
+/// sent before it (Linux's kyber and deadline favour reads more), and a write that somebody waits
+/// for does not wait for all reads.
 #[derive(Default)]
 pub struct Queue {
     reads: ExpiryQueue,
@@ -24,11 +24,11 @@ impl Queue {
     pub fn class(&mut self, op: Op) -> &mut ExpiryQueue {
         if op == Op::Read { &mut self.reads } else { &mut self.writes }
     }
-    /// The same, to look at.
+    /// As [`Queue::class`], to look at.
     pub fn of(&self, op: Op) -> &ExpiryQueue {
         if op == Op::Read { &self.reads } else { &self.writes }
     }
-    /// What goes next, but nothing of the class that is withheld: by age while writes are few,
+    /// The next request, of any class but the one that is withheld: by age while writes are few,
     /// else by credit.
     pub fn head<'a>(&self, queued: &'a Pool, withheld: Option<Class>) -> Option<&'a Request> {
         let first = |class: &ExpiryQueue| queued.get(class.head()?);
@@ -46,7 +46,7 @@ impl Queue {
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty()
     }
-    /// A command that costs so much goes, before its request is taken out.
+    /// Charges a command of this cost that goes, before its request is taken out.
     pub fn charge(&mut self, op: Op, cost: u64) {
         if !self.reads.is_empty() && !self.writes.is_empty() {
             let cost = cost.min(QUANTUM) as i64;

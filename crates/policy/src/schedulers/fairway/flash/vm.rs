@@ -1,4 +1,4 @@
-//! What is kept of a VM, and of a request that is under way.
+//! Records of a VM, and of a request that is under way.
 
 use super::light::Pauses;
 use super::queue::Queue;
@@ -7,7 +7,7 @@ use seekway_core::queues::Pool;
 use seekway_core::request::Request;
 use seekway_core::units::Instant;
 
-/// What is known of a VM.
+/// A VM's record.
 pub struct Vm {
     /// Tells a VM from the one that had its number before.
     pub serial: u64,

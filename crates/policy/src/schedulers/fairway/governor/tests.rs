@@ -73,8 +73,9 @@ fn writes_have_their_share_of_the_bound() {
     assert!(governor.allows_write(0, 1 << 40), "one may always go");
 }
 
-/// What a light VM's short writes take counts once it is known how long one takes alone, and a probe
-/// of the delay waits for one. Without reads or writes of light VMs the bound stays at its gain.
+/// The time of a light VM's short writes counts once it is known how long one takes alone, and a
+/// probe of the delay waits for one. Without reads or writes of light VMs the bound stays at its
+/// gain.
 #[test]
 fn the_bound_follows_writes_of_light_vms_too() {
     let mut governor = known(0.5);
@@ -120,8 +121,8 @@ fn a_kind_that_does_not_come_is_not_asked_for_again() {
     assert_eq!([probe(), probe()], [Some(DELAY_COMMANDS_MAX), Some(DELAY_COMMANDS)]);
 }
 
-/// What had all of the cost does not come while delays are measured: they are not measured for ever,
-/// one command at a time.
+/// The kind that had all of the cost does not come while delays are measured: they are not measured
+/// for ever, one command at a time.
 #[test]
 fn a_probe_of_the_delay_ends_though_what_matters_does_not_come() {
     let mut governor = Governor::new(0.6);

@@ -29,7 +29,7 @@ impl Head {
         self.run.continues(self.queued.get(id)?).then_some(id)
     }
 
-    /// How long a stream keeps the head: less while a VM waits that has a single request.
+    /// Time for which a stream keeps the head: less while a VM waits that has a single request.
     fn turn(&self, now: Instant, vm: usize) -> Nanos {
         let active = self.tags.active().max(2) as u64;
         let turn = match self.single {
@@ -40,8 +40,8 @@ impl Head {
         Nanos::new((turn.get() as f64 * squeeze) as u64)
     }
 
-    /// How long the head is held for a stream's next request at most: half of what it costs to
-    /// come back from another VM, so that a hold that pays brings more than one in vain costs.
+    /// Longest hold of the head for a stream's next request: half of what it costs to come back
+    /// from another VM, so that a hold that pays brings more than one in vain costs.
     fn stream_hold_max(&self) -> Nanos {
         self.switch.get().map_or(self.stay, |back| self.stay.min(back.scaled(1, 2)))
     }
@@ -51,7 +51,7 @@ impl Head {
         self.sweep.at_or_after(head).or_else(|| self.sweep.first()).map(|(_, id)| id)
     }
 
-    /// What goes on at the head: the next request of a stream, or a hold for it.
+    /// Goes on at the head: the next request of a stream, or a hold for it.
     pub(super) fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
@@ -93,9 +93,9 @@ impl Head {
         None
     }
 
-    /// How long a VM with several requests keeps the head, by its weight: slices of all active
-    /// VMs fit into [`ROUND`], and a VM with a single request waits for [`SHORT_TURN`] of one at
-    /// most. None while another VM's target of latency presses.
+    /// Time for which a VM with several requests keeps the head, by its weight: slices of all
+    /// active VMs fit into [`ROUND`], and a VM with a single request waits for [`SHORT_TURN`] of
+    /// one at most. None while another VM's target of latency presses.
     fn slice(&self, now: Instant, vm: usize) -> Nanos {
         if self.promises.targets.presses(now, vm) {
             return Nanos::ZERO;

@@ -1,4 +1,4 @@
-//! How long it takes from the end of a stream's request to its next one, and how long the head is
+//! Time from the end of a stream's request to its next one, and the time for which the head is
 //! worth holding for it.
 //!
 //! Source: anticipatory scheduling (Iyer, Druschel, SOSP 2001), which holds for the 95th percentile
@@ -8,9 +8,9 @@
 use crate::schedulers::vmcd::Mean;
 use seekway_core::units::{Instant, Nanos};
 
-/// A hold lasts for so many times the mean pause.
+/// Longest hold, in mean pauses.
 const PATIENCE: u64 = 3;
-/// And at least for so long: what a request takes through a guest that submits it at once.
+/// Least hold: the time of a request through a guest that submits it at once.
 const LEAST: Nanos = Nanos::from_micros(200);
 
 #[derive(Default)]
@@ -78,7 +78,8 @@ mod tests {
         Instant::ZERO + Nanos::from_micros(us)
     }
 
-    /// After so many pauses of the same length, one of a second each, from the first second on.
+    /// A pause after this number of pauses of the same length, one in each second from the first
+    /// on.
     fn after(pauses: u64, us: u64) -> Pause {
         let mut pause = Pause::default();
         for n in 0..pauses {

@@ -1,7 +1,7 @@
-//! Who has had how much of the device: shares of device time by weight.
+//! Shares of device time by weight.
 //!
-//! Source: start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996), with a window instead of
-//! an order: the caller may serve whom it likes among those that are not too far ahead.
+//! Source: start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996), with a window instead of an
+//! order: the caller may serve any VM that is not too far ahead.
 //!
 //! A VM's tag is the device time that it has used, over its weight. Its *lead* is how far that
 //! is ahead of the least tag of the active VMs, as device time of its own. A VM that becomes
@@ -24,7 +24,7 @@ const LAG: Nanos = Nanos::from_millis(10);
 struct Share {
     weight: u64,
     group: Option<usize>,
-    /// Its weight counts so many times more.
+    /// Factor of its weight.
     boost: f64,
     tag: u128,
     active: bool,
@@ -137,19 +137,19 @@ impl Tags {
         time.scaled(weight.saturating_mul(self.count as u64), of.max(1))
     }
 
-    /// The VM's weight counts so many times more from now on.
+    /// Sets the factor of the VM's weight from now on.
     pub fn set_boost(&mut self, vm: usize, boost: f64) {
         if let Some(share) = self.shares.get_mut(vm).and_then(Option::as_mut) {
             share.boost = boost;
         }
     }
 
-    /// How many VMs are active.
+    /// Number of active VMs.
     pub fn active(&self) -> usize {
         self.count
     }
 
-    /// The VM has used, or is going to use, so much device time.
+    /// Charges device time that the VM has used, or is going to use.
     pub fn charge(&mut self, vm: usize, time: Nanos) {
         self.change(vm, |tag, time| tag + time, time);
     }
@@ -189,7 +189,7 @@ impl Tags {
         self.level_at(vm, time) > self.least()
     }
 
-    /// What the least tag has to be for the VM's lead to be no longer than `time`.
+    /// Least tag at which the VM's lead is no longer than `time`.
     pub fn level_at(&self, vm: usize, time: Nanos) -> u128 {
         let share = self.shares.get(vm).and_then(Option::as_ref);
         share.map_or(0, |share| share.tag.saturating_sub(share.weighed(time, &self.groups)))

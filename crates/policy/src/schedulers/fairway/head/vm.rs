@@ -1,5 +1,4 @@
-//! What the part for a disk with a head keeps of one VM: its requests by place and by age, and
-//! the streams that it reads.
+//! One VM on a disk with a head: its requests by place and by age, and the streams that it reads.
 
 use super::FEW;
 use super::pause::Pause;
@@ -40,13 +39,13 @@ pub struct Vm {
     /// they have it now.
     credit: i64,
     is_turn_of_writes: bool,
-    /// What begins here has had its turn: it comes last.
+    /// A request that begins here comes last: its stream has had its turn.
     skipped: Option<Lba>,
     streams: [Stream; STREAMS],
     served: u64,
     /// Its request in the common sweep.
     pub placed: Option<Request>,
-    /// It is too far ahead of others to be served.
+    /// Is it too far ahead of others to be served?
     pub spent: bool,
     pub in_flight: u32,
     /// Mean device time of a command.
@@ -58,7 +57,7 @@ pub struct Vm {
     pub slice_had: Nanos,
     /// From the completion of the request at its end to the next one.
     pub stream_pause: Pause,
-    /// What its commands cost beside what they were charged.
+    /// Cost of its commands beyond their charges.
     pub owed: Owed,
     /// Mean time from a completion that left it without work to its next request.
     pub think: Mean,
@@ -81,7 +80,7 @@ pub(super) const OWED_MAX: i64 = 50_000_000;
 const OWED_PART: i64 = 32;
 
 impl Owed {
-    /// What a command is charged that costs `mean` on average.
+    /// Charge of a command that costs `mean` on average.
     pub fn charge(self, mean: Nanos) -> Nanos {
         let beyond = self.0 - self.0.clamp(-OWED_MAX, OWED_MAX);
         let part = (self.0 - beyond) / OWED_PART + beyond;
@@ -89,7 +88,7 @@ impl Owed {
         Nanos::new(charged.max(0) as u64)
     }
 
-    /// It cost `had` and was charged `charged`.
+    /// Settles a command that cost `had` and was charged `charged`.
     pub fn settle(&mut self, had: Nanos, charged: Nanos) {
         let signed = |time: Nanos| i64::try_from(time.get()).unwrap_or(i64::MAX);
         self.0 = self.0.saturating_add(signed(had)).saturating_sub(signed(charged));
@@ -100,10 +99,10 @@ impl Owed {
 /// cannot tell which writes are waited for: all that guests send look so.
 const READS: usize = 0;
 const WRITES: usize = 1;
-/// When a VM has both, and more than a [`FEW`] writes, writes have so much device time for so much
-/// of reads: CFQ's slices of 40 ms for what nobody waits for, and of 100 ms.
+/// Device time of writes for that of reads, when a VM has both, and more than a [`FEW`] writes:
+/// CFQ's slices of 40 ms for what nobody waits for, and of 100 ms.
 const FOR_WRITES: (i64, i64) = (40, 100);
-/// Writes have it at once, so long as that slice.
+/// Writes have it at once, up to that slice.
 const CREDIT_MAX: i64 = 40_000_000;
 
 impl Vm {
@@ -164,7 +163,7 @@ impl Vm {
         stream.run
     }
 
-    /// A request has had so much of the device.
+    /// Charges a request's device time.
     pub fn had(&mut self, request: &Request, time: Nanos) {
         self.device_time += time;
         self.stream_had += time;
@@ -232,7 +231,7 @@ impl Vm {
         self.classes.iter().filter_map(|class| class.fifo.head())
     }
 
-    /// What begins at `end` has had its turn.
+    /// Makes the request that begins at `end` come last: its stream has had its turn.
     pub fn skip(&mut self, end: Lba) {
         self.skipped = Some(end);
     }
@@ -257,8 +256,8 @@ mod tests {
     use seekway_core::request::{Extent, VmId};
     use seekway_core::units::Sectors;
 
-    /// Each command takes 8 ms. How many reads are among so many commands of a VM that has always
-    /// so many reads and writes queued.
+    /// Number of reads among `commands` of a VM that always has these `reads` and `writes` queued.
+    /// Each command takes 8 ms.
     fn reads_of(commands: u32, reads: u32, writes: u32) -> u32 {
         let (mut vm, mut queued, mut links) =
             (Vm::new(Instant::ZERO, 1), Pool::new(), Links::new());

@@ -1,4 +1,4 @@
-//! What was promised to a VM is kept: reservations and targets of latency.
+//! Reservations and targets of latency are met.
 
 use super::*;
 
@@ -134,8 +134,8 @@ fn a_reservation_is_met_beside_readers_and_writers() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-    /// What is reserved is had, by whoever asks for it, if all of it is half of what the device
-    /// does in such commands.
+    /// A reservation is met for any VM that asks for it, if all reservations are half of what the
+    /// device does in such commands.
     #[test]
     fn reservations_are_met(
         clients in prop::collection::vec((client(), 0..4u64), 2..6),
