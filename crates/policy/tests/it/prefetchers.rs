@@ -16,9 +16,8 @@ use std::fmt::Write;
 
 const VMS: u16 = 4;
 /// Streams that a prefetcher may follow of a guest with all tags there are, and of
-/// one without any: 32 of what is untagged, and 8 for each of 256 values of tags
-/// (`vio`); 4 regions for each of 256 values (`flashy`).
-const STREAMS_MAX: [usize; 2] = [32 + 256 * 8, 4 * 256];
+/// one without any: 32 of what is untagged, and 8 for each of 256 values of tags.
+const STREAMS_MAX: [usize; 2] = [32 + 256 * 8, 32];
 /// Stretches, marked pages and windows that `linux` may remember for two disks.
 const REMEMBERED_MAX: f64 = 2.0 * 3.0 * 64.0;
 
@@ -220,17 +219,10 @@ fn play(spec: &str, steps: &[Step]) -> String {
 fn specs() -> Vec<String> {
     let mut specs: Vec<String> = REGISTRY.iter().map(|e| e.name.to_string()).collect();
     for entry in REGISTRY.iter().filter(|e| e.params.iter().any(|p| p.key == "interval")) {
-        for form in [
-            "interval=continuous",
-            "interval=continuous,threshold=auto",
-            "interval=continuous,lead=0",
-            "lead=0",
-            "literal=true",
-        ] {
+        for form in ["interval=continuous", "interval=continuous,threshold=auto", "literal=true"] {
             specs.push(format!("{}:{form}", entry.name));
         }
     }
-    specs.extend(["flashy:region=8MiB", "flashy:literal=true"].map(String::from));
     specs
 }
 

@@ -38,7 +38,7 @@
 //! prefetched for: it would only take from the others. A limit that a hypervisor keeps shows
 //! nowhere here.
 //!
-//! Neither is in the paper, and `literal=true` and `lead=0` have neither.
+//! None of these four is in the paper, and the literal form has none.
 
 pub(super) mod plan;
 pub(super) mod rate;
@@ -203,7 +203,7 @@ impl StreamFollower {
         others.into_iter().any(|&at| {
             self.table.stream(at).is_some_and(|f| {
                 let end = f.stream.run().end;
-                (f.reader.tag.is_none() || Some(f.reader) != reader)
+                (f.reader.is_none() || Some(f.reader) != reader)
                     && f.stream.pattern() == Pattern::Up
                     && end < run.end
                     && run.start.saturating_sub(end) <= COMING
@@ -223,7 +223,7 @@ impl StreamFollower {
         }
         let run = followed.plan.next(most, capacity)?;
         followed.stream.now.proposed += run.len();
-        Some((followed.reader.tag, run))
+        Some((followed.reader, run))
     }
 
     /// A run as a proposal, unless the last one was the same.
@@ -350,7 +350,7 @@ impl Prefetcher for StreamFollower {
         self.table.each(|vm, f| {
             sink(&seekway_core::prefetcher::Stream {
                 vm,
-                tag: f.reader.tag,
+                tag: f.reader,
                 armed: f.armed,
                 linear: f.stream.share(),
                 scale: f.scale,

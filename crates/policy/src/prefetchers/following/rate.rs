@@ -29,9 +29,8 @@
 //! - **The device.** In the continuous form, too, no more than T·BW_A is proposed
 //!   in T = 500 ms.
 //!
-//! With `lead=0` the first two are off, nothing goes along with a read, and nothing
-//! bounds how far ahead a stream is kept but its pace. `literal=true` says the same,
-//! and refuses what else is not the paper's: the continuous form and `threshold=auto`.
+//! In the literal form the first two are off, nothing goes along with a read, and nothing but its
+//! pace bounds how far ahead a stream is kept.
 
 use super::plan::Outcome;
 use super::stream::{Counts, share};
@@ -92,7 +91,7 @@ impl Rate {
         self.interval.is_none()
     }
 
-    /// Only the paper's rules say how much is prefetched (`lead=0`).
+    /// Do only the paper's rules say how much is prefetched?
     pub fn is_literal(&self) -> bool {
         self.lead == u64::MAX
     }

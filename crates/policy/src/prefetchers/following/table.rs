@@ -1,19 +1,16 @@
 //! Which stream a read belongs to: bounded tables of streams for each VM, by
-//! process or by region of its disk.
+//! process, or one for its disk.
 
 use super::plan::{Outcome, Plan};
 use super::record::{Record, Runs};
 use super::stream::{Counts, REACH, Relation, Run, Stream};
 use seekway_core::request::{ProcessTag, VmId};
 
-/// Sets of streams of one VM at most: one for what is untagged, and these. Tags
-/// (regions) that are equal modulo their number share one; streams of different
-/// tags (regions) stay apart in it.
+/// Sets of streams of one VM at most: one for what is untagged, and these. Tags that are equal
+/// modulo their number share one; streams of different tags stay apart in it.
 const SETS: u64 = 256;
 /// Streams followed for one process.
 const STREAMS_TAGGED: usize = 8;
-/// Regions followed of those that share a set.
-const REGIONS: usize = 4;
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
 /// Linear reads that make a stream: it is not replaced by the first random read.
@@ -29,8 +26,8 @@ const LEFT_PART: u64 = 4;
 pub(in crate::prefetchers) enum Key {
     /// By process, and there by address.
     Process,
-    /// By regions of this number of sectors, one stream in each.
-    Region(u64),
+    /// Not at all: each disk is one stream.
+    Disk,
 }
 
 /// Names a stream: VM, set, place in it.
@@ -48,14 +45,8 @@ impl Ref {
     }
 }
 
-/// The reader of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Reader {
-    /// Of which process; `None` where they are not told apart.
-    pub tag: Option<ProcessTag>,
-    /// In which region; 0 where they are not told apart.
-    region: u64,
-}
+/// The process that reads a stream; `None` where processes are not told apart.
+type Reader = Option<ProcessTag>;
 
 /// A stream and what is done for it.
 pub(super) struct FollowedStream {
@@ -182,16 +173,13 @@ impl Table {
 
     /// The reader, the set of its streams, the most streams that the set may hold, and the furthest
     /// that a read may be from where a stream was last to belong to it.
-    fn place(&self, tag: Option<ProcessTag>, read: Run) -> (Reader, usize, usize, u64) {
+    fn place(&self, tag: Option<ProcessTag>) -> (Reader, usize, usize, u64) {
         match (self.key, tag) {
-            (Key::Region(sectors), _) => {
-                let region = read.start / sectors;
-                (Reader { tag: None, region }, (region % SETS) as usize, REGIONS, u64::MAX)
-            }
-            (Key::Process, None) => (Reader { tag, region: 0 }, 0, STREAMS_UNTAGGED, REACH),
+            (Key::Disk, _) => (None, 0, 1, u64::MAX),
+            (Key::Process, None) => (None, 0, STREAMS_UNTAGGED, REACH),
             (Key::Process, Some(n)) => {
                 let index = 1 + u64::from(n.get()) % SETS;
-                (Reader { tag, region: 0 }, index as usize, STREAMS_TAGGED, REACH)
+                (tag, index as usize, STREAMS_TAGGED, REACH)
             }
         }
     }
@@ -204,7 +192,7 @@ impl Table {
         tag: Option<ProcessTag>,
         read: Run,
     ) -> Option<(Ref, Option<Outcome>)> {
-        let (reader, index, ways, reach) = self.place(tag, read);
+        let (reader, index, ways, reach) = self.place(tag);
         let known = self.vms.get_mut(vm.index())?.as_mut()?;
         if known.sets.len() <= index {
             known.sets.resize_with(index + 1, || None);

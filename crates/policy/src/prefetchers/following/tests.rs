@@ -26,7 +26,15 @@ const fn ms(n: u64) -> Nanos {
 
 impl Scene {
     fn new(spec: &str) -> Scene {
-        let mut prefetcher = prefetchers::build(spec).unwrap();
+        Scene::of(prefetchers::build(spec).unwrap())
+    }
+
+    /// The continuous form without a bound, and so without corrections.
+    fn unbounded(threshold: Option<f64>) -> Scene {
+        Scene::of(Box::new(StreamFollower::new(None, threshold, None, Key::Process)))
+    }
+
+    fn of(mut prefetcher: Box<dyn Prefetcher>) -> Scene {
         prefetcher.attach(Instant::ZERO, VmId::new(0), Sectors::new(DISK));
         Scene { prefetcher, now: Instant::ZERO, left: Vec::new() }
     }
@@ -218,9 +226,7 @@ fn the_device_is_shared_by_those_that_are_armed() {
 
 #[test]
 fn random_reads_take_from_what_may_be_prefetched() {
-    for (spec, tag) in
-        [("vio", 9), ("vio", 0), ("flashy:region=8MiB", 9), ("vio:interval=continuous", 9)]
-    {
+    for (spec, tag) in [("vio", 9), ("vio", 0), ("vio:interval=continuous", 9)] {
         let mut scene = Scene::new(spec);
         scene.prefetcher.bandwidth(100 << 20);
         (0..4).for_each(|n| scene.access(8, n * READ, READ, READ, 0));
@@ -264,12 +270,7 @@ fn aggressiveness_follows_what_reached_the_disk() {
 
 #[test]
 fn flashy_is_blind_where_vio_sees() {
-    for (spec, tags, armed) in [
-        ("flashy", (8, 9), 0),
-        ("flashy:region=32MiB", (8, 9), 2),
-        ("vio", (8, 9), 2),
-        ("vio", (0, 0), 2),
-    ] {
+    for (spec, tags, armed) in [("flashy", (8, 9), 0), ("vio", (8, 9), 2), ("vio", (0, 0), 2)] {
         let mut scene = Scene::new(spec);
         for n in 0..8 {
             scene.miss(tags.0, n * READ, READ);
@@ -280,19 +281,6 @@ fn flashy_is_blind_where_vio_sees() {
         let count = scene.streams().iter().filter(|s| s.armed).count();
         assert_eq!(count, armed, "{spec} {tags:?}");
     }
-}
-
-#[test]
-fn regions_far_apart_are_told_apart() {
-    // 256 regions, as many as there are sets.
-    let mut scene = Scene::new("flashy:region=1MiB");
-    for n in 0..8 {
-        scene.miss(0, n * READ, READ);
-        scene.miss(0, 256 * 2048 + n * READ, READ);
-    }
-    scene.now = Instant::ZERO + ms(500);
-    scene.proposals();
-    assert_eq!(scene.streams().iter().filter(|s| s.armed).count(), 2);
 }
 
 #[test]
@@ -369,7 +357,7 @@ fn waste_makes_patient() {
     }
     assert!(proposed > 0);
     // The paper's rules know no patience.
-    let mut scene = Scene::new("vio:interval=continuous,lead=0");
+    let mut scene = Scene::unbounded(Some(THRESHOLD));
     short_files(&mut scene, 30);
     assert!(short_files(&mut scene, 10) > 0);
 }
@@ -384,8 +372,7 @@ fn literal_is_the_paper_without_a_lead() {
     };
     assert_eq!(ahead("vio"), 8192);
     assert_eq!(ahead("vio:literal=true"), 127 * READ);
-    assert_eq!(ahead("vio:lead=0"), 127 * READ);
-    assert_eq!(ahead("flashy:literal=true"), 127 * READ);
+    assert_eq!(ahead("flashy"), 127 * READ);
     for ours in ["interval=continuous", "threshold=auto"] {
         assert!(prefetchers::build(&format!("vio:literal=true,{ours}")).is_err(), "{ours}");
     }
@@ -394,8 +381,8 @@ fn literal_is_the_paper_without_a_lead() {
 #[test]
 fn the_threshold_finds_itself() {
     // Runs of four reads here and there: 3 of 4 are linear.
-    let runs = |spec: &str| {
-        let mut scene = Scene::new(spec);
+    let runs = |threshold: Option<f64>| {
+        let mut scene = Scene::unbounded(threshold);
         let mut late = 0;
         for n in 0..2000u64 {
             scene.miss(8, (n / 4).pow(2) * 7919 % (1 << 20) + n % 4 * READ, READ);
@@ -404,8 +391,8 @@ fn the_threshold_finds_itself() {
         }
         late
     };
-    assert_eq!(runs("vio:interval=continuous,lead=0,threshold=auto"), 0);
-    assert!(runs("vio:interval=continuous,lead=0") > 0);
+    assert_eq!(runs(None), 0);
+    assert!(runs(Some(THRESHOLD)) > 0);
 }
 
 /// Files of seven late reads, one after the other far apart in one process: each
@@ -432,14 +419,11 @@ fn gappy_file_is_prefetched(scene: &mut Scene) -> bool {
 
 #[test]
 fn a_threshold_is_not_inherited() {
-    for spec in
-        ["vio:interval=continuous,threshold=auto", "vio:interval=continuous,threshold=auto,lead=0"]
-    {
-        let mut scene = Scene::new(spec);
+    for mut scene in [Scene::new("vio:interval=continuous,threshold=auto"), Scene::unbounded(None)] {
         wasteful_files(&mut scene, 40);
-        assert!(!gappy_file_is_prefetched(&mut scene), "{spec}");
+        assert!(!gappy_file_is_prefetched(&mut scene));
         scene.pause(ms(10_000));
-        assert!(gappy_file_is_prefetched(&mut scene), "{spec}");
+        assert!(gappy_file_is_prefetched(&mut scene));
     }
 }
 
