@@ -1,34 +1,28 @@
 //! Which stream a read belongs to: bounded tables of streams for each VM, by
 //! process, or one for its disk.
 
-use super::plan::{Outcome, Plan};
-use super::record::{Record, Runs};
-use super::stream::{Counts, REACH, Relation, Run, Stream};
+use super::Key;
+use super::stream::{Counts, Outcome, Plan, REACH, Record, Relation, Run, Runs, Stream};
 use seekway_core::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags that are equal
 /// modulo their number share one; streams of different tags stay apart in it.
 const SETS: u64 = 256;
+
 /// Streams followed for one process.
 const STREAMS_TAGGED: usize = 8;
+
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
+
 /// Linear reads that make a stream: it is not replaced by the first random read.
 pub(super) const PROVEN_READS: u32 = 2;
 
 /// Fewest sectors that a reader has read elsewhere when it has abandoned a stream; and the divisor
 /// of what lies ahead of the stream that gives the same.
 const LEFT_MIN: u64 = 512;
-const LEFT_PART: u64 = 4;
 
-/// Key by which reads are told apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::prefetchers) enum Key {
-    /// By process, and there by address.
-    Process,
-    /// Not at all: each disk is one stream.
-    Disk,
-}
+const LEFT_PART: u64 = 4;
 
 /// Names a stream: VM, set, place in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

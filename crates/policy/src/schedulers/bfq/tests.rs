@@ -1,6 +1,6 @@
 //! The rules of bfq, one by one.
 
-use super::tree::Tree;
+use super::queue::Tree;
 use super::{ANTICIPATION, IN_FLIGHT};
 use crate::schedulers::tests::Rig;
 use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
@@ -268,7 +268,7 @@ fn a_queue_that_leaves_and_comes_back_keeps_its_finish() {
 
 #[test]
 fn the_peak_rate_follows_a_stream() {
-    let mut rate = super::rate::Rate::new(false);
+    let mut rate = super::queue::Rate::new(false);
     let before = rate.sectors_a_second();
     let mut now = Instant::ZERO;
     for i in 0..20_000u64 {

@@ -11,8 +11,7 @@
 //!
 //! The caller says what a command costs: bytes on flash, device time where there is a head.
 
-use super::promises::Promises;
-use super::reserves::Reserves;
+use super::promises::{Promises, Reserves};
 use seekway_core::queues::KeyedHeap;
 use seekway_core::scheduler::{Group, VmSpec};
 use seekway_core::units::{Instant, Sectors};
@@ -94,6 +93,7 @@ pub struct Shares {
 fn of_vm(vm: usize) -> u32 {
     2 * vm as u32
 }
+
 fn of_group(group: usize) -> u32 {
     2 * group as u32 + 1
 }

@@ -2,8 +2,8 @@
 //! at a time: 4 ms and what the way costs, unless the command begins at the head, and 10 µs a
 //! sector. Closed loops of clients drive it.
 
-use super::vm::OWED_MAX;
 use crate::schedulers::build;
+use crate::schedulers::fairway::head_vm::OWED_MAX;
 use proptest::prelude::*;
 use seekway_core::request::{Extent, Op, RequestId, VmId};
 use seekway_core::scheduler::{DeviceProfile, Group, Reserve, VmSpec};

@@ -6,7 +6,7 @@
 //! first for all; equal shares would charge a command of 4 KiB as much as one of
 //! 1 MiB, since both stay as long where the device has a queue.
 
-use seekway_core::units::{Instant, Nanos, Sectors};
+use crate::units::{Instant, Nanos, Sectors};
 
 /// Binary digits behind the point of a [`Reading`]: enough for sizes that sum up
 /// to millions to share a nanosecond.
@@ -49,6 +49,7 @@ pub fn fraction(time: Nanos, parts: u64) -> u128 {
 pub struct Reading(u128);
 
 impl Clock {
+    /// A clock of an idle device.
     pub fn new() -> Self {
         Clock::default()
     }
