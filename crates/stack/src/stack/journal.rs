@@ -2,13 +2,13 @@
 
 use super::limit::{DiskLimits, GroupName, Limits};
 use super::map::Map;
-use super::types::{Action, Config, DiskSpec, IoError, Submit};
-use crate::cache;
-use crate::dispatcher;
+use super::{Action, Config, DiskSpec, IoError, Submit};
+use crate::{cache, dispatcher};
 use seekway_core::request::{ProcessTag, RequestId, VmId};
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Instant, Sectors};
-use std::fmt::{self, Write};
+use std::fmt;
+use std::fmt::Write;
 use std::num::NonZeroU32;
 
 /// The version in the first line.

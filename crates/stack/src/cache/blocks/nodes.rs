@@ -105,7 +105,7 @@ pub(super) fn lowest(mask: Mask, most: usize) -> Mask {
     mask & !left
 }
 
-/// Which home in the [index](super::index) a node has.
+/// Which home in the index a node has.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
     pub line: u32,

@@ -1,6 +1,6 @@
 //! Random guests over a device whose every sector says which write made it.
 
-use super::prefetchers::{Script, extent, proposal, scripted};
+use super::{Script, extent, proposal, scripted};
 use proptest::prelude::*;
 use seekway_core::request::{Extent, ProcessTag, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 const VMS: u16 = 3;
+
 const BLOCK: usize = 8;
 
 /// Content of a sector: of which disk, by which write.

@@ -1,14 +1,17 @@
 //! Blocks that stay: scans, shares, streams.
 
-use super::prefetchers::{extent, proposal, scripted};
+use super::{extent, proposal, scripted};
 use seekway_core::request::{ProcessTag, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_stack::cache::{BLOCK_BYTES, BLOCK_SECTORS, Config, FetchId, HostCache, Piece};
 use std::num::NonZeroU32;
 
 const A: VmId = VmId::new(0);
+
 const B: VmId = VmId::new(1);
+
 const NOW: Instant = Instant::ZERO;
+
 const DISK: Sectors = Sectors::new(1 << 40);
 
 fn attach(cache: &mut HostCache, vm: VmId, weight: u32) {
