@@ -11,6 +11,7 @@ pub struct Mean {
 
 impl Mean {
     /// Counts a sample. Spans above ten hours count as ten hours.
+    #[inline]
     pub fn learn(&mut self, sample: Nanos) {
         let sample = sample.get().min(36_000_000_000_000);
         self.eightfold = Some(match self.eightfold {
@@ -20,6 +21,7 @@ impl Mean {
     }
 
     /// The mean; `None` before the first sample.
+    #[inline]
     pub fn get(&self) -> Option<Nanos> {
         self.eightfold.map(|sum| Nanos::new(sum / 8))
     }
@@ -40,6 +42,7 @@ pub struct FadingMean {
 
 impl FadingMean {
     /// Counts a sample.
+    #[inline]
     pub fn add(&mut self, value: u64) {
         // Bounded so that 7 · 256 values stay below 2^64.
         let value = value.min(1 << 52);
@@ -47,10 +50,12 @@ impl FadingMean {
         self.total = (7 * self.total + 256 * value) / 8;
     }
     /// The mean, rounded to the nearest.
+    #[inline]
     pub fn get(&self) -> u64 {
         (self.total + self.samples / 2) / self.samples.max(1)
     }
     /// Are there enough samples?
+    #[inline]
     pub fn is_known(&self) -> bool {
         self.samples > SAMPLES_VALID
     }
