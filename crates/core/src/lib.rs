@@ -5,8 +5,10 @@
 //! logging, callbacks into an engine, knowledge of which engine drives, dependencies beyond `std`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+pub mod device_time;
 pub mod fairness;
 pub mod ioprio;
+pub mod means;
 pub mod mix;
 pub mod params;
 pub mod prefetcher;

@@ -1,9 +1,8 @@
-//! What a decision of cats costs: with a new plan, by the number of reads
-//! pending, and while a plan stands; and what a read costs in all, while another
-//! arrives for each that completes.
+//! Cost of a decision of cats: with a new plan, by the number of reads pending, and while a plan
+//! stands; and of a read in all, while another arrives for each that completes.
 //!
-//! Targets: with a new plan 40 µs at 128 pending and 160 µs at 256; 1 µs for
-//! each decision while a plan stands, and for each read with 400 pending.
+//! Targets: with a new plan 40 µs at 128 pending and 160 µs at 256; 1 µs for each decision while a
+//! plan stands, and for each read with 400 pending.
 
 #![allow(missing_docs)] // criterion_group! makes a public function
 

@@ -31,7 +31,7 @@ enum Load {
         tagged: bool,
     },
     Random,
-    /// The same with a tag for each read, all there are in turn.
+    /// As `Random`, with a tag for each read, all tags in turn.
     AllTags,
 }
 

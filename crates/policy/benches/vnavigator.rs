@@ -1,8 +1,8 @@
-//! What a request costs in vNavigator and in pregather, by the number of zones.
+//! Cost of a request in vNavigator and in pregather, by the number of zones.
 //!
-//! Targets: observe 0.2–0.36 µs; a whole step of the scheduler (arrive, decide,
-//! complete; three VMs, 64 requests queued) at most 500 ns, at 10^6 zones
-//! within 1.5 times of 10^3; no single request above 20 µs.
+//! Targets: observe 0.2–0.36 µs; a whole step of the scheduler (arrive, decide, complete; three
+//! VMs, 64 requests queued) at most 500 ns, at 10^6 zones within 1.5 times of 10^3; no single
+//! request above 20 µs.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time and prints
 #![allow(missing_docs)] // criterion's macros
 

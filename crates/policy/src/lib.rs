@@ -6,6 +6,9 @@
 //! [`Registry::add`](seekway_core::registry::Registry::add), docs/extend.md.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+mod entry;
+mod issuers;
 pub mod prefetchers;
+mod runs;
 pub mod schedulers;
 pub mod vnavigator;

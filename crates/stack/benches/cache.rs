@@ -57,7 +57,7 @@ struct Bench {
     pieces: Vec<Piece>,
     /// Where each VM's stream reads next.
     streams: [u64; VMS as usize],
-    /// How much of each VM's disk is cached from its beginning on.
+    /// Sectors of each VM's disk that are cached, from its beginning on.
     hot: u64,
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for ReplayError {
 }
 impl std::error::Error for ReplayError {}
 
-/// What a replay went through.
+/// Inputs and outputs of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplaySummary {
     /// Lines of input that were fed to the stack.
@@ -89,7 +89,7 @@ impl Default for Build<'_> {
     }
 }
 
-/// What readers of journals that do not replay them look for in a line.
+/// Parts of a line that readers of journals look for without replaying them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry<'a> {
     /// A guest's request came in.
@@ -131,7 +131,7 @@ impl<'a> Replay<'a> {
         Replay { build, ..Replay::default() }
     }
 
-    /// What has been replayed so far.
+    /// Counts of what has been replayed until now.
     pub fn replayed(&self) -> ReplaySummary {
         self.replayed
     }

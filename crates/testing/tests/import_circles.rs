@@ -21,17 +21,9 @@ type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeMap<Module, String>>;
 
 /// Circles of folders that are left to be mended: crate, and the folders. No other may come.
-const LEFT: [(&str, &str); 9] = [
+const LEFT: [(&str, &str); 6] = [
     ("device", "profile profile/check"),
     ("guestd", "migrate migrate/loads migrate/preemption migrate/tasks"),
-    ("policy", "prefetchers prefetchers/following"),
-    (
-        "policy",
-        "schedulers schedulers/anticipatory schedulers/bfq schedulers/cats schedulers/cfq \
-         schedulers/fairway schedulers/iocost schedulers/pregather schedulers/vmcd \
-         schedulers/vmcd_time",
-    ),
-    ("policy", "schedulers/fairway schedulers/fairway/flash schedulers/fairway/head"),
     ("sim", "metrics vcpu"),
     ("workload", "generators generators/filebench"),
     ("workload", "generators guest"),

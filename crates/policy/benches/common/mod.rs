@@ -1,4 +1,4 @@
-//! What benches share.
+//! Parts that the benches share.
 
 #![allow(dead_code)] // each uses its own part
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a bench measures time

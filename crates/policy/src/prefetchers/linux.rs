@@ -1,9 +1,8 @@
-//! **linux**: what a Linux host does when virtual disks are files that it reads
-//! through its page cache. Source: Linux 5.10, `mm/readahead.c`:
-//! `page_cache_sync_ra` and `page_cache_async_ra` (who asks), and
-//! `ondemand_readahead` with `get_init_ra_size`, `get_next_ra_size`,
-//! `count_history_pages` and `try_context_readahead` (what is read), which stand
-//! in [`seekway_core::readahead`]; `VM_READAHEAD_PAGES` of `include/linux/mm.h` is the
+//! **linux**: reads ahead as a Linux host does when virtual disks are files that it reads through
+//! its page cache. Source: Linux 5.10, `mm/readahead.c`: `page_cache_sync_ra` and
+//! `page_cache_async_ra` (who asks), and `ondemand_readahead` with `get_init_ra_size`,
+//! `get_next_ra_size`, `count_history_pages` and `try_context_readahead` (what is read), which
+//! stand in [`seekway_core::readahead`]; `VM_READAHEAD_PAGES` of `include/linux/mm.h` is the
 //! default of `max`.
 //!
 //! The host has each image open once, so there is one `file_ra_state` for each
@@ -12,9 +11,8 @@
 //! that read by turns overwrite each other's state; their marked pages and what
 //! the kernel finds in its page cache (the pages before a miss) bring them back.
 //!
-//! Where it differs: a prefetcher does not see the cache. It takes for cached
-//! what it saw being read or had read ahead lately, 64 stretches of each disk,
-//! and remembers the last 64 marked pages.
+//! Where it differs: a prefetcher does not see the cache. It takes for cached what was read or read
+//! ahead recently, 64 stretches of each disk, and remembers the last 64 marked pages.
 
 use super::Entry;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
@@ -60,7 +58,7 @@ struct Pages {
     end: u64,
 }
 
-/// What the host's kernel knows of an image.
+/// The host kernel's state of an image.
 #[derive(Default)]
 struct Disk {
     capacity: Sectors,

@@ -2,7 +2,7 @@ use super::Entry;
 use super::following::{Key, StreamFollower};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::prefetcher::Prefetcher;
-use seekway_core::units::Nanos;
+use seekway_core::units::{Nanos, Sectors};
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -10,11 +10,12 @@ static PARAMS: &[ParamSpec] = &[
         "T, how often the pace is set; continuous: whenever a read advances a stream"),
     param("threshold", Kind::NumberOr(0.0, 1.0, "auto"), "0.60",
         "linear share above which a stream is prefetched for; auto: by what was of use"),
-    param("lead", Kind::Size, "4MiB",
-        "furthest ahead of a reader (ours); 0: as far as its pace says, by the paper's rules alone"),
     param("literal", Kind::Flag, "false",
-        "the paper's letter: as lead=0, whatever lead is; by interval and a fixed threshold only"),
+        "the paper's letter: without our corrections; by interval and a fixed threshold only"),
 ];
+
+/// Furthest ahead of a reader, but for the paper's letter.
+const LEAD: Sectors = Sectors::from_bytes(4 << 20);
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vio",
@@ -33,9 +34,9 @@ fn build(params: &Params) -> Result<Box<dyn Prefetcher>, ParamError> {
     if literal && (interval.is_none() || threshold.is_none()) {
         return Err(ParamError::new(
             "literal=true: the paper knows neither interval=continuous nor threshold=auto; \
-             give a time and a number, or lead=0 instead of literal=true",
+             give a time and a number, or leave literal=true out",
         ));
     }
-    let lead = Some(params.size("lead")).filter(|lead| lead.get() > 0 && !literal);
+    let lead = (!literal).then_some(LEAD);
     Ok(Box::new(StreamFollower::new(interval, threshold, lead, Key::Process)))
 }

@@ -36,23 +36,19 @@
 //!   `cfq_quantum` was 4, which nothing shows at queue depth 1.
 //! - On a device that does not rotate nothing is idled for.
 
-mod queue;
-mod slices;
 #[cfg(test)]
 mod tests;
-mod trees;
 
-use self::queue::{Queue, QueueId, Workload};
-use self::trees::Trees;
-use super::issuers::Issuers;
-use super::merge::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
-use super::{Entry, Starves};
+use crate::entry::{Entry, Starves};
+use crate::issuers::{IssuerId, Issuers};
+use crate::runs::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
+use seekway_core::means::FadingMean;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
-use seekway_core::queues::{Links, Pool, Slots, choose};
+use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
 use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
-use seekway_core::scheduler::HOLD_MAX;
-use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
-use seekway_core::units::{Instant, Lba, Nanos};
+use seekway_core::scheduler::{Decision, DeviceView, HOLD_MAX, Scheduler, VmSpec};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use std::collections::BTreeSet;
 
 #[rustfmt::skip]
 static PARAMS: &[ParamSpec] = &[
@@ -95,23 +91,25 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// Held for the issuer that is served.
 const ANTICIPATION: &str = "anticipation";
+
 /// Requests wait for what is in flight: writes for synchronous ones, mostly.
 const ASYNC: &str = "async";
 
 /// The slice of an asynchronous and of a synchronous queue: Linux's defaults of `slice_async` and
 /// `slice_sync`.
 const SLICE: [Nanos; 2] = [Nanos::from_millis(40), Nanos::from_millis(100)];
-/// How long a round of all busy queues takes with `low_latency`: Linux's default.
+
+/// Length of a round of all busy queues with `low_latency`: Linux's default.
 const TARGET_LATENCY: Nanos = Nanos::from_millis(300);
 
-/// How long Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
+/// Time that Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
 const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 
-/// An asynchronous slice is over after so many commands: `cfq_prio_to_maxrq` at the default
-/// priority, 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
+/// Commands after which an asynchronous slice is over: `cfq_prio_to_maxrq` at the default priority,
+/// 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
 const ASYNC_COMMANDS_MAX: u64 = 16;
 
-/// How long to hold back for commands in flight before going on regardless.
+/// Longest time to hold back for commands in flight before going on regardless.
 const STALL_MAX: Nanos = Nanos::from_secs(1);
 
 #[derive(Default)]
@@ -126,15 +124,15 @@ struct Config {
     share_by_vm: bool,
     /// The form of Linux 2.6.30 or 2.6.18.
     old: bool,
-    /// How long a queue that seeks is idled for, if it is.
+    /// Time to idle for a queue that seeks, if at all.
     seeky_idle: Nanos,
 }
 
-/// What is remembered of a request from arrival to completion.
+/// A request's record from arrival to completion.
 #[derive(Clone, Copy)]
 struct RequestRecord {
     queue: QueueId,
-    /// It is the first of its command.
+    /// Is it the first of its command?
     leads: bool,
 }
 
@@ -461,5 +459,459 @@ impl Scheduler for Cfq {
         sink("idles_in_vain", self.idles_in_vain as f64);
         sink("preemptions", self.preemptions as f64);
         sink("busy_queues", self.trees.busy() as f64);
+    }
+}
+
+// Slices of CFQ: how long, whose turn, and what is worth waiting for.
+
+/// The least time that a workload is given (`CFQ_MIN_TT`).
+const WORKLOAD_MIN: Nanos = Nanos::from_millis(2);
+
+impl Cfq {
+    /// `cfq_scaled_cfqq_slice`: by weight, and by `low_latency`.
+    fn slice(&self, queue: &Queue) -> Nanos {
+        let busy = self.trees.busy().max(1) as u64;
+        let standing = self.trees.standing().max(1) as u64;
+        let weights = self.trees.weight.max(1);
+        let base = SLICE[queue.sync as usize];
+        let slice = base.scaled(queue.weight.saturating_mul(standing), weights);
+        let slice_sync = SLICE[1];
+        let round = slice_sync.scaled(busy, 1);
+        if !self.config.low_latency || round <= TARGET_LATENCY {
+            return slice;
+        }
+        let low = self.config.slice_idle.scaled(2 * slice.get(), slice_sync.get()).min(slice);
+        slice.scaled(TARGET_LATENCY.get(), round.get()).max(low)
+    }
+
+    /// The key at which a queue goes back into its tree (`cfq_slice_offset`):
+    /// the later, the more queues there are and the shorter its slices.
+    fn key(&self, now: Instant, queue: &Queue) -> i64 {
+        // The longest slice, of the highest priority, is 1.8 times the default one.
+        let longest = SLICE[1].scaled(9, 5);
+        let short = longest.saturating_sub(SLICE[queue.sync as usize]);
+        // It stands in no tree now: those that do are the others.
+        let others = self.trees.standing() as u64;
+        let key = (now + short.scaled(others, 1)).as_nanos() as i64;
+        key.saturating_sub(queue.residual_ns)
+    }
+
+    /// A queue has work: put it into its tree, at the back, or behind the others of its VM.
+    fn enqueue(&mut self, now: Instant, id: QueueId) {
+        let vm = self.queue(id).vm;
+        let others = self.trees.current(vm).is_some() || self.trees.have_waiting(vm);
+        if self.config.share_by_vm && id.sync && others {
+            let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+            return self.trees.wait(id, queue);
+        }
+        self.insert(now, id);
+    }
+
+    /// A queue has left the trees: the next one of its VM takes its place, at the back.
+    fn succeed(&mut self, now: Instant, vm: VmId) {
+        if self.trees.current(vm).is_none()
+            && let Some(next) = self.trees.next_waiting(vm)
+        {
+            self.trees.remove(next, self.queues[1].get_mut(next.issuer));
+            self.insert(now, next);
+        }
+    }
+
+    fn insert(&mut self, now: Instant, id: QueueId) {
+        let key = self.key(now, self.queue(id));
+        let old = self.config.old;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        queue.residual_ns = 0;
+        let workload = if old { Workload::Sync } else { queue.workload() };
+        self.trees.insert(id, queue, workload, key);
+    }
+
+    /// The active queue gives the device up (`cfq_slice_expired`); `cut`: what
+    /// is left of its slice, or what it overran, counts next time.
+    fn expire(&mut self, now: Instant, cut: bool) {
+        let Some(id) = self.active.take() else { return };
+        self.idle_until = None;
+        let whole = self.slice(self.queue(id)).get() as i64;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        if cut {
+            let left = |end: Instant| end.as_nanos() as i64 - now.as_nanos() as i64;
+            queue.residual_ns = queue.slice_end.map_or(whole, left);
+        }
+        self.trees.remove(id, queue);
+        let (vm, has_work) = (queue.vm, !queue.sorted.is_empty());
+        if has_work {
+            self.enqueue(now, id);
+        }
+        self.succeed(now, vm);
+    }
+
+    /// Choose the workload (`choose_wl_class_and_type`) and in it the next queue.
+    fn activate_next(&mut self, now: Instant) -> Option<QueueId> {
+        let stays = self.trees.count(self.serving) > 0 && now < self.workload_ends;
+        if self.config.old {
+            self.serving = Workload::Sync;
+        } else if !stays {
+            self.serving = self.trees.most_urgent()?;
+            self.workload_ends = now + self.workload_time();
+        }
+        let id = self.trees.first(self.serving)?;
+        self.queue_mut(id).begin_slice();
+        self.active = Some(id);
+        self.idle_until = None;
+        self.slices += 1;
+        Some(id)
+    }
+
+    /// Length of the turn of the workload in `serving`: its share of the target latency.
+    fn workload_time(&self) -> Nanos {
+        let count = self.trees.count(self.serving) as u64;
+        let share = TARGET_LATENCY.scaled(count, self.trees.standing() as u64);
+        let [slice_async, slice_sync] = SLICE;
+        let time = match self.serving {
+            Workload::Async => share.scaled(slice_async.get(), slice_sync.get()),
+            _ => share.max(self.config.slice_idle.scaled(2, 1)),
+        };
+        time.max(WORKLOAD_MIN)
+    }
+
+    /// `cfq_should_idle`: is a queue worth waiting for?
+    fn should_idle(&self, queue: &Queue) -> bool {
+        if self.idle == Nanos::ZERO || !queue.sync {
+            return false;
+        }
+        if queue.idle_window || self.config.old {
+            return queue.idle_window;
+        }
+        // Not by itself; but the last one of its tree keeps the tree's share.
+        let tree = queue.place.map_or(queue.workload(), |(workload, ..)| workload);
+        let think = &self.trees.think[tree as usize];
+        let last = self.trees.count(tree) == 1 && !self.trees.have_waiting(queue.vm);
+        last && !think.is_longer_than(self.idle)
+    }
+
+    /// Decides anew whether the queue is worth idling for (`cfq_update_idle_window`).
+    fn update_idle_window(&mut self, id: QueueId) {
+        let (idle, old) = (self.idle, self.config.old);
+        let queue = self.queue_mut(id);
+        if idle == Nanos::ZERO || !old && queue.is_seeky() {
+            queue.idle_window = false;
+        } else if queue.think.is_known() {
+            queue.idle_window = !queue.think.is_longer_than(idle);
+        }
+    }
+
+    /// The active queue has run empty: wait for its issuer? (`cfq_arm_slice_timer`)
+    fn arm_idle(&mut self, now: Instant, id: QueueId) {
+        let queue = self.queue(id);
+        if queue.in_flight > 0 || !self.should_idle(queue) {
+            return;
+        }
+        let left = queue.slice_end.map_or(Nanos::ZERO, |end| end.since(now));
+        if queue.think.is_longer_than(left) {
+            return;
+        }
+        let idle = if queue.is_seeky() { self.config.seeky_idle } else { self.idle };
+        self.idle_until = Some(now + idle);
+        self.idles += 1;
+    }
+
+    /// `cfq_should_preempt`: does a request in the queue `new` end the active slice?
+    fn should_preempt(&self, now: Instant, new: QueueId) -> bool {
+        let Some(active) = self.active.map(|id| self.queue(id)) else { return false };
+        let (empty, new) = (active.sorted.is_empty(), self.queue(new));
+        let both_no_idle = !self.config.old
+            && self.serving == Workload::SyncNoIdle
+            && new.workload() == Workload::SyncNoIdle;
+        new.sync && !active.sync
+            || active.slice_used(now)
+            || empty && (both_no_idle || !self.should_idle(active))
+    }
+
+    fn preempt(&mut self, now: Instant, id: QueueId) {
+        self.preemptions += 1;
+        let before = self.active.map(|active| self.queue(active).workload());
+        self.expire(now, true);
+        let old = self.config.old;
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        let workload = queue.workload();
+        if before != Some(workload) {
+            // Another workload: its time begins anew.
+            self.workload_ends = now;
+        }
+        self.trees.remove(id, queue);
+        let vm = queue.vm;
+        if self.config.share_by_vm
+            && id.sync
+            && let Some(other) = self.trees.current(vm)
+        {
+            let other_queue = self.queues[1].get_mut(other.issuer);
+            self.trees.remove(other, other_queue);
+            self.trees.wait(other, other_queue);
+        }
+        let queue = self.queues[id.sync as usize].get_mut(id.issuer);
+        let tree = if old { Workload::Sync } else { workload };
+        self.trees.insert_front(now, id, queue, tree);
+    }
+}
+
+// The service trees of CFQ: which queues have work, in the order in which
+// they are to be served, by workload.
+
+/// A queue that is put in front goes this far before the first.
+const FRONT_NS: i64 = 1_000_000_000;
+
+#[derive(Default)]
+struct Trees {
+    /// By key, then by order of entry.
+    trees: [BTreeSet<(i64, u64, QueueId)>; 3],
+    /// Think times of each tree as a whole.
+    pub think: [Think; 3],
+    entered: u64,
+    /// Sum of the weights of all queues in the trees.
+    pub weight: u64,
+    /// The synchronous queues of each VM, by its number.
+    vms: Vec<VmQueues>,
+    /// Queues that wait for others of their VM.
+    waiting: usize,
+}
+
+/// Where the shares are the VMs': one synchronous queue of each VM is in the trees at a time.
+#[derive(Default)]
+struct VmQueues {
+    /// The one in the trees.
+    current: Option<QueueId>,
+    /// Those that have work and wait for their turn, by order of entry.
+    waiting: BTreeSet<(u64, QueueId)>,
+}
+
+/// In the order that decides between equal keys.
+const ALL: [Workload; 3] = [Workload::Sync, Workload::SyncNoIdle, Workload::Async];
+
+impl Trees {
+    /// Queues in one tree.
+    pub fn count(&self, workload: Workload) -> usize {
+        self.trees[workload as usize].len()
+    }
+    /// Queues in the trees.
+    pub fn standing(&self) -> usize {
+        self.trees.iter().map(BTreeSet::len).sum()
+    }
+    /// Queues with work, or idled for.
+    pub fn busy(&self) -> usize {
+        self.standing() + self.waiting
+    }
+    pub fn busy_sync(&self) -> usize {
+        self.count(Workload::SyncNoIdle) + self.count(Workload::Sync) + self.waiting
+    }
+
+    /// The synchronous queue of a VM that is in the trees.
+    pub fn current(&self, vm: VmId) -> Option<QueueId> {
+        self.vms.get(vm.index())?.current
+    }
+    /// Do synchronous queues of a VM wait for their turn among each other?
+    pub fn have_waiting(&self, vm: VmId) -> bool {
+        self.vms.get(vm.index()).is_some_and(|vm| !vm.waiting.is_empty())
+    }
+    /// The next of them.
+    pub fn next_waiting(&self, vm: VmId) -> Option<QueueId> {
+        self.vms.get(vm.index())?.waiting.first().map(|&(_, id)| id)
+    }
+    /// Let a queue wait behind the others of its VM.
+    pub fn wait(&mut self, id: QueueId, queue: &mut Queue) {
+        let entered = self.entered;
+        self.vm(queue.vm).waiting.insert((entered, id));
+        queue.waits = Some(self.entered);
+        self.entered += 1;
+        self.waiting += 1;
+    }
+    fn vm(&mut self, vm: VmId) -> &mut VmQueues {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, VmQueues::default);
+        }
+        &mut self.vms[vm.index()]
+    }
+
+    /// Put a queue in, at `key`.
+    pub fn insert(&mut self, id: QueueId, queue: &mut Queue, workload: Workload, key: i64) {
+        debug_assert!(queue.place.is_none(), "queue stands in two trees");
+        self.trees[workload as usize].insert((key, self.entered, id));
+        queue.place = Some((workload, key, self.entered));
+        self.entered += 1;
+        self.weight += queue.weight;
+        if id.sync {
+            self.vm(queue.vm).current = Some(id);
+        }
+    }
+    /// Put a queue in, before all others of its tree.
+    pub fn insert_front(&mut self, now: Instant, id: QueueId, queue: &mut Queue, of: Workload) {
+        let first = self.trees[of as usize].first().map(|&(key, ..)| key);
+        let key = first.unwrap_or(now.as_nanos() as i64).saturating_sub(FRONT_NS);
+        self.insert(id, queue, of, key);
+    }
+    /// Take a queue out, if it is in or waits.
+    pub fn remove(&mut self, id: QueueId, queue: &mut Queue) {
+        if let Some(entered) = queue.waits.take() {
+            self.vm(queue.vm).waiting.remove(&(entered, id));
+            self.waiting -= 1;
+        }
+        let vm = self.vm(queue.vm);
+        vm.current = vm.current.filter(|current| *current != id);
+        if let Some((workload, key, entered)) = queue.place.take() {
+            self.remove_at(id, (workload, key, entered), queue.weight);
+        }
+    }
+    fn remove_at(&mut self, id: QueueId, (workload, key, entered): Place, weight: u64) {
+        let found = self.trees[workload as usize].remove(&(key, entered, id));
+        debug_assert!(found, "queue is not where it stands");
+        self.weight -= weight;
+    }
+
+    /// The queue that is next in a tree.
+    pub fn first(&self, workload: Workload) -> Option<QueueId> {
+        self.trees[workload as usize].first().map(|&(_, _, id)| id)
+    }
+    /// The tree whose first queue has the lowest key.
+    pub fn most_urgent(&self) -> Option<Workload> {
+        let key = |w: &Workload| self.trees[*w as usize].first().map(|&(key, ..)| key);
+        ALL.into_iter().filter(|w| key(w).is_some()).min_by_key(|w| key(w))
+    }
+}
+
+// A queue of CFQ: the requests of one issuer, and what is known of it.
+
+/// Names a queue: the synchronous queue of an issuer, or the asynchronous one
+/// of a VM.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct QueueId {
+    pub sync: bool,
+    pub issuer: IssuerId,
+}
+
+/// Kind of a queue's load: each has its service tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Workload {
+    Async = 0,
+    /// Synchronous, and not worth idling for by itself.
+    SyncNoIdle = 1,
+    #[default]
+    Sync = 2,
+}
+
+/// Seeks longer than this count as seeks (`CFQQ_SEEK_THR`).
+const SEEK_LONG: Sectors = Sectors::new(800);
+
+/// Of the last 32 seeks, more long ones than this make a queue seeky.
+const SEEKS_LONG_MAX: u32 = 4;
+
+/// A moving mean of the time from a completion to the next arrival.
+#[derive(Clone, Copy, Debug, Default)]
+struct Think {
+    pub last_completion: Instant,
+    mean: FadingMean,
+}
+
+impl Think {
+    /// A request arrives; a gap longer than twice the idle time counts as that.
+    pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
+        let longest = slice_idle.get().min(1 << 50) * 2;
+        self.mean.add(now.since(self.last_completion).get().min(longest));
+    }
+    /// Are there enough samples?
+    pub fn is_known(&self) -> bool {
+        self.mean.is_known()
+    }
+    /// Is the mean known, and above `span`? (Without the division.)
+    pub fn is_longer_than(&self, span: Nanos) -> bool {
+        let limit = u128::from(span.get()) * u128::from(self.mean.samples);
+        self.is_known() && u128::from(self.mean.total) > limit
+    }
+}
+
+/// Where a queue stands in the service trees: tree, key, and number of entry.
+type Place = (Workload, i64, u64);
+
+struct Queue {
+    pub vm: VmId,
+    pub sync: bool,
+    pub weight: u64,
+    pub sorted: LbaQueue,
+    pub fifo: ExpiryQueue,
+    /// The sector after its last dispatch, from which the choose rule counts.
+    pub position: Option<Lba>,
+    /// Its commands on the device; requests that share one count once.
+    pub in_flight: u32,
+    pub think: Think,
+    /// Worth idling for, by its seeks and its think time.
+    pub idle_window: bool,
+    pub place: Option<Place>,
+    /// Order of entry among the waiting queues of its VM; `None`: does not wait.
+    pub waits: Option<u64>,
+    /// When its slice ends; `None` until the first completion starts it.
+    pub slice_end: Option<Instant>,
+    /// Time remaining of the last slice when it was cut short; negative: overrun.
+    pub residual_ns: i64,
+    /// Commands dispatched in this slice.
+    pub slice_commands: u64,
+    /// The FIFO has been looked at in this slice.
+    pub fifo_looked: bool,
+    /// The last 32 seeks, a bit for each long one.
+    seeks: u32,
+    /// The end of the last request that arrived.
+    last_end: Option<Lba>,
+}
+
+impl Queue {
+    pub fn new(now: Instant, vm: VmId, sync: bool, weight: u64) -> Self {
+        Queue {
+            vm,
+            sync,
+            weight,
+            sorted: LbaQueue::new(),
+            fifo: ExpiryQueue::new(),
+            position: None,
+            in_flight: 0,
+            think: Think { last_completion: now, ..Think::default() },
+            idle_window: sync,
+            place: None,
+            waits: None,
+            slice_end: None,
+            residual_ns: 0,
+            slice_commands: 0,
+            fifo_looked: false,
+            seeks: 0,
+            last_end: None,
+        }
+    }
+
+    /// Notes whether an arriving request is a long seek (`cfq_update_io_seektime`).
+    pub fn learn_seek(&mut self, request: &Request) {
+        let start = request.extent.start();
+        let distance = self.last_end.map_or(Sectors::ZERO, |end| start.distance(end));
+        self.seeks = self.seeks << 1 | (distance > SEEK_LONG) as u32;
+        self.last_end = Some(request.extent.end());
+    }
+
+    pub fn is_seeky(&self) -> bool {
+        self.seeks.count_ones() > SEEKS_LONG_MAX
+    }
+
+    pub fn workload(&self) -> Workload {
+        match (self.sync, self.idle_window) {
+            (false, _) => Workload::Async,
+            (true, false) => Workload::SyncNoIdle,
+            (true, true) => Workload::Sync,
+        }
+    }
+
+    /// Has its slice begun and ended?
+    pub fn slice_used(&self, now: Instant) -> bool {
+        self.slice_end.is_some_and(|end| now >= end)
+    }
+
+    /// Begins the queue's turn on the device.
+    pub fn begin_slice(&mut self) {
+        self.slice_end = None;
+        self.slice_commands = 0;
+        self.fifo_looked = false;
     }
 }

@@ -9,7 +9,7 @@
 //! up, so a sweep ends and no request waits for more than the rest of the
 //! sweep and the one after.
 
-use super::{Entry, Starves};
+use crate::entry::{Entry, Starves};
 use seekway_core::queues::Sorted;
 use seekway_core::request::{Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};

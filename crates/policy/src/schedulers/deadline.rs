@@ -15,7 +15,7 @@
 //! was dispatched*: one that arrives in between afterwards is not taken in
 //! passing. Requests at the same sector go in slot order.
 
-use super::{Entry, Starves};
+use crate::entry::{Entry, Starves};
 use seekway_core::params::{Kind, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool};
 use seekway_core::request::{Op, Request, RequestId, VmId};
@@ -65,7 +65,7 @@ struct Deadline {
     next: Option<(usize, RequestId)>,
     /// Requests dispatched in the running batch.
     batched: u64,
-    /// How often reads were preferred since writes were last chosen.
+    /// Number of times that reads were preferred since writes were last chosen.
     starved: u64,
     /// Batches that began with an expired request.
     expired_batches: u64,

@@ -13,15 +13,13 @@ mod cost;
 mod flash;
 mod governor;
 mod head;
-mod price;
+mod head_vm;
 mod promises;
-mod reserves;
 mod shares;
-mod targets;
 #[cfg(test)]
 mod tests;
 
-use super::Entry;
+use crate::entry::Entry;
 use flash::Flash;
 use head::Head;
 use seekway_core::params::{Kind, ParamSpec, Params, param};

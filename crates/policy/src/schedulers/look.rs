@@ -11,7 +11,7 @@
 //! moves the sweep by a sector at least, every sweep ends, and rewriting one
 //! place for ever does not hold the head there.
 
-use super::{Entry, Starves};
+use crate::entry::{Entry, Starves};
 use seekway_core::queues::Sorted;
 use seekway_core::request::{Extent, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
@@ -35,7 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
 struct Look {
     queued: Sorted,
     descending: bool,
-    /// What was dispatched last.
+    /// Extent that was dispatched last.
     last: Option<Extent>,
     turns: u64,
 }

@@ -10,63 +10,22 @@ mod cscan;
 mod deadline;
 mod fairway;
 mod iocost;
-mod issuers;
 mod kyber;
 mod look;
 mod mclock;
-mod merge;
 mod noop;
 mod pregather;
 mod sstf;
 #[cfg(test)]
 mod tests;
-mod think;
 mod vmcd;
 mod vmcd_time;
 
-use seekway_core::params::{ParamError, ParamSpec, Params};
-use seekway_core::registry::{Registry, RegistryEntry};
-use seekway_core::scheduler::{Promise, Scheduler};
+pub use crate::entry::{Entry, Starves};
 
-/// A policy as the registry knows it.
-pub struct Entry {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// One line: what it does.
-    pub summary: &'static str,
-    /// Where it comes from: paper and section, or kernel file and version.
-    pub source: &'static str,
-    /// Its parameters with their defaults.
-    pub params: &'static [ParamSpec],
-    /// The causes for which it withholds work, as its decisions name them.
-    pub holds: &'static [&'static str],
-    /// What it keeps of what an operator may promise a VM.
-    pub keeps: &'static [Promise],
-    /// Where its source lets a VM wait without end; elsewhere none waits for 30 s without service.
-    pub starves: &'static [Starves],
-    /// A new instance. Fails only for combinations that no single value shows.
-    pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
-}
-
-/// Parameters with which a policy leaves a VM without service while others keep the device busy.
-pub struct Starves {
-    /// `key=value,key=value`; empty for the defaults, and so for all that keep the rule.
-    pub with: &'static str,
-    /// The rule of its source that does it.
-    pub why: &'static str,
-}
-
-impl RegistryEntry for Entry {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-    fn params(&self) -> &'static [ParamSpec] {
-        self.params
-    }
-}
+use seekway_core::params::ParamError;
+use seekway_core::registry::Registry;
+use seekway_core::scheduler::Scheduler;
 
 /// All scheduling policies, in the order in which tables list them.
 pub static REGISTRY: Registry<Entry> = Registry::new(

@@ -1,7 +1,7 @@
 //! **noop**: one FIFO over all VMs. The baseline that every other policy has
 //! to beat, and the cheapest.
 
-use super::Entry;
+use crate::entry::Entry;
 use seekway_core::queues::{ExpiryQueue, Links, Slots};
 use seekway_core::request::{Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};

@@ -7,7 +7,7 @@
 //! forward wins a tie. It promises nobody anything: under steady load near the
 //! head a distant request starves.
 
-use super::{Entry, Starves};
+use crate::entry::{Entry, Starves};
 use seekway_core::queues::Sorted;
 use seekway_core::request::{Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};

@@ -1,5 +1,4 @@
-//! What the policies' unit tests share: one policy on a bench, fed and asked
-//! by hand.
+//! The policies' unit tests share this bench: one policy, fed and asked by hand.
 
 use seekway_core::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
@@ -23,7 +22,7 @@ impl Rig {
         Rig::with_weights(spec, &[1, 1, 1, 1])
     }
 
-    /// The same with VMs of these weights.
+    /// As [`Rig::new`], with VMs of these weights.
     pub fn with_weights(spec: &str, weights: &[u32]) -> Rig {
         let mut policy = super::build(spec).unwrap();
         for (vm, &weight) in weights.iter().enumerate() {
@@ -139,7 +138,7 @@ impl Rig {
         }
     }
 
-    /// How many requests a VM has queued.
+    /// Number of requests that a VM has queued.
     pub fn queued_of(&self, vm: u16) -> usize {
         self.queued.iter().filter(|queued| queued.vm == VmId::new(vm)).count()
     }
@@ -164,7 +163,7 @@ impl Rig {
         self.complete();
         lba
     }
-    /// The same, after waiting for the ends of holds.
+    /// As [`Rig::serve`], after waiting for the ends of holds.
     pub fn serve_late(&mut self, us: u64) -> u64 {
         loop {
             match self.decide() {

@@ -7,7 +7,7 @@
 //! sequential locality.
 //!
 //! *Shares.* Each channel is charged the device time that its commands have had
-//! ([`clock`]), over its weight; the channel with the least is next (start-time
+//! ([`device_time`]), over its weight; the channel with the least is next (start-time
 //! fair queueing; Goyal, Vin, Cheng, SIGCOMM 1996). There is no lottery: the
 //! order follows from what was used, so a flood gains nothing. A channel that
 //! wakes may be behind the others by one turn at most, or not at all where there
@@ -24,7 +24,7 @@
 //! *No turns* on a device without rotation: it works on several channels at
 //! once, each command goes to the channel that is next, what is on the device
 //! counting at its expected cost, and nothing waits. Commands share the time by
-//! their sizes ([`clock`]). Inside a channel the order
+//! their sizes ([`device_time`]). Inside a channel the order
 //! is that of arrival; what continues the command before goes with it.
 //!
 //! *Latency bound*: a channel with work that has had no service for 500 ms,
@@ -32,18 +32,16 @@
 //! sends its oldest request at once, in another's turn. Counted from the
 //! arrival alone, the queue of a flooder would always be late.
 
-mod bound;
-mod channel;
-mod clock;
 #[cfg(test)]
 mod tests;
-mod turns;
 
-use super::Entry;
-use super::merge::Run;
 use super::vmcd::EXPIRE;
-use channel::{Channel, Place, Virtual, weighed};
-pub(super) use clock::{Clock, Reading};
+use crate::entry::Entry;
+use crate::runs::Run;
+use crate::schedulers::vmcd::Pending;
+use seekway_core::device_time;
+use seekway_core::device_time::{Clock, Reading};
+use seekway_core::means::Mean;
 use seekway_core::params::{DURATION_MAX, Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::queues::{Links, Pool, Slots};
 use seekway_core::request::{Completion, Request, RequestId, VmId};
@@ -72,11 +70,14 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// The least that 'turn' may be.
 const TURN_MIN: Nanos = Nanos::from_millis(1);
-/// A channel without service for so long sends its oldest request.
+
+/// A channel without service for this time sends its oldest request.
 const BOUND: Nanos = Nanos::from_millis(500);
+
 /// Turns are not shortened below this (CFQ's least slice).
 const TURN_LEAST: Nanos = Nanos::from_millis(16);
-/// How long a turn waits for a command that the device does not complete.
+
+/// Time that a turn waits for a command that the device does not complete.
 const STALL: Nanos = Nanos::from_secs(1);
 
 /// A channel keeps its turn of device time.
@@ -94,7 +95,7 @@ struct Flight {
 struct Command {
     entered: Reading,
     size: u64,
-    /// What it is expected to cost.
+    /// Expected cost.
     cost: Nanos,
 }
 
@@ -242,7 +243,7 @@ impl VmcdTime {
         let request = self.queued.take(id);
         let leads = !self.run.extend(&request);
         let more = match (leads, self.by_turns) {
-            (true, by_turns) => clock::size(request.extent.len(), by_turns),
+            (true, by_turns) => device_time::size(request.extent.len(), by_turns),
             (false, true) => 0,
             (false, false) => request.extent.len().get(),
         };
@@ -406,5 +407,236 @@ impl Scheduler for VmcdTime {
             sink("device_time_ms", vm, channel.device_time.as_millis_f64());
             sink("turns", vm, channel.turns as f64);
         }
+    }
+}
+
+// The latency bound: which channel has been without service for too long.
+
+impl VmcdTime {
+    /// The bound; longer when the least turns of all VMs with work do not fit into it: otherwise
+    /// only late requests would be served.
+    fn bound(&self) -> Nanos {
+        let turns = self.waiting.len() as u64 + 1;
+        BOUND.max(TURN_LEAST.min(self.turn_length).scaled(3 * turns, 2))
+    }
+
+    /// Since when the channel, if it has work, has been without service.
+    fn unserved(&self, channel: &Channel) -> Option<Instant> {
+        let oldest = channel.pending.oldest(&self.queued)?;
+        Some(oldest.arrived.max(channel.last_service))
+    }
+
+    /// The oldest request of the channel that has been late longest.
+    fn late(&mut self, now: Instant) -> Option<(usize, RequestId)> {
+        // The bound is never less than [`BOUND`], and takes longer to find out.
+        if self.unserved_since.is_none_or(|since| now < since + BOUND) {
+            return None;
+        }
+        let bound = self.bound();
+        if self.unserved_since.is_none_or(|since| now < since + bound) {
+            return None;
+        }
+        let channels = self.channels.iter().enumerate();
+        let unserved = channels.filter_map(|(vm, c)| Some((self.unserved(c.as_ref()?)?, vm)));
+        let longest = unserved.min();
+        self.unserved_since = longest.map(|(since, _)| since);
+        let (_, vm) = longest.filter(|&(since, _)| since + bound <= now)?;
+        let id = self.channel(vm)?.pending.oldest(&self.queued)?.id;
+        Some((vm, id))
+    }
+}
+
+// Turns, on a device with a head: how long one is, when it waits for its channel, and when it
+// ends.
+
+impl VmcdTime {
+    /// The running turn ends, and its channel waits if it has work.
+    fn end_turn(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        let by_turns = self.by_turns;
+        if let Some(channel) = self.channels[turn.vm].as_mut() {
+            channel.grant(turn.length);
+            if !channel.pending.is_empty() {
+                self.waiting.insert(channel.place(by_turns, turn.vm));
+            }
+        }
+    }
+
+    /// The running turn has been used up: its channel has another one, if it
+    /// is still the one that is next, with a request or without: one with a
+    /// request at a time has none just then.
+    fn renew_turn(&mut self) {
+        let length = self.turn_length();
+        let Some(turn) = &mut self.turn else { return };
+        let Some(channel) = self.channels[turn.vm].as_mut() else { return };
+        channel.grant(turn.length);
+        let place = channel.place(true, turn.vm);
+        if self.waiting.first().is_none_or(|first| place < *first) {
+            (turn.length, turn.looked) = (length, false);
+            channel.turns += 1;
+            self.reached = self.reached.max(channel.granted);
+        } else {
+            self.turn = None;
+            if !channel.pending.is_empty() {
+                self.waiting.insert(place);
+            }
+        }
+    }
+
+    /// The time for which the device was held for the turn's channel until now
+    /// is the channel's own.
+    fn end_hold(&mut self, now: Instant) {
+        let Some(turn) = &mut self.turn else { return };
+        if std::mem::take(&mut turn.held)
+            && let Some(channel) = &mut self.channels[turn.vm]
+            && let Some(since) = channel.idle_since
+        {
+            // A turn may outlive its hold, with nothing queued and nobody to end it.
+            channel.charge(now.since(since).min(self.hold));
+        }
+    }
+
+    /// A turn that begins now: shortened, when many have work, so that a round
+    /// of turns fits into the bound.
+    fn turn_length(&self) -> Nanos {
+        let fits = BOUND.scaled(1, self.waiting.len() as u64 + 1);
+        self.turn_length.min(fits.max(TURN_LEAST))
+    }
+
+    /// Has the running turn's channel had all that the turn is worth?
+    fn turn_is_used_up(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| {
+            self.channel(turn.vm).is_some_and(|channel| {
+                let used = channel.used + weighed(channel.expected, channel.weight);
+                used >= channel.granted + weighed(turn.length, channel.weight)
+            })
+        })
+    }
+
+    /// Until when the running turn waits for its channel, which has nothing
+    /// queued. `None`: not at all.
+    fn waits_until(&self, channel: &Channel) -> Option<Instant> {
+        if channel.think.get().is_some_and(|think| think > self.hold) {
+            return None;
+        }
+        match channel.idle_since {
+            Some(since) => Some(since + self.hold),
+            None => (channel.in_flight > 0).then(|| channel.last_service + STALL),
+        }
+    }
+
+    /// Chooses the channel that sends next on a device with turns, or the time until which to wait.
+    fn select(&mut self, now: Instant) -> Result<Option<usize>, Instant> {
+        if self.turn_is_used_up() {
+            self.end_hold(now);
+            self.renew_turn();
+        }
+        if let Some(turn) = &self.turn
+            && let Some(channel) = self.channel(turn.vm)
+        {
+            let (vm, held) = (turn.vm, turn.held);
+            if !channel.pending.is_empty() {
+                return Ok(Some(vm));
+            }
+            if let Some(until) = self.waits_until(channel).filter(|&until| now < until) {
+                self.holds += !held as u64;
+                self.turn.as_mut().expect("there is a turn").held = true;
+                return Err(until);
+            }
+            self.holds_in_vain += held as u64;
+            self.end_hold(now);
+            self.end_turn();
+        }
+        Ok(self.next_channel())
+    }
+}
+
+// State of one VM in `vmcd-time`.
+
+/// Device time over weight, with 24 binary digits behind the point.
+pub type Virtual = u128;
+
+/// Device time as it counts for a channel of that weight.
+pub fn weighed(time: Nanos, weight: u64) -> Virtual {
+    device_time::fraction(time, weight)
+}
+
+/// Order of service, the lowest first: device time, when it was chosen, and its VM; without equals.
+pub type Place = (Virtual, u64, u16);
+
+/// A VM's pending requests, and the device time that it has used.
+#[derive(Default)]
+pub struct Channel {
+    pub weight: u64,
+    pub pending: Pending,
+    /// Tells a VM from the one that had its number before.
+    pub serial: u64,
+    /// Device time used, over the weight.
+    pub used: Virtual,
+    /// Time that its turns have entitled it to, over the weight; at most `used` outside of a turn.
+    /// The next turn is shorter by the difference.
+    pub granted: Virtual,
+    /// The turn, or the dispatch, that it was last chosen for: of equals, the
+    /// one that was chosen longest ago is next.
+    pub chosen: u64,
+    /// Commands and requests on the device.
+    pub commands: u32,
+    pub in_flight: u32,
+    /// Expected time of the commands on the device.
+    pub expected: Nanos,
+    /// Mean device time of a command, for each unit of its size ([`device_time::size`]).
+    pub cost: Mean,
+    /// Mean time from a completion that left it without work to its next
+    /// request; longer ones than twice the hold count as that.
+    pub think: Mean,
+    /// When the last of its requests was dispatched or done.
+    pub last_service: Instant,
+    /// When its last completion left it without work that somebody waited for.
+    pub idle_since: Option<Instant>,
+    /// For the metrics: all device time used, and the turns.
+    pub device_time: Nanos,
+    pub turns: u64,
+}
+
+impl Channel {
+    pub fn new(now: Instant, weight: u64, serial: u64, used: Virtual) -> Self {
+        Channel { weight, serial, used, granted: used, last_service: now, ..Channel::default() }
+    }
+
+    /// Where it stands among the others. When the device serves one channel at a time, by whole
+    /// turns, so that equal channels take turns in a fixed order; when it serves several, with
+    /// the commands on the device.
+    pub fn place(&self, by_turns: bool, vm: usize) -> Place {
+        let reached = match by_turns {
+            true => self.granted,
+            false => self.used + weighed(self.expected, self.weight),
+        };
+        (reached, self.chosen, vm as u16)
+    }
+
+    /// A turn is over. One that used up its length grants that, and as many
+    /// whole lengths as it has overrun; one that ended early what it used.
+    pub fn grant(&mut self, length: Nanos) {
+        let length = weighed(length, self.weight).max(1);
+        let over = self.used.saturating_sub(self.granted);
+        let turns = if over < length { 0 } else { over / length };
+        self.granted = if turns == 0 { self.used } else { self.granted + turns * length };
+    }
+
+    /// A channel that wakes is behind the others by `lag` at most.
+    pub fn wake(&mut self, reached: Virtual, lag: Nanos) {
+        let least = reached.saturating_sub(weighed(lag, self.weight));
+        self.granted = self.granted.max(least);
+        self.used = self.used.max(self.granted);
+    }
+
+    /// Nothing queued, nothing on the device.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.in_flight == 0
+    }
+
+    pub fn charge(&mut self, time: Nanos) {
+        self.used += weighed(time, self.weight);
+        self.device_time += time;
     }
 }

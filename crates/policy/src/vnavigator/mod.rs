@@ -13,7 +13,7 @@
 //! wall's) apart from the time of arrival.
 //!
 //! **Cost.** A request costs O(1) for each zone that it touches, whatever the
-//! number of zones: see `members.rs` for the mean and `table.rs` for the zones.
+//! number of zones: see `Members` for the mean and `Table` for the zones.
 //! A zone whose density is below 10^-12 counts as gone from that moment; its
 //! memory is reclaimed by a sweep that looks at two entries for each zone
 //! touched, so a jump over thousands of windows costs nothing.
@@ -22,28 +22,29 @@
 //! table full, it takes the place of the least dense of the eight entries
 //! under the sweep's hand. A request counts in at most [`SPAN_MAX`] zones.
 
-mod members;
-mod table;
-
-use members::{Decay, Members};
 use seekway_core::request::Extent;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
-use table::{Table, Zone};
+use std::collections::VecDeque;
 
 /// Zones in which one request counts; the rest of a longer one is ignored.
 pub const SPAN_MAX: u64 = 1024;
+
 /// Largest value of [`ModelParams::zones`].
 pub const ZONES_MAX: usize = 1 << 20;
+
 /// A zone with less density than this is forgotten, its intervals with it.
 pub const DENSITY_MIN: f64 = 1e-12;
+
 /// Ties with the threshold are common; without this rounding would decide them.
 const TIE: f64 = 1.0 - 1e-9;
+
 /// Entries that the sweep looks at for each zone touched.
 const SWEEP: u32 = 2;
+
 /// Entries among which a full table gives up the least dense.
 const VICTIMS: u32 = 8;
 
-/// What a model is built with.
+/// Parameters of a model.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ModelParams {
     /// B: the size of a zone, at least one sector.
@@ -325,6 +326,346 @@ impl VNavigator {
     }
 }
 
+// The zones with a density of at least 1, counted and summed without a list
+// of them (Definition 3).
+//
+// A density is known to fall below 1 in a certain window unless a request
+// comes, so each zone is filed under that window; leaving the mean is then
+// one subtraction for all that leave together. In its own bucket a density is
+// expressed as of the bucket's window, where it lies in `[1/λ, 1)`: values of
+// one magnitude, kept as integers, so that adding and taking away a million
+// of them leaves no rounding behind.
+
+/// One in a bucket's fixed-point sum: 2^20 zones below it fit 64 bits.
+const ONE: f64 = (1_u64 << 43) as f64;
+
+/// λ^-k for every k that can matter.
+#[derive(Debug)]
+struct Decay {
+    powers: Vec<f64>,
+    lambda: f64,
+}
+
+impl Decay {
+    /// The powers of `lambda`, which must exceed 1.
+    pub fn new(lambda: f64) -> Self {
+        assert!(lambda > 1.0, "densities must decay");
+        // The largest density that rounds correctly, down to the smallest kept.
+        const LEAST: f64 = 1e-12 / (1_u64 << 53) as f64;
+        let power = |p: &f64| (*p >= LEAST).then_some(p / lambda);
+        Decay { powers: std::iter::successors(Some(1.0), power).collect(), lambda }
+    }
+    /// A density `age` windows later.
+    #[inline]
+    pub fn faded(&self, density: f64, age: u64) -> f64 {
+        self.powers.get(age as usize).map_or(0.0, |power| density * power)
+    }
+    /// The number of windows after which a density of at least 1 is below 1.
+    #[inline]
+    fn lifetime(&self, density: f64) -> usize {
+        let mut k = 1;
+        // Densities are small: the first steps are the common ones.
+        while k < 6 && density * self.powers[k] >= 1.0 {
+            k += 1;
+        }
+        if k < 6 {
+            return k;
+        }
+        self.powers.partition_point(|power| density * power >= 1.0)
+    }
+    /// The memory it occupies.
+    pub fn bytes(&self) -> usize {
+        self.powers.capacity() * size_of::<f64>()
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Bucket {
+    zones: u32,
+    /// Σ D(Z, the bucket's window), fixed point.
+    sum: u64,
+}
+
+/// Count and sum of the densities that are at least 1.
+#[derive(Debug, Default)]
+struct Members {
+    window: u64,
+    /// Those that leave in `window + 1`, `window + 2`, …
+    leaving: VecDeque<Bucket>,
+    zones: u32,
+    sum: f64,
+}
+
+impl Members {
+    /// Number of zones in the mean.
+    pub fn zones(&self) -> usize {
+        self.zones as usize
+    }
+    /// δ: the mean of their densities.
+    #[inline]
+    pub fn mean(&self) -> Option<f64> {
+        (self.zones > 0).then(|| self.sum / f64::from(self.zones))
+    }
+    /// The memory it occupies beside itself.
+    pub fn bytes(&self) -> usize {
+        self.leaving.capacity() * size_of::<Bucket>()
+    }
+
+    /// A later window begins. Costs a step for each bucket in use: the
+    /// logarithm of the largest density.
+    pub fn advance(&mut self, window: u64, decay: &Decay) {
+        let passed = window - self.window;
+        self.window = window;
+        for _ in 0..passed.min(self.leaving.len() as u64) {
+            self.zones -= self.leaving.pop_front().map_or(0, |b| b.zones);
+        }
+        let later = |sum, bucket: &Bucket| (sum + bucket.sum as f64 / ONE) * decay.lambda;
+        self.sum = self.leaving.iter().rev().fold(0.0, later);
+    }
+
+    /// A zone gets the density `density ≥ 1` in this window.
+    #[inline]
+    pub fn add(&mut self, density: f64, decay: &Decay) {
+        let lifetime = decay.lifetime(density);
+        if self.leaving.len() < lifetime {
+            self.leaving.resize(lifetime, Bucket::default());
+        }
+        let bucket = &mut self.leaving[lifetime - 1];
+        bucket.zones += 1;
+        bucket.sum += fixed(decay.faded(density, lifetime as u64));
+        self.zones += 1;
+        self.sum += density;
+    }
+
+    /// Take out a zone that got `density` in `window`; nothing happens when it
+    /// has left by now.
+    #[inline]
+    pub fn remove(&mut self, density: f64, window: u64, decay: &Decay) {
+        let (lifetime, age) = (decay.lifetime(density) as u64, self.window - window);
+        if age >= lifetime {
+            return;
+        }
+        let bucket = &mut self.leaving[(lifetime - age - 1) as usize];
+        bucket.zones -= 1;
+        bucket.sum -= fixed(decay.faded(density, lifetime));
+        self.zones -= 1;
+        self.sum = if self.zones == 0 { 0.0 } else { self.sum - decay.faded(density, age) };
+    }
+}
+
+fn fixed(density: f64) -> u64 {
+    (density * ONE) as u64
+}
+
+// The zones of one model: a hash table that grows and shrinks by constant
+// steps, so that no single request pays for a million zones.
+//
+// Linear hashing over chains: entries lie in pages of a slab, and one more
+// bucket is split off whenever there are more entries than buckets. Nothing
+// is ever copied as a whole. The hash is fixed: the same requests give the
+// same table, and nothing outside sees its order.
+
+/// State of a zone: 48 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    /// Which zone: its first sector divided by the zone size.
+    pub number: u64,
+    /// D(Z, T_r): the density in the window of the last request. Zero marks a
+    /// free entry.
+    pub density: f64,
+    /// T_r: the window of the last request.
+    pub window: u64,
+    /// When the last request arrived.
+    pub arrived: Instant,
+    /// The sum of the intervals between requests, in nanoseconds.
+    pub interval_sum: u64,
+    /// m: how many requests or intervals the sum is divided by.
+    pub intervals: u32,
+    next: u32,
+}
+
+const FREE: Zone = Zone {
+    number: 0,
+    density: 0.0,
+    window: 0,
+    arrived: Instant::ZERO,
+    interval_sum: 0,
+    intervals: 0,
+    next: NIL,
+};
+
+/// The end of a chain.
+const NIL: u32 = u32::MAX;
+
+/// Entries in a page of the slab.
+const PAGE: usize = 256;
+
+/// Bucket heads in a page.
+const HEADS: usize = 512;
+
+/// The zones by number.
+#[derive(Debug, Default)]
+struct Table {
+    pages: Vec<Box<[Zone]>>,
+    heads: Vec<Box<[u32]>>,
+    /// Buckets in use; `2^k ≤ buckets < 2^(k+1)`.
+    buckets: usize,
+    /// Entries that were ever used: the free list links those of them that are not.
+    used: u32,
+    free: u32,
+    len: u32,
+    /// Entries looked at, for the test that bounds the work of a request.
+    #[cfg(test)]
+    pub looked_at: std::cell::Cell<u64>,
+}
+
+impl Table {
+    /// A table without zones, for `zones` of them. The directories have their
+    /// final size at once: they are never copied.
+    pub fn new(zones: usize) -> Self {
+        let mut heads = Vec::with_capacity(zones / HEADS + 1);
+        heads.push(vec![NIL; HEADS].into_boxed_slice());
+        let pages = Vec::with_capacity(zones.div_ceil(PAGE));
+        Table { pages, heads, buckets: 16, free: NIL, ..Table::default() }
+    }
+    /// Zones held, faded ones that the sweep has not met yet included.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+    /// Entries that were ever used: slots `0..slots()` may be looked at.
+    pub fn slots(&self) -> u32 {
+        self.used
+    }
+    /// The memory it occupies.
+    pub fn bytes(&self) -> usize {
+        let directories = self.pages.capacity() + self.heads.capacity();
+        directories * size_of::<Box<[u32]>>()
+            + self.pages.len() * PAGE * size_of::<Zone>()
+            + self.heads.len() * HEADS * size_of::<u32>()
+    }
+
+    /// An entry, which may be free.
+    #[inline]
+    pub fn at(&self, slot: u32) -> &Zone {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
+        &self.pages[slot as usize / PAGE][slot as usize % PAGE]
+    }
+    /// An entry, to change anything but its number.
+    #[inline]
+    pub fn at_mut(&mut self, slot: u32) -> &mut Zone {
+        &mut self.pages[slot as usize / PAGE][slot as usize % PAGE]
+    }
+    #[inline]
+    fn head_mut(&mut self, bucket: usize) -> &mut u32 {
+        &mut self.heads[bucket / HEADS][bucket % HEADS]
+    }
+
+    /// The bucket of a zone, as long as there are `self.buckets` of them.
+    #[inline]
+    fn bucket(&self, number: u64) -> usize {
+        let hash = hash(number) as usize;
+        let half = 1 << self.buckets.ilog2();
+        let wide = hash & (2 * half - 1);
+        if wide < self.buckets { wide } else { hash & (half - 1) }
+    }
+
+    /// The slot of a zone.
+    #[inline]
+    pub fn find(&self, number: u64) -> Option<u32> {
+        let bucket = self.bucket(number);
+        let mut slot = self.heads[bucket / HEADS][bucket % HEADS];
+        while slot != NIL {
+            let zone = self.at(slot);
+            if zone.number == number {
+                return Some(slot);
+            }
+            slot = zone.next;
+        }
+        None
+    }
+
+    /// Enter a zone that is not in the table.
+    pub fn insert(&mut self, mut zone: Zone) {
+        if self.len() >= self.buckets {
+            self.split();
+        }
+        let slot = self.take_slot();
+        let bucket = self.bucket(zone.number);
+        zone.next = std::mem::replace(self.head_mut(bucket), slot);
+        *self.at_mut(slot) = zone;
+        self.len += 1;
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        if self.free != NIL {
+            let slot = self.free;
+            self.free = self.at(slot).next;
+            return slot;
+        }
+        if self.used as usize == self.pages.len() * PAGE {
+            self.pages.push(vec![FREE; PAGE].into_boxed_slice());
+        }
+        self.used += 1;
+        self.used - 1
+    }
+
+    /// Take the zone in `slot` out.
+    pub fn remove(&mut self, slot: u32) {
+        let Zone { number, next, .. } = *self.at(slot);
+        let bucket = self.bucket(number);
+        let mut at = *self.head_mut(bucket);
+        if at == slot {
+            *self.head_mut(bucket) = next;
+        } else {
+            while self.at(at).next != slot {
+                at = self.at(at).next;
+            }
+            self.at_mut(at).next = next;
+        }
+        *self.at_mut(slot) = Zone { next: self.free, ..FREE };
+        self.free = slot;
+        self.len -= 1;
+    }
+
+    /// One more bucket: it takes its share of the chain that stood for both.
+    fn split(&mut self) {
+        let new = self.buckets;
+        if new / HEADS == self.heads.len() {
+            self.heads.push(vec![NIL; HEADS].into_boxed_slice());
+        }
+        self.buckets += 1;
+        let old = new - (1 << new.ilog2());
+        let mut slot = std::mem::replace(self.head_mut(old), NIL);
+        while slot != NIL {
+            let Zone { number, next, .. } = *self.at(slot);
+            let bucket = self.bucket(number);
+            debug_assert!(bucket == old || bucket == new);
+            let head = std::mem::replace(self.head_mut(bucket), slot);
+            self.at_mut(slot).next = head;
+            slot = next;
+        }
+    }
+}
+
+impl Zone {
+    /// A zone on its first request.
+    pub fn new(number: u64, window: u64, arrived: Instant, intervals: u32) -> Zone {
+        Zone { number, density: 1.0, window, arrived, interval_sum: 0, intervals, next: NIL }
+    }
+    /// Forget what earlier requests left, as when the zone had been evicted.
+    pub fn restart(&mut self, window: u64, arrived: Instant, intervals: u32) {
+        *self = Zone { next: self.next, ..Zone::new(self.number, window, arrived, intervals) };
+    }
+}
+
+/// A fixed mixing of the bits (the finaliser of splitmix64, shortened).
+#[inline]
+fn hash(number: u64) -> u64 {
+    let x = (number ^ (number >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 24
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,5 +692,55 @@ mod tests {
         assert!(model.zones() <= 1_000);
         assert!(worst <= 100, "a request looked at {worst} entries");
         assert!(total / touched <= 16, "{} entries on average", total / touched);
+    }
+}
+
+#[cfg(test)]
+mod table_tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_table_holds_what_a_set_holds() {
+        let (mut table, mut set) = (Table::new(1 << 13), BTreeSet::new());
+        let mut x = 1_u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let number = x >> 51;
+            if x & 3 != 0 {
+                if set.insert(number) {
+                    table.insert(Zone::new(number, 0, Instant::ZERO, 0));
+                }
+            } else if set.remove(&number) {
+                table.remove(table.find(number).unwrap());
+            }
+            assert_eq!(table.find(number).is_some(), set.contains(&number));
+            assert_eq!(table.len(), set.len());
+        }
+        let held = (0..table.slots()).map(|s| table.at(s)).filter(|z| z.density > 0.0);
+        assert_eq!(held.map(|z| z.number).collect::<BTreeSet<_>>(), set);
+        assert!(set.iter().all(|&n| table.at(table.find(n).unwrap()).number == n));
+    }
+
+    #[test]
+    fn an_entry_stays_within_48_bytes() {
+        assert_eq!(size_of::<Zone>(), 48);
+    }
+
+    #[test]
+    fn chains_stay_short_on_regular_numbers() {
+        for stride in [1, 2, 1000, 1 << 20, 1 << 33] {
+            let mut table = Table::new(50_000);
+            (0..50_000).for_each(|i| table.insert(Zone::new(i * stride, 0, Instant::ZERO, 0)));
+            let mut longest = 0;
+            for bucket in 0..table.buckets {
+                let (mut n, mut slot) = (0, *table.head_mut(bucket));
+                while slot != NIL {
+                    (n, slot) = (n + 1, table.at(slot).next);
+                }
+                longest = longest.max(n);
+            }
+            assert!(longest <= 12, "stride {stride}: a chain of {longest}");
+        }
     }
 }

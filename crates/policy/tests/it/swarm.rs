@@ -4,7 +4,7 @@
 //! policy. Each request completes or is handed back exactly once, and the
 //! journal replays. `PROPTEST_CASES=20000` looks longer.
 
-use crate::common;
+use crate::conformance;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_is_lost(case in case()) {
-        run(&case, &common::specs().collect::<Vec<_>>())?;
+        run(&case, &conformance::specs().collect::<Vec<_>>())?;
     }
 }
 
@@ -226,7 +226,7 @@ fn extremes(param: &ParamSpec) -> Vec<String> {
     }
 }
 
-/// What an operator may write is refused, or works.
+/// A parameter's value is refused, or works.
 #[test]
 fn extreme_parameters_are_refused_or_work() {
     let mut runner = TestRunner::deterministic();

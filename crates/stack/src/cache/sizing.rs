@@ -1,9 +1,9 @@
-//! How large a cache should be that nobody gave a size: a tenth of the memory that is
-//! available, less under memory pressure.
+//! Size of a cache that nobody gave a size: a tenth of the memory that is available, less under
+//! memory pressure.
 //!
-//! Pure: an engine reads the system and says what it read, with the time. What it
-//! reads: [`Reading`]. When: every [`LOOK`] (or [`LOOK_OFTEN`] where nobody tells of
-//! pressure), and whenever the system says that tasks waited for memory.
+//! Pure: an engine reads the system and passes a [`Reading`], with the time: every [`LOOK`] (or
+//! [`LOOK_OFTEN`] where nobody tells of pressure), and whenever the system says that tasks waited
+//! for memory.
 //!
 //! - The *share* is a tenth of what would be available if the cache were not there. A
 //!   cache that grows does not make its own share smaller.
@@ -16,24 +16,24 @@
 
 use seekway_core::units::{Instant, Nanos};
 
-/// The share of the memory that is available: one part of so many.
+/// The cache's share of the memory that is available, as a divisor.
 pub const PART: u64 = 10;
 /// Time between two looks at the memory.
 pub const LOOK: Nanos = Nanos::from_secs(10);
-/// The same where the system does not tell of pressure.
+/// As [`LOOK`], where the system does not tell of pressure.
 pub const LOOK_OFTEN: Nanos = Nanos::from_secs(2);
-/// The cache does not grow for so long after pressure.
+/// Time after pressure for which the cache does not grow.
 pub const CALM: Nanos = Nanos::from_secs(60);
-/// Pressure takes one part of so many.
+/// Pressure takes a quarter (the divisor).
 const SHRINK_PART: u64 = 4;
-/// A calm look lets the cache grow by one part of so many; a share within such a part of
-/// the size changes nothing.
+/// A calm look lets the cache grow by an eighth (the divisor); a share within an eighth of the size
+/// changes nothing.
 const GROW_PART: u64 = 8;
-/// Without word of pressure: less than one part of so many of all memory available is
-/// pressure.
+/// Where the system does not tell of pressure, less than a 32nd (the divisor) of all memory
+/// available is pressure.
 const SCARCE_PART: u64 = 32;
 
-/// What an automatic size may be, in bytes.
+/// Bounds of an automatic size, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// The size under lasting pressure.
@@ -48,7 +48,7 @@ impl Bounds {
     /// More would be much to find in the host's memory unasked.
     pub const CEILING: u64 = 16 << 30;
 
-    /// For a host, or a control group, with so many bytes of memory.
+    /// Bounds for a host, or a control group, with `total_bytes` of memory.
     pub fn of_memory(total_bytes: u64) -> Bounds {
         let ceiling = (total_bytes / PART).clamp(1, Bounds::CEILING);
         Bounds { floor: Bounds::FLOOR.min(ceiling), ceiling }
@@ -59,7 +59,7 @@ impl Bounds {
     }
 }
 
-/// What the system says of its memory, in bytes.
+/// The system's memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
     /// There is in all.
@@ -116,7 +116,7 @@ impl AutoSize {
         self.bytes
     }
 
-    /// It is time to look at the memory. The size from now on.
+    /// Hears of a regular look at the memory, and returns the size from now on.
     pub fn look(&mut self, now: Instant, reading: &Reading) -> u64 {
         if !self.is_told && reading.is_scarce() {
             return self.pressure(now, reading);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(told.pressed, None);
     }
 
-    /// What happens to a size: pressure or a look, seconds later, with these readings.
+    /// One event of a size: pressure or a look, seconds later, with these readings.
     type Step = (bool, u64, u64, u64);
 
     fn step() -> impl Strategy<Value = Step> {
@@ -211,8 +211,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-        /// It keeps its bounds, whatever happens; never grows under pressure, nor soon
-        /// after it, nor by more than a step.
+        /// The size keeps its bounds, whatever happens; never grows under pressure, nor soon after
+        /// it, nor by more than a step.
         #[test]
         fn it_keeps_its_bounds(
             total in 1..(1u64 << 50),
@@ -243,8 +243,8 @@ mod tests {
             }
         }
 
-        /// Steady pressure brings it to its floor in so many steps as there are thirds
-        /// between the two.
+        /// Steady pressure brings it to its floor in as many steps as there are thirds between the
+        /// two.
         #[test]
         fn steady_pressure_brings_it_to_its_floor(total in 1..(1u64 << 50), start in 0..(1u64 << 50)) {
             let bounds = Bounds::of_memory(total);

@@ -1,5 +1,5 @@
-//! How long the device had room and was not given the work that was queued, by
-//! cause, and whether it paid.
+//! Time for which the device had room and was not given the work that was queued, by cause, and
+//! whether it paid.
 
 use seekway_core::request::Request;
 use seekway_core::units::{Instant, Nanos};
@@ -27,12 +27,12 @@ pub struct Withheld {
     causes: Vec<(&'static str, Cause)>,
 }
 
-/// What one cause has withheld.
+/// Time that one cause has withheld.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cause {
     /// For how long in all.
     pub time: Nanos,
-    /// How often it began to.
+    /// Number of times that it began to.
     pub count: u64,
 }
 
@@ -41,7 +41,7 @@ impl Withheld {
     pub fn time(&self, cause: &str) -> Nanos {
         self.get(cause).time
     }
-    /// What a cause has withheld; nothing if it has not occurred.
+    /// Time that a cause has withheld; nothing if it has not occurred.
     pub fn get(&self, cause: &str) -> Cause {
         let found = self.causes.iter().find(|(name, _)| *name == cause);
         found.map_or(Cause::default(), |&(_, cause)| cause)
@@ -63,7 +63,7 @@ impl Withheld {
         of.time += more.time;
         of.count += more.count;
     }
-    /// What has been withheld since `earlier`, an earlier state of this.
+    /// Times withheld after `earlier`, an earlier state of this.
     pub fn since<'a>(
         &'a self,
         earlier: &'a Withheld,
@@ -82,7 +82,7 @@ impl Withheld {
     }
 }
 
-/// What is withheld now, if anything.
+/// The hold in force, if any.
 #[derive(Default)]
 pub(super) struct Holds {
     pub(super) stats: HoldStats,
@@ -131,7 +131,7 @@ impl Holds {
         }
     }
 
-    /// What was withheld, if anything, ends with this dispatch or with nothing.
+    /// Ends the hold in force, if any, with this dispatch or with nothing.
     pub(super) fn end(&mut self, now: Instant, dispatched: Option<&Request>) {
         let Some(Current { counted, why, hold }) = self.current.take() else { return };
         self.stats.held.lasted(why, now.since(counted));

@@ -2,15 +2,13 @@
 //! read into frames by calls of no guest, and prefetches wait in the dispatcher's
 //! background. The steps are those that [`crate::cache`] states.
 
-use super::fetches::UnderWay;
-use super::types::{Action, CacheSpec, Copy};
-use super::{CUT_BELOW, PIECES_MAX, Stack};
+use super::{Action, CUT_BELOW, CacheSpec, Copy, PIECES_MAX, Stack, Submit};
 use crate::cache::{
     BLOCK_SECTORS, Config, Fetch, FetchId, Frame, HostCache, Piece, Usage, Waiter, blocks_of,
 };
 use crate::dispatcher::OUTSTANDING_MAX;
 use seekway_core::prefetcher::{Prefetcher, Stream};
-use seekway_core::request::{Extent, Op, ProcessTag, VmId};
+use seekway_core::request::{Extent, Op, ProcessTag, RequestId, VmId};
 use seekway_core::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -18,9 +16,11 @@ use std::num::NonZeroU32;
 /// Blocks of the longest read that is looked up (4 MiB). Longer ones go past the
 /// cache: an engine that copies serves nobody else meanwhile.
 pub(super) const LOOKED_UP_BLOCKS_MAX: u64 = 1 << 10;
+
 /// Parts of all VMs' reads that wait for fetches; with more, reads go past the
-/// cache. Each VM has a bound of its own ([`super::load`]), which comes first.
+/// cache. Each VM has a bound of its own ([`super::admit`]), which comes first.
 const WAITING_MAX: usize = 1 << 18;
+
 const _: () = assert!(
     CUT_BELOW + PIECES_MAX as usize + super::OUTSTANDING_LIMIT + WAITING_MAX
         < OUTSTANDING_MAX - LOOKED_UP_BLOCKS_MAX as usize
@@ -222,9 +222,9 @@ impl Stack {
         }
     }
 
-    /// It is done, well or not. The cache is told also when the disk has left it
-    /// meanwhile: what it believes to be under way it believes of the next disk
-    /// of that number too.
+    /// Hears that a write is done, well or not. The cache is told also when the disk has left it
+    /// meanwhile: it would take what it believes to be under way for the next disk of that number
+    /// too.
     pub(super) fn write_ends(&mut self, vm: VmId, op: Op, extent: Extent) {
         if let Some(cache) = self.cache.as_mut().filter(|_| changes(op)) {
             cache.contents.written(vm, extent);
@@ -260,7 +260,7 @@ impl Stack {
         }
     }
 
-    /// What is cached of a disk is forgotten: nobody knows what its image has now.
+    /// Forgets all that is cached of a disk: nobody knows what its image has now.
     pub(super) fn forget_cached(&mut self, now: Instant, vm: VmId, size: Sectors) {
         if let (Some(all), Some(cache)) = (Extent::new(Lba::ZERO, size), &mut self.cache) {
             cache.contents.write(now, vm, all);
@@ -280,7 +280,8 @@ impl Stack {
         }
     }
 
-    /// What the device reads a second at best (the paper's BW_T), for the prefetcher.
+    /// Sets the device's best rate of reads, in bytes a second (the paper's BW_T), for the
+    /// prefetcher.
     pub fn set_bandwidth(&mut self, now: Instant, bytes_per_s: u64) {
         self.record(|j| j.bandwidth(now, bytes_per_s));
         if let Some(cache) = &mut self.cache {
@@ -308,9 +309,8 @@ impl Stack {
         true
     }
 
-    /// The cache keeps at most so many bytes from now on; no more than it was made for.
-    /// What is above that goes by [`Stack::trim_cache`]. False, and nothing happens,
-    /// without a cache.
+    /// Lets the cache keep at most `bytes` from now on; no more than it was made for.
+    /// [`Stack::trim_cache`] drops what is above that. False, and nothing happens, without a cache.
     pub fn resize_cache(&mut self, now: Instant, bytes: u64) -> bool {
         if self.cache.is_none() {
             return false;
@@ -378,7 +378,7 @@ impl Stack {
     pub fn resident_bytes(&self, vm: VmId) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.contents.resident_bytes(vm))
     }
-    /// What each process of each VM has had of the cache, in a fixed order.
+    /// Gives the usage of the cache by each process of each VM, in a fixed order.
     pub fn cache_usage(&self, sink: &mut dyn FnMut(VmId, Option<ProcessTag>, &Usage)) {
         if let Some(cache) = &self.cache {
             cache.contents.usage(sink);
@@ -409,4 +409,219 @@ pub fn frames_of(fetch: &Fetch, part: Extent) -> (&[Frame], usize) {
     let origin = fetch.extent.start().get() / BLOCK_SECTORS;
     let skip = (part.start().get() % BLOCK_SECTORS) * seekway_core::units::SECTOR_BYTES;
     (&fetch.frames[(begin - origin) as usize..(end - origin) as usize], skip as usize)
+}
+
+// Reads into the cache from their beginning to their end: as calls of no guest,
+// in the background or not, taken over by guests, taken back, and handed to
+// those who wait for them.
+
+/// Prefetches go to the dispatcher in pieces of 32 KiB. Commands take as many as the policy allows:
+/// few while a VM waits that is slowed down by long ones.
+const PREFETCH_PIECE: Sectors = Sectors::new(64);
+
+/// Execution of a fetch.
+#[derive(Clone, Default)]
+pub(super) struct UnderWay {
+    call: Option<u32>,
+    /// Those of its requests that arrived in the background and are not done.
+    requests: Vec<RequestId>,
+    /// One of its requests is done.
+    begun: bool,
+}
+
+impl Stack {
+    /// Read a new fetch's extent into its frames.
+    pub(super) fn fetch_into(&mut self, now: Instant, id: FetchId, background: bool) {
+        let Some(cache) = &mut self.cache else { return };
+        let at = id.0 as usize;
+        if at >= cache.under_way.len() {
+            cache.under_way.resize_with(at + 1, UnderWay::default);
+        }
+        if cache.under_way[at].call.is_some() {
+            return;
+        }
+        let fetch = cache.contents.fetch(id);
+        let (vm, tag, extent) = (fetch.vm, fetch.tag, fetch.extent);
+        let sync = !background;
+        let request = Submit { vm, tag, op: Op::Read, sync, extent, token: 0 };
+        let call = self.calls.insert(now, request, Some(id));
+        cache.under_way[at] = UnderWay { call: Some(call), ..UnderWay::default() };
+        self.disk(vm).fetches += 1;
+        if !background {
+            return self.arrive_part(now, call, extent);
+        }
+        let mut requests = std::mem::take(&mut self.background);
+        let mut rest = Some(extent);
+        while let Some(extent) = rest {
+            let (piece, left) = extent.split(PREFETCH_PIECE);
+            self.cut(call, piece, |stack, arrival| {
+                let id = stack.dispatcher.arrive_background(now, arrival);
+                requests.push(id);
+                id
+            });
+            rest = left;
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.under_way[at].requests.extend_from_slice(&requests);
+            cache.prefetches.push(id);
+        }
+        requests.clear();
+        self.background = requests;
+    }
+
+    /// A request of a fetch has left the device.
+    pub(super) fn fetch_left_device(&mut self, fetch: FetchId, request: RequestId) {
+        if let Some(cache) = &mut self.cache {
+            let fetch = &mut cache.under_way[fetch.0 as usize];
+            fetch.requests.retain(|&r| r != request);
+            fetch.begun = true;
+        }
+    }
+
+    /// A guest waits for a fetch: what of it still waits in the background
+    /// becomes demand.
+    pub(super) fn promote(&mut self, now: Instant, id: FetchId) {
+        if self.cache.as_ref().is_some_and(|cache| cache.contents.fetch(id).prefetch) {
+            self.dispatcher.background_is_late();
+        }
+        if self.make_demand(now, id)
+            && let Some(cache) = &mut self.cache
+        {
+            cache.contents.promoted(id);
+        }
+    }
+
+    /// Makes the parts of a fetch that wait in the background demand. False when there are none.
+    fn make_demand(&mut self, now: Instant, id: FetchId) -> bool {
+        let parts = self.withdraw(id);
+        if parts.is_empty() {
+            return false;
+        }
+        for &(call, extent) in &parts {
+            self.calls[call].request.sync = true;
+            self.arrive_part(now, call, extent);
+            self.calls.one_less(call);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.prefetches.retain(|&other| other != id);
+        }
+        true
+    }
+
+    /// Take back what of a fetch waits in the background: call and extent of each
+    /// part. The call still counts them.
+    fn withdraw(&mut self, id: FetchId) -> Vec<(u32, Extent)> {
+        let mut parts = Vec::new();
+        let Some(cache) = &mut self.cache else { return parts };
+        let Some(fetch) = cache.under_way.get_mut(id.0 as usize) else { return parts };
+        fetch.requests.retain(|&request| {
+            let taken = self.dispatcher.withdraw(request);
+            if taken {
+                let part = self.calls.part(request);
+                parts.push((part.call, part.extent));
+                let vm = self.calls[part.call].request.vm;
+                if let Some(Some(disk)) = self.disks.get_mut(vm.index()) {
+                    disk.load.requests -= 1;
+                }
+            }
+            !taken
+        });
+        parts
+    }
+
+    /// Take back the prefetches of which nothing has left the background, and that
+    /// nobody waits for. What the device has of others is worth its rest: a
+    /// guest that comes meanwhile finds all of it under way.
+    pub(super) fn drop_prefetches(&mut self, now: Instant) {
+        let mut next = 0;
+        while let Some(id) = self.cache.as_ref().and_then(|c| c.prefetches.get(next).copied()) {
+            // What is dropped leaves its place to the one behind it.
+            next += usize::from(!self.drop_prefetch(now, id));
+        }
+    }
+
+    /// As [`Stack::drop_prefetches`], for one VM, which leaves: it waits for the rest of the others
+    /// no longer than for demand.
+    pub(super) fn end_prefetches(&mut self, now: Instant, vm: VmId) {
+        let mut next = 0;
+        while let Some(cache) = &self.cache
+            && let Some(&id) = cache.prefetches.get(next)
+        {
+            let chosen = vm == cache.contents.fetch(id).vm;
+            let stays = !chosen || !self.drop_prefetch(now, id) && !self.make_demand(now, id);
+            next += usize::from(stays);
+        }
+    }
+
+    /// Take a prefetch back if nothing of it has left the background and nobody
+    /// waits for it; else false.
+    fn drop_prefetch(&mut self, now: Instant, id: FetchId) -> bool {
+        let Some(cache) = &mut self.cache else { return false };
+        let UnderWay { requests, begun, .. } = &cache.under_way[id.0 as usize];
+        let waits = !begun && requests.iter().all(|&r| self.dispatcher.waits_in_background(r));
+        if !waits || !cache.contents.fetch(id).waiters.is_empty() {
+            return false;
+        }
+        for (call, _) in self.withdraw(id) {
+            self.calls.one_less(call);
+        }
+        self.forget_fetch(id);
+        if let Some(cache) = &mut self.cache {
+            cache.contents.dropped(now, id);
+        }
+        true
+    }
+
+    /// The call of a fetch is over: did it go well, and when did the device get the first of it?
+    fn forget_fetch(&mut self, id: FetchId) -> (bool, Option<Instant>) {
+        let cache = self.cache.as_mut().expect("it has a fetch");
+        let under_way = std::mem::take(&mut cache.under_way[id.0 as usize]);
+        let index = under_way.call.expect("a fetch is a call");
+        cache.prefetches.retain(|&other| other != id);
+        let call = &self.calls[index];
+        let (vm, ok, dispatched) = (call.request.vm, call.error.is_none(), call.dispatched);
+        self.calls.remove(index);
+        self.disk(vm).fetches -= 1;
+        (ok, dispatched)
+    }
+
+    /// Fetches whose calls are done end: guests that waited get their data.
+    pub(super) fn end_fetches(&mut self, now: Instant) {
+        while let Some(id) = self.cache.as_mut().and_then(|c| c.ended.pop_front()) {
+            self.end_fetch(now, id);
+        }
+    }
+
+    fn end_fetch(&mut self, now: Instant, id: FetchId) {
+        let (ok, dispatched) = self.forget_fetch(id);
+        let cache = self.cache.as_mut().expect("it has a fetch");
+        let mut waiters = std::mem::take(&mut cache.waiters);
+        waiters.extend_from_slice(&cache.contents.fetch(id).waiters);
+        for waiter in waiters.iter().filter(|_| ok) {
+            let token = self.calls[waiter.token as u32].request.token;
+            self.copy_fetched(id, token, waiter.extent);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.contents.fetched(now, id, ok);
+            cache.waiting -= waiters.len();
+        }
+        for waiter in waiters.drain(..) {
+            let call = waiter.token as u32;
+            let vm = self.calls[call].request.vm;
+            self.disk(vm).load.waited(waiter.extent.len().bytes());
+            if let Some(at) = dispatched {
+                self.calls[call].was_dispatched(at);
+            }
+            if !ok {
+                // Each on its own: what is wrong may lie beside what it wants.
+                self.arrive_part(now, call, waiter.extent);
+            }
+            if self.calls.one_less(call) {
+                self.call_done(now, call);
+            }
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.waiters = waiters;
+        }
+    }
 }

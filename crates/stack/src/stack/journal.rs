@@ -1,14 +1,14 @@
-//! What a stack writes to its journal ([`crate::journal`] has the format, and replays it).
+//! Writes a stack's journal ([`crate::journal`] has the format, and replays it).
 
 use super::limit::{DiskLimits, GroupName, Limits};
 use super::map::Map;
-use super::types::{Action, Config, DiskSpec, IoError, Submit};
-use crate::cache;
-use crate::dispatcher;
+use super::{Action, Config, DiskSpec, IoError, Submit};
+use crate::{cache, dispatcher};
 use seekway_core::request::{ProcessTag, RequestId, VmId};
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Instant, Sectors};
-use std::fmt::{self, Write};
+use std::fmt;
+use std::fmt::Write;
 use std::num::NonZeroU32;
 
 /// The version in the first line.
@@ -141,7 +141,8 @@ impl Journal {
             failed.iter().map(|(id, e)| format!("{}:{}", id.slot(), e.0)).collect();
         self.line(now, format_args!("io {} {}", io.slot(), failed.join(",")));
     }
-    /// What the stack does. What only tells of work that it has done itself is not noted.
+    /// Notes the stack's action. Actions that only tell of work that it has done itself are not
+    /// noted.
     pub(crate) fn action(&mut self, action: &Action) {
         let now = self.now;
         match action {

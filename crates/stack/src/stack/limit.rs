@@ -35,23 +35,18 @@
 //! QEMU's lasts longer by the factor `max / (max - avg)`, because its bucket
 //! leaks meanwhile.
 
-mod bucket;
-mod order;
-mod spec;
 mod text;
 
-pub use spec::{
-    BURST_LENGTH_DEFAULT, BURST_LENGTH_MAX, BURST_LENGTH_MIN, Burst, Direction, DiskLimits,
-    GROUP_NAME_BYTES_MAX, GroupName, Limits, RATE_MAX, Rate, Scope, Unit,
-};
-pub use text::{KEYS_SHOWN, LimitsDraft, is_limit, new_group, parse_group};
-
 use crate::dispatcher::VMS_MAX;
-use bucket::Meter;
-use order::{Alarms, Ring, Rings};
-use seekway_core::request::VmId;
+use seekway_core::params::ParamError;
+use seekway_core::queues::{ExpiryQueue, KeyedHeap, Links};
+use seekway_core::request::{Op, RequestId, VmId};
+use seekway_core::scheduler::{Promise, Reserve};
 use seekway_core::units::{Instant, Nanos};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+pub use text::{KEYS_SHOWN, LimitsDraft, is_limit, new_group, parse_group};
 
 /// The rate limits of all disks of one device.
 #[derive(Default, Debug)]
@@ -65,9 +60,9 @@ pub struct Limiter {
     /// When a disk or a group that has something waiting can go on.
     alarms: Alarms,
     rings: Rings,
-    /// Requests that had to wait so far: a request's is its place in the order.
+    /// Requests that had to wait until now: a request's count is its place in the order.
     arrivals: u64,
-    /// Turns in groups so far.
+    /// Turns in groups until now.
     turns: u64,
 }
 
@@ -76,7 +71,7 @@ pub struct Limiter {
 struct Disk {
     meter: Meter,
     group: Option<u32>,
-    /// It or its group has limits, or something waits.
+    /// Does it or its group have limits, or does something wait?
     limited: bool,
     /// Reads and writes that wait.
     lanes: [VecDeque<WaitingRequest>; 2],
@@ -101,8 +96,8 @@ struct Group {
     rings: [Ring; 2],
 }
 
-/// Whose alarm it is. Disks come before groups, so that at one instant all
-/// who want a turn are in the ring before somebody has it.
+/// Owner of an alarm. Disks come before groups, so that at one instant all that want a turn are in
+/// the ring before one has it.
 enum Alarm {
     Disk(usize),
     Group(u32),
@@ -428,6 +423,610 @@ impl Limiter {
         if meter.is_none() && *members == 0 {
             self.names.retain(|_, number| *number != group);
             self.free.push(group);
+        }
+    }
+}
+
+// Leaky buckets in whole numbers: what a disk or a group has used of its
+// rates, and when it may go on.
+//
+// A request may pass while no bucket that counts it is fuller than its size,
+// and then adds all that it counts as (QEMU's rule). So whether a bucket is
+// ready does not depend on the request, and one that is larger than the
+// bucket passes too: those behind it wait the longer.
+//
+// Levels are billionths of an I/O or of a byte, so that a rate per second
+// times nanoseconds is exact: nothing is rounded, and nothing adds up.
+
+const NANOS_PER_S: u128 = 1_000_000_000;
+
+/// Burst that passes at once after a quiet time, as time at the rate: a tenth of a second, as in
+/// QEMU. A guest that sends its requests in batches, and a device whose speed varies, reach the
+/// limit only with some room.
+const ROOM_NS: u128 = 100_000_000;
+
+/// A bucket that leaks at one rate.
+#[derive(Clone, Debug)]
+struct Leak {
+    /// Units per second; billionths per nanosecond.
+    per_s: u64,
+    /// A request passes up to this level, in billionths.
+    size: u128,
+    /// Level at `leaked`.
+    level: u128,
+    leaked: Instant,
+}
+
+impl Leak {
+    fn new(now: Instant, per_s: u64, size: u128) -> Leak {
+        Leak { per_s, size, level: 0, leaked: now }
+    }
+    #[inline]
+    fn leak(&mut self, now: Instant) {
+        if now > self.leaked {
+            let leaked = u128::from(self.per_s) * u128::from((now - self.leaked).get());
+            self.level = self.level.saturating_sub(leaked);
+            self.leaked = now;
+        }
+    }
+    fn add(&mut self, billionths: u128) {
+        self.level = self.level.saturating_add(billionths);
+    }
+    fn is_ready(&self) -> bool {
+        self.level <= self.size
+    }
+    /// Time until it is ready, rounded up to a nanosecond.
+    fn wait(&self) -> Nanos {
+        let over = self.level.saturating_sub(self.size);
+        // A division of 64 bits is several times faster than one of 128.
+        Nanos::new(match u64::try_from(over) {
+            Ok(over) => over.div_ceil(self.per_s),
+            Err(_) => {
+                let ns = over.div_ceil(u128::from(self.per_s));
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        })
+    }
+    /// Be as full, in proportion, as `old` is, but in no debt.
+    fn resume(&mut self, old: &Leak) {
+        let used = old.level.min(old.size);
+        // Sizes are below 2^80 (RATE_MAX billionths): a product with 2^20 fits.
+        let share = (used << 20) / old.size.max(1);
+        self.level = (self.size * share) >> 20;
+    }
+}
+
+/// The state of one rate: a cache line where it has no burst.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// The rate in the long run. Its size is what a burst adds to it.
+    base: Leak,
+    /// The rate of the burst.
+    peak: Option<Box<Leak>>,
+    unit: Unit,
+    scope: Scope,
+}
+
+impl Bucket {
+    fn new(now: Instant, unit: Unit, scope: Scope, rate: Rate) -> Bucket {
+        let room = |per_s: u64| u128::from(per_s) * ROOM_NS;
+        let mut size = room(rate.per_s);
+        let mut peak = None;
+        if let Some(burst) = rate.burst {
+            // While requests come at the burst's rate, the bucket leaks too: with
+            // this size it is full when the burst has lasted for its length.
+            let above = u128::from(burst.per_s.saturating_sub(rate.per_s));
+            size = size.max(above * u128::from(burst.length.get()));
+            peak = Some(Box::new(Leak::new(now, burst.per_s, room(burst.per_s))));
+        }
+        Bucket { base: Leak::new(now, rate.per_s, size), peak, unit, scope }
+    }
+
+    #[inline]
+    fn leak(&mut self, now: Instant) {
+        self.base.leak(now);
+        if let Some(peak) = &mut self.peak {
+            peak.leak(now);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.base.is_ready() && self.peak.as_ref().is_none_or(|peak| peak.is_ready())
+    }
+
+    fn wait(&self) -> Nanos {
+        self.base.wait().max(self.peak.as_ref().map_or(Nanos::ZERO, |peak| peak.wait()))
+    }
+
+    fn resume(&mut self, old: &Bucket) {
+        self.base.resume(&old.base);
+        if let (Some(peak), Some(old)) = (&mut self.peak, &old.peak) {
+            peak.resume(old);
+        }
+    }
+}
+
+/// The buckets of one disk or of one group.
+#[derive(Clone, Default, Debug)]
+struct Meter {
+    /// For each rate that there is.
+    buckets: Vec<Bucket>,
+    io_size_bytes: Option<NonZeroU64>,
+    /// The limits from which the buckets were made. Apart, because no request looks at them.
+    limits: Box<Limits>,
+}
+
+impl Meter {
+    /// Is no rate limited, so that there is no bucket?
+    fn is_none(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Take other limits. A rate that was there before goes on as full as it
+    /// was, so that a change gives nobody a new burst; one that was in debt is
+    /// in none, so that a new rate holds from now on.
+    fn set(&mut self, now: Instant, limits: &Limits) {
+        if *self.limits == *limits {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.buckets);
+        old.iter_mut().for_each(|b| b.leak(now));
+        for unit in Unit::ALL {
+            for scope in Scope::ALL {
+                let Some(rate) = limits.rate(unit, scope) else { continue };
+                let mut bucket = Bucket::new(now, unit, scope, rate);
+                if let Some(old) = old.iter().find(|b| (b.unit, b.scope) == (unit, scope)) {
+                    bucket.resume(old);
+                }
+                self.buckets.push(bucket);
+            }
+        }
+        self.io_size_bytes = limits.io_size_bytes;
+        *self.limits = *limits;
+    }
+
+    /// May a request in this direction pass now?
+    #[inline]
+    fn is_ready(&mut self, now: Instant, direction: Direction) -> bool {
+        self.buckets.iter_mut().filter(|b| b.scope.counts(direction)).all(|bucket| {
+            bucket.leak(now);
+            bucket.is_ready()
+        })
+    }
+
+    /// When a request in this direction may pass, if nothing passes before.
+    fn ready_at(&mut self, now: Instant, direction: Direction) -> Instant {
+        let counting = self.buckets.iter_mut().filter(|b| b.scope.counts(direction));
+        let wait = counting.map(|bucket| {
+            bucket.leak(now);
+            bucket.wait()
+        });
+        now + wait.max().unwrap_or(Nanos::ZERO)
+    }
+
+    /// Count a request that passes.
+    #[inline]
+    fn charge(&mut self, now: Instant, direction: Direction, bytes: u64) {
+        let ios = ios(self.io_size_bytes, bytes);
+        for bucket in self.buckets.iter_mut().filter(|b| b.scope.counts(direction)) {
+            bucket.leak(now);
+            let units = match bucket.unit {
+                Unit::Iops => ios,
+                Unit::Bytes => bytes,
+            };
+            let billionths = u128::from(units) * NANOS_PER_S;
+            bucket.base.add(billionths);
+            if let Some(peak) = &mut bucket.peak {
+                peak.add(billionths);
+            }
+        }
+    }
+}
+
+// In which order what waits goes on: alarms by time, and rings in which the
+// disks of a group take turns. Both are plain tables by number, which grow
+// with the highest number and allocate nothing after that.
+
+/// Times by number, the earliest first; the lower number first among equal times.
+type Alarms = KeyedHeap<Instant>;
+
+/// A ring of lanes, the one whose turn is next in front. A lane has the place in it that a
+/// request of its number would have.
+type Ring = ExpiryQueue;
+
+/// State that all rings share; a lane is in one ring at most.
+#[derive(Default, Debug)]
+struct Rings {
+    links: Links,
+    /// By lane: when it joined its ring, among all; `None` while it is in none.
+    turns: Vec<Option<u64>>,
+}
+
+impl Rings {
+    /// Is the lane in a ring?
+    fn holds(&self, lane: u32) -> bool {
+        self.turns.get(lane as usize).is_some_and(Option::is_some)
+    }
+
+    /// The lane whose turn it is, with when it joined.
+    fn front(&self, ring: &Ring) -> Option<(u64, u32)> {
+        let lane = ring.head()?.slot();
+        Some((self.turns[lane]?, lane as u32))
+    }
+
+    /// Let a lane join at the back; it is in no ring.
+    fn push(&mut self, ring: &mut Ring, lane: u32, turn: u64) {
+        let index = lane as usize;
+        if index >= self.turns.len() {
+            self.turns.resize(index + 1, None);
+        }
+        debug_assert!(self.turns[index].is_none(), "lane {lane} is in a ring");
+        self.turns[index] = Some(turn);
+        ring.push(&mut self.links, RequestId::new(lane));
+    }
+
+    /// Take a lane out of its ring, if it is in one.
+    fn remove(&mut self, ring: &mut Ring, lane: u32) {
+        if self.turns.get_mut(lane as usize).is_some_and(|turn| turn.take().is_some()) {
+            ring.remove(&mut self.links, RequestId::new(lane));
+        }
+    }
+}
+
+// A limit: rates, bursts and the size of one I/O, checked when they are made.
+// `LimitsDraft` is the way to make them.
+
+/// Highest rate or burst, per second, and highest product of a burst and its
+/// length in seconds (QEMU's `THROTTLE_VALUE_MAX`).
+pub const RATE_MAX: u64 = 1_000_000_000_000_000;
+
+/// Shortest and longest burst.
+pub const BURST_LENGTH_MIN: Nanos = Nanos::from_millis(1);
+
+/// Longest burst: as long as any parameter that is a duration.
+pub const BURST_LENGTH_MAX: Nanos = seekway_core::params::DURATION_MAX;
+
+/// Length of a burst where none is given (as in QEMU and libvirt).
+pub const BURST_LENGTH_DEFAULT: Nanos = Nanos::from_secs(1);
+
+/// Least and highest target of latency.
+pub const LATENCY_MIN: Nanos = Nanos::from_micros(1);
+
+/// Highest target of latency: a minute.
+pub const LATENCY_MAX: Nanos = Nanos::from_secs(60);
+
+/// Longest name of a group, in bytes.
+pub const GROUP_NAME_BYTES_MAX: usize = 64;
+
+/// Which requests a rate counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// Reads and writes together.
+    Total,
+    /// Reads alone; flushes are counted nowhere.
+    Read,
+    /// Writes, discards and write-zeroes alone.
+    Write,
+}
+
+/// Unit in which a rate counts a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Unit {
+    /// I/O operations; see [`Limits::ios`].
+    Iops,
+    /// Bytes of its extent, also for discards and write-zeroes.
+    Bytes,
+}
+
+/// The direction of a request, as limits see it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Direction {
+    /// From the disk to the guest.
+    Read,
+    /// To the disk: writes, discards and write-zeroes.
+    Write,
+}
+
+impl Direction {
+    /// Both, in the order of [`Direction::index`].
+    pub const ALL: [Direction; 2] = [Direction::Read, Direction::Write];
+
+    /// The direction of an operation; `None` for a flush, which is never limited.
+    /// Discards and write-zeroes are writes, as for QEMU's throttle filter.
+    pub const fn of(op: Op) -> Option<Direction> {
+        match op {
+            Op::Read => Some(Direction::Read),
+            Op::Write | Op::Discard | Op::WriteZeroes => Some(Direction::Write),
+            Op::Flush => None,
+        }
+    }
+    /// 0 for reads, 1 for writes.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Scope {
+    /// All, in the order of output.
+    pub const ALL: [Scope; 3] = [Scope::Total, Scope::Read, Scope::Write];
+
+    /// Does a request in this direction count?
+    pub const fn counts(self, direction: Direction) -> bool {
+        match self {
+            Scope::Total => true,
+            Scope::Read => matches!(direction, Direction::Read),
+            Scope::Write => matches!(direction, Direction::Write),
+        }
+    }
+}
+
+impl Unit {
+    /// All, in the order of output.
+    pub const ALL: [Unit; 2] = [Unit::Iops, Unit::Bytes];
+}
+
+/// A rate, and the higher one that holds for a while after a quiet time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Units per second in the long run, 1 to [`RATE_MAX`].
+    pub per_s: u64,
+    /// The burst, if there is one.
+    pub burst: Option<Burst>,
+}
+
+/// A higher rate for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Burst {
+    /// Units per second, from the rate's own to [`RATE_MAX`].
+    pub per_s: u64,
+    /// Time for which it holds when the disk was idle before.
+    pub length: Nanos,
+}
+
+/// Rates that a disk or a group may have at most, and rates that it is to have at least. Free of
+/// contradictions: see [`LimitsDraft::finish`]. The default has
+/// neither.
+///
+/// The limiter keeps the rates; a policy is told the service-level targets.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    rates: [[Option<Rate>; 3]; 2],
+    io_size_bytes: Option<NonZeroU64>,
+    /// Rate that a disk is to have at least; a group has none.
+    pub reserve: Reserve,
+    /// The time within which 99 of 100 requests of a disk are to be done.
+    pub latency: Option<Nanos>,
+    /// A group's share, relative to those of other groups and of disks without a group; its
+    /// disks divide it by their own weights. Without it each disk has a share of its own.
+    pub weight: Option<NonZeroU32>,
+}
+
+impl Limits {
+    /// There is neither a limit nor a promise.
+    pub fn is_none(&self) -> bool {
+        *self == Limits::default()
+    }
+    /// No rate is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.rates.iter().flatten().all(Option::is_none)
+    }
+    /// Service-level targets given here beside rates, each with the key by which an operator asks
+    /// for it.
+    pub fn promises(&self) -> impl Iterator<Item = (Promise, &'static str)> {
+        let all = [
+            (self.reserve.iops > 0, Promise::Iops, "reserve_iops"),
+            (self.reserve.bytes_per_s > 0, Promise::Bandwidth, "reserve_bandwidth"),
+            (self.latency.is_some(), Promise::Latency, "latency"),
+            (self.weight.is_some(), Promise::Group, "weight"),
+        ];
+        all.into_iter().filter(|(is_given, ..)| *is_given).map(|(_, promise, key)| (promise, key))
+    }
+    /// The rate for these requests, if they have one.
+    pub fn rate(&self, unit: Unit, scope: Scope) -> Option<Rate> {
+        self.rates[unit as usize][scope as usize]
+    }
+    /// Bytes up to which a request counts as one I/O; `None` where each
+    /// request counts as one whatever its size.
+    pub fn io_size_bytes(&self) -> Option<NonZeroU64> {
+        self.io_size_bytes
+    }
+    /// Number of I/Os that a request of this size counts as, at least one. A part of an I/O counts
+    /// whole; QEMU counts it in part.
+    pub fn ios(&self, bytes: u64) -> u64 {
+        ios(self.io_size_bytes, bytes)
+    }
+}
+
+/// I/Os that `bytes` count as: see [`Limits::ios`].
+fn ios(io_size_bytes: Option<NonZeroU64>, bytes: u64) -> u64 {
+    match io_size_bytes {
+        Some(size) if bytes > size.get() => bytes.div_ceil(size.get()),
+        _ => 1,
+    }
+}
+
+/// The name of a group of disks that share limits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupName(Box<str>);
+
+impl GroupName {
+    /// A group's name: letters, digits, `_`, `-` and `.`, the last two not at the
+    /// front, at most [`GROUP_NAME_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// What a name is made of.
+    pub fn new(name: &str) -> Result<GroupName, ParamError> {
+        let good = name.len() <= GROUP_NAME_BYTES_MAX
+            && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if good {
+            return Ok(GroupName(name.into()));
+        }
+        let shown: String = name.escape_debug().take(2 * GROUP_NAME_BYTES_MAX).collect();
+        Err(ParamError::new(format!(
+            "'{shown}' cannot be a group's name: letters, digits, '_', '-' and '.' (the last two \
+             not at the front), at most {GROUP_NAME_BYTES_MAX}"
+        )))
+    }
+    /// The name as [`GroupName::new`] took it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Limits of a disk: its own, a group's, or both. The default is neither.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct DiskLimits {
+    /// The disk's own limits.
+    pub limits: Limits,
+    /// The group whose limits hold as well.
+    pub group: Option<GroupName>,
+}
+
+impl DiskLimits {
+    /// The disk has neither limits nor a group.
+    pub fn is_none(&self) -> bool {
+        self.limits.is_none() && self.group.is_none()
+    }
+}
+
+#[cfg(test)]
+mod bucket_tests {
+    use super::*;
+
+    const READ: Direction = Direction::Read;
+
+    fn meter(text: &str) -> Meter {
+        let mut meter = Meter::default();
+        meter.set(Instant::ZERO, &Limits::parse(text).unwrap());
+        meter
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn a_tenth_of_a_second_passes_at_once() {
+        let mut m = meter("iops=100");
+        for _ in 0..11 {
+            assert!(m.is_ready(at(0), READ));
+            m.charge(at(0), READ, 4096);
+        }
+        assert!(!m.is_ready(at(0), READ));
+        assert_eq!(m.ready_at(at(0), READ), at(10));
+        assert!(!m.is_ready(Instant::from_nanos(9_999_999), READ) && m.is_ready(at(10), READ));
+    }
+
+    #[test]
+    fn what_is_larger_than_the_bucket_passes_and_is_paid_back() {
+        let mut m = meter("bandwidth=1000");
+        assert!(m.is_ready(at(0), READ));
+        m.charge(at(0), READ, 10_100);
+        assert_eq!(m.ready_at(at(0), READ), at(10_000));
+    }
+
+    #[test]
+    fn waits_are_exact_where_rates_do_not_divide_a_second() {
+        let mut m = meter("iops=7");
+        let (mut now, mut passed) = (at(0), 0);
+        while now < at(1_000_000) {
+            m.charge(now, READ, 0);
+            passed += 1;
+            now = m.ready_at(now, READ);
+        }
+        // A thousand seconds at 7 per second, and the 0.7 that may pass at once.
+        assert_eq!(passed, 7_001);
+    }
+
+    #[test]
+    fn directions_count_apart_and_sizes_in_parts() {
+        let mut m = meter("read_iops=1,bandwidth=1TiB,iops_size=4KiB");
+        m.charge(at(0), READ, 8193);
+        assert!(m.is_ready(at(0), Direction::Write));
+        assert_eq!(m.ready_at(at(0), READ), at(2_900));
+    }
+
+    #[test]
+    fn a_change_keeps_the_share_that_was_used() {
+        let mut m = meter("iops=100");
+        m.charge(at(0), READ, 0);
+        for _ in 0..100 {
+            m.charge(at(0), READ, 0); // deep in debt
+        }
+        m.set(at(0), &Limits::parse("iops=10").unwrap());
+        assert!(m.is_ready(at(0), READ)); // full, but in no debt
+        m.charge(at(0), READ, 0);
+        assert_eq!(m.ready_at(at(0), READ), at(100));
+        // A quiet disk has its whole burst at once.
+        let mut m = meter("iops=100");
+        m.set(at(0), &Limits::parse("iops=100,iops_burst=1000,burst_length=60s").unwrap());
+        assert_eq!((m.buckets[0].base.level, m.buckets[0].peak.as_ref().unwrap().level), (0, 0));
+        m.set(at(0), &Limits::default());
+        assert!(m.is_none());
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let mut m = meter("bandwidth=1000000000000000,iops=1,iops_size=1");
+        for _ in 0..1000 {
+            m.charge(at(0), READ, u64::MAX);
+        }
+        assert_eq!(m.ready_at(at(0), READ), Instant::from_nanos(u64::MAX));
+        assert!(!m.is_ready(Instant::from_nanos(u64::MAX), READ));
+        m.set(at(0), &Limits::parse("bandwidth=1").unwrap());
+        assert!(m.is_ready(at(0), READ));
+    }
+}
+
+#[cfg(test)]
+mod order_tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeSet, VecDeque};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn alarms_are_a_sorted_set(steps in prop::collection::vec((0u32..20, prop::option::of(0u64..50)), 0..200)) {
+            let mut alarms = Alarms::default();
+            let mut sorted: BTreeSet<(Instant, u32)> = BTreeSet::new();
+            for (number, at) in steps {
+                let at = at.map(Instant::from_nanos);
+                alarms.set(number, at);
+                sorted.retain(|(_, n)| *n != number);
+                sorted.extend(at.map(|at| (at, number)));
+                prop_assert_eq!(alarms.first(), sorted.first().copied());
+            }
+        }
+
+        #[test]
+        fn rings_are_queues(steps in prop::collection::vec((0u32..6, 0usize..2), 0..200)) {
+            let (mut rings, mut ring) = (Rings::default(), [Ring::default(); 2]);
+            let mut queues = [VecDeque::new(), VecDeque::new()];
+            for (turn, (lane, at)) in steps.into_iter().enumerate() {
+                match queues.iter().position(|q: &VecDeque<(u64, u32)>| q.iter().any(|(_, l)| *l == lane)) {
+                    Some(at) => {
+                        rings.remove(&mut ring[at], lane);
+                        queues[at].retain(|(_, l)| *l != lane);
+                    }
+                    None => {
+                        rings.push(&mut ring[at], lane, turn as u64);
+                        queues[at].push_back((turn as u64, lane));
+                    }
+                }
+                for at in 0..2 {
+                    prop_assert_eq!(rings.front(&ring[at]), queues[at].front().copied());
+                    prop_assert_eq!(ring[at].is_empty(), queues[at].is_empty());
+                }
+            }
         }
     }
 }

@@ -40,8 +40,8 @@ pub struct Map {
     end: u64,
     /// Size of the device: no piece ends behind it.
     limit: u64,
-    /// What [`Map::region`] tells, made when the map is: for a million extents
-    /// sorting them takes longer than the reactor can stand still.
+    /// Result of [`Map::region`], made when the map is: for a million extents sorting them takes
+    /// longer than the reactor can stand still.
     region: Vec<Extent>,
 }
 

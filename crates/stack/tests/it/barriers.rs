@@ -313,7 +313,7 @@ fn a_disk_that_leaves_ends_its_discards() {
     }
 }
 
-/// It owes much, and others want the device all the time: it would wait for the hard limit.
+/// The VM owes much, and others want the device all the time: it would wait for the hard limit.
 #[test]
 fn a_vm_that_leaves_owes_nothing() {
     let mut d = dispatcher("noop", 1, &[1, 1]);

@@ -3,4 +3,3 @@
 
 mod affinity;
 mod vcpu;
-mod vcpu_golden;

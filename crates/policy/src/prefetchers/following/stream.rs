@@ -15,6 +15,9 @@
 //! vCPUs): the one that comes too early begins a run, and is counted as soon as
 //! another closes the gap between the two runs.
 
+use seekway_core::units::{Instant, Nanos};
+use std::ops::AddAssign;
+
 /// A read so near to where a stream was last belongs to it though it does not
 /// follow its pattern: requests that overtake each other, holes in files, reads
 /// to and fro in one place. Sectors: 2 MiB.
@@ -46,23 +49,23 @@ pub(super) enum Pattern {
     Stride { jump: i64, len: u64 },
 }
 
-/// How a read stands to a stream.
+/// Relation of a read to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Relation {
-    /// It follows the pattern, or closes a gap in it.
+    /// Follows the pattern, or closes a gap in it.
     Follows,
-    /// It lies so many sectors from where the stream was last.
+    /// Lies this number of sectors from where the stream was last.
     Near(u64),
 }
 
-/// What of a stream's reads followed its pattern, in sectors.
+/// Counts of a stream's reads, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     /// All that was read, by the pattern or not.
     pub read: u64,
     /// Those that followed the pattern.
     pub linear: u64,
-    /// What of these reached the disk.
+    /// Those of `linear` that reached the disk.
     pub missed: u64,
     /// The part of `linear` that ascended: consecutive reads.
     up: u64,
@@ -94,7 +97,7 @@ pub(super) struct Stream {
     jump: i64,
     /// The jump before that, for when the last turns out to be none.
     jump_before: i64,
-    /// How often the jump was repeated.
+    /// Number of times that the jump was repeated.
     strides: u32,
     /// Sectors of the jump that are not counted as linear yet.
     pending: u64,
@@ -128,7 +131,7 @@ impl Stream {
         (self.run.start, self.jump, self.beside().map_or(self.run, |before| join(self.run, before)))
     }
 
-    /// How `read` stands to the stream.
+    /// Relation of `read` to the stream.
     pub fn relation(&self, read: Run) -> Relation {
         let follows = extends(self.run, read)
             || self.beside().is_some_and(|before| extends(before, read))
@@ -300,4 +303,286 @@ fn closes(a: Run, b: Run, read: Run) -> bool {
         && high.start <= read.end
         && read.end < high.end
         && low.end < high.start
+}
+
+// Proposals of a stream: those that were made, and those that are still to be.
+
+/// A stretch of a stream's future, up to `cursor` proposed and not read yet, and
+/// `quota` sectors after it to be proposed.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pattern: Pattern,
+    /// Where the reader is expected next.
+    at: u64,
+    /// Where the next proposal begins (ends, downwards): all before it is proposed.
+    cursor: u64,
+    /// Sectors of the record at `cursor` that are proposed, for strides.
+    offset: u64,
+    /// Sectors still to be proposed.
+    pub quota: u64,
+}
+
+/// Outcome of proposals, in sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Outcome {
+    /// The reader came to them.
+    pub used: u64,
+    /// The reader went elsewhere before it came to them.
+    pub wasted: u64,
+}
+
+impl AddAssign for Outcome {
+    fn add_assign(&mut self, other: Outcome) {
+        self.used += other.used;
+        self.wasted += other.wasted;
+    }
+}
+
+impl Plan {
+    /// Nothing is proposed yet.
+    pub fn new(stream: &Stream) -> Plan {
+        let pattern = stream.pattern();
+        let at = expected(stream, pattern);
+        Plan { pattern, at, cursor: at, offset: 0, quota: 0 }
+    }
+
+    /// Sectors proposed that the reader has not come to.
+    pub fn ahead(&self) -> u64 {
+        self.progress(self.cursor).unwrap_or(0) + self.offset
+    }
+
+    /// Where that lies; `None` for records that are strided over, and for nothing.
+    pub fn stretch(&self) -> Option<Run> {
+        let (start, end) = match self.pattern {
+            Pattern::Up => (self.at, self.cursor),
+            Pattern::Down => (self.cursor, self.at),
+            Pattern::Stride { .. } => return None,
+        };
+        (start < end).then_some(Run { start, end })
+    }
+
+    /// Sectors of the pattern between where the reader was expected and `place`;
+    /// `None` when it lies behind or beside.
+    fn progress(&self, place: u64) -> Option<u64> {
+        match self.pattern {
+            Pattern::Up => place.checked_sub(self.at),
+            Pattern::Down => self.at.checked_sub(place),
+            Pattern::Stride { jump, len } => {
+                let distance = place.wrapping_sub(self.at) as i64;
+                let on_it = distance.checked_rem(jump) == Some(0);
+                let records = distance.checked_div(jump).filter(|_| on_it)?;
+                u64::try_from(records).ok()?.checked_mul(len)
+            }
+        }
+    }
+
+    /// The stream has read on; `linear` if by its pattern. When it went
+    /// elsewhere, or on in another pattern, what was not proposed yet is dropped.
+    pub fn follow(&mut self, stream: &Stream, linear: bool) -> Outcome {
+        let ahead = self.ahead();
+        let lost = Outcome { used: 0, wasted: ahead };
+        let pattern = stream.pattern();
+        if !self.pattern.continues(pattern) {
+            *self = Plan::new(stream);
+            return lost;
+        }
+        self.pattern = pattern;
+        let at = expected(stream, pattern);
+        match self.progress(at) {
+            Some(advance) if advance <= ahead => {
+                self.at = at;
+                Outcome { used: advance, wasted: 0 }
+            }
+            // It reads faster than is proposed: what it has read itself is not to be.
+            Some(advance) if linear => {
+                let quota = self.quota.saturating_sub(advance - ahead);
+                *self = Plan { quota, ..Plan::new(stream) };
+                Outcome { used: ahead, wasted: 0 }
+            }
+            _ => {
+                *self = Plan::new(stream);
+                lost
+            }
+        }
+    }
+
+    /// The next proposal, at most `most` sectors of a disk of `capacity`.
+    pub fn next(&mut self, most: u64, capacity: u64) -> Option<Run> {
+        let most = most.min(self.quota);
+        self.pass_record();
+        let run = match self.pattern {
+            Pattern::Up => {
+                let end = self.cursor.saturating_add(most).min(capacity);
+                Run { start: self.cursor, end }
+            }
+            // From outside, on a disk that has shrunk, nothing is begun.
+            Pattern::Down if self.cursor > capacity => Run { start: 0, end: 0 },
+            Pattern::Down => Run { start: self.cursor.saturating_sub(most), end: self.cursor },
+            Pattern::Stride { len, .. } => {
+                let start = self.cursor.saturating_add(self.offset);
+                let end = self.cursor.saturating_add(len).min(capacity);
+                Run { start, end: end.min(start.saturating_add(most)) }
+            }
+        };
+        if run.start >= run.end {
+            self.quota = 0; // the disk ends here
+            return None;
+        }
+        self.quota -= run.len();
+        match self.pattern {
+            Pattern::Up => self.cursor = run.end,
+            Pattern::Down => self.cursor = run.start,
+            Pattern::Stride { .. } => {
+                self.offset += run.len();
+                self.pass_record();
+            }
+        }
+        Some(run)
+    }
+
+    /// To the next record of a stride when this one is proposed.
+    fn pass_record(&mut self) {
+        if let Pattern::Stride { jump, len } = self.pattern
+            && self.offset >= len
+        {
+            (self.cursor, self.offset) = (self.cursor.wrapping_add_signed(jump), 0);
+        }
+    }
+}
+
+impl Pattern {
+    /// Is this the same pattern? Records may be of different lengths.
+    fn continues(self, other: Pattern) -> bool {
+        match (self, other) {
+            (Pattern::Stride { jump, .. }, Pattern::Stride { jump: other, .. }) => jump == other,
+            _ => self == other,
+        }
+    }
+}
+
+/// Where a stream's reader is expected next.
+fn expected(stream: &Stream, pattern: Pattern) -> u64 {
+    match pattern {
+        Pattern::Up => stream.run().end,
+        Pattern::Down => stream.run().start,
+        Pattern::Stride { jump, .. } => stream.run().start.wrapping_add_signed(jump),
+    }
+}
+
+// Two records: what became of proposals, judged when there is enough of it and forgotten in
+// time; and how far readers go on where they begin.
+
+/// Sectors of proposals, used or wasted, after which they are judged.
+const SAMPLE: u64 = 2048;
+
+/// They were worth it when this share was used: what the paper finds with 0.60.
+const USEFUL: f64 = 0.84;
+
+/// Intervals after which nothing is left to forget.
+const FORGOTTEN: u64 = 256;
+
+/// Runs after which half of what is known of earlier ones is forgotten.
+const RUNS: u32 = 64;
+
+/// Runs that say how the next goes on.
+const RUNS_MIN: u32 = 8;
+
+/// Runs of a process's reads, or of all untagged ones of a VM, and how far they go on: its linear
+/// share (the paper, 3.2) by runs, for one that has just begun and has no share of its own yet.
+#[derive(Default)]
+pub(super) struct Runs {
+    begun: u32,
+    /// Those of them that had a second read.
+    gone_on: u32,
+    /// Sectors after their first reads.
+    sectors: u64,
+}
+
+impl Runs {
+    pub fn begin(&mut self) {
+        if self.begun >= RUNS {
+            (self.begun, self.gone_on) = (self.begun / 2, self.gone_on / 2);
+            self.sectors /= 2;
+        }
+        self.begun += 1;
+    }
+
+    /// Counts `sectors` by which a run has gone on; `is_second`: after its first read.
+    pub fn go_on(&mut self, is_second: bool, sectors: u64) {
+        self.gone_on += u32::from(is_second);
+        self.sectors = self.sectors.saturating_add(sectors);
+    }
+
+    /// Sectors that one goes on for, on average, if more than `share` of them go on; else none.
+    /// The last has just begun, and is not counted.
+    pub fn further(&self, share: f64) -> u64 {
+        let before = self.begun.saturating_sub(1);
+        let do_go_on = before >= RUNS_MIN && f64::from(self.gone_on) > share * f64::from(before);
+        if do_go_on { self.sectors / u64::from(before) } else { 0 }
+    }
+}
+
+/// Outcome of proposals since they were last judged.
+#[derive(Default)]
+pub(super) struct Record {
+    outcome: Outcome,
+    /// When that was, or the end of the last interval that was told to be without.
+    since: Instant,
+}
+
+impl Record {
+    /// Were enough of the proposals of use? `None` until there are enough to tell.
+    pub fn judge(&mut self, now: Instant, outcome: Outcome) -> Option<bool> {
+        self.outcome += outcome;
+        let Outcome { used, wasted } = self.outcome;
+        if used + wasted < SAMPLE {
+            return None;
+        }
+        *self = Record { outcome: Outcome::default(), since: now };
+        Some(used as f64 >= USEFUL * (used + wasted) as f64)
+    }
+
+    /// Whole intervals that went by without a judgement, each told once.
+    pub fn forget(&mut self, now: Instant, interval: Nanos) -> u64 {
+        let idle = now.since(self.since);
+        if idle < interval {
+            return 0;
+        }
+        let count = idle.get() / interval.get();
+        self.since = self.since + Nanos::new(count * interval.get());
+        count.min(FORGOTTEN)
+    }
+}
+
+#[cfg(test)]
+mod record_tests {
+    use super::*;
+
+    fn runs(with_second: u32, without: u32) -> Runs {
+        let mut runs = Runs::default();
+        for n in 0..with_second + without {
+            runs.begin();
+            if n < with_second {
+                runs.go_on(true, 8);
+                runs.go_on(false, 24);
+            }
+        }
+        runs.begin();
+        runs
+    }
+
+    #[test]
+    fn runs_say_how_far_the_next_goes_on() {
+        assert_eq!(runs(7, 0).further(0.6), 0, "too few");
+        assert_eq!(runs(8, 0).further(0.6), 32);
+        assert_eq!(runs(7, 3).further(0.6), 22);
+        assert_eq!(runs(6, 4).further(0.6), 0, "not more than the share");
+    }
+
+    #[test]
+    fn runs_of_long_ago_count_for_little() {
+        let mut runs = runs(1000, 0);
+        (0..100).for_each(|_| runs.begin());
+        assert_eq!(runs.further(0.6), 0);
+    }
 }

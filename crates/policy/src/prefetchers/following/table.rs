@@ -1,37 +1,28 @@
 //! Which stream a read belongs to: bounded tables of streams for each VM, by
-//! process or by region of its disk.
+//! process, or one for its disk.
 
-use super::plan::{Outcome, Plan};
-use super::record::{Record, Runs};
-use super::stream::{Counts, REACH, Relation, Run, Stream};
+use super::Key;
+use super::stream::{Counts, Outcome, Plan, REACH, Record, Relation, Run, Runs, Stream};
 use seekway_core::request::{ProcessTag, VmId};
 
-/// Sets of streams of one VM at most: one for what is untagged, and these. Tags
-/// (regions) that are equal modulo their number share one; streams of different
-/// tags (regions) stay apart in it.
+/// Sets of streams of one VM at most: one for what is untagged, and these. Tags that are equal
+/// modulo their number share one; streams of different tags stay apart in it.
 const SETS: u64 = 256;
+
 /// Streams followed for one process.
 const STREAMS_TAGGED: usize = 8;
-/// Regions followed of those that share a set.
-const REGIONS: usize = 4;
+
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
+
 /// Linear reads that make a stream: it is not replaced by the first random read.
 pub(super) const PROVEN_READS: u32 = 2;
 
-/// A reader has left a stream when it has read so many sectors elsewhere at least, and one
-/// part of so many of what lies ahead of the stream.
+/// Fewest sectors that a reader has read elsewhere when it has abandoned a stream; and the divisor
+/// of what lies ahead of the stream that gives the same.
 const LEFT_MIN: u64 = 512;
-const LEFT_PART: u64 = 4;
 
-/// How reads are told apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::prefetchers) enum Key {
-    /// By process, and there by address.
-    Process,
-    /// By regions of so many sectors, one stream in each.
-    Region(u64),
-}
+const LEFT_PART: u64 = 4;
 
 /// Names a stream: VM, set, place in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,14 +39,8 @@ impl Ref {
     }
 }
 
-/// Whose reads a stream takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Reader {
-    /// Of which process; `None` where they are not told apart.
-    pub tag: Option<ProcessTag>,
-    /// In which region; 0 where they are not told apart.
-    region: u64,
-}
+/// The process that reads a stream; `None` where processes are not told apart.
+type Reader = Option<ProcessTag>;
 
 /// A stream and what is done for it.
 pub(super) struct FollowedStream {
@@ -66,11 +51,11 @@ pub(super) struct FollowedStream {
     pub armed: bool,
     /// Aggressiveness S, 0.25 to 4 (algorithms.md, section 6).
     pub scale: f64,
-    /// How far ahead of its reader it is kept, in sectors; 0 while it is not armed.
+    /// Distance that it is kept ahead of its reader, in sectors; 0 while it is not armed.
     pub window: u64,
-    /// It is in the list of those read in this interval or the last.
+    /// Is it in the list of those read in this interval or the last?
     pub active: bool,
-    /// It is in the queue of those with something to propose.
+    /// Is it in the queue of those with something to propose?
     pub queued: bool,
     /// Its last read began a run.
     pub has_just_begun: bool,
@@ -88,8 +73,8 @@ impl FollowedStream {
     }
 }
 
-/// What tells that a read cannot belong to a stream, and whose place a new one
-/// takes, without a look at the streams, which are several times as large.
+/// Excerpt of a stream: enough to rule out that a read belongs to it, and to choose the stream that
+/// a new one replaces. The streams themselves are several times as large.
 struct Hint {
     reader: Reader,
     /// Where its last run began, and how far that is from the run before.
@@ -100,7 +85,7 @@ struct Hint {
     high: u64,
     /// When it was read last: [`Set::read_sectors`] after that.
     touched: u64,
-    /// It is not replaced by the first random read.
+    /// Is it kept when the first random read needs a place?
     proven: bool,
 }
 
@@ -112,16 +97,16 @@ pub(super) struct Set {
     hints: Vec<Hint>,
     /// The set's last two reads: far strides show in them.
     reads: [Option<Run>; 2],
-    /// What became of its proposals, by which the threshold is moved.
+    /// Outcome of its proposals, by which the threshold is moved.
     pub record: Record,
     /// Linear share above which its streams are armed.
     pub threshold: f64,
-    /// How far its readers go on where they have begun to read.
+    /// Runs of its readers: how far they go on where they have begun to read.
     pub runs: Runs,
     /// Sectors that its readers have read, of any stream.
     read_sectors: u64,
-    /// How many of them one stream was away for, and its reader came back: the most.
-    /// Halved whenever a stream is taken for left.
+    /// Most of these sectors for which one stream was away before its reader came back. Halved
+    /// whenever a stream is taken for abandoned.
     away_max: u64,
 }
 
@@ -134,7 +119,7 @@ pub(super) struct Vm {
     pub lead: u64,
     /// Sectors that a stream has to have read by its pattern before it is armed.
     pub patience: u64,
-    /// What became of proposals, by which patience is moved.
+    /// Outcome of proposals, by which patience is moved.
     pub record: Record,
     /// Sectors proposed in this interval.
     pub proposed: u64,
@@ -180,18 +165,15 @@ impl Table {
         Table { key, threshold, vms: Vec::new() }
     }
 
-    /// Who reads, the set of its streams, how many it may hold, and how far from
-    /// where it was last a read belongs to a stream.
-    fn place(&self, tag: Option<ProcessTag>, read: Run) -> (Reader, usize, usize, u64) {
+    /// The reader, the set of its streams, the most streams that the set may hold, and the furthest
+    /// that a read may be from where a stream was last to belong to it.
+    fn place(&self, tag: Option<ProcessTag>) -> (Reader, usize, usize, u64) {
         match (self.key, tag) {
-            (Key::Region(sectors), _) => {
-                let region = read.start / sectors;
-                (Reader { tag: None, region }, (region % SETS) as usize, REGIONS, u64::MAX)
-            }
-            (Key::Process, None) => (Reader { tag, region: 0 }, 0, STREAMS_UNTAGGED, REACH),
+            (Key::Disk, _) => (None, 0, 1, u64::MAX),
+            (Key::Process, None) => (None, 0, STREAMS_UNTAGGED, REACH),
             (Key::Process, Some(n)) => {
                 let index = 1 + u64::from(n.get()) % SETS;
-                (Reader { tag, region: 0 }, index as usize, STREAMS_TAGGED, REACH)
+                (tag, index as usize, STREAMS_TAGGED, REACH)
             }
         }
     }
@@ -204,7 +186,7 @@ impl Table {
         tag: Option<ProcessTag>,
         read: Run,
     ) -> Option<(Ref, Option<Outcome>)> {
-        let (reader, index, ways, reach) = self.place(tag, read);
+        let (reader, index, ways, reach) = self.place(tag);
         let known = self.vms.get_mut(vm.index())?.as_mut()?;
         if known.sets.len() <= index {
             known.sets.resize_with(index + 1, || None);
@@ -305,11 +287,10 @@ impl Set {
         linear
     }
 
-    /// A stream of the reader that the stream `by` was read for just now, and which that
-    /// reader has left, it seems: for what lies ahead of it, the reader has read enough
-    /// elsewhere, and more than twice as much as any stream was away for and came back.
-    /// Where it reads several streams by turns, that much of each. Looked for once in
-    /// so many sectors ([`LEFT_MIN`]).
+    /// A stream that the reader of the stream `by`, just read for, seems to have abandoned: it has
+    /// read enough elsewhere for what lies ahead of that stream, and more than twice as much as any
+    /// stream was away for and came back. Where it reads several streams by turns, that much of
+    /// each. Looked for once in [`LEFT_MIN`] sectors.
     pub fn left(&self, by: usize) -> Option<usize> {
         let last = self.reads[1].map_or(0, Run::len);
         if self.read_sectors / LEFT_MIN == (self.read_sectors - last) / LEFT_MIN {
@@ -400,8 +381,8 @@ impl Set {
         (way, outcome)
     }
 
-    /// Whose place a new stream takes: that of the one read longest ago, among
-    /// those not proven while they are a quarter or more.
+    /// Chooses the stream that a new one replaces: the one read longest ago, among those not proven
+    /// while they are a quarter or more.
     fn victim(&self) -> usize {
         let count = self.hints.iter().filter(|h| !h.proven).count();
         let all = count * 4 < self.hints.len().max(1);

@@ -1,14 +1,11 @@
 //! The rules, one by one, on hand-computed sequences of reads.
 
-mod along;
-mod left;
-mod limit;
-
 use super::*;
 use crate::prefetchers;
 use seekway_core::prefetcher::Stream;
 
 const DISK: u64 = 1 << 21;
+
 /// A guest's request: 128 KiB.
 const READ: u64 = 256;
 
@@ -16,7 +13,7 @@ const READ: u64 = 256;
 struct Scene {
     prefetcher: Box<dyn Prefetcher>,
     now: Instant,
-    /// What readers have left so far, `start..end`.
+    /// Stretches that readers have abandoned until now, `start..end`.
     left: Vec<(u64, u64)>,
 }
 
@@ -26,7 +23,15 @@ const fn ms(n: u64) -> Nanos {
 
 impl Scene {
     fn new(spec: &str) -> Scene {
-        let mut prefetcher = prefetchers::build(spec).unwrap();
+        Scene::of(prefetchers::build(spec).unwrap())
+    }
+
+    /// The continuous form without a bound, and so without corrections.
+    fn unbounded(threshold: Option<f64>) -> Scene {
+        Scene::of(Box::new(StreamFollower::new(None, threshold, None, Key::Process)))
+    }
+
+    fn of(mut prefetcher: Box<dyn Prefetcher>) -> Scene {
         prefetcher.attach(Instant::ZERO, VmId::new(0), Sectors::new(DISK));
         Scene { prefetcher, now: Instant::ZERO, left: Vec::new() }
     }
@@ -35,7 +40,7 @@ impl Scene {
         self.now = self.now + span;
     }
 
-    /// Nobody reads for so long: asked only when it wants to be, as by an engine.
+    /// Nobody reads for `span`: the prefetcher is asked only when it wants to be, as by an engine.
     fn pause(&mut self, span: Nanos) {
         let end = self.now + span;
         while let Some(wake) = self.prefetcher.next_wake().filter(|&wake| wake <= end) {
@@ -218,9 +223,7 @@ fn the_device_is_shared_by_those_that_are_armed() {
 
 #[test]
 fn random_reads_take_from_what_may_be_prefetched() {
-    for (spec, tag) in
-        [("vio", 9), ("vio", 0), ("flashy:region=8MiB", 9), ("vio:interval=continuous", 9)]
-    {
+    for (spec, tag) in [("vio", 9), ("vio", 0), ("vio:interval=continuous", 9)] {
         let mut scene = Scene::new(spec);
         scene.prefetcher.bandwidth(100 << 20);
         (0..4).for_each(|n| scene.access(8, n * READ, READ, READ, 0));
@@ -264,12 +267,7 @@ fn aggressiveness_follows_what_reached_the_disk() {
 
 #[test]
 fn flashy_is_blind_where_vio_sees() {
-    for (spec, tags, armed) in [
-        ("flashy", (8, 9), 0),
-        ("flashy:region=32MiB", (8, 9), 2),
-        ("vio", (8, 9), 2),
-        ("vio", (0, 0), 2),
-    ] {
+    for (spec, tags, armed) in [("flashy", (8, 9), 0), ("vio", (8, 9), 2), ("vio", (0, 0), 2)] {
         let mut scene = Scene::new(spec);
         for n in 0..8 {
             scene.miss(tags.0, n * READ, READ);
@@ -280,19 +278,6 @@ fn flashy_is_blind_where_vio_sees() {
         let count = scene.streams().iter().filter(|s| s.armed).count();
         assert_eq!(count, armed, "{spec} {tags:?}");
     }
-}
-
-#[test]
-fn regions_far_apart_are_told_apart() {
-    // 256 regions, as many as there are sets.
-    let mut scene = Scene::new("flashy:region=1MiB");
-    for n in 0..8 {
-        scene.miss(0, n * READ, READ);
-        scene.miss(0, 256 * 2048 + n * READ, READ);
-    }
-    scene.now = Instant::ZERO + ms(500);
-    scene.proposals();
-    assert_eq!(scene.streams().iter().filter(|s| s.armed).count(), 2);
 }
 
 #[test]
@@ -369,7 +354,7 @@ fn waste_makes_patient() {
     }
     assert!(proposed > 0);
     // The paper's rules know no patience.
-    let mut scene = Scene::new("vio:interval=continuous,lead=0");
+    let mut scene = Scene::unbounded(Some(THRESHOLD));
     short_files(&mut scene, 30);
     assert!(short_files(&mut scene, 10) > 0);
 }
@@ -384,8 +369,7 @@ fn literal_is_the_paper_without_a_lead() {
     };
     assert_eq!(ahead("vio"), 8192);
     assert_eq!(ahead("vio:literal=true"), 127 * READ);
-    assert_eq!(ahead("vio:lead=0"), 127 * READ);
-    assert_eq!(ahead("flashy:literal=true"), 127 * READ);
+    assert_eq!(ahead("flashy"), 127 * READ);
     for ours in ["interval=continuous", "threshold=auto"] {
         assert!(prefetchers::build(&format!("vio:literal=true,{ours}")).is_err(), "{ours}");
     }
@@ -394,8 +378,8 @@ fn literal_is_the_paper_without_a_lead() {
 #[test]
 fn the_threshold_finds_itself() {
     // Runs of four reads here and there: 3 of 4 are linear.
-    let runs = |spec: &str| {
-        let mut scene = Scene::new(spec);
+    let runs = |threshold: Option<f64>| {
+        let mut scene = Scene::unbounded(threshold);
         let mut late = 0;
         for n in 0..2000u64 {
             scene.miss(8, (n / 4).pow(2) * 7919 % (1 << 20) + n % 4 * READ, READ);
@@ -404,8 +388,8 @@ fn the_threshold_finds_itself() {
         }
         late
     };
-    assert_eq!(runs("vio:interval=continuous,lead=0,threshold=auto"), 0);
-    assert!(runs("vio:interval=continuous,lead=0") > 0);
+    assert_eq!(runs(None), 0);
+    assert!(runs(Some(THRESHOLD)) > 0);
 }
 
 /// Files of seven late reads, one after the other far apart in one process: each
@@ -432,14 +416,12 @@ fn gappy_file_is_prefetched(scene: &mut Scene) -> bool {
 
 #[test]
 fn a_threshold_is_not_inherited() {
-    for spec in
-        ["vio:interval=continuous,threshold=auto", "vio:interval=continuous,threshold=auto,lead=0"]
+    for mut scene in [Scene::new("vio:interval=continuous,threshold=auto"), Scene::unbounded(None)]
     {
-        let mut scene = Scene::new(spec);
         wasteful_files(&mut scene, 40);
-        assert!(!gappy_file_is_prefetched(&mut scene), "{spec}");
+        assert!(!gappy_file_is_prefetched(&mut scene));
         scene.pause(ms(10_000));
-        assert!(gappy_file_is_prefetched(&mut scene), "{spec}");
+        assert!(gappy_file_is_prefetched(&mut scene));
     }
 }
 
@@ -487,4 +469,194 @@ fn losses_halve_the_lead() {
     scene.prefetcher.evicted(scene.now, VmId::new(0), lost, false);
     scene.wait(ms(500));
     assert_eq!(furthest(&mut scene, 600), 4096);
+}
+
+// Proposals that go along with a read to a busy head.
+
+/// As much goes along with a read as its reader has read by its pattern, right behind it, no more
+/// than `most`; not again before the reader has come there; nothing for a random reader.
+#[test]
+fn what_a_reader_wants_next_goes_along() {
+    let mut scene = Scene::new("vio");
+    let along = |scene: &mut Scene, most: u64| {
+        let proposal = scene.prefetcher.along(scene.now, Sectors::new(most));
+        proposal.map(|p| (p.extent.start().get(), p.extent.end().get()))
+    };
+    scene.miss(8, 0, READ);
+    assert_eq!(along(&mut scene, 1 << 11), None, "one read proves nothing");
+    scene.miss(8, READ, READ);
+    assert_eq!(along(&mut scene, 1 << 11), None, "nor does one that follows it");
+    scene.miss(8, 2 * READ, READ);
+    assert_eq!(along(&mut scene, 1 << 11), Some((3 * READ, 5 * READ)));
+    assert_eq!(along(&mut scene, 1 << 11), None, "its reader has not come there yet");
+    scene.hit(8, 3 * READ, READ);
+    scene.hit(8, 4 * READ, READ);
+    scene.miss(8, 5 * READ, READ);
+    assert_eq!(along(&mut scene, READ), Some((6 * READ, 7 * READ)), "no more than there is room");
+    for n in [90, 20, 70, 40, 10, 60] {
+        scene.miss(9, n * 4 * READ, READ);
+        assert_eq!(along(&mut scene, 1 << 11), None, "a random reader");
+    }
+    let mut literal = Scene::new("vio:literal=true");
+    (0..9).for_each(|n| literal.miss(8, n * READ, READ));
+    assert_eq!(along(&mut literal, 1 << 11), None, "the paper has no such thing");
+}
+
+/// A process that reads short files from their beginnings: once that is known, what is left of one
+/// goes along with its first read, however much else was prefetched in vain.
+#[test]
+fn the_rest_of_a_short_file_goes_along_with_its_first_read() {
+    let mut scene = Scene::new("vio:interval=continuous");
+    short_files(&mut scene, 40);
+    scene.proposals();
+    assert!(scene.streams().iter().all(|stream| !stream.armed), "patience has grown");
+    let mut went_along = Vec::new();
+    for n in 0..12 {
+        let start = 2_000_000 + n * 10_000;
+        for page in 0..3 {
+            scene.miss(5, start + page * 8, 8);
+            let along = scene.prefetcher.along(scene.now, Sectors::new(1 << 11));
+            went_along.extend(along.map(|p| (n, p.extent.start().get() - start, p.extent.len())));
+        }
+    }
+    // Before, the third read shows that the file goes on; from the ninth file on, the first.
+    let first = |n: u64| went_along.iter().find(|along| along.0 == n).copied();
+    assert_eq!(first(4), Some((4, 24, Sectors::new(16))));
+    assert_eq!(first(9), Some((9, 8, Sectors::new(16))));
+}
+
+/// While demand keeps a head busy nothing asks for proposals. What goes along then leaves a stream's
+/// place in the turns as it is: it does not take another each time.
+#[test]
+fn what_goes_along_takes_no_more_places_in_the_turns() {
+    let lead = Some(Sectors::from_bytes(4 << 20));
+    let mut follower = StreamFollower::new(None, Some(THRESHOLD), lead, Key::Process);
+    let vm = VmId::new(0);
+    follower.attach(Instant::ZERO, vm, Sectors::new(DISK));
+    let mut went_along = 0;
+    for n in 0..1_000 {
+        let extent = Extent::new(Lba::new(n * 8), Sectors::new(8)).unwrap();
+        let missed = extent.len();
+        let access = Access { vm, tag: ProcessTag::new(8), extent, missed, late: Sectors::ZERO };
+        follower.accessed(Instant::ZERO, &access);
+        went_along += u32::from(follower.along(Instant::ZERO, Sectors::new(8)).is_some());
+    }
+    assert!(went_along > 100, "{went_along}");
+    assert_eq!(follower.queue.len(), 1);
+}
+
+// A stretch that a reader has abandoned is named: at once, once, and not while anybody wants it.
+
+/// Sectors of 1 MiB, and reads in it.
+const MIB: u64 = 2048;
+
+const READS: u64 = MIB / READ;
+
+/// Both of our forms; the paper's letter names nothing.
+const FORMS: [&str; 2] = ["vio", "vio:interval=continuous"];
+
+impl Scene {
+    /// Late reads of `mib` MiB in sequence, and all proposals: where the furthest ends.
+    fn stream(&mut self, tag: u16, start: u64, mib: u64) -> u64 {
+        let mut end = 0;
+        for n in 0..mib * READS {
+            self.access(tag, start + n * READ, READ, 0, READ);
+            end = self.proposals().into_iter().map(|p| p.1).fold(end, u64::max);
+            self.wait(ms(2));
+        }
+        end
+    }
+}
+
+#[test]
+fn what_a_reader_left_is_named_once() {
+    for spec in FORMS {
+        let mut scene = Scene::new(spec);
+        let end = scene.stream(8, 0, 64);
+        assert!(end >= 66 * MIB, "{spec}: {end}");
+        scene.access(8, 200 * MIB, READ, 0, READ);
+        assert_eq!(scene.left, [], "{spec}: it may come back");
+        scene.stream(8, 200 * MIB + READ, 1);
+        assert_eq!(scene.left, [(64 * MIB, end)], "{spec}");
+        scene.stream(8, 201 * MIB + READ, 30);
+        assert_eq!(scene.left.len(), 1, "{spec}");
+    }
+}
+
+#[test]
+fn the_papers_letter_names_nothing() {
+    let mut scene = Scene::new("vio:literal=true");
+    scene.stream(8, 0, 64);
+    scene.stream(8, 200 * MIB, 64);
+    assert_eq!(scene.left, []);
+}
+
+/// The loads in which each stream is gone on with.
+#[test]
+fn nothing_is_left_by_turns() {
+    for spec in FORMS {
+        // `files` files by turns of `turn` MiB, after the first turns have shown it.
+        for (tag, files, turn) in [(8, 2, 1), (8, 2, 4), (8, 8, 1), (0, 16, 1)] {
+            let mut scene = Scene::new(spec);
+            for round in 0..12 {
+                if round == 3 {
+                    scene.left.clear();
+                }
+                for file in 0..files {
+                    scene.stream(tag, file * 60 * MIB + round * turn * MIB, turn);
+                }
+            }
+            assert_eq!(scene.left, [], "{spec}: {files} files by {turn} MiB");
+        }
+        // A scan, and as many reads at random between.
+        let mut scene = Scene::new(spec);
+        for n in 0..4000 {
+            scene.access(0, n * READ, READ, 0, READ);
+            scene.miss(0, (1 << 20) + n * n * 37 % 12_289 * 80, 8);
+            scene.proposals();
+        }
+        assert_eq!(scene.left, [], "{spec}");
+    }
+}
+
+#[test]
+fn what_another_reader_comes_to_is_not_left() {
+    for (start, is_left) in [(20, true), (60, false), (64, false)] {
+        let mut scene = Scene::new("vio:interval=continuous");
+        scene.stream(8, 0, 64);
+        scene.stream(9, start * MIB, 1);
+        scene.stream(8, 200 * MIB, 2);
+        let is_named = scene.left.iter().any(|left| left.0 == 64 * MIB);
+        assert_eq!(is_named, is_left, "another at {start} MiB: {:?}", scene.left);
+    }
+}
+
+// Processes that share the limit of their VM.
+
+/// One process reads in sequence and another at random, as fast as their VM's limit lets them: the
+/// number of proposals, if the limit holds `held_percent` of the reads.
+fn proposed_at_a_limit(spec: &str, held_percent: u64, random: u64) -> usize {
+    let (mut scene, mut proposed) = (Scene::new(spec), 0);
+    for n in 0..2000 {
+        for (tag, start, len) in [(8, n * READ, READ), (9, (1 << 20) + n * n % 7919 * 128, random)]
+        {
+            let held = Sectors::new(len * held_percent / 100);
+            scene.prefetcher.held(VmId::new(0), held);
+            scene.access(tag, start, len, len, 0);
+        }
+        let new = scene.proposals().len();
+        proposed += if n < 1000 { 0 } else { new };
+        scene.wait(ms(1));
+    }
+    proposed
+}
+
+#[test]
+fn no_process_takes_another_ones_part_of_a_limit() {
+    for spec in ["vio", "vio:interval=continuous"] {
+        assert_eq!(proposed_at_a_limit(spec, 90, 2 * READ), 0, "{spec}");
+        assert!(proposed_at_a_limit(spec, 40, 2 * READ) > 0, "{spec}: there is room below it");
+        assert!(proposed_at_a_limit(spec, 90, READ / 2) > 0, "{spec}: most of it is its own");
+    }
+    assert!(proposed_at_a_limit("vio:literal=true", 90, 2 * READ) > 0);
 }

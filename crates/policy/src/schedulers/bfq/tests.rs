@@ -1,6 +1,6 @@
 //! The rules of bfq, one by one.
 
-use super::tree::Tree;
+use super::queue::Tree;
 use super::{ANTICIPATION, IN_FLIGHT};
 use crate::schedulers::tests::Rig;
 use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
@@ -9,7 +9,7 @@ use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
 const GIB: u64 = 1 << 21;
 
-/// Whose requests are dispatched, in runs of (VM, count), when each VM has a GiB.
+/// Serves requests, and returns whose they are in runs of (VM, count), when each VM has a GiB.
 fn turns(rig: &mut Rig, n: usize, us: u64) -> Vec<(u64, usize)> {
     let vms: Vec<u64> = (0..n).map(|_| rig.serve_late(us) / GIB).collect();
     vms.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
@@ -24,7 +24,7 @@ fn streams(spec: &str, weights: &[u32], n: u64) -> Rig {
     rig
 }
 
-/// How many requests of one VM there are in these runs for each of another.
+/// Ratio of the requests of one VM in these runs to those of another.
 fn ratio(runs: &[(u64, usize)], more: u64, fewer: u64) -> f64 {
     let of = |vm| runs.iter().filter(|run| run.0 == vm).map(|run| run.1).sum::<usize>();
     of(more) as f64 / of(fewer) as f64
@@ -268,7 +268,7 @@ fn a_queue_that_leaves_and_comes_back_keeps_its_finish() {
 
 #[test]
 fn the_peak_rate_follows_a_stream() {
-    let mut rate = super::rate::Rate::new(false);
+    let mut rate = super::queue::Rate::new(false);
     let before = rate.sectors_a_second();
     let mut now = Instant::ZERO;
     for i in 0..20_000u64 {

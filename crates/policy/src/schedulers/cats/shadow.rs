@@ -1,5 +1,5 @@
-//! What the policy believes the drive's cache to hold, and which pending reads
-//! that predicts as hits (algorithms.md, section 3.1).
+//! The policy's model of the drive's cache, and the pending reads that it predicts as hits
+//! (algorithms.md, section 3.1).
 //!
 //! A ring of spans, each a segment, replaced in the order in which they were
 //! written. Every command writes one span, hits too: from its start to its end
@@ -41,7 +41,7 @@ pub struct Shadow {
     /// Sectors [start, end) of each segment; empty when start = end.
     spans: Vec<(Lba, Lba)>,
     candidates: Vec<Option<Candidate>>,
-    /// How many spans have a candidate.
+    /// Number of spans with a candidate.
     holding: usize,
     /// The segment that the next command is written to.
     next: usize,
@@ -64,8 +64,8 @@ impl Shadow {
         }
     }
 
-    /// How far the cache holds what begins at `lba`: to the furthest end of a
-    /// span around it, or `lba` itself.
+    /// End of what the cache holds from `lba` on: the furthest end of a span around it, or `lba`
+    /// itself.
     pub fn reach(&self, lba: Lba) -> Lba {
         let around = self.spans.iter().filter(|&&(start, _)| start <= lba);
         around.map(|&(_, end)| end).fold(lba, Lba::max)

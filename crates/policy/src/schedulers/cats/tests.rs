@@ -138,7 +138,7 @@ fn hits_without_end_pass_an_old_read_and_an_old_write_by_the_number() {
             _ => {}
         }
     }
-    // Past its delay at most so many pass, and those that are dispatched already.
+    // Past its delay only these pass, and those that are dispatched already.
     let within = |ms: Option<u64>, delay: u64| {
         ms.is_some_and(|n| (delay..=delay + 2 + u64::from(HITS_IN_A_ROW)).contains(&n))
     };
@@ -276,8 +276,8 @@ fn tables_are_few_where_another_rule_breaks_them_off() {
     assert!(rig.metric("by_cscan") > 0.0);
 }
 
-/// The most that one decision looked at, with so many reads pending in a
-/// small place, all of which the shadow knows.
+/// Most reads that one decision looked at, with `pending` reads in a small place, all of which the
+/// shadow knows.
 fn most_looked(pending: u32, range: u64) -> (usize, usize) {
     let params = Params::with(PARAMS, "cats", &[("busdriver", "0")]).unwrap();
     let mut cats = Cats::new(&params).unwrap();

@@ -5,8 +5,8 @@ use crate::schedulers::tests::Rig;
 use seekway_core::request::{Op, VmId};
 use seekway_core::scheduler::Decision;
 
-/// Whose requests are dispatched, in runs of (VM, count), when VMs read at
-/// multiples of a million.
+/// Serves requests, and returns whose they are in runs of (VM, count), when VMs read at multiples
+/// of a million.
 fn turns(rig: &mut Rig, n: usize, us: u64) -> Vec<(u64, usize)> {
     let vms: Vec<u64> = (0..n).map(|_| rig.serve(us) / 1_000_000).collect();
     vms.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()

@@ -7,72 +7,72 @@
 //! [governor](super::governor)'s bound, and else within three times that, so that a VM that comes
 //! finds a short queue. Only where no other VM is attached there is no bound. A VM is light if what
 //! it has outstanding costs at most [`LIGHT`], or if it has a target of latency, and stays so for a
-//! while after its last request: see [`light`]. A target that is missed shrinks the bound of the
+//! while after its last request: see [`Lights`]. A target that is missed shrinks the bound of the
 //! others.
 //!
 //! *Parts.* Nothing stops a command that has begun. So a long request goes in parts while other VMs
 //! are attached, and in shorter ones while one of them is light.
 //!
 //! *Members.* Where the device is an array whose chunks are known, the next request of the VM goes
-//! to the member that has least to do: see [`members`].
+//! to the member that has least to do: see [`Members`].
 //!
 //! *Prefetches* are their VM's: they count in its share and in the bound, as a heavy VM's commands do.
 //!
 //! *Stalls.* A command that the device never completes must not keep others waiting. After
 //! [`STALL`] without any progress, what is in the device no longer counts against the bound.
 
-mod light;
-mod members;
-mod queue;
-mod vm;
-
-use super::cost::{self, InFlight};
-use super::governor::{self, Governor};
-use super::price::{Class, Price};
+use super::cost::{Class, InFlight, Price};
+use super::governor::Governor;
 use super::shares::{Shares, Work};
-use crate::schedulers::merge::Run;
-use light::{Lights, Pauses};
-use members::Members;
-use queue::Queue;
+use super::{cost, governor};
+use crate::runs::Run;
 use seekway_core::params::Params;
-use seekway_core::queues::{Links, Pool, Slots};
+use seekway_core::queues::{ExpiryQueue, Links, Pool, Slots};
 use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
-use seekway_core::scheduler::{Decision, DeviceView, Scheduler, VmSpec};
+use seekway_core::scheduler::{Decision, DeviceView, Scheduler, Stripe, VmSpec};
 use seekway_core::units::{Instant, Nanos, Sectors};
-use vm::{Flight, Vm};
 
 /// The device's queue is kept short.
 pub const DEPTH: &str = "depth";
 
-/// What a write costs is measured: only reads go, or only writes.
+/// Cause of a hold: the cost of a write is measured, so only reads go, or only writes.
 pub const PRICE: &str = "price";
 
-/// A VM that wakes is behind the others by so much cost at most, times its weight.
+/// Most cost that a VM that wakes is behind the others, times its weight.
 pub(super) const QUANTUM: u64 = 64 << 10;
+
 /// A VM with no more than this outstanding is light: four commands of 4 KiB, or one of 28 KiB.
 const LIGHT: u64 = 32 << 10;
-/// A VM that was found to have less than its share counts as light for so long.
+
+/// A VM that was found to have less than its share counts as light for this time.
 const BEHIND_FOR: Nanos = Nanos::from_millis(20);
-/// A VM that has nothing outstanding for so long sleeps. It wakes behind its share, which says
-/// nothing until it has been awake for [`AWAKE`].
+
+/// A VM that has nothing outstanding for this time sleeps. When it wakes it is behind its share,
+/// which says nothing until it has been awake for [`AWAKE`].
 const PAUSE: Nanos = Nanos::from_millis(2);
+
 const AWAKE: Nanos = Nanos::from_millis(5);
-/// While no VM is light, those that are busy have so many times the bound.
+
+/// Factor of the bound for VMs that are busy while no VM is light.
 const BUSY_TIMES: f64 = 3.0;
+
 /// Multiple of the bound beside a light VM, for a VM with much outstanding that is behind its share.
 /// Two such VMs may be behind each other by turns.
 const BEHIND_TIMES: f64 = 1.5;
-/// A device that takes and completes nothing for so long hangs: its commands no longer count.
+
+/// A device that takes and completes nothing for this time hangs: its commands no longer count.
 const STALL: Nanos = Nanos::from_millis(100);
-/// Of its oldest requests, a VM sends the first for the member that has least to do: of so many if no
-/// other VM is busy, of an nth of them with n busy VMs. A VM whose turn comes seldom would else pass
-/// a request over for long.
+
+/// Oldest requests of a VM among which it sends the first one for the least busy member: this
+/// number if no other VM is busy, an nth of it with n busy VMs. A VM whose turn comes seldom would
+/// otherwise pass a request over for long.
 const LOOKED: u32 = 64;
+
 /// A target of latency does not make parts shorter than this.
 const PART_LEAST: Sectors = Sectors::new(8);
 
 pub struct Flash {
-    /// What is in the device is bounded, and long requests go in parts.
+    /// Bounds the cost in the device, and cuts long requests into parts.
     governs: bool,
     /// The longest command while requests go in parts.
     part: Sectors,
@@ -149,7 +149,7 @@ impl Flash {
         }
     }
 
-    /// Has the VM had less than its share lately, though it asked for more?
+    /// Did the VM have less than its share recently, though it asked for more?
     fn is_behind(&self, now: Instant, vm: usize) -> bool {
         let found = self.vm(vm).and_then(|known| known.behind_at);
         found.is_some_and(|at| now.since(at) <= BEHIND_FOR)
@@ -205,7 +205,7 @@ impl Flash {
         self.run.continues_within(head, self.most(now, vm)).then_some(vm)
     }
 
-    /// How long a command of this VM may be now.
+    /// Longest command of this VM now.
     fn most(&self, now: Instant, vm: usize) -> Sectors {
         if !self.governs || self.here < 2 {
             return Sectors::new(u64::MAX);
@@ -561,5 +561,478 @@ impl Scheduler for Flash {
 
     fn vm_metrics(&self, sink: &mut dyn FnMut(&'static str, VmId, f64)) {
         self.shares.vms().for_each(|vm| self.shares.promises.vm_metrics(vm, sink));
+    }
+}
+
+// Load of an array's members.
+//
+// The governor's bound is what keeps the whole device busy. Requests at random places fill one
+// member and leave another idle: then a light VM waits for the one, and the other does nothing. So
+// the next request is one for the member that has least to do, and of equal ones the oldest. A
+// request that is passed over goes when its member has run dry, or when all that are looked at are
+// for this member. Another VM may keep that member busy: then it may be long, up to the
+// dispatcher's hard limit. Linux's md chooses in the same way between the mirrors of RAID 1
+// (`read_balance`), where a request may go to either.
+
+/// Cost in flight by member; nothing while the stripe is not known.
+#[derive(Default)]
+pub struct Members {
+    stripe: Option<Stripe>,
+    in_flight: Vec<u64>,
+}
+
+impl Members {
+    /// The device is such an array, or none.
+    pub fn set(&mut self, stripe: Option<Stripe>) {
+        if self.stripe != stripe {
+            self.stripe = stripe;
+            self.in_flight = vec![0; stripe.map_or(0, |stripe| stripe.members() as usize)];
+        }
+    }
+
+    pub fn are_known(&self) -> bool {
+        self.stripe.is_some()
+    }
+
+    /// Load of the member on which a command begins. It may reach others: they do not count.
+    fn of(&mut self, extent: Extent) -> Option<&mut u64> {
+        let member = self.stripe?.member(extent.start());
+        self.in_flight.get_mut(member)
+    }
+
+    pub fn sent(&mut self, extent: Extent, cost: u64) {
+        if let Some(in_flight) = self.of(extent) {
+            *in_flight += cost;
+        }
+    }
+
+    /// Commands that went before the stripe was known count as nothing.
+    pub fn done(&mut self, extent: Extent, cost: u64) {
+        if let Some(in_flight) = self.of(extent) {
+            *in_flight = in_flight.saturating_sub(cost);
+        }
+    }
+
+    /// The first of these requests among those for the member that has least to do.
+    pub fn idlest<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> Option<&'a Request> {
+        let stripe = self.stripe?;
+        requests.min_by_key(|request| self.in_flight[stripe.member(request.extent.start())])
+    }
+}
+
+// Records of a VM, and of a request that is under way.
+
+/// A VM's record.
+pub struct Vm {
+    /// Tells a VM from the one that had its number before.
+    pub serial: u64,
+    pub queue: Queue,
+    /// Its requests of this class may not go now.
+    pub withheld: Option<Class>,
+    /// Cost of its requests that are queued or in flight.
+    pub outstanding: u64,
+    pub in_flight: u32,
+    /// Since when it has been active, without a [pause](PAUSE).
+    pub awake_since: Instant,
+    /// When its last request was done, and how long it pauses until the next.
+    pub done: Instant,
+    pub pauses: Pauses,
+    /// When it was last found to have less than its share.
+    pub behind_at: Option<Instant>,
+}
+
+impl Vm {
+    /// Which of its requests goes next, of those that may go.
+    pub fn head<'a>(&self, queued: &'a Pool) -> Option<&'a Request> {
+        self.queue.head(queued, self.withheld)
+    }
+}
+
+/// A request, or a prefetch, of which something is in flight.
+pub struct Flight {
+    pub serial: u64,
+    /// Its parts that are in flight, or 1.
+    pub parts: u32,
+}
+
+// A VM's queue on flash: which of its reads and writes goes next.
+
+/// So few writes of a VM do not keep its reads waiting for long: all go by age.
+const FEW: usize = 4;
+
+/// A VM's queue: its reads by age, and all else by age. When it has both, and more than a [`FEW`]
+/// writes, both have the same cost: a read does not wait for all that the guest's write-back has
+/// sent before it (Linux's kyber and deadline favour reads more), and a write that somebody waits
+/// for does not wait for all reads.
+#[derive(Default)]
+pub struct Queue {
+    reads: ExpiryQueue,
+    writes: ExpiryQueue,
+    /// The cost that writes may have before the next read, from -[`QUANTUM`] to [`QUANTUM`].
+    credit: i64,
+}
+
+impl Queue {
+    /// Its reads, or all else.
+    pub fn class(&mut self, op: Op) -> &mut ExpiryQueue {
+        if op == Op::Read { &mut self.reads } else { &mut self.writes }
+    }
+    /// As [`Queue::class`], to look at.
+    pub fn of(&self, op: Op) -> &ExpiryQueue {
+        if op == Op::Read { &self.reads } else { &self.writes }
+    }
+    /// The next request, of any class but the one that is withheld: by age while writes are few,
+    /// else by credit.
+    pub fn head<'a>(&self, queued: &'a Pool, withheld: Option<Class>) -> Option<&'a Request> {
+        let first = |class: &ExpiryQueue| queued.get(class.head()?);
+        let read = first(&self.reads).filter(|_| withheld != Some(Class::Reads));
+        let write = first(&self.writes).filter(|_| withheld != Some(Class::Writes));
+        match (read, write) {
+            (Some(read), Some(write)) if self.writes.len() <= FEW => {
+                Some(if write.arrived < read.arrived { write } else { read })
+            }
+            (Some(_), Some(write)) if self.credit > 0 => Some(write),
+            (read, write) => read.or(write),
+        }
+    }
+    /// Is neither a read nor anything else queued?
+    pub fn is_empty(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty()
+    }
+    /// Charges a command of this cost that goes, before its request is taken out.
+    pub fn charge(&mut self, op: Op, cost: u64) {
+        if !self.reads.is_empty() && !self.writes.is_empty() {
+            let cost = cost.min(QUANTUM) as i64;
+            let credit = self.credit + if op == Op::Read { cost } else { -cost };
+            self.credit = credit.clamp(-(QUANTUM as i64), QUANTUM as i64);
+        }
+    }
+}
+
+// Which VMs count as light now, so that others keep the device's queue short for them.
+//
+// A VM is light from its request to some time after that request's end. How long depends on its own
+// pauses: a VM that has come back after a second is expected within two. Linux's BFQ decides by a
+// VM's own think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
+
+/// A VM counts as light for at least this time after its last request.
+const LEAST: Nanos = Nanos::from_millis(100);
+
+/// Nobody waits for a VM whose pauses are longer: others would be held back for good, for a request
+/// that seldom comes.
+const PAUSE_MAX: Nanos = Nanos::from_secs(5);
+
+/// A VM is expected for this multiple of its pause.
+const TIMES: u64 = 2;
+
+/// The longest pause of a VM between its requests of late. Each later pause takes a quarter off, so
+/// that an exception is forgotten. A new VM is expected to come back: if it does not, others have
+/// lost a little once.
+#[derive(Clone, Copy)]
+pub struct Pauses(Nanos);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Pauses(PAUSE_MAX.scaled(1, TIMES))
+    }
+}
+
+impl Pauses {
+    /// Hears of the pause between the end of the VM's last request and the next one's arrival.
+    pub fn ended(&mut self, pause: Nanos) {
+        if pause > LEAST {
+            self.0 = pause.max(self.0.scaled(3, 4));
+        }
+    }
+
+    /// Time within which the VM is expected back after its last request.
+    fn patience(self) -> Nanos {
+        if self.0 > PAUSE_MAX { LEAST } else { self.0.scaled(TIMES, 1).max(LEAST) }
+    }
+}
+
+/// A VM, and until when it counts as light.
+type Entry = (usize, Instant);
+
+/// Until when each VM counts as light.
+#[derive(Default)]
+pub struct Lights {
+    /// By VM; zero: not at all.
+    until: Vec<Instant>,
+    /// The two that are light for longest, which tell whether there is one beside any VM.
+    longest: [Option<Entry>; 2],
+}
+
+impl Lights {
+    /// The VM has sent something while it had little outstanding, or such a request is done.
+    pub fn note(&mut self, now: Instant, vm: usize, pauses: Pauses) {
+        if self.until.len() <= vm {
+            self.until.resize(vm + 1, Instant::ZERO);
+        }
+        let until = now + pauses.patience();
+        let is_sooner = until < self.until[vm];
+        self.until[vm] = until;
+        if is_sooner {
+            return self.look();
+        }
+        let known = self.longest.iter_mut().flatten().find(|(light, _)| *light == vm);
+        if let Some(entry) = known {
+            entry.1 = until;
+        } else if self.longest[1].is_none_or(|(_, at)| at < until) {
+            self.longest[1] = Some((vm, until));
+        }
+        if self.longest[0].map(|(_, at)| at) < self.longest[1].map(|(_, at)| at) {
+            self.longest.swap(0, 1);
+        }
+    }
+
+    /// Is the VM light, as far as is known? It may have been for long.
+    pub fn is_noted(&self, vm: usize) -> bool {
+        self.until.get(vm).is_some_and(|&until| until > Instant::ZERO)
+    }
+
+    /// The VM is not light, or has left.
+    pub fn forget(&mut self, vm: usize) {
+        if self.is_noted(vm) {
+            self.until[vm] = Instant::ZERO;
+            if self.longest.iter().flatten().any(|&(light, _)| light == vm) {
+                self.look();
+            }
+        }
+    }
+
+    /// Look through all VMs for the two that are light for longest.
+    fn look(&mut self) {
+        self.longest = [None; 2];
+        for (vm, &until) in self.until.iter().enumerate().filter(|(_, at)| **at > Instant::ZERO) {
+            let [first, second] = &mut self.longest;
+            if first.is_none_or(|(_, at)| at < until) {
+                (*second, *first) = (*first, Some((vm, until)));
+            } else if second.is_none_or(|(_, at)| at < until) {
+                *second = Some((vm, until));
+            }
+        }
+    }
+
+    /// Is a VM other than this one light?
+    pub fn has_other(&self, now: Instant, vm: usize) -> bool {
+        self.longest.iter().flatten().any(|&(light, until)| light != vm && now <= until)
+    }
+}
+
+#[cfg(test)]
+mod members_tests {
+    use super::*;
+    use crate::schedulers;
+    use seekway_core::request::{Completion, Op, RequestId, VmId};
+    use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, VmSpec};
+    use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+    use std::collections::BTreeSet;
+
+    fn read(id: u32, vm: u16, chunk: u64) -> Request {
+        let extent = Extent::new(Lba::new(128 * chunk), Sectors::new(8)).unwrap();
+        let (id, vm, arrived) = (RequestId::new(id), VmId::new(vm), Instant::ZERO);
+        Request { id, vm, tag: None, op: Op::Read, sync: true, extent, arrived }
+    }
+
+    /// Of 5,000 reads.
+    struct Found {
+        /// Number of the second VM's.
+        of_second: u32,
+        /// Time of all, over that with both drives at work.
+        took: f64,
+        /// Number of the first VM's that went after a younger one.
+        overtaken: u32,
+    }
+
+    /// Two drives that take 100 µs for a read, and two VMs that read at random places, one with 64
+    /// reads outstanding, promised `first`, and one with a single one.
+    fn of_5000(stripe: Option<Stripe>, first: VmSpec) -> Found {
+        let mut policy = schedulers::build("fairway").unwrap();
+        let profile = DeviceProfile::unknown(Sectors::new(1 << 20), false);
+        let profile = DeviceProfile { stripe, ..profile };
+        let (mut now, mut random) = (Instant::ZERO, 1_u64);
+        let mut place = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random >> 52
+        };
+        let vm_of = |id: u32| u16::from(id == 64);
+        policy.attach(now, VmId::new(0), first);
+        policy.attach(now, VmId::new(1), VmSpec::default());
+        let mut chunks: Vec<u64> = (0..65).map(|_| place()).collect();
+        (0..65).for_each(|id| policy.arrived(now, read(id, vm_of(id), chunks[id as usize])));
+        let (mut free, mut under_way) = ([now; 2], BTreeSet::new());
+        let (mut done, mut of_second) = (0, 0);
+        let (mut arrived, mut last, mut overtaken) = ([now; 65], now, 0);
+        while done < 5_000 {
+            let commands = under_way.len() as u32;
+            let view = DeviceView { depth: 128, commands, ..DeviceView::idle(Lba::ZERO, &profile) };
+            if let Decision::Dispatch(id) = policy.decide(now, &view) {
+                if id.slot() < 64 {
+                    overtaken += u32::from(arrived[id.slot()] < last);
+                    last = last.max(arrived[id.slot()]);
+                }
+                let drive = &mut free[chunks[id.slot()] as usize % 2];
+                *drive = now.max(*drive) + Nanos::from_micros(100);
+                under_way.insert((*drive, id.slot() as u32, now));
+                continue;
+            }
+            let (at, id, dispatched) = under_way.pop_first().expect("something is under way");
+            now = at;
+            let request = read(id, vm_of(id), chunks[id as usize]);
+            let completion = Completion::alone(request, dispatched, Nanos::from_micros(100));
+            policy.completed(now, &completion);
+            done += 1;
+            of_second += u32::from(vm_of(id));
+            (chunks[id as usize], arrived[id as usize]) = (place(), now);
+            policy
+                .arrived(now, Request { arrived: now, ..read(id, vm_of(id), chunks[id as usize]) });
+        }
+        Found { of_second, took: now.as_secs_f64() / (100e-6 * 5_000.0 / 2.0), overtaken }
+    }
+
+    #[test]
+    fn a_quiet_vm_waits_less_and_the_drives_do_as_much() {
+        let stripe = Stripe::new(2, Sectors::new(128));
+        let [known, unknown] = [stripe, None].map(|stripe| of_5000(stripe, VmSpec::default()));
+        let reads = (known.of_second, unknown.of_second);
+        assert!(f64::from(reads.0) > 1.2 * f64::from(reads.1), "{reads:?} reads");
+        assert!(known.took < 1.05 * unknown.took, "{} and {}", known.took, unknown.took);
+        assert!(known.overtaken > 100 && unknown.overtaken == 0, "{}", known.overtaken);
+    }
+
+    /// Else what its oldest request brings it goes to another.
+    #[test]
+    fn a_vm_with_a_promise_sends_its_oldest_request() {
+        let latency = Some(Nanos::from_millis(5));
+        let spec = VmSpec { latency, ..VmSpec::default() };
+        assert_eq!(of_5000(Stripe::new(2, Sectors::new(128)), spec).overtaken, 0);
+    }
+
+    #[test]
+    fn what_is_done_is_no_longer_counted_and_nothing_goes_below_zero() {
+        let mut members = Members::default();
+        let (first, second) = (read(0, 0, 0), read(1, 0, 1));
+        members.done(first.extent, 8192);
+        assert!(members.idlest([&first].into_iter()).is_none() && !members.are_known());
+        members.set(Stripe::new(2, Sectors::new(128)));
+        members.done(first.extent, 8192);
+        members.sent(first.extent, 8192);
+        let idlest = |members: &Members| members.idlest([&first, &second].into_iter()).unwrap().id;
+        assert_eq!(idlest(&members), second.id);
+        members.done(first.extent, 8192);
+        assert_eq!(idlest(&members), first.id);
+    }
+}
+
+#[cfg(test)]
+mod queue_tests {
+    use super::*;
+    use crate::schedulers::fairway::cost;
+    use seekway_core::queues::Links;
+    use seekway_core::request::{Extent, RequestId, VmId};
+    use seekway_core::units::{Instant, Lba, Sectors};
+
+    /// A VM's queue, to which requests came one after another.
+    fn queue(ops: &[Op]) -> (Queue, Pool, Links) {
+        let (mut queue, mut queued, mut links) = (Queue::default(), Pool::new(), Links::new());
+        for (n, &op) in ops.iter().enumerate() {
+            let extent = Extent::new(Lba::new(n as u64 * 16), Sectors::new(8)).unwrap();
+            let (id, arrived) = (RequestId::new(n as u32), Instant::from_nanos(n as u64));
+            let request =
+                Request { id, vm: VmId::new(0), tag: None, op, sync: true, extent, arrived };
+            queue.class(op).push(&mut links, id);
+            queued.insert(request);
+        }
+        (queue, queued, links)
+    }
+
+    /// In which order they go.
+    fn order(ops: &[Op]) -> Vec<u32> {
+        let (mut queue, mut queued, mut links) = queue(ops);
+        std::iter::from_fn(|| {
+            let Request { id, op, extent, .. } = *queue.head(&queued, None)?;
+            queue.charge(op, cost::in_shares(op, cost::of_command(extent.len()), 2.0));
+            queue.class(op).remove(&mut links, id);
+            queued.take(id);
+            Some(id.slot() as u32)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn reads_and_a_few_writes_go_by_age() {
+        use Op::{Read, Write};
+        let ops = [Write, Read, Write, Write, Read, Read, Write];
+        assert_eq!(order(&ops), (0..7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn beside_many_writes_a_vms_reads_have_as_much_cost() {
+        let ops = [vec![Op::Write; 40], vec![Op::Read; 40]].concat();
+        let order = order(&ops);
+        // A write costs two reads.
+        let reads = order[..30].iter().filter(|&&n| n >= 40).count();
+        assert!((19..=21).contains(&reads), "{order:?}");
+        let is_sorted = |of: &dyn Fn(&u32) -> bool| {
+            order.iter().filter(|n| of(n)).collect::<Vec<_>>().is_sorted()
+        };
+        assert!(is_sorted(&|&n| n < 40) && is_sorted(&|&n| n >= 40), "{order:?}");
+    }
+}
+
+#[cfg(test)]
+mod light_tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::ZERO + Nanos::from_millis(ms)
+    }
+
+    fn pauses(ms: &[u64]) -> Pauses {
+        let mut pauses = Pauses::default();
+        ms.iter().for_each(|&ms| pauses.ended(Nanos::from_millis(ms)));
+        pauses
+    }
+
+    #[test]
+    fn a_vm_is_expected_for_twice_its_own_pause() {
+        let patience_ms = |ms: &[u64]| pauses(ms).patience().get() / 1_000_000;
+        assert_eq!(patience_ms(&[]), 5_000, "a VM of which nothing is known");
+        assert_eq!(patience_ms(&[1, 50, 100]), 5_000, "pauses that are short anyway");
+        assert_eq!(patience_ms(&[1_000; 9]), 2_000);
+        assert_eq!(patience_ms(&[101; 20]), 202);
+        // The short ones of a burst do not hide the pause before it.
+        assert_eq!(patience_ms(&[1_900, 1, 1, 1, 1, 1, 1, 1, 1]), 3_800);
+        assert_eq!(patience_ms(&[4_000, 200]), 6_000, "an exception is forgotten bit by bit");
+        assert_eq!(patience_ms(&[60_000]), 100, "a VM that is hardly ever there");
+    }
+
+    #[test]
+    fn the_two_longest_tell_of_all() {
+        let mut rng = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut draw = |below: u64| {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            rng % below
+        };
+        let (mut lights, mut naive) = (Lights::default(), BTreeMap::new());
+        for step in 0..20_000 {
+            let (now, vm) = (at_ms(step * 20), draw(6) as usize);
+            if draw(3) > 0 {
+                let pauses = pauses(&[draw(1_500)]);
+                lights.note(now, vm, pauses);
+                naive.insert(vm, now + pauses.patience());
+            } else {
+                lights.forget(vm);
+                naive.remove(&vm);
+            }
+            for vm in 0..7 {
+                let expected = naive.iter().any(|(&light, &until)| light != vm && now <= until);
+                assert_eq!(lights.has_other(now, vm), expected, "step {step}, beside {vm}");
+            }
+        }
     }
 }

@@ -1,22 +1,22 @@
-//! How much cost may be in the device at once, where it works on several commands, and how long
-//! a command may be there.
+//! Bounds the cost in the device at once, where it works on several commands, and the length of a
+//! command.
 //!
 //! *Bound.* A command that a VM with little outstanding sends waits for what is in the device
-//! before it. So the bound is what just keeps the device busy: the most cost that it completes a
-//! second, times the least time that a command takes there (the bandwidth-delay product of
-//! BBR: Cardwell and others, ACM Queue 2016). The rate is measured in epochs in which requests
-//! had to wait for the bound, from time to time with the bound doubled; the time by a few
-//! commands one at a time. Short and long reads and writes take different times: each kind has
-//! its own, and counts by its share of the cost. While a VM is light parts are shorter and the times
-//! others than while none is, and both are kept: a light VM that comes back to long requests finds
-//! what was known when it left.
+//! before it. So the bound just keeps the device busy: the most cost that it completes a second,
+//! times the least time that a command takes there (the bandwidth-delay product of BBR: Cardwell
+//! and others, ACM Queue 2016). The rate is measured in epochs in which requests had to wait for
+//! the bound, from time to time with the bound doubled; the time by a few commands one at a time.
+//! Short and long reads and writes take different times: each kind has its own, and counts by its
+//! share of the cost. While a VM is light parts are shorter and the times others than while none
+//! is, and both are kept: a light VM that comes back to long requests finds what was known when it
+//! left.
 //!
 //! *Isolation.* The product is where it begins. How long short reads and writes of light VMs take,
 //! over the least that they take, and how much of its best rate the device reaches, say whether
 //! more may be in it or less: see [`Governor::steer`]. Gimbal (Min and others, SIGCOMM 2021) steers
 //! a rate by the same latency, with a fixed threshold.
 //!
-//! *Parts.* Nothing stops a command that has begun, so long requests go in parts that take the
+//! *Parts.* Nothing stops a command that has begun, so requests that are long go in parts that take the
 //! device a quarter of the time of a short read, and in the longest of those parts while no VM is
 //! light but others are attached, who may come. Where a part costs as much as the whole (a cloud
 //! volume counts commands), short parts cost bandwidth: an epoch with parts of twice or half
@@ -25,15 +25,15 @@
 use super::cost;
 use seekway_core::units::{Instant, Nanos, Sectors};
 
-/// An epoch has at least so many commands and takes at least so long.
+/// Fewest commands and least time of an epoch.
 const EPOCH_COMMANDS: u32 = 64;
 const EPOCH_LEAST: Nanos = Nanos::from_millis(1);
 /// An epoch goes on after a pause of a VM with long requests that is not longer.
 const IDLE_MOST: Nanos = Nanos::from_millis(2);
-/// So long after a trial of the price a device works on reads and writes as it did before it. A
-/// drive that collects garbage is fast until its buffer is full of writes again.
+/// Time after a trial of the price until a device works on reads and writes as before. A drive that
+/// collects garbage is fast until its buffer is full of writes again.
 const SETTLES: Nanos = Nanos::from_millis(5);
-/// What may be in the device before its rate is known: some milliseconds' worth of a slow one.
+/// Cost that may be in the device before its rate is known: some milliseconds' worth of a slow one.
 const FIRST: f64 = (4 << 20) as f64;
 /// From one probe to the next, at least, and how much longer at most. It varies, or a VM that reads at
 /// regular times would meet the same probe, with the doubled bound, every time.
@@ -53,30 +53,30 @@ const PART_OF_ANSWER: f64 = 0.25;
 pub const PART_DEFAULT: u64 = 32 << 10;
 const PART_LEAST: u64 = 16 << 10;
 pub const PART_LONGEST: Sectors = Sectors::new(256);
-/// Parts may be so many times doubled where short ones cost bandwidth.
+/// Most doublings of parts where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
 /// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
 const GAIN: f64 = 1.0;
 const GAIN_MORE: f64 = 0.75;
 /// At an isolation of 1 light VMs may cost the others this part of the device's best rate.
 const RATE_GIVEN: f64 = 0.3;
-/// Within so much of what is aimed at the bound stays.
+/// Distance from the aim within which the bound stays.
 const DEAD: f64 = 0.05;
-/// While light VMs are slowed down so many times more than the isolation allows, the bound may go
+/// While light VMs are slowed down by this factor more than the isolation allows, the bound may go
 /// below where it began: a drive that writes takes long for some reads, and so has a long delay.
 const FAR: f64 = 2.0;
-/// With many VMs the bound is stretched so many times further: on a disk of its own, n times
-/// slower, each of n would wait n times as long.
+/// Further factor of the stretch with many VMs: on a disk of its own, n times slower, each of n
+/// would wait n times as long.
 const MANY_TIMES: f64 = 2.0;
 /// An epoch counts this much in what is steered by.
 const NEW: f64 = 0.25;
-/// Writes have so much of the bound at least. Linux's BFQ leaves a fifth to a half of a device's
+/// Least share of the bound that writes have. Linux's BFQ leaves a fifth to a half of a device's
 /// tags to what nobody waits for (`bfq_update_depths`).
 const WRITES_LEAST: f64 = 0.25;
-/// So many busy VMs are few, and so many are many.
+/// Numbers of busy VMs that are few, and that are many.
 const FEW: u32 = 4;
 const MANY: u32 = 8;
-/// Longer parts have to bring so much more, and shorter ones may cost so much.
+/// Factor of the rate that longer parts have to bring, and that shorter ones have to keep.
 const LONGER_BRINGS: f64 = 1.05;
 const SHORTER_KEEPS: f64 = 0.97;
 /// Rounds of probes, at most, from one trial of longer parts to the next.
@@ -103,11 +103,11 @@ enum Phase {
     Delay,
     /// An epoch with twice the bound.
     Rate,
-    /// An epoch with parts so many times doubled.
+    /// An epoch with parts doubled this number of times.
     Part(u32),
 }
 
-/// What one epoch, or one probe, has seen so far.
+/// Counts of one epoch, or of one probe, until now.
 #[derive(Clone, Copy, Default)]
 struct Epoch {
     since: Instant,
@@ -166,16 +166,16 @@ pub struct Governor {
     product: f64,
     /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
     stretch: f64,
-    /// What the last steady epochs reached: cost a nanosecond, 0 while unknown.
+    /// Rate of the last steady epochs: cost a nanosecond, 0 while unknown.
     reached: f64,
-    /// What short reads and writes of light VMs took in them, over the least that they take.
+    /// Time of light VMs' short reads and writes in them, over their least time.
     slowdown: f64,
     /// The most VMs that were busy at once since the last probe, and before that.
     busy: u32,
     busy_before: u32,
     /// Bytes a nanosecond in the last steady epoch.
     steady: f64,
-    /// How often parts are doubled.
+    /// Number of doublings of parts.
     doublings: u32,
     /// Rounds of probes until longer parts are tried, and how many the next wait will last:
     /// twice as many after each trial in vain.
@@ -200,17 +200,17 @@ impl Governor {
         self.phase == Phase::Steady
     }
 
-    /// The share of writes in the cost of what was completed lately.
+    /// The share of writes in the cost of what was completed recently.
     pub fn writes(&self) -> f64 {
         self.shares[SHORT_WRITES..].iter().sum()
     }
 
-    /// The most cost a nanosecond that was seen lately.
+    /// Highest rate seen recently, in cost a nanosecond.
     pub fn rate(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The least nanoseconds that a command of this kind took lately; infinite if unknown.
+    /// Least nanoseconds that a command of this kind took recently; infinite if unknown.
     fn delay_of(&self, kind: usize) -> f64 {
         self.delays[usize::from(self.splits)][kind].iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -229,7 +229,7 @@ impl Governor {
         if shares > 0.0 { sum / shares } else { least() }
     }
 
-    /// How long commands may be where they must not stand in others' way, in bytes, a power of two.
+    /// Longest command where it must not stand in others' way, in bytes, a power of two.
     pub fn part_bytes(&self) -> u64 {
         let part = PART_OF_ANSWER * self.rate() * self.delay_of(SHORT_READS);
         let least = match part.is_finite() && part > 0.0 {
@@ -244,8 +244,8 @@ impl Governor {
         least << doublings
     }
 
-    /// So many VMs have something outstanding now. `is_pressed`: a VM with a target of latency is
-    /// active.
+    /// Number of VMs that have something outstanding now. `is_pressed`: a VM with a target of
+    /// latency is active.
     pub fn busy(&mut self, vms: u32, is_pressed: bool) {
         self.busy = self.busy.max(vms);
         self.epoch.pressed |= is_pressed;
@@ -256,7 +256,8 @@ impl Governor {
         if self.epoch.pressed { FEW } else { self.busy.max(self.busy_before) }
     }
 
-    /// How far the bound may be stretched: with few VMs as far as light ones may be slowed down.
+    /// Furthest that the bound may be stretched: with few VMs as far as light ones may be slowed
+    /// down.
     fn stretch_max(&self) -> f64 {
         let many = f64::from(self.crowd().clamp(FEW, MANY) - FEW) / f64::from(MANY - FEW);
         (1.0 + many * (MANY_TIMES - 1.0)) / self.isolation
@@ -296,7 +297,7 @@ impl Governor {
         self.stretch = (self.stretch() * times).max(floor);
     }
 
-    /// A light VM's read or write of this cost is done, so long after it came.
+    /// Hears of a light VM's read or write of this cost: its time from arrival to completion.
     pub fn answered(&mut self, is_write: bool, cost: u64, took: Nanos) {
         let kind = kind(is_write, cost);
         let least = self.delay_of(kind);
@@ -311,7 +312,7 @@ impl Governor {
         }
     }
 
-    /// What may be in the device, as cost. `None`: not known yet, no bound.
+    /// Cost that may be in the device. `None`: not known yet, no bound.
     pub fn bound(&self) -> Option<f64> {
         let knee = self.gain() * self.stretch() * self.product;
         match self.phase {
@@ -322,8 +323,9 @@ impl Governor {
         }
     }
 
-    /// May a command of this cost go, with so much in the device? `times`: of the bound, and of one
-    /// that is stretched for many VMs less, but no less than once. One command may always go.
+    /// May a command of this cost go, with `in_flight` in the device? `times`: factor of the bound;
+    /// of one that is stretched for many VMs less, but no less than once. One command may always
+    /// go.
     pub fn allows(&self, in_flight: u64, cost: u64, times: f64) -> bool {
         let many = (self.stretch() * self.isolation).max(1.0);
         let times = (times / many).max(times.min(1.0));
@@ -331,9 +333,9 @@ impl Governor {
         in_flight == 0 || (in_flight + cost) as f64 <= bound
     }
 
-    /// May a write of this cost go, with so much of writes in the device? They have their share of
-    /// the bound, never several times that: a drive that has more writes than it can program keeps
-    /// each write waiting for all before it, and many reads too.
+    /// May a write of this cost go, with `in_flight` of writes in the device? They have their share
+    /// of the bound, never several times that: a drive that has more writes than it can program
+    /// keeps each write waiting for all before it, and many reads too.
     pub fn allows_write(&self, in_flight: u64, cost: u64) -> bool {
         let share = self.writes().max(WRITES_LEAST);
         let fits = |bound: f64| (in_flight + cost) as f64 <= share * bound;
@@ -373,7 +375,7 @@ impl Governor {
         }
     }
 
-    /// What is measured now begins anew.
+    /// Starts the measurement anew.
     fn begin_epoch(&mut self, now: Instant) {
         self.epoch = Epoch { since: now, ..Epoch::default() };
     }
@@ -419,7 +421,7 @@ impl Governor {
         commands >= DELAY_COMMANDS_MAX || commands >= DELAY_COMMANDS && !(0..KINDS).any(is_missing)
     }
 
-    /// Learn from the epoch, which took so long.
+    /// Learns from the epoch, which took `length`.
     fn conclude(&mut self, length: Nanos) {
         if self.phase == Phase::Delay {
             self.unseen = self.epoch.count.map(|count| count == 0);
@@ -513,5 +515,200 @@ impl Governor {
     }
 }
 
+/// The bound, without a device.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    /// A device that does a byte a nanosecond at best, and on which a command takes 100 µs at least.
+    fn known(isolation: f64) -> Governor {
+        let mut governor = Governor::new(isolation);
+        governor.rates[0] = 1.0;
+        governor.delays = [[[100_000.0; KEPT]; KINDS]; 2];
+        governor.shares[SHORT_READS] = 1.0;
+        governor.look();
+        governor
+    }
+
+    /// The bound goes up while the device does less than it could and light VMs do not feel it, down
+    /// while they do, and up again where the device would do too little.
+    #[test]
+    fn the_bound_follows_what_light_vms_feel() {
+        let mut governor = known(0.5);
+        let mut after = |slowdown: f64, rate: f64| {
+            for _ in 0..200 {
+                governor.begin_epoch(Instant::ZERO);
+                governor.answered(false, 8192, Nanos::new((slowdown * 1e5) as u64));
+                governor.answered(false, 1 << 20, Nanos::from_secs(1)); // Long reads say nothing.
+                governor.steer(rate);
+            }
+            governor.bound().unwrap() / (1e5 * governor.gain())
+        };
+        assert_eq!(after(1.5, 0.9), 2.0, "as far as it may go");
+        assert_eq!(after(2.0, 0.9), 2.0);
+        assert_eq!(after(1.5, 0.99), 2.0, "all that the device can do");
+        assert_eq!(after(3.0, 0.95), 1.0);
+        let least = after(6.0, 0.95);
+        assert!(
+            least < 2.0 / 3.0,
+            "far too slow: less than what just keeps the device busy: {least}"
+        );
+        assert!((after(3.0, 0.95) - least).abs() < 0.1 * least, "it stays there");
+        assert!((after(1.5, 0.99) - least).abs() < 0.1 * least, "more would bring nothing");
+        assert_eq!(after(3.0, 0.8), 2.0, "0.85 is the others'");
+        assert_eq!(after(3.0, 0.87), 2.0);
+        assert!(known(0.2).stretch_max() == 5.0 && known(1.0).stretch_max() == 1.0);
+    }
+
+    /// After a trial of the price the device is still fast: its rate then is not its best rate, and
+    /// the time of a command is measured at once.
+    #[test]
+    fn what_a_device_does_right_after_a_trial_is_no_rate() {
+        let mut governor = known(0.6);
+        let from = Instant::ZERO + Nanos::from_secs(1);
+        governor.settle(from, true);
+        assert_eq!(governor.bound(), Some(0.0), "one command at a time");
+        let at = |us: u64| from + Nanos::from_micros(us);
+        (1..=8).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
+        assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
+        (0..200).for_each(|n| governor.completed(at(400 + n), false, 65_536, at(0)));
+        assert_eq!(governor.rate(), 1.0, "it is too early");
+        (0..64).for_each(|n| governor.completed(at(5_001 + 100 * n), false, 8192, at(5_000)));
+        assert_eq!(governor.rate(), 1.0);
+        assert!(governor.reached > 0.0, "an epoch was seen");
+    }
+
+    /// A device of a byte a nanosecond, on which a command takes 100 µs: writes have a quarter of
+    /// the bound, or their share of the cost where that is more.
+    #[test]
+    fn writes_have_their_share_of_the_bound() {
+        assert!(Governor::new(1.0).allows_write(1 << 40, 4096), "there is no bound yet");
+        let mut governor = known(1.0);
+        for (shares, most) in [([0.9, 0.0, 0.1, 0.0], 25_000), ([0.0, 0.4, 0.2, 0.4], 60_000)] {
+            governor.shares = shares;
+            governor.look();
+            assert_eq!(governor.bound().map(f64::round), Some(100_000.0));
+            assert!(governor.allows_write(most - 5_000, 4_900), "{shares:?}");
+            assert!(!governor.allows_write(most - 5_000, 5_100), "{shares:?}");
+        }
+        assert!(governor.allows_write(0, 1 << 40), "one may always go");
+    }
+
+    /// The time of a light VM's short writes counts once it is known how long one takes alone, and a
+    /// probe of the delay waits for one. Without reads or writes of light VMs the bound stays at its
+    /// gain.
+    #[test]
+    fn the_bound_follows_writes_of_light_vms_too() {
+        let mut governor = known(0.5);
+        governor.delays[0][SHORT_WRITES] = [f64::INFINITY; KEPT];
+        let after = |governor: &mut Governor, writes: bool| {
+            for _ in 0..200 {
+                governor.begin_epoch(Instant::ZERO);
+                if writes {
+                    governor.answered(true, 8192, Nanos::from_micros(600));
+                }
+                governor.steer(0.95);
+            }
+            (governor.bound().unwrap() / (1e5 * governor.gain()) * 100.0).round()
+        };
+        assert_eq!(after(&mut governor, false), 100.0);
+        assert_eq!(after(&mut governor, true), 100.0, "nobody knows what 600 us are");
+        let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
+        governor.settle(at(0), true);
+        (1..=10).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
+        assert_eq!(governor.bound(), Some(0.0), "the probe waits for a write");
+        governor.completed(at(600), true, 8192, at(500));
+        assert_eq!(governor.delay_of(SHORT_WRITES), 100_000.0);
+        assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
+        governor.delays[0][SHORT_READS] = [100_000.0; KEPT];
+        governor.look();
+        assert!(after(&mut governor, true) < 67.0);
+    }
+
+    /// A light VM's short writes are asked for, and none comes: the next probe of the delay is short.
+    #[test]
+    fn a_kind_that_does_not_come_is_not_asked_for_again() {
+        let mut governor = known(0.5);
+        governor.delays[0][SHORT_WRITES] = [f64::INFINITY; KEPT];
+        governor.answered(true, 8192, Nanos::from_micros(600));
+        let mut probe = || {
+            governor.phase = Phase::Delay;
+            let read = |_: &u32| {
+                governor.completed(Instant::ZERO, false, 8192, Instant::ZERO);
+                governor.is_steady()
+            };
+            (1..100).find(read)
+        };
+        assert_eq!([probe(), probe()], [Some(DELAY_COMMANDS_MAX), Some(DELAY_COMMANDS)]);
+    }
+
+    /// The kind that had all of the cost does not come while delays are measured: they are not measured
+    /// for ever, one command at a time.
+    #[test]
+    fn a_probe_of_the_delay_ends_though_what_matters_does_not_come() {
+        let mut governor = Governor::new(0.6);
+        governor.rates[0] = 1.0;
+        governor.shares[SHORT_READS + 1] = 1.0;
+        let mut one_by_one = 0;
+        for n in 1..20_000 {
+            let now = Instant::ZERO + Nanos::from_micros(10 * n);
+            governor.probe(now, true);
+            one_by_one += u32::from(governor.bound() == Some(0.0));
+            let dispatched = Instant::ZERO + Nanos::from_micros(10 * n - 5);
+            governor.completed(now, false, 8192, dispatched);
+        }
+        assert!((1..=1_000).contains(&one_by_one), "{one_by_one} of 20,000");
+    }
+
+    /// A VM that reads once a second does not meet the doubled bound of a probe again and again, whenever
+    /// it began.
+    #[test]
+    fn probes_do_not_fall_into_step_with_a_vm() {
+        const STEP_US: u64 = 200;
+        let mut governor = Governor::new(0.6);
+        let mut doubled = Vec::new();
+        for n in 1..60 * 1_000_000 / STEP_US {
+            let now = Instant::ZERO + Nanos::from_micros(STEP_US * n);
+            governor.probe(now, true);
+            governor.completed(
+                now,
+                false,
+                1 << 16,
+                Instant::ZERO + Nanos::from_micros(STEP_US * (n - 1)),
+            );
+            doubled.push(governor.phase == Phase::Rate);
+        }
+        let second = (1_000_000 / STEP_US) as usize;
+        let met = |from: usize| doubled.iter().skip(from).step_by(second).filter(|is| **is).count();
+        let most = (0..second).map(met).max();
+        assert!(most < Some(12), "{most:?} of 60 reads");
+    }
+
+    /// Requests of 32 parts that come one at a time: an epoch spans the pauses between them, and its
+    /// rate leaves them out. One long pause, or short ones of a VM with little outstanding, begin anew.
+    #[test]
+    fn short_pauses_of_long_requests_do_not_end_an_epoch() {
+        let rate = |pause: Nanos, is_heavy: bool| {
+            let mut governor = Governor::new(0.6);
+            governor.delays = [[[100_000.0; KEPT]; KINDS]; 2];
+            governor.phase = Phase::Rate;
+            let mut now = Instant::ZERO;
+            for _ in 0..3 {
+                now = now + pause;
+                governor.resume_after(now, pause);
+                for _ in 0..32 {
+                    let sent = now;
+                    now = now + Nanos::from_micros(32);
+                    if is_heavy {
+                        governor.heavy();
+                    }
+                    governor.completed(now, false, 32_000, sent);
+                }
+            }
+            governor.rate()
+        };
+        assert_eq!(rate(Nanos::from_millis(1), true), 1.0);
+        assert_eq!(rate(Nanos::from_millis(3), true), 0.0);
+        assert_eq!(rate(Nanos::from_millis(1), false), 0.0);
+    }
+}

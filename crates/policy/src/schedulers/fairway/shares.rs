@@ -1,18 +1,17 @@
-//! Who goes next: targets of latency that are due, then reservations that are behind, then
+//! Order of service: targets of latency that are due, then reservations that are behind, then
 //! shares by weight.
 //!
 //! *Shares.* Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) in two levels, as in its
-//! section 4: VMs without a group and groups divide the device by their weights, the VMs of a
-//! group divide what the group has. Each has a start tag: the cost of what it has sent, over
-//! its weight. The one goes next whose next command would end first, by its finish tag: the
-//! start tag plus that command's cost. So among VMs that are level a short command goes before
-//! a long one. Who wakes starts at the tag at which the last command of its level started, less
-//! at most one quantum.
+//! section 4: VMs without a group and groups divide the device by their weights, the VMs of a group
+//! divide what the group has. Each has a start tag: the cost of what it has sent, over its weight.
+//! The one goes next whose next command would end first, by its finish tag: the start tag plus that
+//! command's cost. So among VMs that are level a short command goes before a long one. A VM that
+//! wakes starts at the tag at which the last command of its level started, less at most one
+//! quantum.
 //!
-//! What a command costs is the caller's: bytes on flash, device time where there is a head.
+//! The caller says what a command costs: bytes on flash, device time where there is a head.
 
-use super::promises::Promises;
-use super::reserves::Reserves;
+use super::promises::{Promises, Reserves};
 use seekway_core::queues::KeyedHeap;
 use seekway_core::scheduler::{Group, VmSpec};
 use seekway_core::units::{Instant, Sectors};
@@ -26,13 +25,13 @@ pub type Tag = u128;
 /// The next command of a VM.
 #[derive(Clone, Copy)]
 pub struct Work {
-    /// What it is expected to cost.
+    /// Expected cost.
     pub cost: u64,
     /// When its request arrived.
     pub arrived: Instant,
 }
 
-/// What a VM or a group has had.
+/// Service of a VM or a group.
 struct Account {
     weight: u64,
     /// Cost over weight of what it has sent.
@@ -50,7 +49,7 @@ impl Account {
         (u128::from(cost) << FRACTION) / (self.weight as f64 * boost) as u128
     }
 
-    /// What its next command ends at, in the order of service.
+    /// Finish tag of its next command, in the order of service.
     fn place(&self, cost: u64, boost: f64) -> (Tag, u64) {
         (self.tag + self.over(cost, boost), self.served)
     }
@@ -80,7 +79,7 @@ struct GroupAccount {
 
 /// The shares of one device.
 pub struct Shares {
-    /// Who wakes is behind the others by so much cost at most, times its weight.
+    /// Most cost that a VM that wakes is behind the others, times its weight.
     quantum: Tag,
     vms: Vec<Option<Vm>>,
     groups: Vec<Option<GroupAccount>>,
@@ -94,6 +93,7 @@ pub struct Shares {
 fn of_vm(vm: usize) -> u32 {
     2 * vm as u32
 }
+
 fn of_group(group: usize) -> u32 {
     2 * group as u32 + 1
 }
@@ -155,7 +155,7 @@ impl Shares {
         }
     }
 
-    /// What the VM sends next; `None`: it has nothing queued.
+    /// Sets the VM's next command; `None`: nothing is queued.
     pub fn set_work(&mut self, now: Instant, vm: usize, work: Option<Work>) {
         let Some(known) = self.vms.get_mut(vm).and_then(Option::as_mut) else { return };
         let wakes = known.work.is_none() && work.is_some();
@@ -184,7 +184,7 @@ impl Shares {
         known.account.tag = known.account.tag.max(level.reached.saturating_sub(quantum));
     }
 
-    /// How much the VM has had, or its group if it has one: who has had least goes first.
+    /// Start tag of the VM, or of its group if it has one: the least goes first.
     pub fn tag(&self, vm: usize) -> Tag {
         let Some(Some(known)) = self.vms.get(vm) else { return 0 };
         let group = known.group.and_then(|group| self.groups[group].as_ref());
@@ -232,8 +232,8 @@ impl Shares {
         group.vms.backlog.first().map(|(_, vm)| vm as usize)
     }
 
-    /// Has the VM had less than its share for a while, though it asked for more? With its next
-    /// command, which costs so much, it is still behind: else it is its turn that has not come.
+    /// Did the VM have less than its share for a while, though it asked for more? It is behind only
+    /// if it still is with its next command, of this `cost`; otherwise its turn has just not come.
     pub fn is_behind(&self, vm: usize, cost: u64) -> bool {
         let Some(known) = &self.vms[vm] else { return false };
         let level = match known.group.and_then(|group| self.groups[group].as_ref()) {

@@ -1,10 +1,7 @@
 //! The rules of iocost, one by one. The device is a solid-state drive of the
 //! class `ssd`: a random read of 4 KiB costs 117.4 µs.
 
-use super::BUDGET;
-use super::groups::{Groups, WHOLE, charged};
-use super::model::{CLASSES, Coefficients, HDD, Model, SSD};
-use super::period::adjustment;
+use super::{BUDGET, CLASSES, Coefficients, Groups, HDD, Model, SSD, WHOLE, adjustment, charged};
 use crate::schedulers::tests::Rig;
 use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::scheduler::Decision;

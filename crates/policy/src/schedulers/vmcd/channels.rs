@@ -5,15 +5,13 @@
 //! credits follow from a channel's own queue ([`Rule`]), and did last time, only
 //! the channels that something has happened to since are looked at.
 
-use super::Pending;
-use super::credits::{Claim, allot};
-use super::deadlines::Deadlines;
-use super::lottery::Tickets;
+use super::{Deadlines, Pending};
 use seekway_core::queues::Pool;
 use seekway_core::request::{RequestId, VmId};
 use seekway_core::units::{Instant, Nanos};
+use std::cmp::Reverse;
 
-/// What one VM has pending, and its credits.
+/// A VM's pending requests and its credits.
 #[derive(Default)]
 pub struct Channel {
     weight: u64,
@@ -23,14 +21,14 @@ pub struct Channel {
     /// Credits allotted and consumed since the last replenishment.
     allotted: u64,
     dispatched: u64,
-    /// The same in the period before (L_c, L_b).
+    /// As the two above, in the period before (L_c, L_b).
     pub allotted_before: u64,
     pub dispatched_before: u64,
     /// Something has happened to it since the last replenishment.
     is_touched: bool,
-    /// It stands in [`Channels::active`].
+    /// Is it in [`Channels::active`]?
     is_active: bool,
-    /// It stands in [`Channels::moved`].
+    /// Is it in [`Channels::moved`]?
     is_moved: bool,
 }
 
@@ -58,7 +56,7 @@ impl Channel {
     }
 }
 
-/// How many credits each channel with work was given.
+/// Rule by which channels with work were given credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Rule {
     #[default]
@@ -69,7 +67,7 @@ enum Rule {
     Length,
 }
 
-/// What the last period that is over says for condition (2).
+/// The last complete period, as condition (2) sees it.
 pub struct LastPeriod {
     /// L_t: the least that any channel with credits was allotted.
     pub least_allotted: u64,
@@ -299,6 +297,175 @@ impl Channels {
     }
 }
 
+// Credits of each channel at a replenishment: in proportion to claims, in whole numbers, with a
+// sum that is exact.
+
+/// A channel's claim, and the credits that it gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Number of the VM.
+    pub vm: u16,
+    /// Its requests times its weight, at least 1.
+    pub demand: u64,
+    /// Set by [`allot`]; the value before does not count.
+    pub credits: u64,
+}
+
+/// Divide `total` credits by the claims: C_i = round(demand_i / Σ demand × total),
+/// rounded by largest remainders so that Σ C_i = `total`, and no claim below 1.
+///
+/// A claim worth less than one credit gets one; the others share the rest. When
+/// there are more claims than credits, "at least 1" wins over the sum. Of equal
+/// remainders the larger claim's goes first, of equal claims the earlier one:
+/// the caller's order decides between equals and nothing else.
+pub fn allot(claims: &mut [Claim], total: u64) {
+    let sum: u128 = claims.iter().map(|c| u128::from(c.demand)).sum();
+    if sum == u128::from(total) {
+        // Each gets what it claims: the device is under-used and weights are 1.
+        claims.iter_mut().for_each(|c| c.credits = c.demand);
+        return;
+    }
+    if total <= claims.len() as u64 || claims.is_empty() {
+        claims.iter_mut().for_each(|c| c.credits = 1);
+        return;
+    }
+    let (shared, sum) = give_the_least(claims, total, sum);
+    give_the_rest(claims, shared, sum);
+}
+
+/// One credit for each claim that is worth less; zero marks the others. What
+/// is left to share, and the sum of the claims that share it.
+fn give_the_least(claims: &mut [Claim], total: u64, sum: u128) -> (u64, u128) {
+    let (mut shared, mut sum) = (total, sum);
+    claims.iter_mut().for_each(|c| c.credits = 0);
+    // Each round takes away less than its claims got, so that others may come to be worth
+    // less than one: until none does.
+    loop {
+        let (before, before_sum) = (shared, sum);
+        for claim in claims.iter_mut().filter(|c| c.credits == 0) {
+            if u128::from(claim.demand) * u128::from(before) < before_sum {
+                claim.credits = 1;
+                shared -= 1;
+                sum -= u128::from(claim.demand);
+            }
+        }
+        if shared == before {
+            return (shared, sum);
+        }
+    }
+}
+
+/// Share `shared` credits among the claims that have none, by largest remainders.
+fn give_the_rest(claims: &mut [Claim], shared: u64, sum: u128) {
+    // Claims without credits: remainder, demand and place, largest remainder first.
+    let mut remainders = Vec::with_capacity(claims.len());
+    let mut left = shared;
+    for (at, claim) in claims.iter_mut().enumerate().filter(|(_, c)| c.credits == 0) {
+        let (whole, remainder) = divide(claim.demand, shared, sum);
+        claim.credits = whole;
+        left -= whole;
+        remainders.push((Reverse(remainder), Reverse(claim.demand), at));
+    }
+    let left = left as usize;
+    if left > 0 && left < remainders.len() {
+        remainders.select_nth_unstable(left - 1);
+    }
+    for &(.., at) in &remainders[..left] {
+        claims[at].credits += 1;
+    }
+}
+
+/// `demand · total / sum` and its remainder; in 64 bits where they suffice.
+fn divide(demand: u64, total: u64, sum: u128) -> (u64, u128) {
+    if let (Some(product), Ok(sum)) = (demand.checked_mul(total), u64::try_from(sum)) {
+        return (product / sum, u128::from(product % sum));
+    }
+    let product = u128::from(demand) * u128::from(total);
+    // Below `total`, for no claim exceeds the sum.
+    ((product / sum) as u64, product % sum)
+}
+
+// The lottery: tickets by channel, drawn and changed in the logarithm of their number.
+
+/// Tickets of each channel: a Fenwick tree.
+#[derive(Default)]
+pub struct Tickets {
+    held: Vec<u64>,
+    /// Entry `i` is the sum of the `lowest set bit of i + 1` holders up to `i`.
+    sums: Vec<u64>,
+    total: u64,
+}
+
+impl Tickets {
+    /// Of all channels together.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Give channel `at` that many, instead of what it has.
+    pub fn set(&mut self, at: usize, tickets: u64) {
+        if at >= self.held.len() {
+            self.grow(at + 1);
+        }
+        let before = std::mem::replace(&mut self.held[at], tickets);
+        if before == tickets {
+            return;
+        }
+        // Sums are of what is held, so that wrapping differences come out right.
+        let change = tickets.wrapping_sub(before);
+        self.total = self.total.wrapping_add(change);
+        let mut node = at;
+        while let Some(sum) = self.sums.get_mut(node) {
+            *sum = sum.wrapping_add(change);
+            node |= node + 1;
+        }
+    }
+
+    /// Replace what all of them have: `held[i]` for channel `i`.
+    pub fn fill(&mut self, held: impl Iterator<Item = u64>) {
+        self.held.clear();
+        self.held.extend(held);
+        self.sum_up();
+    }
+
+    /// The channel that holds ticket `number`, counted from channel 0 on.
+    /// `None` when there are not that many.
+    pub fn holder(&self, number: u64) -> Option<usize> {
+        if number >= self.total {
+            return None;
+        }
+        let (mut at, mut left) = (0, number);
+        let mut step = self.sums.len().next_power_of_two();
+        while step > 0 {
+            // The sum of the `step` holders from `at` on.
+            if let Some(&sum) = self.sums.get(at + step - 1)
+                && sum <= left
+            {
+                left -= sum;
+                at += step;
+            }
+            step /= 2;
+        }
+        Some(at)
+    }
+
+    fn grow(&mut self, len: usize) {
+        self.held.resize(len, 0);
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
+        self.sums.clone_from(&self.held);
+        self.total = self.held.iter().sum();
+        for at in 0..self.sums.len() {
+            let parent = at | (at + 1);
+            if parent < self.sums.len() {
+                self.sums[parent] += self.sums[at];
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +494,7 @@ mod tests {
                 channel.pending.insert(&mut self.links, &request);
             });
         }
-        /// It is sent for a credit, or withdrawn.
+        /// Takes a request out: sent for a credit, or withdrawn.
         fn take(&mut self, id: RequestId, sent: bool) {
             let request = self.pool.take(id);
             self.channels.change(request.vm.index(), |channel| {
@@ -430,6 +597,107 @@ mod tests {
                 }
             }
             assert!(short > 100, "seed {seed}: {short} replenishments looked at some channels");
+        }
+    }
+}
+
+#[cfg(test)]
+mod credits_tests {
+    use super::*;
+    use seekway_core::mix::Draws;
+
+    fn allotted(demands: &[u64], total: u64) -> Vec<u64> {
+        let claim = |(vm, &demand): (usize, &u64)| Claim { vm: vm as u16, demand, credits: 9 };
+        let mut claims: Vec<Claim> = demands.iter().enumerate().map(claim).collect();
+        allot(&mut claims, total);
+        claims.iter().map(|c| c.credits).collect()
+    }
+
+    #[test]
+    fn rounds_by_largest_remainders() {
+        assert_eq!(allotted(&[1, 1, 1], 10), [4, 3, 3], "a tie goes to the earlier");
+        assert_eq!(allotted(&[5, 3, 2], 7), [4, 2, 1], "3.5, 2.1, 1.4");
+        assert_eq!(allotted(&[5, 3, 2], 9), [4, 3, 2], "4.5, 2.7, 1.8");
+        assert_eq!(allotted(&[6, 1, 1], 8), [6, 1, 1]);
+    }
+
+    #[test]
+    fn a_claim_worth_less_than_one_gets_one() {
+        assert_eq!(allotted(&[1_000, 1, 1], 10), [8, 1, 1]);
+        // 8 credits for 1,000 and 130: 7.08 and 0.92, though 130 of 1,130 is 1.03 of 9.
+        assert_eq!(allotted(&[1_000, 130, 1], 9), [7, 1, 1]);
+    }
+
+    #[test]
+    fn at_least_one_wins_over_the_sum() {
+        assert_eq!(allotted(&[90, 5, 5], 2), [1, 1, 1]);
+        assert_eq!(allotted(&[90, 5, 5], 0), [1, 1, 1]);
+        assert_eq!(allotted(&[90, 5, 5], 3), [1, 1, 1]);
+        assert_eq!(allotted(&[], 3), []);
+    }
+
+    #[test]
+    fn the_sum_is_exact_and_the_order_is_of_no_account() {
+        let mut random = Draws::new(1);
+        for case in 0..20_000 {
+            let n = 1 + random.below(12) as usize;
+            // From a few to as large as 64 bits hold: 2^22 requests of weight 2^32 - 1.
+            let bits = 1 + random.below(54);
+            let demands: Vec<u64> = (0..n).map(|_| 1 + random.below(1 << bits)).collect();
+            let spare_bits = 1 + random.below(30);
+            let total = n as u64 + random.below(1 << spare_bits);
+            let given = allotted(&demands, total);
+            let seen = format!("case {case}: {demands:?} share {total}: {given:?}");
+            assert_eq!(given.iter().sum::<u64>(), total, "{seen}");
+            assert!(given.iter().all(|&c| c >= 1), "{seen}");
+            let sum: u128 = demands.iter().map(|&d| u128::from(d)).sum();
+            for (&d, &c) in demands.iter().zip(&given) {
+                // Never above its share by one or more, unless that is the least of one.
+                let above = u128::from(c.saturating_sub(1)) * sum;
+                assert!(above < u128::from(d) * u128::from(total) || c == 1, "{seen}");
+                for (&e, &f) in demands.iter().zip(&given) {
+                    assert!(d < e || c + u64::from(d == e) >= f, "{seen}: less for more");
+                }
+            }
+            let mut order: Vec<usize> = (0..n).collect();
+            (1..n).for_each(|i| order.swap(i, random.below(i as u64 + 1) as usize));
+            let moved: Vec<u64> = order.iter().map(|&i| demands[i]).collect();
+            let sorted = |demands: &[u64], given: &[u64]| {
+                let mut pairs: Vec<_> = demands.iter().copied().zip(given.to_vec()).collect();
+                pairs.sort_unstable();
+                pairs
+            };
+            let again = allotted(&moved, total);
+            assert_eq!(sorted(&demands, &given), sorted(&moved, &again), "{seen}: {order:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod lottery_tests {
+    use super::*;
+    use seekway_core::mix::Draws;
+
+    #[test]
+    fn tickets_agree_with_a_list() {
+        let (mut tickets, mut list) = (Tickets::default(), vec![0u64; 70]);
+        let mut random = Draws::new(7);
+        for step in 0..3_000 {
+            let (at, n) = (random.below(70) as usize, random.below(5));
+            if step % 100 == 99 {
+                list.iter_mut().for_each(|held| *held = random.below(3));
+                tickets.fill(list.iter().copied());
+            } else {
+                list[at] = n;
+                tickets.set(at, n);
+            }
+            let all: Vec<usize> =
+                list.iter().enumerate().flat_map(|(i, &n)| vec![i; n as usize]).collect();
+            assert_eq!(tickets.total(), all.len() as u64);
+            for (number, &holder) in all.iter().enumerate() {
+                assert_eq!(tickets.holder(number as u64), Some(holder));
+            }
+            assert_eq!(tickets.holder(tickets.total()), None);
         }
     }
 }

@@ -1,46 +1,54 @@
-//! What a VM would find in a cache of each size: its *curve*, from a sample of its reads; and how
-//! frames are divided by the curves.
+//! Hits of a VM in a cache of each size: its *curve*, from a sample of its reads; and how frames
+//! are divided by the curves.
 //!
 //! A block that is read again is a hit in an LRU cache as large as what the VM has read since
-//! (Mattson et al., IBM Systems Journal 1970). Of all nodes a fixed sample is followed, chosen by
-//! a hash of their names, and sizes are scaled by how much of the reads it has (SHARDS-adj:
-//! Waldspurger et al., FAST 2015). What was read since is counted by buckets and not block by
-//! block (MIMIR: Saemundsson et al., SoCC 2014): a curve has [`STEPS`] steps, which is as fine as
-//! frames are divided.
+//! (Mattson et al., IBM Systems Journal 1970). Of all nodes a fixed sample is followed, chosen by a
+//! hash of their names, and sizes are scaled by how much of the reads it has (SHARDS-adj:
+//! Waldspurger et al., FAST 2015). The reads between are counted by buckets and not block by block
+//! (MIMIR: Saemundsson et al., SoCC 2014): a curve has [`STEPS`] steps, which is as fine as frames
+//! are divided.
 //!
-//! What is found is counted by reads of a node, not by its blocks: a head that moves for 4 KiB
-//! takes nearly as long as for 64. A guest that reads a node by its blocks reads it again at once,
-//! which any cache finds.
+//! Hits are counted by reads of a node, not by its blocks: a head that moves for 4 KiB takes nearly
+//! as long as for 64. A guest that reads a node by its blocks reads it again at once, which any
+//! cache finds.
 //!
 //! Frames go where they make a VM faster by the largest factor (proportional fairness: Kelly,
-//! Maulloo and Tan, 1998), and not where most is found in a second: that would be with the VM that
-//! is fast already, and who gets more would become faster and be given more again. A VM that waits
-//! for its reads is as fast as these take little time; what is found takes a [`FOUND_PART`]th of
-//! what is not.
+//! Maulloo and Tan, 1998), and not where most hits are made in a second: that would be with the VM
+//! that is fast already, which would become faster with more frames, and be given more again. A VM
+//! that waits for its reads is as fast as these take little time; a hit takes a [`FOUND_PART`]th of
+//! a miss.
 
-use super::nodes::{Mask, NODE_BLOCKS, Name};
+use super::nodes::{List, Mask, NODE_BLOCKS, Name};
+use super::{Blocks, Gone};
 use seekway_core::mix::mix64;
+use seekway_core::request::VmId;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 
 /// Steps of a curve; the last is the whole cache.
 const STEPS: usize = 32;
+
 /// Whole nodes that are followed for each step when a cache is large.
 const NODES_A_STEP: u64 = 8;
-/// What is found takes one part of so many of the time of what is not.
+
+/// Time of a miss over that of a hit.
 const FOUND_PART: u64 = 32;
+
 /// A read, or a hit, as it is counted: they fade by halves.
 const ONE: u64 = 1 << 16;
-/// A VM is as fast as with its share if a 64th is missing at most: so much in a
-/// [`logarithm`] (log2 of 64/63 is 1/44).
+
+/// A VM is as fast as with its share if a 64th is missing at most: this [`logarithm`] (log2 of
+/// 64/63 is 1/44).
 const AS_FAST: u64 = (1 << 16) / 44;
+
 /// Buckets of a curve at most, and of how many each loses its oldest.
 const BUCKETS_MAX: usize = STEPS + STEPS / 4;
 
-/// How nodes are sampled, and how large a step is; the same for all VMs.
+/// Rate at which nodes are sampled, and size of a step; the same for all VMs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// One node of so many is followed: a power of two.
+    /// One node of this number is followed: a power of two.
     one_of: u64,
     /// Frames of a step.
     frames: u64,
@@ -48,7 +56,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// For a cache of so many frames at most.
+    /// A sample for a cache of at most `frames`.
     pub(super) fn new(frames: u64, key: u64) -> Sample {
         let nodes = frames / NODE_BLOCKS / (STEPS as u64 * NODES_A_STEP);
         let one_of = nodes.max(1).next_power_of_two();
@@ -74,8 +82,8 @@ pub(super) struct Curve {
     buckets: VecDeque<u64>,
     /// The number of the oldest bucket.
     first: u64,
-    /// Reads of nodes, and of them by step those that a cache of so many steps finds and one of a
-    /// step less does not. They fade as the VM reads, not by what others do.
+    /// Reads of nodes, and of them by step those that a cache of that size finds and one of a step
+    /// less does not. They fade as the VM reads, not by what others do.
     reads: u64,
     hits: [u64; STEPS],
     /// Blocks that were read, and of them those of the sample: how large it really is.
@@ -150,11 +158,11 @@ impl Curve {
     }
 }
 
-/// What a VM has a claim to, in frames.
+/// A VM's claim, in frames.
 pub(super) struct Claim<'a> {
     /// Its weight's share of all frames.
     pub share: u64,
-    /// What it needs whatever it finds there; at most its share.
+    /// Frames that it needs whatever it finds there; at most its share.
     pub least: u64,
     /// Frames that it holds now.
     pub held: u64,
@@ -215,10 +223,10 @@ fn logarithm(n: u64) -> u64 {
     (u64::from(power) << 16) + rest as u64 - (1 << 16)
 }
 
-/// Divide so many frames. Each VM has as many as make it [as fast](AS_FAST) as its share would, or
-/// twice what it has, up to its share, while it has not read as much. The others go where each
-/// gains most (the lookahead algorithm of utility-based cache partitioning: Qureshi and Patt, MICRO
-/// 2006). Where none gains anything, they are nobody's: who has them keeps them. Returns the frames
+/// Divides `frames`. Each VM has as many as make it [as fast](AS_FAST) as its share would, or twice
+/// what it has, up to its share, while it has not read as much. The others go where each gains most
+/// (the lookahead algorithm of utility-based cache partitioning: Qureshi and Patt, MICRO 2006).
+/// Where none gains anything, they are nobody's: a VM that has them keeps them. Returns the frames
 /// of each VM; the sum is at most `frames`.
 pub(super) fn divide(frames: u64, sample: &Sample, claims: Vec<Claim<'_>>) -> Vec<u64> {
     let step = sample.frames;
@@ -241,6 +249,118 @@ pub(super) fn divide(frames: u64, sample: &Sample, claims: Vec<Claim<'_>>) -> Ve
     vms.iter().map(|vm| vm.part).collect()
 }
 
+// Each VM's share of the cache, and the division of frames among VMs.
+
+/// Frames are divided anew when an eighth of a cache was read (the divisor), and at least this
+/// number of blocks: among 1,000 VMs that takes half a millisecond.
+const DIVIDED_PART: u32 = 8;
+
+const DIVIDED_LEAST: u64 = 1024;
+
+/// A VM keeps a 16th of its share (the divisor) whatever it finds there, for reads under way.
+const LEAST_PART: u64 = 16;
+
+/// A VM's part of the cache. It stays when the VM leaves: frames may still be
+/// read into for it.
+#[derive(Clone, Default)]
+pub(super) struct Vm {
+    pub weight: u64,
+    /// Frames that are its own when all are wanted.
+    pub share: u64,
+    /// As `share`, by what it would find in them.
+    pub part: u64,
+    /// By [`Place`](super::nodes::Place).
+    pub lists: [List; 4],
+    /// Frames that hold or await its blocks, orphans included.
+    pub held: u64,
+    /// Frames that are being read into, orphans included.
+    pub filling: u64,
+    /// Frames that are being read into for blocks that were forgotten meanwhile.
+    pub orphans: u64,
+    /// Frames that hold or await a prefetched block that nobody has read.
+    pub unused: u64,
+    /// Blocks that it has read.
+    pub clock: u64,
+    /// Blocks that its small queue has let go.
+    pub let_go: u64,
+    /// Hits that it would have in a cache of each size.
+    pub curve: Curve,
+}
+
+impl Vm {
+    /// Frames that hold or await its blocks.
+    pub(super) fn resident(&self) -> u64 {
+        self.held - self.orphans
+    }
+    /// The granule of its clock that it is in: they come round.
+    pub(super) fn granule(&self, bits: u32) -> u16 {
+        (self.clock >> bits) as u16
+    }
+    /// Frames that it needs whatever it finds: room for what is prefetched, and for as much again.
+    fn least(&self) -> u64 {
+        ((self.share / LEAST_PART).max(1) + 2 * self.unused).min(self.share)
+    }
+    pub(super) fn claim(&mut self) -> Claim<'_> {
+        Claim { share: self.share, least: self.least(), held: self.held, curve: &mut self.curve }
+    }
+    /// Frames that are its own now.
+    pub(super) fn own(&self) -> u64 {
+        self.part.max(self.least())
+    }
+    pub(super) fn excess(&self) -> u64 {
+        self.held.saturating_sub(self.own())
+    }
+}
+
+impl Blocks {
+    /// A VM joins, or changes its weight: while others want room, its share of
+    /// the frames is its weight's share of the weights of all.
+    pub fn attach(&mut self, vm: VmId, weight: NonZeroU32) {
+        if self.vms.len() <= vm.index() {
+            self.vms.resize_with(vm.index() + 1, Vm::default);
+        }
+        self.vms[vm.index()].weight = u64::from(weight.get());
+        self.divide();
+    }
+
+    /// A VM leaves: its blocks are forgotten.
+    pub fn detach(&mut self, vm: VmId, gone: &mut Vec<Gone>) {
+        self.forget(vm, 0, u64::MAX, gone);
+        if let Some(known) = self.vms.get_mut(vm.index()) {
+            (known.weight, known.curve) = (0, Curve::default());
+            self.divide();
+        }
+    }
+
+    pub(super) fn divide(&mut self) {
+        let all: u64 = self.vms.iter().map(|vm| vm.weight).sum();
+        for vm in &mut self.vms {
+            let frames = u128::from(self.limit);
+            vm.share = (frames * u128::from(vm.weight) / u128::from(all.max(1))) as u64;
+        }
+        let claims = self.vms.iter_mut().map(Vm::claim).collect();
+        let parts = divide(u64::from(self.limit), &self.sample, claims);
+        self.vms.iter_mut().zip(parts).for_each(|(vm, part)| vm.part = part);
+        self.until_divided = u64::from(self.limit / DIVIDED_PART).max(DIVIDED_LEAST);
+        self.donor = (None, 0);
+    }
+
+    /// A guest has read blocks of a node.
+    #[inline]
+    pub(super) fn read(&mut self, vm: usize, name: Name, blocks: Mask) {
+        self.vms[vm].curve.read(&self.sample, name, blocks);
+        self.until_divided = self.until_divided.saturating_sub(u64::from(blocks.count_ones()));
+        if self.until_divided == 0 {
+            self.divide();
+        }
+    }
+
+    /// Frames that hold or await blocks of a VM.
+    pub fn resident(&self, vm: VmId) -> u64 {
+        self.vms.get(vm.index()).map_or(0, Vm::resident)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,7 +370,7 @@ mod tests {
         Name::of(VmId::new(0), n * NODE_BLOCKS).unwrap()
     }
 
-    /// Round and round over so many whole nodes.
+    /// Reads `nodes` whole nodes round and round.
     fn round(nodes: u64, sample: &Sample) -> Curve {
         let mut curve = Curve::default();
         (0..4).flat_map(|_| 0..nodes).for_each(|n| curve.read(sample, name(n), !0));
@@ -319,8 +439,8 @@ mod tests {
         assert!(parts[2] < share / 4 && parts[3] >= share - 1, "{parts:?}");
     }
 
-    /// Who finds something in his share loses no frame that lets him find it, though another would
-    /// find a hundred times as much.
+    /// A VM that finds something in its share loses no frame that lets it find it, though another
+    /// would find a hundred times as much.
     #[test]
     fn nobody_loses_what_he_finds_in_his_share() {
         let frames = 1 << 16;

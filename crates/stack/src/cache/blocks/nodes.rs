@@ -1,8 +1,8 @@
-//! What is known of a node: 16 neighbouring blocks of one VM's disk (64 KiB).
+//! A node: 16 neighbouring blocks of one VM's disk (64 KiB).
 //!
 //! A node has its name, the frames of its blocks, masks with a bit for each of them, and its
-//! neighbours in its VM's lists. It takes 128 bytes: so much for each block when guests read one
-//! block here and one there, 8 when they read whole nodes.
+//! neighbours in its VM's lists. It takes 128 bytes: 128 for each block when guests read one block
+//! here and one there, 8 when they read whole nodes.
 
 use super::{BLOCKS_END, Frame};
 use seekway_core::request::VmId;
@@ -25,9 +25,9 @@ pub(super) enum Place {
     Ahead = 0,
     /// Blocks that are being read into, where that is all.
     Coming = 1,
-    /// What was read not long ago and once.
+    /// Read recently and once.
     Small = 2,
-    /// What was read again since.
+    /// Read again.
     Main = 3,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Link {
     pub older: u32,
 }
 
-/// What a node was before it changed.
+/// State of a node before it changed.
 #[derive(Clone, Copy)]
 pub(super) struct Was {
     /// By [`Place`].
@@ -105,7 +105,7 @@ pub(super) fn lowest(mask: Mask, most: usize) -> Mask {
     mask & !left
 }
 
-/// Which home in the [index](super::index) a node has.
+/// Which home in the index a node has.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
     pub line: u32,
@@ -172,7 +172,7 @@ impl Node {
             Place::Main => self.read() & self.main,
         }
     }
-    /// What [`Blocks::settle`](super::Blocks::settle) wants to know of before.
+    /// State that [`Blocks::settle`](super::Blocks::settle) compares with.
     pub(super) fn was(&self) -> Was {
         Was { blocks: Place::ALL.map(|place| self.blocks(place)), stamp: self.stamp }
     }
@@ -269,7 +269,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// For blocks in so many frames. The memory is the system's until it is used.
+    /// Nodes for blocks in `frames`. The memory is the system's until it is used.
     pub(super) fn new(frames: u32) -> Nodes {
         Nodes { all: Vec::with_capacity(frames as usize), free: NONE }
     }

@@ -16,7 +16,7 @@ struct Known {
     filling: bool,
 }
 
-/// What there is, as a map.
+/// The cache's contents as a map.
 #[derive(Default)]
 struct Naive {
     blocks: BTreeMap<(u16, u64), Known>,

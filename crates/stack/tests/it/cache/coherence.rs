@@ -1,6 +1,6 @@
 //! Random guests over a device whose every sector says which write made it.
 
-use super::prefetchers::{Script, extent, proposal, scripted};
+use super::{Script, extent, proposal, scripted};
 use proptest::prelude::*;
 use seekway_core::request::{Extent, ProcessTag, VmId};
 use seekway_core::units::{Instant, Nanos, Sectors};
@@ -10,9 +10,10 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 const VMS: u16 = 3;
+
 const BLOCK: usize = 8;
 
-/// What a sector holds: of which disk, by which write.
+/// Content of a sector: of which disk, by which write.
 type Sector = Option<(usize, u64)>;
 
 struct Disk {
@@ -31,7 +32,7 @@ struct Read {
     got: Vec<bool>,
 }
 
-/// Something under way, and what the device has read of it so far.
+/// An operation under way, with what the device has read of it until now.
 enum Op {
     Fetch { id: FetchId, disk: usize, waiting: bool, data: Option<Vec<Sector>> },
     Direct { token: u64, disk: usize, extent: Extent, data: Option<Vec<Sector>> },
@@ -93,7 +94,7 @@ impl Engine {
         this.resizes += 1;
     }
 
-    /// What the device reads there now; nothing past the end.
+    /// Content that the device reads there now; nothing past the end.
     fn look(&self, disk: usize, extent: Extent) -> Vec<Sector> {
         let sectors = extent.start().get()..extent.end().get();
         let sectors = sectors.map(|n| self.disks[disk].sectors.get(n as usize).copied().flatten());

@@ -2,8 +2,8 @@
 //! at a time: 4 ms and what the way costs, unless the command begins at the head, and 10 µs a
 //! sector. Closed loops of clients drive it.
 
-use super::vm::OWED_MAX;
 use crate::schedulers::build;
+use crate::schedulers::fairway::head_vm::OWED_MAX;
 use proptest::prelude::*;
 use seekway_core::request::{Extent, Op, RequestId, VmId};
 use seekway_core::scheduler::{DeviceProfile, Group, Reserve, VmSpec};
@@ -47,7 +47,7 @@ const RANDOM: Client = Client {
 const STREAM: Client = Client { len: 128, streams: true, ..RANDOM };
 const FLOOD: Client = Client { len: 128, depth: 64, ..RANDOM };
 
-/// What a VM got.
+/// Service of a VM.
 #[derive(Clone, Default, Debug)]
 struct Got {
     requests: u64,
@@ -70,7 +70,7 @@ struct Bench {
     due: Vec<(Instant, usize)>,
     places: Vec<u64>,
     got: Vec<Got>,
-    /// Time of the longest command so far, in nanoseconds.
+    /// Time of the longest command until now, in nanoseconds.
     longest: u64,
 }
 
@@ -264,7 +264,7 @@ fn a_quiet_vm_waits_for_a_command_or_two() {
 fn a_stream_keeps_its_part_however_many_vms_read_a_little() {
     let alone = run("noop", &[STREAM], 5_000).got[0].requests as f64;
     for pings in [2, 6, 12, 24] {
-        // Ten reads a second each, or as many as a disk so many times slower does.
+        // Ten reads a second each, or as many as a disk slower by the number of VMs does.
         let ping = Client { think: 95_000, ..RANDOM };
         let clients = [&vec![ping; pings][..], &[STREAM]].concat();
         let stream = run("fairway", &clients, 5_000).got[pings].requests as f64;

@@ -5,9 +5,9 @@
 use seekway_core::request::{Op, Request, VmId};
 use seekway_core::units::{Lba, Sectors};
 
-/// How far back the choose rule lets the head go: 16 MiB, as in Linux (`back_seek_max`).
+/// Furthest that the choose rule lets the head go back: 16 MiB, as in Linux (`back_seek_max`).
 pub const BACK_SEEK_MAX: Sectors = Sectors::new(32_768);
-/// What a way back costs against the same way forward, as in Linux (`back_seek_penalty`).
+/// Cost of a way back over that of the same way forward, as in Linux (`back_seek_penalty`).
 pub const BACK_SEEK_PENALTY: u64 = 2;
 
 /// The longest run that counts as one: Linux's usual `max_sectors_kb`, 512 KiB.
@@ -17,7 +17,7 @@ const RUN_MAX: Sectors = Sectors::new(1024);
 /// without an input in between, as a command is made.
 #[derive(Default)]
 pub struct Run {
-    /// Whose, what, where it ends and how long it is.
+    /// VM, operation, end and length of the run.
     last: Option<(VmId, Op, Lba, Sectors)>,
 }
 
@@ -27,7 +27,7 @@ impl Run {
         self.continues_within(request, RUN_MAX)
     }
 
-    /// The same for runs of at most `most` sectors, where that is less than usual.
+    /// As [`Run::continues`], for runs of at most `most` sectors, where that is less than usual.
     pub fn continues_within(&self, request: &Request, most: Sectors) -> bool {
         let extent = request.extent;
         self.last.is_some_and(|(vm, op, end, len)| {
@@ -36,7 +36,7 @@ impl Run {
         })
     }
 
-    /// Whose run it is, while there is one.
+    /// The VM whose run it is; `None` if there is no run.
     pub fn vm(&self) -> Option<VmId> {
         self.last.map(|(vm, ..)| vm)
     }

@@ -136,7 +136,7 @@ impl<T> Issuers<T> {
     pub fn vm(&self, id: IssuerId) -> VmId {
         self.entries[id.index()].vm
     }
-    /// What is kept of an issuer. Panics when it has been forgotten.
+    /// State of an issuer. Panics when it has been forgotten.
     pub fn get(&self, id: IssuerId) -> &T {
         self.entries[id.index()].state.as_ref().expect("issuer has been forgotten")
     }

@@ -1,12 +1,12 @@
-//! What the part for a disk with a head keeps of one VM: its requests by place and by age, and
-//! the streams that it reads.
+//! One VM on a disk with a head: its requests by place and by age, and the streams that it reads.
 
-use super::FEW;
-use super::pause::Pause;
-use crate::schedulers::vmcd::Mean;
+use seekway_core::means::Mean;
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool};
 use seekway_core::request::{Op, Request, RequestId};
 use seekway_core::units::{Instant, Lba, Nanos};
+
+/// A VM with so few requests queued has them served by age: its own sweep gains little.
+pub(super) const FEW: usize = 4;
 
 /// Streams that are known of a VM; the one that went on least recently is forgotten.
 const STREAMS: usize = 8;
@@ -40,13 +40,13 @@ pub struct Vm {
     /// they have it now.
     credit: i64,
     is_turn_of_writes: bool,
-    /// What begins here has had its turn: it comes last.
+    /// A request that begins here comes last: its stream has had its turn.
     skipped: Option<Lba>,
     streams: [Stream; STREAMS],
     served: u64,
     /// Its request in the common sweep.
     pub placed: Option<Request>,
-    /// It is too far ahead of others to be served.
+    /// Is it too far ahead of others to be served?
     pub spent: bool,
     pub in_flight: u32,
     /// Mean device time of a command.
@@ -58,7 +58,7 @@ pub struct Vm {
     pub slice_had: Nanos,
     /// From the completion of the request at its end to the next one.
     pub stream_pause: Pause,
-    /// What its commands cost beside what they were charged.
+    /// Cost of its commands beyond their charges.
     pub owed: Owed,
     /// Mean time from a completion that left it without work to its next request.
     pub think: Mean,
@@ -76,12 +76,13 @@ pub struct Owed(i64);
 
 /// The most that a VM may owe or be owed.
 pub(super) const OWED_MAX: i64 = 50_000_000;
+
 /// A command is charged so small a part of it: positions and turns of the platter differ from
 /// command to command by half of what one costs, and would decide the order of equal VMs.
 const OWED_PART: i64 = 32;
 
 impl Owed {
-    /// What a command is charged that costs `mean` on average.
+    /// Charge of a command that costs `mean` on average.
     pub fn charge(self, mean: Nanos) -> Nanos {
         let beyond = self.0 - self.0.clamp(-OWED_MAX, OWED_MAX);
         let part = (self.0 - beyond) / OWED_PART + beyond;
@@ -89,7 +90,7 @@ impl Owed {
         Nanos::new(charged.max(0) as u64)
     }
 
-    /// It cost `had` and was charged `charged`.
+    /// Settles a command that cost `had` and was charged `charged`.
     pub fn settle(&mut self, had: Nanos, charged: Nanos) {
         let signed = |time: Nanos| i64::try_from(time.get()).unwrap_or(i64::MAX);
         self.0 = self.0.saturating_add(signed(had)).saturating_sub(signed(charged));
@@ -99,11 +100,14 @@ impl Owed {
 /// The two classes of a VM: somebody waits for a read, and mostly nobody for a write. A host
 /// cannot tell which writes are waited for: all that guests send look so.
 const READS: usize = 0;
+
 const WRITES: usize = 1;
-/// When a VM has both, and more than a [`FEW`] writes, writes have so much device time for so much
-/// of reads: CFQ's slices of 40 ms for what nobody waits for, and of 100 ms.
+
+/// Device time of writes for that of reads, when a VM has both, and more than a [`FEW`] writes:
+/// CFQ's slices of 40 ms for what nobody waits for, and of 100 ms.
 const FOR_WRITES: (i64, i64) = (40, 100);
-/// Writes have it at once, so long as that slice.
+
+/// Writes have it at once, up to that slice.
 const CREDIT_MAX: i64 = 40_000_000;
 
 impl Vm {
@@ -164,7 +168,7 @@ impl Vm {
         stream.run
     }
 
-    /// A request has had so much of the device.
+    /// Charges a request's device time.
     pub fn had(&mut self, request: &Request, time: Nanos) {
         self.device_time += time;
         self.stream_had += time;
@@ -232,7 +236,7 @@ impl Vm {
         self.classes.iter().filter_map(|class| class.fifo.head())
     }
 
-    /// What begins at `end` has had its turn.
+    /// Makes the request that begins at `end` come last: its stream has had its turn.
     pub fn skip(&mut self, end: Lba) {
         self.skipped = Some(end);
     }
@@ -251,14 +255,82 @@ fn class_of(request: &Request) -> usize {
     if request.op == Op::Read { READS } else { WRITES }
 }
 
+// Time from the end of a stream's request to its next one, and the time for which the head is
+// worth holding for it.
+//
+// Source: anticipatory scheduling (Iyer, Druschel, SOSP 2001), which holds for the 95th percentile
+// of a process's think times and weighs it against the way back. A pause ends within three times
+// the mean in 95 of 100 cases if its end does not depend on how long it has lasted.
+
+/// Longest hold, in mean pauses.
+const PATIENCE: u64 = 3;
+
+/// Least hold: the time of a request through a guest that submits it at once.
+const LEAST: Nanos = Nanos::from_micros(200);
+
+#[derive(Default)]
+pub struct Pause {
+    /// When the request at the stream's end was done.
+    since: Option<Instant>,
+    /// A hold for the next one was in vain.
+    in_vain: bool,
+    /// Mean pause, of which one that a hold waited for in vain counts as twice the hold.
+    mean: Mean,
+    /// Mean of the pauses that were short enough for a hold.
+    short: Mean,
+}
+
+impl Pause {
+    /// The request at the stream's end is done.
+    pub fn begin(&mut self, now: Instant) {
+        (self.since, self.in_vain) = (Some(now), false);
+    }
+
+    /// The VM's stream goes on at once, or is another one: there is no pause.
+    pub fn forget(&mut self) {
+        self.since = None;
+    }
+
+    /// The stream's next request has come; no hold lasts longer than `stay`.
+    pub fn end(&mut self, now: Instant, stay: Nanos) {
+        let Some(since) = self.since.take() else { return };
+        let pause = now.since(since);
+        if !self.in_vain {
+            self.mean.learn(pause.min(stay + stay));
+        }
+        if pause <= stay {
+            self.short.learn(pause);
+        }
+    }
+
+    /// Does the next one come often enough within `stay` for a hold to pay?
+    pub fn is_worth(&self, stay: Nanos) -> bool {
+        stay > Nanos::ZERO && self.mean.get().is_none_or(|mean| mean <= stay)
+    }
+
+    /// Until when the head is held, for `stay` at most; `None` if the pause has not begun, or a
+    /// hold in it was in vain.
+    pub fn until(&self, stay: Nanos) -> Option<Instant> {
+        let patience = |mean: Nanos| stay.min(mean.scaled(PATIENCE, 1) + LEAST);
+        let hold = self.short.get().map_or(stay, patience);
+        self.since.filter(|_| !self.in_vain).map(|since| since + hold)
+    }
+
+    /// A hold of up to `stay` has ended in vain.
+    pub fn was_in_vain(&mut self, stay: Nanos) {
+        self.mean.learn(stay + stay);
+        self.in_vain = true;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use seekway_core::request::{Extent, VmId};
     use seekway_core::units::Sectors;
 
-    /// Each command takes 8 ms. How many reads are among so many commands of a VM that has always
-    /// so many reads and writes queued.
+    /// Number of reads among `commands` of a VM that always has these `reads` and `writes` queued.
+    /// Each command takes 8 ms.
     fn reads_of(commands: u32, reads: u32, writes: u32) -> u32 {
         let (mut vm, mut queued, mut links) =
             (Vm::new(Instant::ZERO, 1), Pool::new(), Links::new());
@@ -300,5 +372,67 @@ mod tests {
     #[test]
     fn reads_alone_and_writes_alone_go() {
         assert_eq!((reads_of(50, 9, 0), reads_of(50, 0, 9)), (50, 0));
+    }
+}
+
+#[cfg(test)]
+mod pause_tests {
+    use super::*;
+
+    const STAY: Nanos = Nanos::from_millis(8);
+
+    fn at_us(us: u64) -> Instant {
+        Instant::ZERO + Nanos::from_micros(us)
+    }
+
+    /// A pause after this number of pauses of the same length, one in each second from the first
+    /// on.
+    fn after(pauses: u64, us: u64) -> Pause {
+        let mut pause = Pause::default();
+        for n in 0..pauses {
+            pause.begin(at_us(n * 1_000_000));
+            pause.end(at_us(n * 1_000_000 + us), STAY);
+        }
+        pause.begin(at_us(pauses * 1_000_000));
+        pause
+    }
+
+    #[test]
+    fn a_hold_lasts_for_three_times_the_mean_pause_and_no_longer_than_the_way_back_is_worth() {
+        let held_us =
+            |pause: Pause| pause.until(STAY).unwrap().since(at_us(20_000_000)).get() / 1_000;
+        assert_eq!(
+            [0, 100, 2_000, 4_000].map(|us| held_us(after(20, us))),
+            [200, 500, 6_200, 8_000]
+        );
+        assert!(
+            after(20, 7_000).is_worth(STAY) && !after(20, 7_000).is_worth(Nanos::from_millis(6))
+        );
+        assert!(!after(20, 9_000).is_worth(STAY), "a pause longer than any hold");
+        assert!(!after(20, 0).is_worth(Nanos::ZERO), "holds are off");
+    }
+
+    #[test]
+    fn who_comes_mostly_is_waited_for_and_who_comes_seldom_is_not() {
+        // The share of pauses with a hold when the next request comes `come` times in four.
+        let share_held = |come: u64| {
+            let (mut pause, mut held) = (Pause::default(), 0);
+            for n in 0..400 {
+                let now = at_us(n * 1_000_000);
+                pause.begin(now);
+                let is_held = pause.is_worth(STAY);
+                held += u64::from(is_held);
+                if n % 4 < come {
+                    pause.end(now + Nanos::from_micros(100), STAY);
+                } else if is_held {
+                    pause.was_in_vain(STAY);
+                    assert_eq!(pause.until(STAY), None, "a second hold in the same pause");
+                }
+            }
+            held as f64 / 400.0
+        };
+        let shares = [4, 3, 1].map(share_held);
+        assert_eq!(shares[0], 1.0);
+        assert!(shares[1] > 0.75 && shares[2] < 0.3, "{shares:?}");
     }
 }

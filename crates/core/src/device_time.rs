@@ -6,7 +6,7 @@
 //! first for all; equal shares would charge a command of 4 KiB as much as one of
 //! 1 MiB, since both stay as long where the device has a queue.
 
-use seekway_core::units::{Instant, Nanos, Sectors};
+use crate::units::{Instant, Nanos, Sectors};
 
 /// Binary digits behind the point of a [`Reading`]: enough for sizes that sum up
 /// to millions to share a nanosecond.
@@ -30,11 +30,13 @@ const SIZE_MAX: u64 = 1 << 24;
 /// one with a head, whose time goes into positioning. A command costs the device
 /// something whatever its length: 4 KiB on top, an assumption that lies between
 /// the drives of our profiles (fairway's prototype ordered well by it).
+#[inline]
 pub fn size(len: Sectors, by_turns: bool) -> u64 {
     if by_turns { 1 } else { len.get().saturating_add(8).min(SIZE_MAX) }
 }
 
 /// `time / parts` with [`FRACTION`] binary digits behind the point.
+#[inline]
 pub fn fraction(time: Nanos, parts: u64) -> u128 {
     match time.get().checked_mul(1 << FRACTION) {
         // Divisions are slow, those of 128 bits slower; often the only part has all.
@@ -49,16 +51,19 @@ pub fn fraction(time: Nanos, parts: u64) -> u128 {
 pub struct Reading(u128);
 
 impl Clock {
+    /// A clock of an idle device.
     pub fn new() -> Self {
         Clock::default()
     }
 
     /// Commands on the device.
+    #[inline]
     pub fn commands(&self) -> u32 {
         self.commands
     }
 
     /// A command of this size goes to the device; keep the reading until it is done.
+    #[inline]
     pub fn enter(&mut self, now: Instant, size: u64) -> Reading {
         self.advance(now);
         self.commands += 1;
@@ -67,12 +72,14 @@ impl Clock {
     }
 
     /// A command that entered at this very instant becomes larger by `more`.
+    #[inline]
     pub fn grow(&mut self, more: u64) {
         self.sizes += more;
     }
 
     /// A command of this size that came at `entered` is done: what it has had of
     /// the device.
+    #[inline]
     pub fn leave(&mut self, now: Instant, entered: Reading, size: u64) -> Nanos {
         self.advance(now);
         self.commands -= 1;
@@ -81,6 +88,7 @@ impl Clock {
         Nanos::new(u64::try_from(had).unwrap_or(u64::MAX))
     }
 
+    #[inline]
     fn advance(&mut self, now: Instant) {
         if self.sizes > 0 {
             self.reading.0 += fraction(now.since(self.read), self.sizes);

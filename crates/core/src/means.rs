@@ -1,4 +1,31 @@
-//! How Linux's schedulers keep think times and seek distances.
+//! Moving means in integers.
+
+use crate::units::Nanos;
+
+/// Mean of the samples until now, each counting 1/8 less than the next.
+#[derive(Clone, Copy, Default)]
+pub struct Mean {
+    /// The mean, eight times: so that no fraction is lost.
+    eightfold: Option<u64>,
+}
+
+impl Mean {
+    /// Counts a sample. Spans above ten hours count as ten hours.
+    #[inline]
+    pub fn learn(&mut self, sample: Nanos) {
+        let sample = sample.get().min(36_000_000_000_000);
+        self.eightfold = Some(match self.eightfold {
+            None => sample * 8,
+            Some(sum) => sum - sum / 8 + sample,
+        });
+    }
+
+    /// The mean; `None` before the first sample.
+    #[inline]
+    pub fn get(&self) -> Option<Nanos> {
+        self.eightfold.map(|sum| Nanos::new(sum / 8))
+    }
+}
 
 /// A mean of fewer samples (of 256) does not count (`sample_valid`).
 const SAMPLES_VALID: u64 = 80;
@@ -14,6 +41,8 @@ pub struct FadingMean {
 }
 
 impl FadingMean {
+    /// Counts a sample.
+    #[inline]
     pub fn add(&mut self, value: u64) {
         // Bounded so that 7 · 256 values stay below 2^64.
         let value = value.min(1 << 52);
@@ -21,10 +50,12 @@ impl FadingMean {
         self.total = (7 * self.total + 256 * value) / 8;
     }
     /// The mean, rounded to the nearest.
+    #[inline]
     pub fn get(&self) -> u64 {
         (self.total + self.samples / 2) / self.samples.max(1)
     }
     /// Are there enough samples?
+    #[inline]
     pub fn is_known(&self) -> bool {
         self.samples > SAMPLES_VALID
     }
@@ -33,6 +64,19 @@ impl FadingMean {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_follows_the_samples() {
+        let mut mean = Mean::default();
+        assert_eq!(mean.get(), None);
+        mean.learn(Nanos::new(800));
+        assert_eq!(mean.get(), Some(Nanos::new(800)));
+        mean.learn(Nanos::ZERO);
+        assert_eq!(mean.get(), Some(Nanos::new(700)));
+        (0..200).for_each(|_| mean.learn(Nanos::new(3)));
+        assert_eq!(mean.get(), Some(Nanos::new(3)));
+        mean.learn(Nanos::new(u64::MAX));
+    }
 
     #[test]
     fn the_mean_forgets_by_an_eighth() {
