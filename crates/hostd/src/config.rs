@@ -1,5 +1,5 @@
-//! What the daemon is told to serve: settings from a file and from flags, in
-//! one spelling, checked before anything is opened.
+//! The daemon's configuration: settings from a file and from flags, in one spelling, checked before
+//! anything is opened.
 //!
 //! A setting is a key and a text with the place where it was made, so that
 //! every error names that place: `serve.toml:3: no policy 'wfq'; there are …`.
@@ -76,7 +76,7 @@ pub fn flag(key: &str) -> String {
     format!("--{}", key.replace(['_', '.'], "-"))
 }
 
-/// What was found in a file or on a command line, not yet judged.
+/// Settings of a file or of a command line, not yet checked.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Settings {
     /// In the order in which they apply.
@@ -85,7 +85,7 @@ pub struct Settings {
     pub disks: Vec<(DiskConfig, Origin)>,
     /// Groups of disks with where they were named.
     pub groups: Vec<(GroupConfig, Origin)>,
-    /// What could not be read at all.
+    /// Errors in text that could not be read at all.
     pub errors: Vec<ConfigError>,
 }
 
@@ -221,13 +221,13 @@ fn judge_member(disk: &DiskConfig, groups: &[(GroupConfig, Origin)]) -> Result<(
     }
 }
 
-/// What is wrong with one setting.
+/// An error in one setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{origin}: {message}")]
 pub struct ConfigError {
     /// Where it was made.
     pub origin: Origin,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub message: String,
 }
 
@@ -245,8 +245,8 @@ impl fmt::Display for ConfigErrors {
 }
 impl std::error::Error for ConfigErrors {}
 
-/// What to serve, and how. Every part has been checked as far as that is
-/// possible without opening images and sockets.
+/// The checked configuration. Every part has been checked as far as that is possible without
+/// opening images and sockets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// In the order given; names differ.
@@ -270,8 +270,8 @@ pub struct Config {
     pub allow_host: Vec<String>,
     /// All exports by NBD.
     pub nbd: Option<SocketAddr>,
-    /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
-    /// any for NBD.
+    /// Access to the sockets of disks that do not set their own, and whether those disks have an
+    /// NBD socket.
     pub sockets: SocketConfig,
     /// Certificates of NBD's TLS; without `cert` and `key` there is no TLS.
     pub tls: TlsConfig,
@@ -283,17 +283,18 @@ pub struct Config {
     pub coalesce: Sectors,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
-    /// How long reactors look for requests before sleeping.
+    /// Time for which reactors look for requests before they sleep.
     pub poll: Poll,
-    /// Who submits reactors' I/O: `threads` 1 is the reactor's own, 2 the kernel's beside it.
+    /// Submitter of reactors' I/O: with `threads` 1 the reactor itself, with 2 a thread of the
+    /// kernel's beside it.
     pub submitter: Submitter,
-    /// How large the caches are; [`Config::cache_size`] has the default.
+    /// Size of the caches; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
     pub prefetch: Option<String>,
     /// The cache is never swapped.
     pub cache_lock: bool,
-    /// What a device reads a second; measured unless given.
+    /// Bandwidth of reads of a device; measured unless given.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,

@@ -50,26 +50,26 @@ const NO_OBJECT: &str = "a request is an object of JSON in a line, such as {\"co
                          or one of HTTP; the connection ends";
 /// A line that has begun has to be there by then. Between lines a client may be idle.
 const LINE_TIME: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
-/// Who does not take an answer for so long is gone.
+/// Time after which a client that does not take an answer is hung up on.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How everything stands: a [`HostReport`].
+    /// State of the whole daemon: a [`HostReport`].
     Status {},
-    /// How long requests took, in full: a [`ResponsesReport`].
+    /// Response times, in full: a [`ResponsesReport`].
     Responses {},
-    /// The last requests that took so long: a [`SlowReport`].
+    /// The last slow requests: a [`SlowReport`].
     Slow {
-        /// Milliseconds, 0 to 1e9: requests that took at least so long.
+        /// Least time of a request to be listed, in milliseconds, 0 to 1e9.
         over_ms: f64,
         /// Of this disk; of all, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<String>,
     },
-    /// Take no requests of a disk for so long, unless it is thawed before.
+    /// Take no requests of a disk for a time, unless it is thawed before.
     Freeze {
         disk: String,
         /// Seconds, up to a minute.
@@ -112,14 +112,14 @@ pub enum Request {
     /// Give a disk another size.
     Resize {
         disk: String,
-        /// So many bytes; as large as the image is now, if not given.
+        /// New size in bytes; the image's present size, if not given.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             deserialize_with = "crate::config::amount_in_bytes"
         )]
         size_bytes: Option<u64>,
-        /// It may become smaller.
+        /// Allow a smaller size.
         #[serde(default)]
         shrink: bool,
     },
@@ -144,7 +144,7 @@ pub const COMMANDS: [&str; 15] = [
     "thaw",
 ];
 
-/// What a client sends: lines, and with one of them perhaps an open image (SCM_RIGHTS).
+/// A client's input: lines, one of which may come with an open image (SCM_RIGHTS).
 struct Input<'s> {
     stream: &'s UnixStream,
     /// The line that has begun has to be there by then: its client has a place that others want.
@@ -248,7 +248,7 @@ pub fn parse(line: &[u8]) -> Result<Request, String> {
     read_json(line).and_then(request_of)
 }
 
-/// What serde says. Where it stands says nothing in a line, and its list of words does.
+/// The error of serde without its position, which says nothing in a line; its list of words stays.
 fn wrong(e: serde_json::Error) -> String {
     let text = e.to_string();
     text.split(" at line ").next().unwrap_or_default().to_string()
@@ -327,7 +327,7 @@ struct AttachReport {
     capacity_bytes: u64,
     /// Where it can be reached: kind and address.
     sockets: Vec<String>,
-    /// What the operator should know of its image.
+    /// Warnings about its image, for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }

@@ -80,7 +80,7 @@ impl Daemon {
         Ok(Daemon { host, page, wake, stopper })
     }
 
-    /// What is served, and how to change it.
+    /// The served devices and disks, and the methods to change them.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
     }
@@ -94,7 +94,7 @@ impl Daemon {
         sandbox::status().problems()
     }
 
-    /// What ends it.
+    /// A handle that ends the daemon.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -147,8 +147,8 @@ impl Daemon {
     }
 }
 
-/// How fast connections are accepted. Each has a thread, and who connects again and again would
-/// keep the reactors from the processor with making and ending threads.
+/// Limits the rate of accepted connections. Each has a thread, and a client that connects again and
+/// again would keep the reactors from the processor by making and ending threads.
 struct Pace {
     since: Instant,
     /// Attempts to accept a connection since then.
@@ -156,7 +156,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// So many more. Waits when there were too many.
+    /// Counts `count` more connections, and sleeps if there were too many.
     fn accepted(&mut self, count: usize) {
         let elapsed = self.since.elapsed();
         if elapsed >= PACE_PERIOD {

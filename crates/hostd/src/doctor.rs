@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -34,7 +34,7 @@ pub enum Level {
     Problem,
 }
 
-/// What one check found.
+/// Finding of one check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
@@ -43,7 +43,7 @@ pub struct Finding {
     /// The disk of the configuration, or the disk below, that it is about; null for the host.
     pub about: Option<String>,
     pub level: Level,
-    /// What is there.
+    /// State that was found.
     pub found: String,
     /// A command or a setting that mends it; null if nothing has to be done.
     pub fix: Option<String>,

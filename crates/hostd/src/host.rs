@@ -1,5 +1,5 @@
-//! What is served: devices, disks, their sockets; and how that changes while
-//! it runs. Shared by the control thread and by whoever talks to a client.
+//! The served devices, disks and sockets; and the changes to them at run time. Shared by the
+//! control thread and by the threads of connections.
 //!
 //! Changes of settings take turns (`changes`): they are sent to the reactors in the same order, and
 //! the answers are waited for afterwards. Who attaches, detaches or resizes a disk claims its name
@@ -83,10 +83,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::Epoll;
 
-/// How long whoever asks how devices stand waits for those whose disks hang.
+/// Longest wait of a status request for devices whose disks hang.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is served. See the module's text.
+/// Everything that is served. See the module's text.
 pub struct Host {
     config: Config,
     stopper: Stopper,
@@ -207,12 +207,13 @@ impl Host {
         }
     }
 
-    /// How all devices stand. One whose reactor has ended is left out.
+    /// Status of all devices. One whose reactor has ended is left out.
     pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
         self.ask_statuses().0
     }
 
-    /// The same, and the names of devices that do not answer: their reactors wait for their disks.
+    /// As [`Host::statuses`], and the names of devices that do not answer: their reactors wait for
+    /// their disks.
     pub fn ask_statuses(&self) -> (Vec<(Arc<Device>, Status)>, Vec<String>) {
         let asked = self.devices().into_iter().map(|device| (device.ask_status(), device));
         let (asked, until) = (asked.collect::<Vec<_>>(), Instant::now() + STATUS_PATIENCE);
@@ -250,7 +251,7 @@ impl Host {
         &self.config
     }
 
-    /// What TLS sessions of NBD are set up with; `None` without certificates.
+    /// Configuration of NBD's TLS sessions; `None` without certificates.
     pub(crate) fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
         self.tls.as_ref()
     }

@@ -43,7 +43,7 @@ struct Scrape {
 }
 
 type Labels = Vec<(&'static str, String)>;
-/// What a metric has, each with its labels.
+/// Values of a metric, each with its labels.
 type Samples<'a> = Vec<(Labels, Value<'a>)>;
 
 enum Value<'a> {
@@ -187,13 +187,13 @@ static DISKS: &[Metric<DiskStatus>] = metrics! {
     "seekway_held_seconds" => |d| held(&d.held);
     /// Device time of this disk's commands, flushes and discards included
     "seekway_service_seconds" => |d| one(Seconds(d.device_time));
-    /// What the policy alone knows of a disk
+    /// Figures that the policy has for a disk
     "seekway_policy_disk" => |d| known(&d.policy_metrics);
     /// Time in which requests of this disk waited for its rate limits or its group's
     "seekway_disk_limited_seconds" => |d| one(Seconds(d.limited_time));
     /// Time in which reads or writes of this disk waited for their turn at the device
     "seekway_disk_queued_seconds" => |d| one(Seconds(d.queued_time));
-    /// What this disk got of its share of the device in the last whole 10 s
+    /// Received fraction of this disk's share of the device in the last whole 10 s
     "seekway_share_ratio" => |d| one(d.share.map(Gauge));
     /// Requests that wait for rate limits
     "seekway_disk_limited_requests" => |d| one(Whole(d.limited as u64));
@@ -231,7 +231,7 @@ static DEVICES: &[Metric<Status>] = metrics! {
     "seekway_device_waits" => |s| one(Count(s.holds.tried));
     /// Times that this paid
     "seekway_device_waits_paid" => |s| one(Count(s.holds.paid));
-    /// What the policy alone knows
+    /// Figures of the policy's own
     "seekway_policy" => |s| known(&s.policy_metrics);
     /// Disks that had a request outstanding for half of the last whole 10 s
     "seekway_fairness_busy_disks" => |s| one(Whole(s.fairness.busy_disks as u64));
@@ -266,7 +266,7 @@ fn one<'a>(value: impl Into<Option<Value<'a>>>) -> Samples<'a> {
     value.into().map(|value| (Labels::new(), value)).into_iter().collect()
 }
 
-/// The same samples with `own` before their labels.
+/// Returns the samples with `own` before their labels.
 fn labelled(own: Labels, mut samples: Samples<'_>) -> Samples<'_> {
     samples.iter_mut().for_each(|(labels, _)| _ = labels.splice(0..0, own.iter().cloned()));
     samples

@@ -90,7 +90,7 @@ const MARK_LOOK: Nanos = Nanos::from_millis(1);
 /// Commands at once on a device that does not: what NVMe and virtio queues take.
 const DEPTH_SOLID: u32 = 128;
 
-/// What a reactor is started with.
+/// Parts and options of a reactor.
 pub struct Setup {
     /// For the thread's name and messages.
     pub name: String,
@@ -110,9 +110,9 @@ pub struct Setup {
     pub profile: DeviceProfile,
     /// Tags of the real device's queue, where they are known.
     pub tags: Option<Tags>,
-    /// How long to look for news before sleeping.
+    /// Time for which to look for news before sleeping.
     pub poll: Poll,
-    /// Who submits I/O on images.
+    /// Submitter of I/O on images.
     pub submitter: Submitter,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
@@ -254,7 +254,7 @@ impl Reactor {
         true
     }
 
-    /// What has happened: completions, messages, answers to ports, and their requests.
+    /// Takes in what has happened: completions, messages, answers to ports, and their requests.
     fn begin_turn(&mut self) {
         self.core.tick();
         self.core.end_interval();
@@ -264,7 +264,7 @@ impl Reactor {
         self.take_requests();
     }
 
-    /// What follows from it. When to come back if nothing happens.
+    /// Acts on it. Returns the time to come back if nothing happens.
     fn end_turn(&mut self) -> Option<Instant> {
         let wake = self.core.pump().earliest();
         self.core.trim_cache();

@@ -37,14 +37,14 @@ use std::sync::{Mutex, MutexGuard};
 static OFF: AtomicBool = AtomicBool::new(false);
 static TAKEN: Mutex<Taken> = Mutex::new(Taken { threads: BTreeMap::new(), rings: None });
 
-/// What was done so far.
+/// Measures taken until now.
 struct Taken {
     threads: BTreeMap<Kind, Measures>,
     /// Of the last ring that was made.
     rings: Option<Result<(), String>>,
 }
 
-/// What was done about the threads of a kind; of several the last one's, or one's that failed.
+/// Confinement of the threads of a kind; of several threads the last one's, or one's that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measures {
     pub no_new_privs: Result<(), String>,
@@ -54,7 +54,7 @@ pub struct Measures {
     pub seccomp: Result<(), String>,
 }
 
-/// How far the daemon is confined.
+/// Confinement of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     pub is_on: bool,
@@ -67,7 +67,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// What is not as it should be, a sentence each.
+    /// Problems, a sentence each.
     pub fn problems(&self) -> Vec<String> {
         if !self.is_on {
             return vec![
@@ -168,7 +168,7 @@ pub fn note_ring(restricted: Result<(), String>) {
     taken().rings = Some(restricted);
 }
 
-/// How far the daemon is confined.
+/// Confinement of the daemon.
 pub fn status() -> Status {
     let taken = taken();
     let (threads, rings) = (taken.threads.clone(), taken.rings.clone());

@@ -1,4 +1,4 @@
-//! What an administrator can do when the system has no more of something.
+//! Advice for administrators when the system has no more of a resource.
 
 use std::io;
 

@@ -58,7 +58,7 @@ pub use clock::FACTOR_MAX;
 /// Changes of k that are remembered.
 const CHANGES_MAX: usize = 1024;
 
-/// How the time of the model is stretched.
+/// Rule by which the time of the model is stretched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scaling {
     /// Raised when the real device is too slow, lowered when it has slack.
@@ -103,8 +103,7 @@ struct Command {
     arrived: Option<Instant>,
 }
 
-/// What a throttle tells of itself. Barriers are in [`Report::barriers`] and
-/// nowhere else.
+/// Report of a throttle. Barriers are in [`Report::barriers`] and nowhere else.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The specification, without k.
@@ -134,7 +133,7 @@ pub struct Report {
     pub model_service_from_dispatch: Nanos,
     /// As `service`, in the model's time.
     pub model_service: Nanos,
-    /// What the model alone knows.
+    /// Figures of the model's own.
     pub model_metrics: Vec<(&'static str, f64)>,
 }
 
@@ -191,8 +190,8 @@ impl Throttle {
         }
     }
 
-    /// What policies are told of the device: the model's profile, its times
-    /// stretched by k as it is now.
+    /// Profile of the device for policies: the model's profile, its times stretched by k as it is
+    /// now.
     pub fn profile(&self) -> DeviceProfile {
         let mut profile = self.model.profile();
         let stretch = |span: Nanos| self.clock.factor().stretch(span);

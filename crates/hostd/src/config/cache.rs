@@ -1,4 +1,4 @@
-//! How large the caches are.
+//! Size of the caches.
 
 use super::Config;
 use super::amounts::Amount;
@@ -10,10 +10,10 @@ use std::fmt;
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// The largest cache of a device, in bytes: 8 TiB.
 pub const CACHE_BYTES_MAX: u64 = 8 << 40;
-/// What prefetches into a cache when nobody names a prefetcher.
+/// Prefetcher of a cache if none is named.
 pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
 
-/// How large the caches are.
+/// Size of the caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "Amount")]
 pub enum CacheSize {
@@ -21,7 +21,7 @@ pub enum CacheSize {
     Off,
     /// A tenth of the available memory for all devices together, less under pressure.
     Auto,
-    /// So many bytes for each device.
+    /// This number of bytes for each device.
     Bytes(u64),
 }
 
@@ -70,8 +70,8 @@ impl TryFrom<Amount> for CacheSize {
 }
 
 impl Config {
-    /// How large the caches are: `auto`, unless somebody says otherwise. An emulated device has
-    /// none by itself: it is there to be seen as it is.
+    /// Size of the caches: `auto` by default. An emulated device has no cache by default, because
+    /// it is there to be seen as it is.
     pub fn cache_size(&self) -> CacheSize {
         match (self.cache, &self.emulate) {
             (Some(size), _) => size,

@@ -66,7 +66,7 @@ pub struct DiskConfig {
     /// A path on the device that its data lie on, where the image's file system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<PathBuf>,
-    /// Who may connect to its sockets, and whether there is one for NBD.
+    /// Access to its sockets, and whether it has one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
     /// Names in clients' certificates, one of which a client of NBD over TCP needs for this disk;
@@ -133,7 +133,7 @@ fn client_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Who writes an empty list means nobody, and would get everybody.
+/// An empty list would mean nobody to its author, and would admit everybody.
 const NO_NAMES: &str =
     "expected names in clients' certificates; without the option all clients may";
 
@@ -263,7 +263,7 @@ impl DiskConfig {
     }
 }
 
-/// The same in all versions (Fowler, Noll, Vo; 32 bits).
+/// Hashes to the same value in all versions (Fowler, Noll, Vo; 32 bits).
 fn fnv_1a(bytes: &[u8]) -> u32 {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, mix)

@@ -13,7 +13,7 @@ pub const GROUPS_MAX: usize = 1024;
 pub struct GroupConfig {
     /// The name by which disks join it.
     pub name: GroupName,
-    /// What all its disks have together.
+    /// Limits of all its disks together.
     pub limits: Limits,
 }
 

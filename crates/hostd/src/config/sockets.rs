@@ -1,4 +1,4 @@
-//! Who may connect to the sockets of a disk.
+//! Access to the sockets of a disk.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::{CString, c_char, c_int};
@@ -46,7 +46,7 @@ impl SocketConfig {
         }
     }
 
-    /// The same with numbers for names, as far as they are known: a confined daemon can ask nobody.
+    /// Replaces names by numbers, as far as they are known: a confined daemon cannot look names up.
     #[must_use]
     pub fn numbered(&self) -> SocketConfig {
         let number = |name: &Option<String>, id: fn(&str) -> Result<u32, String>| {

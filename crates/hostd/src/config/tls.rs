@@ -10,7 +10,8 @@ pub struct TlsConfig {
     pub cert: Option<PathBuf>,
     /// Its private key, PEM.
     pub key: Option<PathBuf>,
-    /// Who signs clients' certificates, PEM; with it a client needs one, and over TCP TLS.
+    /// Signer of clients' certificates, PEM; if set, a client needs a certificate, and over TCP
+    /// TLS.
     pub client_ca: Option<PathBuf>,
     /// Refuse clients without TLS, also at unix sockets.
     pub required: bool,

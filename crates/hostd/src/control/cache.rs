@@ -1,5 +1,5 @@
-//! How caches stand, as JSON: the whole, each disk's part, and each process's of
-//! its guest. The keys stay.
+//! State of caches, as JSON: of the whole, of each disk and of each process of its guest. The keys
+//! stay.
 
 use crate::reactor::{CacheStatus, DiskCache, ProcessCache};
 use seekway_stack::cache::Usage;
@@ -18,7 +18,7 @@ pub struct CacheReport {
     pub auto: bool,
     /// Bytes of data at most.
     pub capacity_bytes: u64,
-    /// The same if `ctl cache` makes it as large as it can be while the daemon runs.
+    /// Bytes of data at most if `ctl cache` makes it as large as it can be while the daemon runs.
     #[serde(default)]
     pub room_bytes: u64,
     /// Bytes of memory that it has.
@@ -27,7 +27,7 @@ pub struct CacheReport {
     /// Bytes of data there, or on their way.
     pub resident_bytes: u64,
     pub prefetcher: String,
-    /// What the device reads a second at best; absent until it is known.
+    /// Bandwidth of the device's reads at best; absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Reads into the cache under way.
@@ -43,28 +43,28 @@ pub struct CacheReport {
     pub background_bytes: u64,
     /// Requests of prefetches taken back before.
     pub withdrawn: u64,
-    /// What the prefetcher alone knows.
+    /// Figures of the prefetcher's own.
     pub prefetcher_metrics: BTreeMap<String, f64>,
 }
 
-/// What a disk has of it.
+/// A disk's share of the cache.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiskCacheReport {
     /// Bytes of its data there, or on their way.
     pub resident_bytes: u64,
-    /// What its guest had of it.
+    /// Use by its guest.
     #[serde(flatten)]
     pub usage: UsageReport,
     /// Streams of its reads that the prefetcher follows.
     pub streams: u32,
     /// Those of them that are prefetched for.
     pub armed: u32,
-    /// The same for each process of the guest that is told apart.
+    /// Use by each process of the guest that is told apart.
     pub processes: Vec<ProcessReport>,
 }
 
-/// What a process inside a guest had.
+/// Use of the cache by a process inside a guest.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessReport {
@@ -82,7 +82,7 @@ pub struct ProcessReport {
     pub scale_max: Option<f64>,
 }
 
-/// What was had of a cache, since the disk was attached.
+/// Use of a cache, from the attach of the disk on.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageReport {

@@ -4,7 +4,7 @@ use crate::config::limits_text;
 use seekway_stack::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 
-/// Whose limits are to change.
+/// Owner of the limits to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LimitTarget {
     /// Those of the disk of this name.

@@ -1,4 +1,4 @@
-//! How everything stands, as JSON. The keys stay.
+//! State of the whole daemon, as JSON. The keys stay.
 
 use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::counts::{Counts, class_of_ns};
@@ -21,7 +21,7 @@ pub struct HostReport {
     pub uptime_s: f64,
     /// Where it can be reached: kind and address.
     pub sockets: Vec<(String, String)>,
-    /// How far it is confined.
+    /// Its confinement.
     #[serde(default)]
     pub sandbox: SandboxReport,
     /// Groups of disks: name and limits.
@@ -62,7 +62,7 @@ pub struct FailedReport {
     pub path: String,
     #[serde(default)]
     pub read_only: bool,
-    /// It was to come from another daemon.
+    /// The disk was to come from another daemon.
     #[serde(default)]
     pub incoming: bool,
     /// Why, when it was last tried.
@@ -99,12 +99,12 @@ pub struct DeviceReport {
     pub waits_paid: u64,
     /// Reads and writes that the device has done.
     pub served: ServedReport,
-    /// How evenly it was shared in the last whole interval.
+    /// Fairness in the last whole interval.
     pub fairness: FairnessReport,
     /// Commands by the 64th of the device where they began: its number and how many.
     #[serde(default)]
     pub regions: Counts,
-    /// What the policy alone knows.
+    /// Figures of the policy's own.
     pub policy_metrics: BTreeMap<String, f64>,
     /// When another device is emulated.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub struct ServedReport {
     /// Their time on the device, together: each from the later of its dispatch and
     /// the completion before it.
     pub service_ms: f64,
-    /// The same from each one's dispatch.
+    /// Their time on the device, together, each from its own dispatch.
     pub service_from_dispatch_ms: f64,
 }
 
@@ -163,13 +163,13 @@ pub struct EmulationReport {
     pub late: u64,
     /// By how much, together.
     pub late_by_ms: f64,
-    /// What timers and the daemon's other work added to the model's times, together.
+    /// Delay that timers and the daemon's other work added to the model's times, together.
     pub overslept_ms: f64,
     /// Mean service time from the later of dispatch and previous completion, as
     /// guests saw it; absent while there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_mean_ms: Option<f64>,
-    /// The same in the model's time, without k.
+    /// Mean service time in the model's time, without k.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_service_mean_ms: Option<f64>,
     /// Seconds that have passed in the model's time, k times slower than the real.
@@ -177,9 +177,9 @@ pub struct EmulationReport {
     /// Service times of the commands done, together, in the model's time: each from
     /// the later of its dispatch and the completion before it.
     pub model_service_ms: f64,
-    /// The same from each one's dispatch.
+    /// Service times in the model's time, each from its own dispatch.
     pub model_service_from_dispatch_ms: f64,
-    /// What the model alone knows.
+    /// Figures of the model's own.
     pub model_metrics: BTreeMap<String, f64>,
     /// Changes of k, the latest last: seconds since the start, k, why.
     pub changes: Vec<(f64, f64, String)>,
@@ -208,14 +208,14 @@ pub struct DiskReport {
     /// Another daemon has the image: the guest has migrated there, or is to come from there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elsewhere: bool,
-    /// What the operator should know of the image, one sentence each; seldom any.
+    /// Warnings about the image for the operator, one sentence each; seldom any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Vrings and connections that are open.
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
-    /// It takes no requests for so many seconds more: `ctl freeze`. Absent when it does.
+    /// Seconds until it takes requests again: `ctl freeze`. Absent while it takes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen_s: Option<f64>,
     /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
@@ -230,22 +230,22 @@ pub struct DiskReport {
     /// Time in which reads or writes waited for their turn at the device.
     #[serde(default)]
     pub queued_ms: f64,
-    /// What it got of its share of the device in the last whole interval: 1 is all of it, 0 is a
-    /// disk that starves. Absent where it asked for nothing.
+    /// Received fraction of its share of the device in the last whole interval: 1 is all of it, 0
+    /// is a disk that starves. Absent where it asked for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// Device time withheld while it was served last, in milliseconds, by cause.
     pub held_ms: BTreeMap<String, f64>,
     /// Device time of its commands, flushes and discards included.
     pub device_time_ms: f64,
-    /// What the policy alone knows of it.
+    /// Figures that the policy has for this disk.
     pub policy_metrics: BTreeMap<String, f64>,
-    /// What it has of the device's cache; absent where there is none, or not for it.
+    /// Its use of the device's cache; absent where there is none, or not for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<DiskCacheReport>,
     /// By operation: read, write, flush, discard.
     pub ops: BTreeMap<String, OpReport>,
-    /// How many reads and writes took how long: `[c, n]` are `n` that took from 2^(c/4) to
+    /// Number of reads and writes by response time: `[c, n]` are `n` that took from 2^(c/4) to
     /// 2^((c+1)/4) µs.
     #[serde(default)]
     pub responses: Counts,
@@ -255,7 +255,7 @@ fn none() -> String {
     DiskLimits::default().to_string()
 }
 
-/// What has been done by one operation.
+/// Work done by one operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpReport {
@@ -430,22 +430,22 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
     })
 }
 
-/// How long a disk's reads and writes took: nanoseconds, and how many took that.
+/// Response times of a disk's reads and writes: nanoseconds, and the number of requests.
 fn recorded(disk: &DiskStatus) -> impl Iterator<Item = (u64, u64)> {
     let of = |kind: OpKind| disk.ops[kind as usize].latency_ns.iter_recorded();
     let steps = [OpKind::Read, OpKind::Write].into_iter().flat_map(of);
     steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
 }
 
-/// What is counted under the same key, together.
+/// Adds up the counts of each key.
 fn sums<K: Ord>(counted: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     let mut sums = BTreeMap::new();
     counted.for_each(|(key, count)| *sums.entry(key).or_insert(0) += count);
     sums.into_iter().collect()
 }
 
-/// How long requests took, so far that differences of two such lists are the
-/// distribution of what lies between them.
+/// Response times from the start on: the difference of two such lists is the distribution of the
+/// time between them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResponsesReport {
@@ -453,7 +453,7 @@ pub struct ResponsesReport {
     pub devices: Vec<DeviceResponses>,
 }
 
-/// How long the reads and writes of a device's disks took from arrival to completion.
+/// Times from arrival to completion of reads and writes of a device's disks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceResponses {
@@ -463,7 +463,7 @@ pub struct DeviceResponses {
     pub counts: Vec<(u64, u64)>,
 }
 
-/// How long requests took.
+/// Response times of all devices.
 pub fn responses(host: &Host) -> ResponsesReport {
     let of = |status: &Status| sums(status.disks.iter().flat_map(recorded));
     let statuses = host.statuses();

@@ -1,10 +1,10 @@
-//! How far the daemon is confined, as JSON.
+//! The daemon's confinement, as JSON.
 
 use crate::sandbox::{self, Measures, Restriction, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How far the daemon is confined.
+/// The daemon's confinement.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SandboxReport {
@@ -20,7 +20,7 @@ pub struct SandboxReport {
     /// threads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub threads: BTreeMap<String, ThreadsReport>,
-    /// What is not as it should be, one sentence each.
+    /// Problems of the confinement, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Do core dumps leave out the memory of guests, of caches, and of NBD's buffers? In every mode.
@@ -28,7 +28,7 @@ pub struct SandboxReport {
     pub dumps_without_guests: bool,
 }
 
-/// What was done about the threads of a kind.
+/// Confinement of the threads of a kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadsReport {

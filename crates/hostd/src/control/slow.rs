@@ -38,7 +38,7 @@ pub struct SlowRequestReport {
     pub device_ms: f64,
 }
 
-/// The last requests that took at least so many milliseconds; of one disk, if it is given.
+/// The last requests that took at least `over_ms`; of one disk, if it is given.
 ///
 /// # Errors
 /// A time that is negative or no number, an unknown disk.

@@ -46,14 +46,14 @@ const SHOWN_HOST_MAX: usize = 100;
 /// Requests slower than this are listed if no time is given, in milliseconds.
 const SLOW_MS: f64 = 10.0;
 
-/// What the daemon has for its page.
+/// State that the daemon keeps for its page.
 pub struct Page {
     pub recorder: Recorder,
     /// Without one, the page changes nothing.
     pub token: Option<Token>,
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(PartialEq, Debug)]
 enum Asked {
     File(&'static Asset),
@@ -142,7 +142,7 @@ fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
     ))
 }
 
-/// What a request asks for, if whoever sends it may.
+/// Parses a request, and checks the rights of its sender.
 fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused> {
     let refused = |status, text: &str| Err(Refused(status, text.into()));
     let change = request.path.strip_prefix("/api/").filter(|word| CHANGES.contains(word));
@@ -180,7 +180,7 @@ fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused>
     }
 }
 
-/// What the page can change: commands of the control protocol.
+/// Commands of the control protocol that the page may send.
 const CHANGES: [&str; 3] = ["weight", "limit", "policy"];
 
 /// A change, if whoever asks for it has the token and comes from the page itself.

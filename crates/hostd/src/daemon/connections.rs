@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// How much nicer the thread of a connection is than a reactor: it has a tenth of the weight.
+/// Niceness of a connection's thread relative to a reactor: it has a tenth of the weight.
 const NICENESS: libc::c_int = 10;
 
 /// Accept a connection at the listener with this token, if there still is one.
@@ -229,7 +229,7 @@ fn nbd(host: &Arc<Host>, only: Option<Arc<ServedDisk>>, stream: Stream) {
     });
 }
 
-/// What one connection of NBD may ask for.
+/// Access of one NBD connection.
 struct Door {
     host: Arc<Host>,
     /// The socket is this disk's: whatever name the client gives, it has said

@@ -88,7 +88,7 @@ fn image(facts: &Facts, disk: &DiskConfig) -> (Vec<Finding>, Option<u64>) {
     (findings, Some(device))
 }
 
-/// What to do about an image that cannot be opened.
+/// Advice about an image that cannot be opened.
 fn fix(error: &ImageError) -> String {
     match error {
         ImageError::Missing { path } => format!("qemu-img create -f raw {path} 10G"),

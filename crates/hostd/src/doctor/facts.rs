@@ -1,4 +1,4 @@
-//! What system calls tell of this host and this process.
+//! Facts that system calls tell about this host and this process.
 
 use crate::config::{Config, SocketConfig};
 use crate::control::{Client, HostReport, Request};
@@ -16,7 +16,7 @@ const IPC_LOCK: u64 = 1 << 14;
 /// A daemon that does not answer within this time is as good as none.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// What system calls tell. Tests make their own.
+/// Facts from system calls. Tests make their own.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The effective user of this process, by name and number.
@@ -63,7 +63,7 @@ impl Facts {
     }
 }
 
-/// What a daemon says, if one answers.
+/// Status of a daemon, if one answers.
 fn status(control: &Path) -> Option<HostReport> {
     let mut client = Client::connect_within(control, ANSWER_TIME).ok()?;
     serde_json::from_value(client.ask(&Request::Status {}).ok()?).ok()

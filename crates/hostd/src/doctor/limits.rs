@@ -9,7 +9,7 @@ const OWN: u64 = 64;
 /// Descriptors of a disk with a guest that has eight queues: image, listeners, connection, memory
 /// regions, and three for each queue; some more for NBD clients.
 const EACH_DISK: u64 = 64;
-/// What a host for many guests should allow. The unit allows 65,536.
+/// Limit that a host for many guests should allow. The unit allows 65,536.
 const MANY: u64 = 4096;
 
 pub(super) fn descriptors(facts: &Facts, config: &Config) -> Finding {

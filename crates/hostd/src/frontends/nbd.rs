@@ -54,7 +54,7 @@ use std::sync::Arc;
 /// A disk as clients of NBD see it.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients ask for, at most 4096 bytes.
+    /// Name that clients ask for, at most 4096 bytes.
     pub name: String,
     /// The disk in its reactor.
     pub disk: DiskId,
@@ -69,7 +69,7 @@ pub struct Export {
 /// The step of the negotiation that ends TLS's own handshake; no option has this number.
 pub const TLS_STEP: u32 = 31;
 
-/// What a listening socket offers.
+/// The exports of a listening socket.
 pub trait Exports: Send + Sync {
     /// The export that a client asked for; the default export's name is "".
     fn find(&self, name: &str) -> Option<Export>;

@@ -79,11 +79,11 @@ pub struct DiskHandle {
     pub handle: Handle,
     /// Its limits as they are now.
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
-    /// Who is connected. One for each disk, shared by all its handles.
+    /// The connected VMM. One list for each disk, shared by all its handles.
     pub config_changed: Arc<ConfigListeners>,
     /// Told when its queues run.
     pub image_use: Arc<dyn ImageUse>,
-    /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
+    /// Number of virtqueues that the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
     /// Most bytes of its guest's memory that are mapped [the host's memory].
     pub guest_memory: Option<u64>,

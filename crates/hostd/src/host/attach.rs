@@ -24,7 +24,7 @@ pub struct Attached {
     pub capacity_bytes: u64,
     /// Its sockets, as clients name them.
     pub sockets: Vec<String>,
-    /// What the operator should know of its image.
+    /// Warnings about its image, for the operator.
     pub warnings: Vec<String>,
 }
 
@@ -83,8 +83,8 @@ impl Host {
         self.attach_handed(asked, None)
     }
 
-    /// The same with an image that is open already: whoever manages the daemon may open what the
-    /// daemon, which is confined, may not.
+    /// As [`Host::attach`], with an image that is open already: a manager of the daemon may open
+    /// files that the daemon, which is confined, may not.
     ///
     /// # Errors
     /// As [`Host::attach`].
@@ -100,8 +100,8 @@ impl Host {
         })
     }
 
-    /// The same for whoever has the claim. An image that another program has is waited for `until`
-    /// then.
+    /// As [`Host::attach`], for the owner of the claim. Waits `until` then for an image that
+    /// another program has.
     pub(super) fn attach_claimed(
         &self,
         claim: &Claim,

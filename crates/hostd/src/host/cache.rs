@@ -1,4 +1,4 @@
-//! How large the caches are, and how that changes while the daemon runs.
+//! Size of the caches, and its changes while the daemon runs.
 
 use super::Host;
 use super::devices::{Device, patience};
@@ -26,7 +26,7 @@ struct Size {
     source: MemorySource,
     /// As it was asked for last.
     size: CacheSize,
-    /// What a device's cache has room for; none at all when the daemon was started without.
+    /// Most bytes of a device's cache; 0 when the daemon was started without.
     room_bytes: u64,
     auto: Option<Following>,
 }
@@ -35,7 +35,7 @@ struct Size {
 struct Following {
     size: AutoSize,
     source: MemorySource,
-    /// What the source said of stalls when it told of pressure last.
+    /// The source's total of stalls at the last sign of pressure.
     stalled_us: u64,
     /// The thread that watches the memory; it ends when this is dropped.
     _thread: Sizer,
@@ -57,7 +57,7 @@ impl Caches {
 }
 
 impl Size {
-    /// Bytes of each cache, when so many devices share what there is.
+    /// Bytes of each cache, when this number of devices share the memory.
     fn each(&self, devices: usize) -> u64 {
         let bytes = match (&self.size, &self.auto) {
             (CacheSize::Off, _) => 0,
@@ -84,7 +84,7 @@ impl Host {
         drop(auto); // waits for its thread, which may want the lock
     }
 
-    /// The cache of a device that is to be started, beside so many others.
+    /// The cache of a device that is to be started, beside `others` devices.
     pub(super) fn cache_setup(&self, prefetcher: String, others: usize) -> Option<CacheSetup> {
         let caches = lock(&self.caches.now);
         (caches.room_bytes > 0).then(|| CacheSetup {

@@ -1,13 +1,13 @@
-//! What can be done to a disk while it is served, and why that may not end in time.
+//! Changes to a disk while it is served, and why one may not end in time.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How long to wait for a change of a device that does answer: it may have much to finish. Less
-/// than clients of the control socket wait.
+/// Longest wait for a change of a device that does answer: it may have much to finish. Shorter than
+/// the wait of clients of the control socket.
 pub const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is being done to a disk.
+/// A change of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     Attach,

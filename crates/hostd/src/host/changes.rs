@@ -16,16 +16,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How often whoever waits for a change asks whether the device still answers.
+/// Interval at which a waiting change asks whether the device still answers.
 const LOOK_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
-/// How long a device may take to say that it lives.
+/// Longest wait for a device's sign of life.
 const LIFE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long an attempt of the background to serve a disk is waited for, and how often to look.
+/// Longest wait for an attempt of the background to serve a disk, and the interval at which to
+/// look.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What whoever changes what is served has locked; never while a device is waited for, which may
-/// hang.
+/// State that is locked during a change; never while a device is waited for, which may hang.
 #[derive(Default)]
 pub(super) struct Changes {
     over: bool,
@@ -183,7 +183,7 @@ impl Host {
         }
     }
 
-    /// The same for whoever has the claim.
+    /// As [`Host::change`], for the owner of the claim.
     ///
     /// # Errors
     /// As [`Host::change`].
@@ -253,7 +253,7 @@ impl Host {
     }
 }
 
-/// What became of a change after it had been given up.
+/// Line about the outcome of a change that was given up.
 fn told_late(disk: &str, change: Change, error: Option<&HostError>) -> String {
     match (change, error) {
         (_, Some(HostError::GivenUp(_))) => format!("disk {disk}: its attach has been undone"),

@@ -10,7 +10,7 @@ use crate::sandbox::{self, Access, Kind, Places};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How far the threads of control are confined.
+/// Confinement of the threads of control.
 pub struct Confinement {
     /// Where files may be opened once it serves.
     places: Places,
@@ -36,7 +36,7 @@ impl Confinement {
         }
     }
 
-    /// The same of the thread that starts all others from now on.
+    /// Confines the main thread, which starts all others from now on.
     pub fn enter_main(&self) {
         sandbox::leave_network();
         self.enter();

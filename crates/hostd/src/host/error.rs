@@ -1,4 +1,4 @@
-//! What can be wrong with what is to be served.
+//! Errors of devices, disks and sockets to be served.
 
 use super::change::{Change, Reason};
 use super::sockets::SocketError;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub enum HostError {
     #[error("disk {0}: {1}")]
     Image(String, ImageError),
-    /// It may lie where the daemon may open nothing.
+    /// The image may lie where the daemon may open nothing.
     #[error(
         "disk {0}: {1}; the daemon is confined to the images that it was started with: attach others \
          with `seekway ctl attach`, which opens them itself, or start it with --images FOLDER"
@@ -134,7 +134,7 @@ pub enum HostError {
     System(&'static str, io::Error),
 }
 
-/// How far a change has come that has not ended in time, and what becomes of it.
+/// Text for a change that has not ended in time: its progress, and what becomes of it.
 fn pending(change: Change, reason: &Reason) -> String {
     let (now, then) = match change {
         Change::Attach => (

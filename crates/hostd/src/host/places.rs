@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Most connections of one kind, VMMs or NBD clients, of one disk at once.
 const DISK_MAX: usize = 64;
-/// So many of them count for no total: they are there whatever other disks' clients do.
+/// Number of them that do not count in the total: they are there whatever other disks' clients do.
 const RESERVED: usize = 4;
 /// Most NBD clients at a disk's socket that have not negotiated yet. They have little time to.
 const NEGOTIATING_MAX: usize = 32;
@@ -56,7 +56,7 @@ impl DiskPlaces {
         self.vmms.take(what, total, stream)
     }
 
-    /// The same for a client of NBD that has asked for this disk.
+    /// As [`DiskPlaces::vmm`], for a client of NBD that has asked for this disk.
     pub fn client(
         &self,
         what: &str,
@@ -66,7 +66,7 @@ impl DiskPlaces {
         self.clients.take(what, total, stream)
     }
 
-    /// The same for one at the disk's socket that has not asked yet.
+    /// As [`DiskPlaces::client`], for one at the disk's socket that has not asked yet.
     pub fn negotiating(&self, what: &str, stream: Stream) -> Option<ConnectionSlot> {
         self.negotiating.take(what, Some(stream))
     }
@@ -76,7 +76,7 @@ impl DiskPlaces {
         self.negotiating.say(text);
     }
 
-    /// How many such lines there were in this minute.
+    /// Number of such lines in this minute.
     #[cfg(test)]
     pub fn lines_of_minute(&self) -> u32 {
         self.negotiating.lines.of_minute()

@@ -4,7 +4,7 @@ use crate::threads::lock;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How old an answer may be that several share.
+/// Age up to which an answer is shared.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The last answer, for those who ask again soon after.

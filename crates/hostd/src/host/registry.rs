@@ -51,8 +51,8 @@ impl Registry {
         self.write().disks.remove(&disk.config.name);
     }
 
-    /// The device of this number, and whether it is new: one that is not there is started, beside so
-    /// many others.
+    /// The device of this number, and whether it is new: a missing one is started, by `start` with
+    /// the number of devices that exist.
     ///
     /// # Errors
     /// Those of `start`.

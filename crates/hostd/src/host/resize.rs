@@ -28,7 +28,7 @@ impl Host {
         })
     }
 
-    /// The same for whoever has the claim.
+    /// As [`Host::resize`], for the owner of the claim.
     fn resize_claimed(
         &self,
         claim: &Claim,

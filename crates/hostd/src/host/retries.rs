@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often to look whether the daemon is to end meanwhile.
+/// Interval at which to look whether the daemon is to end meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 impl Host {
@@ -163,7 +163,7 @@ impl Host {
         }
     }
 
-    /// What an attempt of the background has come to.
+    /// Takes the outcome of an attempt of the background.
     fn tried(&self, name: &str, attached: Result<(), HostError>) {
         match attached {
             Ok(()) => say(&format!("disk {name}: is served now")),

@@ -31,15 +31,15 @@ pub struct ServedDisk {
     pub places: DiskPlaces,
     /// Counts the buffers of its NBD clients.
     pub nbd_memory: Arc<DiskMemory>,
-    /// Who is told when its size changes.
+    /// The VMM to tell when its size changes.
     pub config_changed: Arc<ConfigListeners>,
-    /// What the operator should know of its image.
+    /// Warnings about its image, for the operator.
     pub warnings: Arc<Warnings>,
     pub(super) rate_limits: Mutex<DiskLimits>,
     pub(super) limits: Arc<Mutex<Limits>>,
     /// For growing it; gone once it is detached, since it holds the lock too.
     pub(super) file: Mutex<Option<File>>,
-    /// Who uses the image, and whether it is this daemon's.
+    /// Users of the image, and whether it is this daemon's.
     pub(super) users: Mutex<Users>,
     /// By which all daemons know its image.
     pub(super) identity: String,
@@ -117,7 +117,7 @@ impl ServedDisk {
     }
 }
 
-/// What a listening socket serves.
+/// The export of a listening socket.
 pub enum Service {
     /// vhost-user, for this disk.
     Vhost(Arc<ServedDisk>),

@@ -1,5 +1,5 @@
-//! What can be changed while it serves: policies, prefetchers, shares; and what holds for devices
-//! to come.
+//! Settings that change while the daemon serves: policies, prefetchers, shares; and those for
+//! devices to come.
 
 use super::devices::{Device, patience};
 use super::error::HostError;
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What holds for all devices, those to come included: the configuration's, until it is changed.
+/// Settings for all devices, those to come included: the configuration's, until they are changed.
 pub(super) struct Settings(Mutex<Now>);
 
 struct Now {
@@ -148,7 +148,7 @@ impl Host {
 /// Where a reactor's answer to a setting comes.
 type Answer = Receiver<Result<(), String>>;
 
-/// What a reactor says to a setting of a disk.
+/// The reactor's answer to a setting of a disk.
 pub(super) fn settled(disk: &ServedDisk, told: &Answer, until: Instant) -> Result<(), HostError> {
     let answer = disk.device.reply(told, until)?;
     answer.map_err(|e| HostError::Disk(disk.config.name.clone(), e))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex};
 
-/// A host may have one in so many slots, however many other hosts there are.
+/// A host may have one in this number of slots, however many other hosts there are.
 const SHARES: usize = 4;
 /// Steps of one connection that count: it cannot keep its slot by steps alone.
 const SHOWN_MAX: u32 = 16;
@@ -65,11 +65,11 @@ struct SlotTable {
     taken: BTreeMap<u64, Taken>,
     /// No more connections are taken.
     closed: bool,
-    /// It has been logged that the maximum is reached.
+    /// A line has said that the maximum is reached.
     logged_full: bool,
 }
 
-/// Who has a slot.
+/// The owner of a slot.
 struct Taken {
     /// A duplicate of the stream, to hang up.
     stream: Option<Stream>,
@@ -150,7 +150,7 @@ impl ConnectionSlots {
         self.lines.say(text);
     }
 
-    /// The same as [`ConnectionSlots::take`], without a word to the log.
+    /// As [`ConnectionSlots::take`], without a line in the log.
     pub fn try_take(self: &Arc<ConnectionSlots>, stream: Option<Stream>) -> Option<ConnectionSlot> {
         let mut taken = lock(&self.taken);
         if taken.closed || taken.taken.len() >= self.max {

@@ -1,4 +1,4 @@
-//! What a daemon is started with besides its configuration, and what ends it.
+//! The daemon's start options besides its configuration, and the handle that ends it.
 
 use super::sockets::Listener;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What the program was started with besides its configuration.
+/// Options of the program besides its configuration.
 #[derive(Debug, Default)]
 pub struct StartOptions {
     /// Listening sockets by name: `web.vhost`, `web.nbd`, `control`, `nbd`,

@@ -13,7 +13,7 @@ pub fn check_tls(config: &Config) -> Result<(), HostError> {
     server_config(config).map(|_| ())
 }
 
-/// What `--tls-cert` and its like make.
+/// Makes the configuration for `--tls-cert` and its like.
 pub(super) fn server_config(
     config: &Config,
 ) -> Result<Option<Arc<rustls::ServerConfig>>, HostError> {

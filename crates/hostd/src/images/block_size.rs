@@ -84,7 +84,7 @@ pub(super) fn choose(
     chosen
 }
 
-/// What a write to a part of a block costs.
+/// Cost of a write to a part of a block.
 pub(super) const RMW: &str =
     "a write to a part of such a block reads it before, which costs a read, and waits for others";
 

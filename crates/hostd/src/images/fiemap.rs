@@ -52,7 +52,7 @@ pub(super) fn extents(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent
     extents_without(FIEMAP_NO_PLACE, file, size_bytes)
 }
 
-/// The same without what was preallocated and never written.
+/// Extents of the file without those that were preallocated and never written.
 pub(super) fn written(file: &File, size_bytes: u64) -> io::Result<Vec<FileExtent>> {
     extents_without(FIEMAP_NO_PLACE | FIEMAP_EXTENT_UNWRITTEN, file, size_bytes)
 }

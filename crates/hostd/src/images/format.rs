@@ -8,14 +8,14 @@
 use super::ImageError;
 use std::path::Path;
 
-/// How much of the beginning is looked at, and of the end.
+/// Bytes of the beginning, and of the end, that are read.
 pub(super) const START_BYTES: usize = 8192;
 pub(super) const END_BYTES: usize = 512;
 
 /// Where a format's mark is.
 #[derive(Clone, Copy)]
 enum Mark {
-    /// So many bytes behind the beginning.
+    /// Magic bytes at an offset from the beginning.
     At(usize, &'static [u8]),
     /// In front of the end.
     End(&'static [u8]),
@@ -23,7 +23,7 @@ enum Mark {
 
 use Mark::{At, End};
 
-/// How to get at what is in it.
+/// Way to get at the contents.
 #[derive(Clone, Copy)]
 enum Way {
     /// `qemu-img convert -f` with this name.
@@ -41,7 +41,7 @@ pub(super) struct Format {
     mark: Mark,
     name: &'static str,
     way: Way,
-    /// What names of such files end with.
+    /// Endings of the names of such files.
     endings: &'static [&'static str],
 }
 
@@ -83,7 +83,7 @@ impl Format {
         })
     }
 
-    /// What it looks like and what to do.
+    /// The format that it looks like, and what to do.
     fn advice(&self, path: &Path) -> String {
         let (name, shown) = (self.name, path.display());
         match self.way {

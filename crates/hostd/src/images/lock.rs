@@ -118,7 +118,7 @@ fn is_locked(file: &File, byte: i64) -> Result<bool, LockError> {
     is_range_locked(file, byte, 1)
 }
 
-/// The same of a range of bytes; a length of 0 is to the end.
+/// Looks whether a range of bytes is locked; a length of 0 is to the end.
 fn is_range_locked(file: &File, start: i64, len: i64) -> Result<bool, LockError> {
     let mut lock = flock(libc::F_WRLCK, start, len);
     // SAFETY: `lock` lives through the call and is ours alone.
@@ -128,8 +128,8 @@ fn is_range_locked(file: &File, start: i64, len: i64) -> Result<bool, LockError>
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Who holds locks on the file, for people. The kernel does not say it of open
-/// file description locks (the pid is -1), but `/proc/PID/fdinfo` does.
+/// Describes the holders of locks on the file, for people. The kernel does not tell the holder of
+/// open file description locks (the pid is -1), but `/proc/PID/fdinfo` does.
 pub(super) fn describe_holders(meta: &Metadata) -> String {
     let holders = holders(meta);
     if holders.is_empty() {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What there is to know of an image before it is served.
+/// Facts about an image before it is served.
 #[derive(Debug)]
 pub struct Look {
     pub size_bytes: u64,
@@ -17,9 +17,9 @@ pub struct Look {
     pub device: u64,
     /// I/O can go past the page cache, and shall.
     pub is_direct: bool,
-    /// It is in the page cache and nowhere else (tmpfs).
+    /// The image is in the page cache and nowhere else (tmpfs).
     pub is_in_memory: bool,
-    /// What the operator should know, as far as a look at the image tells.
+    /// Warnings for the operator, as far as a look at the image tells.
     pub warnings: Vec<String>,
 }
 

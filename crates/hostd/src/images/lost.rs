@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// The mark of an image that lacks writes.
 const MARK: &CStr = c"user.seekway.lost_writes";
-/// What is known of a loss that was marked.
+/// Description of a loss that is only known by its mark.
 const EARLIER: &str = "an earlier write-back or flush failed";
 
 impl Image {
@@ -150,7 +150,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What the operator is told of a loss that was accepted.
+/// Line for the operator about a loss that was accepted.
 fn accepted(path: &str, lost: &str) -> String {
     format!(
         "{path}: {lost}: writes that a guest was told are done are missing, and that was \
@@ -158,7 +158,7 @@ fn accepted(path: &str, lost: &str) -> String {
     )
 }
 
-/// The same of an image that is not marked, but noted elsewhere.
+/// Line about an image that is not marked, but noted elsewhere.
 fn accepted_elsewhere(path: &Path) -> String {
     accepted(&path.display().to_string(), EARLIER)
 }
@@ -174,11 +174,11 @@ pub(super) fn refused(path: &Path) -> ImageError {
 pub struct LostImage {
     pub(crate) file: File,
     pub(crate) keeps_mark: bool,
-    /// What other daemons know it by ([`super::Image::identity`]).
+    /// Name of the image for other daemons ([`super::Image::identity`]).
     pub identity: String,
 }
 
-/// Who marks images of which a sync has failed.
+/// Marks images of which a sync has failed.
 #[derive(Clone, Debug)]
 pub struct Marker {
     to: Sender<LostImage>,

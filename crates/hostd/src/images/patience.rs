@@ -3,9 +3,9 @@
 use super::ImageError;
 use std::time::{Duration, Instant};
 
-/// How long whoever starts a daemon or attaches a disk waits.
+/// Longest wait of a starting daemon, or of an attach.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// How often to look.
+/// Interval at which to look.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Repeat `open` until nobody else has the image, or it is `until`. A process that was killed, or

@@ -1,5 +1,5 @@
-//! What an open image can do: direct I/O and its alignment, by asking the
-//! kernel; and what its bytes say of it.
+//! Features of an open image: direct I/O and its alignment, by asking the kernel; and hints in its
+//! bytes.
 
 use super::format::{self, Format};
 use super::place::Place;
@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How requests must lie.
+/// Alignment of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Align {
     /// Goes I/O past the page cache?
@@ -122,7 +122,7 @@ pub(super) fn is_write_protected(file: &File) -> bool {
     asked == 0 && protected != 0
 }
 
-/// What an image begins and ends with.
+/// The beginning and the end of an image.
 pub(super) struct Contents {
     start: Start,
     end: [u8; format::END_BYTES],

@@ -27,7 +27,7 @@ pub(super) static DEVICES: &[Metric<Status>] = metrics! {
     "seekway_cache_capacity_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.capacity_bytes)));
     /// Memory that the cache has
     "seekway_cache_memory_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.memory_bytes)));
-    /// What the device reads a second at best
+    /// Bandwidth of the device's reads at best
     "seekway_cache_bandwidth_bytes" => |s| {
         one(s.cache.as_ref().and_then(|c| c.bandwidth_bytes_per_s).map(Whole))
     };
@@ -41,7 +41,7 @@ pub(super) static DEVICES: &[Metric<Status>] = metrics! {
     };
     /// Requests of prefetches taken back before
     "seekway_device_withdrawn" => |s| one(s.cache.as_ref().map(|_| Count(s.stats.withdrawn)));
-    /// What the prefetcher alone knows
+    /// Figures of the prefetcher's own
     "seekway_prefetcher" => |s| s.cache.iter().flat_map(|c| known(&c.prefetcher_metrics)).collect();
 };
 

@@ -199,7 +199,7 @@ impl Core {
         Ok(id)
     }
 
-    /// What of the device disks may be placed on.
+    /// Part of the device on which disks may be placed.
     fn room(&self) -> Room {
         let emulated = self.throttle.is_some();
         Room { capacity: self.stack.profile().capacity, emulated }

@@ -1,14 +1,13 @@
-//! What the device reads a second at best (BW_T in the VIO paper), which
-//! prefetchers share out: as the operator says, or as it was measured until
-//! more is seen.
+//! Bandwidth of the device's reads at best (BW_T in the VIO paper), which prefetchers share out:
+//! the operator's figure, or else the measured one until more is seen.
 
 use seekway_core::units::{Instant, Nanos};
 
-/// Over so long it is counted what the device reads, to see whether it can do
-/// more than was measured.
+/// Interval over which the device's reads are counted, to see whether it can do more than was
+/// measured.
 const WINDOW: Nanos = Nanos::from_millis(500);
 
-/// What is known of it.
+/// Best known bandwidth.
 #[derive(Default)]
 pub struct Bandwidth {
     bytes_per_s: Option<u64>,
@@ -26,15 +25,15 @@ impl Bandwidth {
         Bandwidth { bytes_per_s: Some(bytes_per_s), given: true, ..Bandwidth::default() }
     }
 
-    /// So much was measured. True when nothing was known before.
+    /// Takes a measured bandwidth. True when nothing was known before.
     pub fn measured(&mut self, bytes_per_s: u64) -> bool {
         let new = self.bytes_per_s.is_none();
         self.bytes_per_s.get_or_insert(bytes_per_s);
         new
     }
 
-    /// So much has been read; `from_device` when no page cache can have had it.
-    /// The bandwidth, when that is more than was known.
+    /// Counts bytes read; `from_device` when no page cache can have had them. Returns the bandwidth
+    /// if it is more than was known.
     pub fn read(&mut self, now: Instant, bytes: u64, from_device: bool) -> Option<u64> {
         self.total_bytes += bytes;
         self.bytes += if from_device { bytes } else { 0 };

@@ -20,18 +20,18 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// Frames that are given back in one turn of the reactor (4 MiB).
 const TRIM_FRAMES: usize = 1 << 10;
 
-/// What a reactor's cache is made with.
+/// Settings of a reactor's cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheSetup {
     /// Bytes of data at most; what is less than a block is not used.
     pub bytes: u64,
-    /// The same if it is made larger while it runs; at least `bytes`.
+    /// Bytes of data at most if it is made larger while it runs; at least `bytes`.
     pub room_bytes: u64,
     pub prefetcher: String,
     /// Keep it out of swap.
     pub lock: bool,
-    /// What the device reads a second, if that is known: nothing that is measured
-    /// or seen counts then.
+    /// Bandwidth of the device's reads, if that is known: measured and observed bandwidths are then
+    /// ignored.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// For the cache's hashes; `None` for a number of this process's own, which no guest can
     /// foresee.
@@ -53,7 +53,7 @@ impl CacheSetup {
         if Vec::<u8>::new().try_reserve_exact(tables_bytes as usize).is_err() {
             return Err(format!(
                 "a cache of {room_bytes} bytes: its tables take up to {tables_bytes} bytes, and \
-                 there is not so much memory (os error {}): choose a smaller --cache, or give the \
+                 there is not enough memory (os error {}): choose a smaller --cache, or give the \
                  daemon more memory",
                 libc::ENOMEM
             ));
@@ -64,7 +64,7 @@ impl CacheSetup {
     }
 }
 
-/// So many bytes of data have at most one byte of tables (3 %, `Cache::overhead_bytes`).
+/// Bytes of data for each byte of tables, at least (3 %, `Cache::overhead_bytes`).
 const ROOM_OF_TABLES: u64 = 28;
 
 /// The cache's memory, and what is known of the device's bandwidth.
@@ -146,7 +146,7 @@ impl CacheMemory {
         more
     }
 
-    /// What the device reads a second, as it was measured.
+    /// Takes the measured bandwidth of the device's reads.
     pub(super) fn measured(&mut self, now: Instant, stack: &mut Stack, bytes_per_s: u64) {
         if self.bandwidth.measured(bytes_per_s) {
             stack.set_bandwidth(now, bytes_per_s);
@@ -168,7 +168,7 @@ impl CacheMemory {
         self.bandwidth.read(now, request.extent.len().bytes(), from_device)
     }
 
-    /// How the cache stands.
+    /// State of the cache.
     pub(super) fn status(&self, stack: &Stack) -> CacheStatus {
         let mut prefetcher_metrics = Vec::new();
         stack.prefetcher_metrics(&mut |name, value| prefetcher_metrics.push((name, value)));
@@ -185,7 +185,7 @@ impl CacheMemory {
     }
 }
 
-/// What the disks have of the cache.
+/// Each disk's use of the cache.
 pub(super) fn disk_caches(stack: &Stack) -> BTreeMap<DiskId, DiskCache> {
     let mut disks: BTreeMap<DiskId, DiskCache> = BTreeMap::new();
     stack.cache_usage(&mut |vm, tag, usage| {

@@ -23,7 +23,7 @@ use std::ops::Range;
 /// An I/O that the kernel will not take now is handed in again so often.
 const RETRIES_MAX: u32 = 1000;
 
-/// What the members of one I/O ask for together.
+/// The request that the members of one I/O make together.
 #[derive(Default)]
 struct CombinedIo {
     /// Byte offset in the image.
@@ -116,7 +116,7 @@ impl Core {
         memory.copy(frames, slot.job.offset + start, &slot.buffers, start, len);
     }
 
-    /// What was withheld since the last look is the disk's that was served last.
+    /// Charges time withheld since the last look to the disk that was served last.
     fn attribute_held(&mut self) {
         let held = &self.stack.holds().held;
         if *held == self.held {
@@ -156,7 +156,7 @@ impl Core {
         self.settle();
     }
 
-    /// What the device reads a second may be more than was known.
+    /// Raises the device's bandwidth if it read faster than was known.
     fn count_bandwidth(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
@@ -473,7 +473,7 @@ impl Core {
         }
     }
 
-    /// So many bytes of an I/O are done, and more are to do.
+    /// Goes on with an I/O of which `done` bytes are done.
     fn step_done(&mut self, index: u32, done: u64) {
         self.ios[index].advance(done);
         self.submit_io(index);

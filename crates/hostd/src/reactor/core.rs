@@ -38,7 +38,7 @@ pub struct Core {
     pub(super) policy: String,
     pub(super) depth: u32,
     pub(super) throttle: Option<Throttle>,
-    /// How long to look for news.
+    /// Time for which to look for news.
     pub(super) poll: Poll,
     pub(super) disks: Disks,
     pub(super) jobs: Jobs,
@@ -63,7 +63,7 @@ pub struct Core {
     /// Jobs that are done and not yet handed to their ports.
     pub(super) ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
     pub(super) ports: Ports,
-    /// Whose request was dispatched last, and the time withheld up to then.
+    /// The disk of the last dispatched request, and the time withheld up to then.
     pub(super) served: Option<DiskId>,
     pub(super) held: Withheld,
     /// Commands that are done.
@@ -81,7 +81,7 @@ pub struct Core {
     pub(super) stale: bool,
     /// For threads that answer later.
     pub(super) handle: Handle,
-    /// What has been done, for the parity test.
+    /// Events, for the parity test.
     #[cfg(test)]
     pub(super) log: Vec<super::tests::parity::Event>,
 }

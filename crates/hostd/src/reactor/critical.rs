@@ -1,4 +1,4 @@
-//! What is different about a reactor's thread: others depend on it at each moment.
+//! Properties of a reactor's thread alone: others depend on it at each moment.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;

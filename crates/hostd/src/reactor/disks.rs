@@ -25,14 +25,15 @@ const GROWTH_SECTORS: u64 = 1 << 32;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
-/// A disk that leaves begins reads, writes and flushes for so long.
+/// Time for which a disk that leaves still begins reads, writes and flushes.
 const LEAVE_PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// Why and until when a disk takes no requests.
 pub struct Freeze {
-    /// It thaws by itself then.
+    /// Time at which it thaws by itself.
     pub until: Instant,
-    /// Who waits for what is under way to end. Kept until it thaws: they see that by its end.
+    /// Receiver of the end of what is under way. Kept until the disk thaws, which they see by its
+    /// end.
     pub(super) reply: SyncSender<Result<(), String>>,
     /// They have been told that nothing is under way.
     pub(super) is_told: bool,
@@ -53,7 +54,7 @@ pub struct DiskState {
     pub map_stale: bool,
     /// Not before then is the file system asked again.
     pub map_due: Instant,
-    /// How long after that the next time.
+    /// Time from then to the next map.
     pub remap_after: Nanos,
     /// A thread is asking it now.
     pub mapping: bool,
@@ -71,15 +72,15 @@ pub struct DiskState {
     pub pieces: usize,
     /// Device time withheld while this disk was the one served last.
     pub held: Withheld,
-    /// It takes no requests for a while.
+    /// The disk takes no requests for a while.
     pub frozen: Option<Freeze>,
     /// Since when it has been leaving: it begins only what it must.
     pub leaving: Option<Instant>,
-    /// It is being detached; who waits for that.
+    /// The disk is being detached; the receiver waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
-    /// What has been done.
+    /// Work done, by kind of operation.
     pub ops: [OpStatus; OpKind::COUNT],
-    /// What it gets of the device.
+    /// Its use of the device.
     pub meter: UseMeter,
 }
 
@@ -97,7 +98,7 @@ impl DiskState {
         Some((start, start + self.limits.capacity_bytes.div_ceil(512)))
     }
 
-    /// A job has come, with so many pieces of memory.
+    /// Counts a new job, with its number of pieces of memory.
     pub fn begin(&mut self, now: Instant, pieces: usize) {
         if self.outstanding == 0 {
             self.meter.begin_busy(now);
@@ -155,10 +156,10 @@ impl DiskState {
     }
 }
 
-/// What of a device disks may be placed on.
+/// Parts of a device on which disks may be placed.
 pub struct Room {
     pub capacity: Sectors,
-    /// It is emulated: nothing may end behind it.
+    /// The device is emulated: nothing may end behind it.
     pub emulated: bool,
 }
 
@@ -171,11 +172,11 @@ impl Disks {
     pub fn get(&self, id: DiskId) -> Option<&DiskState> {
         self.0.get(usize::from(id.0))?.as_ref()
     }
-    /// The same, to change.
+    /// As [`Disks::get`], to change the disk.
     pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
         self.0.get_mut(usize::from(id.0))?.as_mut()
     }
-    /// The same, for who asked by a number.
+    /// As [`Disks::get_mut`], with an error for the sender of the number.
     pub fn find(&mut self, id: DiskId) -> Result<&mut DiskState, String> {
         self.get_mut(id).ok_or_else(|| format!("there is no disk number {}", id.0))
     }

@@ -12,7 +12,7 @@ pub struct Frames {
     at: NonNull<u8>,
     bytes: usize,
     is_locked: bool,
-    /// How memory is given back: locked memory only by a word of its own (Linux 5.18).
+    /// The `madvise` word that gives memory back: locked memory has its own (Linux 5.18).
     advice: libc::c_int,
 }
 
@@ -153,7 +153,7 @@ impl Drop for Frames {
     }
 }
 
-/// What RLIMIT_MEMLOCK allows, in words for an error message.
+/// Limit of RLIMIT_MEMLOCK, in words for an error message.
 fn memlock_limit() -> String {
     let limit = getrlimit(Resource::Memlock).current;
     limit.map_or("everything".into(), |bytes| format!("{bytes} bytes"))

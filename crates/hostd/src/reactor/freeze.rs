@@ -8,7 +8,7 @@ use seekway_core::units::{Instant, Nanos};
 use std::sync::mpsc::SyncSender;
 
 impl Core {
-    /// Take no requests of a disk for so long, and answer when none is under way. The reply's
+    /// Takes no requests of a disk for `time`, and answers when none is under way. The reply's
     /// sender is dropped when the disk takes requests again.
     pub(super) fn freeze(
         &mut self,

@@ -7,7 +7,7 @@ use crate::port::{DiskId, PortId};
 /// Ports of one reactor.
 const PORTS_MAX: usize = 1 << 14;
 
-/// What the reactor keeps of a port.
+/// The reactor's state of a port.
 #[derive(Clone, Copy, Default)]
 pub struct PortSlot {
     generation: u16,
@@ -17,7 +17,7 @@ pub struct PortSlot {
     pub sqes: u32,
     /// Jobs that the port has not been told of that they are done.
     pub jobs: u32,
-    /// It is in `Ports::marked`, and is not added twice.
+    /// The port is in `Ports::marked`, and is not added twice.
     marked: bool,
     /// Waits for its turn.
     waiting: bool,
@@ -83,7 +83,7 @@ impl Ports {
         self.filter(move |slot| slot.disk == Some(disk))
     }
 
-    /// How many ports are open, for each of the first `disks` disks.
+    /// Number of open ports of each of the first `disks` disks.
     pub fn count_by_disk(&self, disks: usize) -> Vec<u32> {
         let mut counts = vec![0; disks];
         for slot in self.slots.iter().filter(|slot| slot.live) {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, JoinHandle};
 
-/// What a port wants to know.
+/// A port's question about data and holes.
 pub struct Ask {
     pub port: PortId,
     pub token: u64,

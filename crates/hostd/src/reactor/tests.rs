@@ -15,7 +15,7 @@ use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Nanos, Sectors};
 use seekway_stack::dispatcher::COALESCE_DEFAULT;
 
-/// What a disk of 1 GiB can do.
+/// Limits of a disk of 1 GiB.
 pub(crate) const LIMITS: Limits = Limits {
     capacity_bytes: 1 << 30,
     logical_block_bytes: 512,

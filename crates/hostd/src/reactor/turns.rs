@@ -1,5 +1,5 @@
-//! Whose turn it is to take requests. Disks go round, and so do the ports of each: a guest with
-//! many ports, or with much to do, does not get more turns than the others.
+//! Turns of taking requests. Disks go round, and so do the ports of each: a guest with many ports,
+//! or with much to do, does not get more turns than the others.
 
 use crate::port::{Budget, DiskId, PortId};
 use seekway_core::units::{Instant, Nanos};
@@ -21,7 +21,7 @@ pub struct Turns {
     disks: VecDeque<DiskId>,
     /// Disks whose ports wait until requests are done.
     full: Vec<DiskId>,
-    /// Disks that have had a turn lately.
+    /// Disks that have had a turn recently.
     active: Vec<Active>,
 }
 
@@ -29,11 +29,11 @@ pub struct Turns {
 struct Active {
     disk: DiskId,
     at: Instant,
-    /// It had less to do than it may do beside another such disk.
+    /// The disk had less to do than it may do beside another such disk.
     is_quiet: bool,
 }
 
-/// A disk is active for so long after its last turn.
+/// Time after its last turn for which a disk is active.
 const ACTIVE: Nanos = Nanos::from_millis(1);
 
 impl Turns {
@@ -50,7 +50,7 @@ impl Turns {
         }
     }
 
-    /// How many disks have a turn now.
+    /// Number of disks that have a turn now.
     pub fn len(&self) -> usize {
         self.disks.len()
     }
@@ -65,14 +65,14 @@ impl Turns {
         self.queues[usize::from(disk.0)].ports.pop_front()
     }
 
-    /// What this disk may do in its turn now.
+    /// Work that this disk may do in its turn now.
     pub fn budget(&mut self, disk: DiskId, now: Instant) -> Budget {
         self.active.retain(|other| other.disk != disk && now < other.at + ACTIVE);
         let beside_quiet = self.active.iter().any(|other| other.is_quiet);
         Budget::new(if beside_quiet { Budget::WORK_BESIDE_QUIET } else { Budget::WORK })
     }
 
-    /// What it has done in that turn.
+    /// Notes the work that a disk has done in its turn.
     pub fn note(&mut self, disk: DiskId, now: Instant, work: u32) {
         if work > 0 {
             let is_quiet = work < Budget::WORK_BESIDE_QUIET;

@@ -83,7 +83,7 @@ const COMMON: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-/// The same on x86-64, whose C library still makes these.
+/// Older calls that x86-64's C library still makes.
 #[cfg(target_arch = "x86_64")]
 const COMMON_OLD: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]

@@ -10,11 +10,11 @@ use landlock::{
 };
 use std::path::{Path, PathBuf};
 
-/// What is restricted, as far as the kernel knows it. Later versions restrict the paths of unix
+/// Restricted actions, as far as the kernel knows them. Later versions restrict the paths of unix
 /// sockets, which the daemon needs for its service manager.
 const RESTRICTED: ABI = ABI::V7;
 
-/// What may be done with a file, or below a folder.
+/// Rights to a file, or below a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Open all that lie there as images.
@@ -57,7 +57,7 @@ impl Places {
         self.0.push((path.into(), access));
     }
 
-    /// What is there, open, with its rights.
+    /// The places that exist, open, with their rights.
     fn open(&self) -> impl Iterator<Item = (PathFd, BitFlags<AccessFs>)> {
         self.0.iter().filter_map(|(path, access)| {
             let (fd, about) = (PathFd::new(path).ok()?, std::fs::metadata(path).ok()?);
@@ -67,7 +67,7 @@ impl Places {
     }
 }
 
-/// How far a thread is restricted.
+/// Degree of a thread's restriction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restriction {
     Full,

@@ -1,6 +1,6 @@
 //! The kinds of threads that are confined differently.
 
-/// What a thread of the daemon is for.
+/// Purpose of a thread of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// The main thread and those that carry out commands of the control socket: they open images,

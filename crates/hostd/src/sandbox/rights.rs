@@ -4,7 +4,7 @@ use super::kind::Kind;
 use rustix::thread::{self, CapabilitySet, CapabilitySets, UnshareFlags};
 use std::io;
 
-/// What a kind of thread keeps, if it has it.
+/// Capabilities that a kind of thread keeps, if it has them.
 fn kept(kind: Kind) -> CapabilitySet {
     match kind {
         // Owners of sockets, images of other users, and what reactors keep.

@@ -1,4 +1,4 @@
-//! What each kind of thread can no longer do. Each test confines a thread of its own.
+//! Actions that each kind of thread cannot do. Each test confines a thread of its own.
 
 use super::*;
 use std::fs::{self, File};

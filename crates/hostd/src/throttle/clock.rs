@@ -22,7 +22,7 @@ impl Factor {
         Factor::from_thousandths((k * Factor::UNIT as f64).round() as u64)
     }
 
-    /// So many thousandths, taken into the range.
+    /// A factor of this number of thousandths, clamped to the range.
     pub fn from_thousandths(thousandths: u64) -> Factor {
         Factor(thousandths.clamp(Factor::UNIT, FACTOR_MAX as u64 * Factor::UNIT))
     }

@@ -1,5 +1,5 @@
-//! What a modelled device reads a second: for prefetchers, as a real one is
-//! measured when it is opened.
+//! Bandwidth of a modelled device's reads, for prefetchers: a real device's is measured when it is
+//! opened.
 
 use super::Throttle;
 use seekway_core::request::{Extent, Op, Request, RequestId, VmId};

@@ -15,7 +15,7 @@ struct Step {
     real_ns: u64,
 }
 
-/// What became of it.
+/// Outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Outcome {
     submitted: Instant,

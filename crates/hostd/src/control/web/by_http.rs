@@ -1,4 +1,4 @@
-//! What is served by HTTP: metrics, and the web page.
+//! Answers over HTTP: metrics, and the web page.
 
 use super::{FORBIDDEN, Page, answer, foreign_host};
 use crate::control::http::{self, Body, HttpAnswer, HttpRequest, Method};
@@ -7,7 +7,7 @@ use crate::stream::Stream;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// What HTTP says of metrics.
+/// HTTP content type of metrics.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answer one request for metrics and hang up. `asked` is called when the request is there.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Received bytes, in order.
 pub struct Inbox {
     bytes: Box<[u8]>,
-    /// What is not yet taken lies at `head..tail`.
+    /// Bytes at `head..tail` are not yet taken.
     head: usize,
     tail: usize,
 }
@@ -93,7 +93,7 @@ static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
 pub struct DiskMemory {
     held_bytes: Mutex<usize>,
     shared_bytes: &'static AtomicUsize,
-    /// What sending to its clients takes.
+    /// Wake-up cost of its clients.
     pub(super) toll: Toll,
 }
 
@@ -200,7 +200,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What sending to the disk's clients takes.
+    /// Wake-up cost of the disk's clients.
     pub fn toll(&self) -> &Toll {
         &self.memory.toll
     }

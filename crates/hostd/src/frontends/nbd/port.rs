@@ -40,9 +40,9 @@ use timer::Timer;
 const REQUESTS_MAX: usize = 1024;
 /// Memory for their data.
 const BUFFERS_MAX_BYTES: usize = 64 << 20;
-/// What one receive brings in at most.
+/// Most bytes that one receive brings in.
 const INBOX_BYTES: usize = 128 << 10;
-/// So many bytes of a payload are copied in one unit of a turn's [`Budget`].
+/// Bytes of a payload that are copied for one unit of a turn's [`Budget`].
 const COPIED_BYTES: usize = 128;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
@@ -53,7 +53,7 @@ const SEND: u32 = 1;
 const TIMER: u32 = 2;
 const REST: u32 = 3;
 
-/// What the next received bytes are.
+/// Meaning of the next received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
     Header,
@@ -69,7 +69,7 @@ enum Expect {
     },
 }
 
-/// How far the end has come.
+/// Progress of the end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Serving,
@@ -106,7 +106,7 @@ pub struct Connection {
     leaving: Vec<u32>,
     outbox: Outbox,
     sending: bool,
-    /// So many messages were sent since one was measured.
+    /// Messages sent after the last measured one.
     unmeasured: u32,
     /// When the message under way was handed to a worker of the kernel's.
     sent_at: Option<Instant>,
@@ -119,16 +119,16 @@ pub struct Connection {
     /// Has the client done its part since the timer began: read of its replies, sent of a payload
     /// for which it has a buffer, or had it nothing to do?
     moves: bool,
-    /// So many times in a row the timer ended and it had not.
+    /// Number of times in a row that the timer ended and the client had not.
     stalls: u32,
     /// A request waits for memory that other clients of the disk have.
     starved: bool,
-    /// Who gets its remains and frees them.
+    /// Receiver of its remains, who frees them.
     taken_down_by: Option<SyncSender<Remains>>,
 }
 
-/// What is left of a closed connection without its socket. Freeing it takes time: memory is
-/// unmapped, and the export's owner may ask the file system.
+/// Remains of a closed connection without its socket. Freeing them takes time: memory is unmapped,
+/// and the export's owner may ask the file system.
 pub struct Remains {
     _held: Arc<dyn Fn() -> Limits + Send + Sync>,
     _pool: Pool,
@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// The same connection, and the channel on which its remains come when it has closed.
+    /// Returns this connection, and the channel on which its remains come when it has closed.
     pub fn taken_down(mut self) -> (Connection, Receiver<Remains>) {
         let (closed, taken) = mpsc::sync_channel(1);
         self.taken_down_by = Some(closed);

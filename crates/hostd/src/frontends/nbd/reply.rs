@@ -11,7 +11,7 @@ pub const HEADER_LEN_MAX: usize = 20 + 6 + TEXT_LEN_MAX;
 /// Longest text of an error; the rest is cut off.
 const TEXT_LEN_MAX: usize = 100;
 
-/// What is replied to a request, apart from its data.
+/// Reply to a request, apart from its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// Done, with no data.

@@ -18,7 +18,7 @@ pub struct Request {
     /// The client's name for it, repeated in the reply.
     pub cookie: u64,
     pub offset_bytes: u64,
-    /// How much it covers; a write's payload is as long.
+    /// Length of its range; a write's payload is as long.
     pub len_bytes: u32,
 }
 
@@ -44,7 +44,7 @@ impl Request {
     }
 }
 
-/// What a client is told when its request is refused or fails.
+/// Answer to a client whose request is refused or fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     pub error: NbdError,
@@ -58,7 +58,7 @@ impl Refusal {
     }
 }
 
-/// What to do with a request.
+/// Decision about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Hand it to the reactor.
@@ -72,7 +72,7 @@ pub enum Verdict {
     Refuse(Refusal),
     /// The client is done.
     Disconnect,
-    /// What follows cannot be told from payload: close.
+    /// The bytes that follow could be payload or a request: close.
     HangUp,
 }
 

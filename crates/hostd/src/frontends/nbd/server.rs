@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-/// How the negotiation over one channel ended.
+/// End of the negotiation over one channel.
 enum Ended {
     Gone,
     StartTls,

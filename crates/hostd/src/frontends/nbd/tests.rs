@@ -1,4 +1,4 @@
-//! What needs no socket: options, requests, replies, memory.
+//! Tests without a socket: options, requests, replies, memory.
 
 mod memory;
 

@@ -62,7 +62,7 @@ impl DirtyLog {
     }
 }
 
-/// What a virtqueue logs.
+/// The log of a virtqueue.
 #[derive(Clone)]
 pub struct Logging {
     pub log: Arc<DirtyLog>,

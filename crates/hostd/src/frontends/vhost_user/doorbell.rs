@@ -32,7 +32,7 @@ impl Doorbell {
         }
     }
 
-    /// The same eventfd under another descriptor.
+    /// Duplicates the descriptor of the eventfd.
     pub fn try_clone(&self) -> io::Result<Doorbell> {
         self.0.try_clone().map(Doorbell)
     }
@@ -48,7 +48,7 @@ impl Doorbell {
 /// posts a completion, so that a NOP does it: one system call.
 pub struct Bell(Box<IoUring>);
 
-/// How often a NOP is handed in again that the kernel refused for want of memory.
+/// Number of times that a NOP is handed in again after the kernel refused it for lack of memory.
 const RETRIES_MAX: u32 = 16;
 
 /// An eventfd to make a ring for, and where the ring goes.

@@ -1,5 +1,5 @@
-//! What a VMM sends is received by a process of its own, a gate. It hands on messages and harmless
-//! descriptors.
+//! A process of its own, the descriptor receiver, receives a VMM's messages. It hands on messages
+//! and harmless descriptors.
 //!
 //! Whoever has the last descriptor of a file closes it, and the close of a file on a file system of
 //! the sender's (FUSE) may wait for ever, uninterruptibly. In the daemon such a thread keeps the
@@ -29,7 +29,7 @@ use std::thread;
 use std::time::Duration;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-/// How long the keeper waits before it tries again to fork a process.
+/// Pause of the keeper before it tries again to fork a process.
 const FORK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where the keeper takes connections.

@@ -43,7 +43,7 @@ pub enum MapError {
          all guests: use memory-backend-memfd, or a file in /dev/shm or /dev/hugepages"
     )]
     FileSystem(u32),
-    /// What is mapped would be more than was asked for.
+    /// The mapping would include more than was asked for.
     #[error("{bytes} bytes from offset {offset} on are no whole pages of {page_bytes} bytes")]
     Pages { offset: u64, bytes: u64, page_bytes: u64 },
     #[error(transparent)]

@@ -23,7 +23,7 @@ pub const REGIONS_MAX: usize = 256;
 /// Why memory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// It cannot be mapped.
+    /// The region cannot be mapped.
     #[error("guest memory at {guest:#x}: {error}")]
     Map {
         /// The region's address in the guest.
@@ -60,11 +60,11 @@ pub struct MisplacedRing {
 struct Region {
     user_address: u64,
     mapping: Arc<Mapping>,
-    /// The same for crate `vm-memory`, which does not own it.
+    /// The mapping for crate `vm-memory`, which does not own it.
     mapped: Arc<GuestRegionMmap>,
 }
 
-/// What descriptors point into.
+/// Memory that descriptors point into.
 #[derive(Default)]
 pub struct GuestMemory {
     /// The mapping of each region, which knows whether memory was taken away.
@@ -127,7 +127,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// What descriptors point into.
+    /// The memory that descriptors point into.
     pub fn map(&self) -> Arc<GuestMemory> {
         self.map.clone()
     }
@@ -265,7 +265,7 @@ mod tests {
         assert!(matches!(error, MemoryError::Map { error: MapError::Short { .. }, .. }), "{error}");
     }
 
-    /// What is mapped twice, and what was exchanged and is mapped still, counts once.
+    /// Memory that is mapped twice, or was exchanged and is still mapped, counts once.
     #[test]
     fn a_vmm_has_no_more_memory_mapped_than_its_disk_allows() {
         let account = Arc::new(Account::new(Some(2 * MIB)));

@@ -1,6 +1,5 @@
-//! What the reactor's ports leave to the thread of their connection: whatever may take as long as
-//! the VMM likes.
-//! That thread also calls guests whose calls take long ([`crate::toll`]).
+//! Work that the reactor's ports leave to the thread of their connection, because it may take as
+//! long as the VMM likes. That thread also calls guests whose calls take long ([`crate::toll`]).
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -28,7 +27,7 @@ impl Notes {
         Arc::new(Notes { queues, wake, has_reader: AtomicBool::new(false) })
     }
 
-    /// What to poll for them: a thread reads them from now on.
+    /// Returns the descriptor to poll for notes; a thread reads them from now on.
     pub fn read(&self) -> io::Result<RawFd> {
         let out_of_descriptors = || io::Error::from_raw_os_error(libc::EMFILE);
         let fd = self.wake.as_ref().ok_or_else(out_of_descriptors)?.as_raw_fd();

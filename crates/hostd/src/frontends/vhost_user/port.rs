@@ -24,7 +24,7 @@ use std::time::Instant;
 /// The tag of the SQE that watches the kick eventfd.
 const KICK: u32 = 0;
 
-/// What the connection's thread tells a port that is open.
+/// Message of the connection's thread to an open port.
 pub enum PortMessage {
     /// The guest's memory is another; the virtqueue's parts are now here in it.
     /// The reply comes when nothing new will use the old one.
@@ -44,7 +44,7 @@ pub struct Closed {
     pub _port: Box<dyn Any + Send>,
 }
 
-/// What a port is made of, besides the virtqueue.
+/// Parts of a port besides the virtqueue.
 pub struct Wiring {
     /// For messages: the disk and the number of the queue.
     pub name: String,
@@ -217,7 +217,7 @@ fn submit(
     }
 }
 
-/// What the guest is told.
+/// Status byte for the guest.
 fn status(result: Result<(), Errno>) -> u8 {
     match result {
         Ok(()) => STATUS_OK,

@@ -1,7 +1,7 @@
 //! One VMM's connection: the virtqueues that it sets up and takes down. All waiting is done here,
 //! on the connection's own thread.
 
-/// What the VMM says: the messages of the vhost-user protocol.
+/// The messages of the vhost-user protocol that the VMM sends.
 mod messages;
 
 use super::DiskHandle;
@@ -29,15 +29,15 @@ use vhost::vhost_user::{Error, Result};
 
 /// Most earlier memory that requests in flight use: SET_MEM_TABLE and the like wait for more.
 pub const RETIRED_MAX: usize = 4;
-/// How often the connection looks whether requests have let go of it.
+/// Interval at which the connection looks whether requests have released it.
 const RETIRED_INTERVAL: Duration = Duration::from_millis(100);
-/// How long queues wait for the log of the guest's memory before a line says that it is missing.
+/// Time that queues wait for the log of the guest's memory before a line says that it is missing.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
-/// What the eventfds of a queue take with their copies and rings, at most.
+/// Most descriptors of a queue: its eventfds, their copies and its rings.
 const QUEUE_DESCRIPTORS: usize = 7;
 const QUEUE_MAPPINGS: usize = 6;
 
-/// A virtqueue as the VMM has set it up so far.
+/// A virtqueue as the VMM has set it up until now.
 #[derive(Default)]
 struct Queue {
     size: Option<u16>,
@@ -52,15 +52,15 @@ struct Queue {
     log_used: Option<u64>,
     /// Calls the guest in place of the port.
     own_bell: Option<Bell>,
-    /// What its eventfds and rings take.
+    /// Holds for its eventfds and rings.
     holds: Option<[Hold; 2]>,
     enabled: bool,
     running: Option<Running>,
-    /// It has run on this connection: where it goes on is known from here.
+    /// The queue has run on this connection: its position is known from here.
     has_run: bool,
 }
 
-/// What is known of the disk's write cache, which the guest can switch off.
+/// State of the disk's write cache, which the guest can switch off.
 #[derive(Clone, Copy)]
 enum WriteCache {
     /// The guest begins on this connection and has not touched it: on, as the
@@ -92,13 +92,13 @@ struct Running {
 
 pub struct Session {
     disk: DiskHandle,
-    /// What was offered when the VMM connected.
+    /// Features offered when the VMM connected.
     offered: u64,
     features: u64,
     write_cache: WriteCache,
-    /// What the ports look at.
+    /// The flag that the ports read.
     write_through: Arc<AtomicBool>,
-    /// What the VMM makes the daemon hold.
+    /// Resources that the VMM makes the daemon hold.
     account: Arc<Account>,
     memory: Memory,
     /// Earlier memory that requests in flight use, at most [`RETIRED_MAX`].
@@ -298,7 +298,7 @@ impl Session {
         reactor::wait(&answer)
     }
 
-    /// What this queue is to log.
+    /// The log for this queue.
     fn logging(&self, index: usize) -> Option<Logging> {
         let log = self.log.as_ref().filter(|_| config::logs(self.features))?;
         Some(Logging { log: log.clone(), used: self.queues[index].log_used })
@@ -342,7 +342,7 @@ impl Session {
         None
     }
 
-    /// What ports leave for the connection's thread.
+    /// Work that ports leave for the connection's thread.
     pub fn notes(&self) -> Arc<Notes> {
         self.notes.clone()
     }

@@ -111,7 +111,7 @@ impl World {
         world
     }
 
-    /// What is answered by then.
+    /// Answers that have come by then.
     fn turn(&mut self) -> Vec<(u64, Result<(), Errno>)> {
         for _ in 0..2 {
             self.reactor.begin_turn();

@@ -8,7 +8,7 @@ use io_uring::opcode;
 /// A payload of which more than this is missing is received for itself; less,
 /// together with what follows it.
 const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
-/// What is received at once for a payload alone: what a client has to send in the time that it has
+/// Most bytes of one receive for a payload alone: a client has to send them in the time that it has
 /// for it.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 /// `IORING_RECVSEND_POLL_FIRST`: wait for data before the first attempt to receive.

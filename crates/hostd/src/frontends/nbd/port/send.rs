@@ -10,7 +10,8 @@ use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// One in so many messages is measured, and stands for all: how long the peer makes sending take.
+/// One in this number of messages is measured, and stands for all: it tells how long sending takes
+/// because of the peer.
 pub const MEASURED_SENDS: u32 = 32;
 
 impl Connection {
@@ -98,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// So many bytes were sent, or none for this reason. Is there more to send?
+    /// Takes the result of a send: a number of bytes, or an error. Is there more to send?
     fn is_more_left(&mut self, result: i32, context: &mut dyn PortContext) -> bool {
         // A client that does not read leaves no room.
         if result != -libc::EAGAIN {
@@ -130,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// What is ready is not sent any more.
+    /// Gives up sending the replies that are ready.
     pub(super) fn cancel_sending(&mut self, context: &mut dyn PortContext) {
         for (is_under_way, tag) in [(self.sending, SEND), (self.rests, REST)] {
             if is_under_way {

@@ -6,7 +6,7 @@ use crate::frontends::nbd::request::{Action, Request};
 use seekway_core::request::Op;
 use std::ops::{Index, IndexMut};
 
-/// What belongs to a request besides its header.
+/// Data of a request besides its header.
 pub enum Data {
     /// No data: the operation has none, or the request is refused.
     None,
@@ -20,9 +20,9 @@ pub enum Data {
 pub struct Slot {
     /// The header as the client sent it.
     pub request: Request,
-    /// What it asks of the reactor, if anything.
+    /// Action to ask of the reactor, if any.
     pub action: Action,
-    /// What the client is told when it is done.
+    /// Reply to the client when the request is done.
     pub reply: Reply,
     pub data: Data,
 }

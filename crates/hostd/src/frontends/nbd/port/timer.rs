@@ -9,13 +9,13 @@ use io_uring::{opcode, types};
 const IDLE: types::Timespec = types::Timespec::new().sec(2);
 /// When there was no memory because other clients of the disk had it: how soon to look again.
 const RETRY: types::Timespec = types::Timespec::new().nsec(100_000_000);
-/// So many times [`IDLE`] a client may read nothing of its replies, or send nothing of a payload:
-/// 30 s.
+/// Number of [`IDLE`] periods in which a client may read nothing of its replies, or send nothing of
+/// a payload: 30 s.
 const STALLS_MAX: u32 = 15;
-/// How long a client that does not read its replies may hold up the closing.
+/// Longest delay of the closing by a client that does not read its replies.
 const LINGER: types::Timespec = types::Timespec::new().sec(1);
 
-/// What the timer is armed for.
+/// Purpose of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
     Off,

@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-/// What is moved at once, in bytes.
+/// Most bytes moved at once.
 const PIECE: usize = 64 << 10;
 
-/// How long a client that reads nothing may hold up the end of its session.
+/// Longest delay of the end of a session by a client that reads nothing, in milliseconds.
 const LINGER_MS: libc::c_int = 5_000;
 
 /// Move bytes until both sides are done, or one fails. `plain` is the other
@@ -65,7 +65,7 @@ pub fn relay(
 /// One direction of a relay.
 struct Pipe {
     buffer: Vec<u8>,
-    /// What is on its way.
+    /// Bytes of the buffer that are on their way.
     at: std::ops::Range<usize>,
     state: PipeState,
 }

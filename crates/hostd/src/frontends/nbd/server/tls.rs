@@ -14,7 +14,7 @@ pub enum TlsError {
     #[error("{}: {source}; expected {expected} in PEM", path.display())]
     Pem {
         path: PathBuf,
-        /// What should be in it.
+        /// Content expected in the file.
         expected: &'static str,
         source: pem::Error,
     },
@@ -26,9 +26,9 @@ pub enum TlsError {
     ClientCa { path: PathBuf, reason: String },
 }
 
-/// What [`super::serve`] needs to offer TLS 1.2 and 1.3: the server's
-/// certificate chain and key, and with `client_ca` a demand that clients show
-/// a certificate signed by it. All files in PEM.
+/// Makes the configuration with which [`super::serve`] offers TLS 1.2 and 1.3: the server's
+/// certificate chain and key, and with `client_ca` a demand that clients show a certificate signed
+/// by it. All files in PEM.
 pub fn tls_config(
     cert: &Path,
     key: &Path,

@@ -59,7 +59,7 @@ fn clients_of_one_disk_take_no_memory_of_anothers() {
     assert_eq!(held.iter().map(count).sum::<usize>(), 32 + 16, "1 GiB beyond that");
 }
 
-/// What an outbox would send, in steps of `step` bytes.
+/// Bytes that an outbox would send, in steps of `step` bytes.
 fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
     let mut all = Vec::new();
     loop {

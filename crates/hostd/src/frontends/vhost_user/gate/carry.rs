@@ -183,7 +183,7 @@ fn check(file: &OwnedFd, is_eventfd: bool) -> io::Result<()> {
     }
 }
 
-/// What a descriptor leads to.
+/// Target of a descriptor.
 fn target(file: &OwnedFd) -> io::Result<String> {
     let target = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     Ok(target.display().to_string())

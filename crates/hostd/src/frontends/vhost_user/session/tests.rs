@@ -120,7 +120,7 @@ fn more_memory_than_the_disk_allows_is_refused() {
     set(&[region(0), region(1 << 20)]).unwrap();
 }
 
-/// What ports leave is done by the connection's thread.
+/// The connection's thread does the work that ports leave.
 #[test]
 fn calls_and_broken_queues_that_ports_leave_reach_the_vmm() {
     let (handle, _mailbox) = Handle::new().unwrap();

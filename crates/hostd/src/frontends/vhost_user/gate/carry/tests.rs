@@ -12,8 +12,8 @@ fn message(request: u32, body: &[u8]) -> Vec<u8> {
     [&header[..], body].concat()
 }
 
-/// What the daemon gets of messages that a VMM sends one after the other, each with the
-/// descriptors of its own.
+/// The daemon's side of messages that a VMM sends one after the other, each with its own
+/// descriptors.
 fn carried(sent: &[(Vec<u8>, &[RawFd])]) -> (UnixStream, Receiver<Channel>) {
     let (vmm, outside) = UnixStream::pair().unwrap();
     let (inside, daemon) = UnixStream::pair().unwrap();
