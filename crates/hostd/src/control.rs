@@ -6,34 +6,29 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
-mod cache;
 mod client;
 pub mod counts;
 pub mod history;
 mod http;
-mod limit;
 pub mod reasons;
 mod recorder;
 mod report;
-mod sandbox;
-mod slow;
 mod web;
 
-pub use sandbox::{SandboxReport, ThreadsReport};
-pub use slow::{SlowReport, SlowRequestReport};
-
-pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
-pub use limit::{LimitRequest, LimitTarget};
 pub use recorder::Recorder;
 pub use report::{
-    DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
-    HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
+    CacheReport, DeviceReport, DeviceResponses, DiskCacheReport, DiskReport, EmulationReport,
+    FailedReport, FairnessReport, HostReport, Latency, OpReport, PendingReport, ProcessReport,
+    ResponsesReport, SandboxReport, ServedReport, ThreadsReport, UsageReport,
 };
 pub use web::{Page, Token, TokenError, serve_control, serve_metrics, serve_web};
 
-use crate::config::{CacheSize, DiskConfig};
-use crate::host::{Attached, Host, HostError};
+use crate::config::{CacheSize, DiskConfig, limits_text};
+use crate::host::{Attached, Device, Host, HostError};
+use crate::reactor::{Message, SlowRequest};
+use seekway_core::units::{self, Nanos};
+use seekway_stack::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -274,7 +269,7 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
     match request {
         Request::Status {} => answer_of(report::report(host)),
         Request::Responses {} => answer_of(report::responses(host)),
-        Request::Slow { over_ms, disk } => answer_of(slow::report(host, over_ms, disk.as_deref())?),
+        Request::Slow { over_ms, disk } => answer_of(slow_report(host, over_ms, disk.as_deref())?),
         Request::Metrics {} => Ok(json!({ "text": host.metrics() })),
         Request::Freeze { disk, timeout_s } => {
             // Too long a time is as wrong as one that is none.
@@ -343,6 +338,174 @@ struct ResizeReport {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ChangeReport {}
+
+// Changes of limits, of a disk or of a group.
+
+/// Owner of the limits to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LimitTarget {
+    /// Those of the disk of this name.
+    Disk(String),
+    /// Those of this group.
+    Group(GroupName),
+}
+
+/// Other limits for a disk or for a group, instead of all that it has:
+/// `{"disk": "db", "limits": "iops=2000,group=tenant1"}` or
+/// `{"group": "tenant1", "limits": "bandwidth=300MiB"}`; `none` lifts them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct LimitRequest {
+    pub target: LimitTarget,
+    /// Limits, and of a disk the group: without one it leaves its group.
+    pub limits: DiskLimits,
+}
+
+impl LimitRequest {
+    /// Limits as text for a disk.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn disk(name: &str, limits: &str) -> Result<LimitRequest, String> {
+        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
+        Ok(LimitRequest { target: LimitTarget::Disk(name.into()), limits })
+    }
+
+    /// Limits as text for a group.
+    ///
+    /// # Errors
+    /// What is wrong with them, or with the name.
+    pub fn group(name: &str, limits: &str) -> Result<LimitRequest, String> {
+        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
+        Wire { disk: None, group: Some(name.into()), limits }.try_into()
+    }
+}
+
+/// The object of the protocol.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(with = "limits_text")]
+    limits: DiskLimits,
+}
+
+impl TryFrom<Wire> for LimitRequest {
+    type Error = String;
+
+    fn try_from(Wire { disk, group, limits }: Wire) -> Result<LimitRequest, String> {
+        let target = match (disk, group) {
+            (Some(disk), None) => LimitTarget::Disk(disk),
+            (None, Some(group)) => {
+                limits.clone().of_group().map_err(|e| e.to_string())?;
+                LimitTarget::Group(GroupName::new(&group).map_err(|e| e.to_string())?)
+            }
+            (Some(_), Some(_)) => {
+                let text = "disk and group contradict: to put a disk into a group, write it in \
+                            limits, as in \"iops=2000,group=tenant1\"";
+                return Err(text.into());
+            }
+            (None, None) => return Err("whose limits? give disk or group".into()),
+        };
+        Ok(LimitRequest { target, limits })
+    }
+}
+
+impl From<LimitRequest> for Wire {
+    fn from(LimitRequest { target, limits }: LimitRequest) -> Wire {
+        match target {
+            LimitTarget::Disk(name) => Wire { disk: Some(name), group: None, limits },
+            LimitTarget::Group(name) => Wire { disk: None, group: Some(name.to_string()), limits },
+        }
+    }
+}
+
+// The last slow requests, as JSON. The keys stay.
+
+/// The last slow requests of all devices.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SlowReport {
+    /// Oldest first.
+    pub requests: Vec<SlowRequestReport>,
+}
+
+/// A slow request, with where its time went.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SlowRequestReport {
+    pub device: String,
+    pub disk: String,
+    /// `read`, `write`, `flush` or `discard`.
+    pub op: String,
+    /// Where on the disk; 0 for a flush.
+    pub offset_bytes: u64,
+    pub len_bytes: u64,
+    /// Did it succeed?
+    pub ok: bool,
+    /// Seconds since it was done.
+    pub ago_s: f64,
+    /// From its arrival until it was done: the sum of those below.
+    pub response_ms: f64,
+    /// Held by rate limits.
+    pub limited_ms: f64,
+    /// In the policy's queue: until the device got the first of it.
+    pub queued_ms: f64,
+    /// On the device, until it was done.
+    pub device_ms: f64,
+}
+
+/// The last requests that took at least `over_ms`; of one disk, if it is given.
+///
+/// # Errors
+/// A time that is negative or no number, an unknown disk.
+fn slow_report(host: &Host, over_ms: f64, disk: Option<&str>) -> Result<SlowReport, String> {
+    if !(0.0..=1e9).contains(&over_ms) {
+        return Err(format!("slow: {over_ms} ms: expected 0 to 1e9"));
+    }
+    if let Some(name) = disk {
+        host.disk(name).map_err(|e| e.to_string())?;
+    }
+    let over = Nanos::new((over_ms * 1e6) as u64);
+    let mut requests = Vec::new();
+    for (device, status) in host.statuses() {
+        let slow = device.handle().ask(|reply| Message::Slow(over, reply)).unwrap_or_default();
+        let name = |request: &SlowRequest| {
+            let disk = status.disks.iter().find(|disk| disk.id == request.disk);
+            disk.map(|disk| disk.name.clone())
+        };
+        let named = slow.iter().filter_map(|request| Some((request, name(request)?)));
+        let wanted = named.filter(|(_, name)| disk.is_none_or(|disk| disk == name));
+        requests.extend(wanted.map(|(request, disk)| one(&device, status.now, request, disk)));
+    }
+    requests.sort_by(|a, b| b.ago_s.total_cmp(&a.ago_s));
+    Ok(SlowReport { requests })
+}
+
+fn one(
+    device: &Device,
+    now: units::Instant,
+    request: &SlowRequest,
+    disk: String,
+) -> SlowRequestReport {
+    let stages = &request.stages;
+    SlowRequestReport {
+        device: device.name.clone(),
+        disk,
+        op: request.op.name().into(),
+        offset_bytes: request.offset_bytes,
+        len_bytes: request.len_bytes,
+        ok: request.ok,
+        ago_s: now.max(request.done).since(request.done).as_secs_f64(),
+        response_ms: request.response.as_millis_f64(),
+        limited_ms: stages.limited.as_millis_f64(),
+        queued_ms: stages.queued.as_millis_f64(),
+        device_ms: stages.device.as_millis_f64(),
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -456,5 +619,45 @@ mod tests {
                 parse(format!("{{\"command\":\"{word}\",\"x\":1}}").as_bytes()).unwrap_err();
             assert!(error.starts_with(word), "{error}");
         }
+    }
+
+    #[test]
+    fn limits_are_asked_for() {
+        for (line, request) in [
+            (
+                r#"{"disk":"db","limits":"iops=2000,group=tenant1"}"#,
+                LimitRequest::disk("db", "iops=2000,group=tenant1"),
+            ),
+            (r#"{"disk":"db","limits":"none"}"#, LimitRequest::disk("db", "none")),
+            (
+                r#"{"group":"tenant1","limits":"bandwidth=300MiB"}"#,
+                LimitRequest::group("tenant1", "bandwidth=314572800"),
+            ),
+        ] {
+            let request = request.unwrap();
+            assert_eq!(serde_json::from_str::<LimitRequest>(line).unwrap(), request);
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_limits_is_said() {
+        for (line, part) in [
+            (r#"{"limits":"iops=1"}"#, "give disk or group"),
+            (r#"{"disk":"a","group":"b","limits":"iops=1"}"#, "disk and group contradict"),
+            (r#"{"disk":"a"}"#, "missing field `limits`"),
+            (r#"{"disk":"a","limits":"iops=0"}"#, "leave it out for no limit"),
+            (r#"{"disk":"a","limits":""}"#, "write none to lift all"),
+            (r#"{"disk":"a","limits":"iops=1,read_iops=1"}"#, "iops and read_iops contradict"),
+            (r#"{"group":"a","limits":"iops=1,group=b"}"#, "cannot be in a group"),
+            (r#"{"group":"../a","limits":"iops=1"}"#, "cannot be a group's name"),
+            (r#"{"disk":"a","limits":"iops=1","c":1}"#, "unknown field `c`"),
+        ] {
+            let error = serde_json::from_str::<LimitRequest>(line).unwrap_err().to_string();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        let error = LimitRequest::disk("db", "ro").unwrap_err();
+        assert_eq!(error, "'ro' is not key=value, as in iops=2000");
+        assert!(LimitRequest::group("a", "oips=1").unwrap_err().contains("no limit 'oips'"));
     }
 }

@@ -7,32 +7,24 @@
 //!
 //! What is absent: image formats. Guests see the bytes of the file as they are.
 
-mod allocation;
-mod block_size;
 mod error;
 pub mod fault;
 mod fiemap;
-mod format;
 mod handover;
 mod lock;
-mod look;
 mod lost;
-mod notes;
-mod patience;
 mod place;
 mod probe;
 mod rate;
 mod surface;
 
-pub use allocation::Allocation;
-pub use block_size::BlockSize;
 pub use error::ImageError;
+pub use fiemap::Allocation;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
-pub use look::{Look, look};
-pub use lost::{LostImage, Marker, Unmarked, file_identity, has_lost_writes};
-pub use notes::Notes;
-pub use patience::{PATIENCE, patiently};
+pub use lock::{PATIENCE, patiently};
+pub use lost::{LostImage, Marker, Notes, Unmarked, file_identity, has_lost_writes};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
+pub use probe::{BlockSize, Look, look};
 pub use surface::{Piece, Surface, SurfaceError};
 
 use crate::threads::lock;
@@ -345,7 +337,7 @@ impl Image {
         let Limits { logical_block_bytes, align_bytes, .. } = self.limits;
         // Else that was said when it was opened.
         if logical_block_bytes >= align_bytes {
-            let (path, rmw) = (self.path.display(), block_size::RMW);
+            let (path, rmw) = (self.path.display(), probe::RMW);
             self.warn(format!(
                 "{path}: writes come that do not begin and end with blocks of {align_bytes} bytes: \
                  {rmw}"
@@ -457,7 +449,7 @@ impl Shape {
         let partitioned = contents.partitioned_for();
         let partitioned = partitioned.filter(|&b| size_bytes.is_multiple_of(b.into()));
         let (asked, least) = (options.block_size, align.blocks);
-        let blocks = block_size::choose(asked, is_block, least, partitioned, warnings);
+        let blocks = probe::choose_block_size(asked, is_block, least, partitioned, warnings);
         contents.warn(file, path, options.read_only, blocks, warnings)?;
         Ok(Shape { align, blocks, size_bytes })
     }

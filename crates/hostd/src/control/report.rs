@@ -1,12 +1,14 @@
 //! State of the whole daemon, as JSON. The keys stay.
 
-use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::counts::{Counts, class_of_ns};
-use super::sandbox::{self, SandboxReport};
 use crate::config::DiskConfig;
 use crate::host::{FailedDisk, Host, Pending};
-use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
+use crate::reactor::{
+    CacheStatus, DiskCache, DiskStatus, INTERVAL, OpKind, OpStatus, ProcessCache, Status,
+};
+use crate::sandbox::{self, Measures, Restriction};
 use seekway_core::units::{Instant, Nanos};
+use seekway_stack::cache::Usage;
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::limit::DiskLimits;
 use serde::{Deserialize, Serialize};
@@ -291,7 +293,7 @@ pub fn report(host: &Host) -> HostReport {
         process: std::process::id(),
         uptime_s: host.started.elapsed().as_secs_f64(),
         sockets: owned(host.addresses(None)),
-        sandbox: sandbox::report(),
+        sandbox: sandbox_report(),
         groups: host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect(),
         devices: devices
             .iter()
@@ -381,7 +383,7 @@ fn device_report(name: &str, status: &Status, auto_cache: bool) -> DeviceReport 
         emulated,
         cache: status.cache.as_ref().map(|cache| {
             let disks = status.disks.iter().filter_map(|d| d.cache.as_ref());
-            cache::cache_report(auto_cache, cache, disks, &status.stats)
+            cache_report(auto_cache, cache, disks, &status.stats)
         }),
         journal: None,
         disks: Vec::new(),
@@ -424,7 +426,7 @@ fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskRep
         held_ms: held_ms(&status.held),
         device_time_ms: status.device_time.as_millis_f64(),
         policy_metrics: finite(&status.policy_metrics),
-        cache: status.cache.as_ref().map(cache::disk_report),
+        cache: status.cache.as_ref().map(disk_cache_report),
         ops: OpKind::ALL.into_iter().map(op).collect(),
         responses: sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count))),
     })
@@ -481,4 +483,252 @@ fn op_report(op: &OpStatus) -> OpReport {
         max_ms: ms(op.latency_ns.max()),
     });
     OpReport { requests: op.requests, bytes: op.bytes, errors: op.errors, latency }
+}
+
+// State of caches, as JSON: of the whole, of each disk and of each process of its guest. The keys
+// stay.
+
+/// Bytes of a sector, the unit in which the cache counts.
+const SECTOR: u64 = seekway_core::units::SECTOR_BYTES;
+
+/// The cache of a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CacheReport {
+    /// Its size follows the host's memory.
+    #[serde(default)]
+    pub auto: bool,
+    /// Bytes of data at most.
+    pub capacity_bytes: u64,
+    /// Bytes of data at most if `ctl cache` makes it as large as it can be while the daemon runs.
+    #[serde(default)]
+    pub room_bytes: u64,
+    /// Bytes of memory that it has.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Bytes of data there, or on their way.
+    pub resident_bytes: u64,
+    pub prefetcher: String,
+    /// Bandwidth of the device's reads at best; absent until it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Reads into the cache under way.
+    pub fetching: u64,
+    /// Bytes that the device has read, into the cache and past it.
+    pub device_read_bytes: u64,
+    /// Requests of prefetches that went to the device.
+    pub background: u64,
+    /// Commands that they were coalesced into.
+    pub background_commands: u64,
+    /// Bytes that these read.
+    #[serde(default)]
+    pub background_bytes: u64,
+    /// Requests of prefetches taken back before.
+    pub withdrawn: u64,
+    /// Figures of the prefetcher's own.
+    pub prefetcher_metrics: BTreeMap<String, f64>,
+}
+
+/// A disk's share of the cache.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DiskCacheReport {
+    /// Bytes of its data there, or on their way.
+    pub resident_bytes: u64,
+    /// Use by its guest.
+    #[serde(flatten)]
+    pub usage: UsageReport,
+    /// Streams of its reads that the prefetcher follows.
+    pub streams: u32,
+    /// Those of them that are prefetched for.
+    pub armed: u32,
+    /// Use by each process of the guest that is told apart.
+    pub processes: Vec<ProcessReport>,
+}
+
+/// Use of the cache by a process inside a guest.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ProcessReport {
+    /// As the agent in the guest tagged it; absent for all that is not tagged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<u16>,
+    #[serde(flatten)]
+    pub usage: UsageReport,
+    /// Streams of its reads that the prefetcher follows.
+    pub streams: u32,
+    /// Those of them that are prefetched for.
+    pub armed: u32,
+    /// The highest aggressiveness S among them; absent without streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale_max: Option<f64>,
+}
+
+/// Use of a cache, from the attach of the disk on.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageReport {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that they asked for.
+    pub read_bytes: u64,
+    /// Of them, found in the cache.
+    pub hit_bytes: u64,
+    /// Of them, found being prefetched.
+    pub late_bytes: u64,
+    /// Of them, read from the device for them.
+    pub missed_bytes: u64,
+    /// Bytes whose prefetch began.
+    pub prefetched_bytes: u64,
+    /// Of them, read by the guest since.
+    pub used_bytes: u64,
+    /// Of them, gone from the cache without.
+    pub wasted_bytes: u64,
+    /// Of them, never fetched: demand wanted the device.
+    pub dropped_bytes: u64,
+    /// Prefetches that a guest's read took over while they waited.
+    pub promoted: u64,
+    /// Prefetched and used, of all that was used; 0 to 1.
+    pub accuracy: f64,
+    /// Prefetched and unused, of all that was used or prefetched; 0 to 1.
+    pub cost: f64,
+}
+
+/// Metrics by name. JSON knows no infinities: those are left out.
+fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
+}
+
+/// The report on a cache that these disks share.
+fn cache_report<'a>(
+    auto: bool,
+    status: &CacheStatus,
+    disks: impl Iterator<Item = &'a DiskCache>,
+    stats: &seekway_stack::dispatcher::Stats,
+) -> CacheReport {
+    CacheReport {
+        auto,
+        capacity_bytes: status.capacity_bytes,
+        room_bytes: status.room_bytes,
+        memory_bytes: status.memory_bytes,
+        resident_bytes: disks.map(|d| d.resident_bytes).sum(),
+        prefetcher: status.prefetcher.clone(),
+        bandwidth_bytes_per_s: status.bandwidth_bytes_per_s,
+        fetching: status.fetching as u64,
+        device_read_bytes: status.device_read_bytes,
+        background: stats.background,
+        background_commands: stats.background_commands,
+        background_bytes: stats.background_bytes,
+        withdrawn: stats.withdrawn,
+        prefetcher_metrics: finite(&status.prefetcher_metrics),
+    }
+}
+
+/// The report on a disk's part.
+fn disk_cache_report(disk: &DiskCache) -> DiskCacheReport {
+    let (streams, armed) = disk.streams();
+    DiskCacheReport {
+        resident_bytes: disk.resident_bytes,
+        usage: usage(&disk.usage),
+        streams,
+        armed,
+        processes: disk.processes.iter().map(process).collect(),
+    }
+}
+
+fn process(process: &ProcessCache) -> ProcessReport {
+    ProcessReport {
+        tag: process.tag.map(|tag| tag.get()),
+        usage: usage(&process.usage),
+        streams: process.streams,
+        armed: process.armed,
+        scale_max: process.scale_max.filter(|s| s.is_finite()),
+    }
+}
+
+fn usage(usage: &Usage) -> UsageReport {
+    UsageReport {
+        reads: usage.reads,
+        read_bytes: usage.read * SECTOR,
+        hit_bytes: usage.cached * SECTOR,
+        late_bytes: usage.late * SECTOR,
+        missed_bytes: usage.missed * SECTOR,
+        prefetched_bytes: usage.prefetched * SECTOR,
+        used_bytes: usage.used * SECTOR,
+        wasted_bytes: usage.wasted * SECTOR,
+        dropped_bytes: usage.dropped * SECTOR,
+        promoted: usage.promoted,
+        accuracy: usage.accuracy(),
+        cost: usage.cost(),
+    }
+}
+
+// The daemon's confinement, as JSON.
+
+/// The daemon's confinement.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SandboxReport {
+    /// `on` or `off`.
+    pub mode: String,
+    /// The kernel's version of landlock; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landlock_abi: Option<u32>,
+    /// Do the rings of the reactors take only what these need?
+    #[serde(default)]
+    pub io_uring_restricted: bool,
+    /// By kind: `control`, `reactor`, `front_end`, `helper`, `rings`; of those of which there were
+    /// threads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub threads: BTreeMap<String, ThreadsReport>,
+    /// Problems of the confinement, one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+    /// Do core dumps leave out the memory of guests, of caches, and of NBD's buffers? In every mode.
+    #[serde(default)]
+    pub dumps_without_guests: bool,
+}
+
+/// Confinement of the threads of a kind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ThreadsReport {
+    pub no_new_privs: bool,
+    /// `full`, `partial` (an older kernel), or `none`.
+    pub landlock: String,
+    /// Do their system calls go through a filter?
+    pub seccomp: bool,
+    /// Those that are left, by name; absent when they could not be dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Vec<String>>,
+}
+
+fn sandbox_report() -> SandboxReport {
+    let status = sandbox::status();
+    let problems = status.problems();
+    let sandbox::Status { is_on, landlock_abi, threads, rings } = status;
+    let threads = threads.into_iter().map(|(kind, taken)| (kind.name().into(), of_threads(taken)));
+    SandboxReport {
+        mode: if is_on { "on" } else { "off" }.into(),
+        landlock_abi,
+        io_uring_restricted: matches!(rings, Some(Ok(()))),
+        threads: threads.collect(),
+        problems,
+        dumps_without_guests: sandbox::dumps_are_clean(),
+    }
+}
+
+fn of_threads(taken: Measures) -> ThreadsReport {
+    ThreadsReport {
+        no_new_privs: taken.no_new_privs.is_ok(),
+        landlock: match taken.landlock {
+            Ok(Restriction::Full) => "full",
+            Ok(Restriction::Partial) => "partial",
+            Ok(Restriction::Absent) | Err(_) => "none",
+        }
+        .into(),
+        seccomp: taken.seccomp.is_ok(),
+        capabilities: taken.capabilities.ok(),
+    }
 }

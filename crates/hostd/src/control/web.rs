@@ -9,25 +9,23 @@
 //! | `/api/slow` | the last slow requests: `over_ms=N`, `disk=NAME` |
 //! | `POST /api/weight`, `limit`, `policy` | changes, for whoever has the token |
 
-mod assets;
-mod by_http;
 mod guard;
 mod history;
 
-pub use by_http::{serve_control, serve_metrics, serve_web};
 pub use guard::{Token, TokenError};
 
 use super::history::{History, find_disk};
-use super::http::{Body, HttpAnswer, HttpRequest, Method};
+use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
 use super::recorder::Recorder;
 use super::report::HostReport;
-use super::{Request, reasons, slow};
+use super::{Request, reasons};
 use crate::config::check_host_name;
 use crate::host::Host;
-use assets::Asset;
+use crate::stream::Stream;
 use history::Wanted;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -111,7 +109,7 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
             Ok(ok("application/json", Body::Text(looked.map_err(unready)?)))
         }
         Asked::Slow { over_ms, disk } => {
-            let report = slow::report(host, over_ms, disk.as_deref()).map_err(wrong)?;
+            let report = super::slow_report(host, over_ms, disk.as_deref()).map_err(wrong)?;
             Ok(json_answer("200 OK", &json!(report)))
         }
         Asked::Change(request) => {
@@ -173,7 +171,7 @@ fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused>
             brief: is_set("brief"),
         })),
         "/api/slow" => Ok(Asked::Slow { over_ms: number("over_ms", SLOW_MS)?, disk }),
-        path => match assets::find(path) {
+        path => match find_asset(path) {
             Some(asset) => Ok(Asked::File(asset)),
             None => refused("404 Not Found", "there is no such page; / is the page"),
         },
@@ -242,6 +240,115 @@ fn status(mut report: HostReport, reasons: &BTreeMap<String, Vec<String>>, contr
         "control": control,
         "reasons": reasons,
         "report": report,
+    })
+}
+
+// The page's files, in the program: `share/web`.
+
+/// A file of the page.
+#[derive(PartialEq, Eq, Debug)]
+struct Asset {
+    pub path: &'static str,
+    /// Value of the header Content-Type.
+    pub kind: &'static str,
+    pub bytes: &'static [u8],
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+macro_rules! asset {
+    ($path:literal, $kind:expr, $file:literal) => {
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../../../../share/web/", $file)),
+        }
+    };
+}
+
+const ASSETS: &[Asset] = &[
+    asset!("/", HTML, "index.html"),
+    asset!("/app.css", STYLE, "app.css"),
+    asset!("/app.js", SCRIPT, "app.js"),
+    asset!("/charts.js", SCRIPT, "charts.js"),
+    asset!("/data.js", SCRIPT, "data.js"),
+    asset!("/parts.js", SCRIPT, "parts.js"),
+    asset!("/views.js", SCRIPT, "views.js"),
+    asset!("/icon.svg", "image/svg+xml", "icon.svg"),
+    asset!("/vendor/uPlot.iife.min.js", SCRIPT, "vendor/uPlot.iife.min.js"),
+    asset!("/vendor/uPlot.min.css", STYLE, "vendor/uPlot.min.css"),
+    asset!("/vendor/LICENSE", "text/plain; charset=utf-8", "vendor/LICENSE"),
+];
+
+/// The file at a path.
+fn find_asset(path: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.path == path)
+}
+
+// Answers over HTTP: metrics, and the web page.
+
+/// HTTP content type of metrics.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Answer one request for metrics and hang up. `asked` is called when the request is there.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_metrics(host: &Host, stream: &Stream, asked: impl FnOnce()) -> io::Result<()> {
+    http::exchange_by(stream, |request| {
+        asked();
+        let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
+        answer_metrics(host, request).unwrap_or_else(none)
+    })
+}
+
+/// Answer one request for the web page, or by it, and hang up. `asked` is called when the request is
+/// there.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_web(
+    host: &Arc<Host>,
+    page: &Page,
+    stream: &Stream,
+    asked: impl FnOnce(),
+) -> io::Result<()> {
+    http::exchange_by(stream, |request| {
+        asked();
+        answer(host, page, request)
+    })
+}
+
+/// Answer the request that a client of the control socket begins with: metrics, or the page.
+pub fn serve_control(
+    host: &Arc<Host>,
+    page: &Page,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    http::exchange(input, out, |request| {
+        answer_metrics(host, request).unwrap_or_else(|| answer(host, page, request))
+    })
+}
+
+/// The answer to a request for `/metrics`; `None` if it is for something else.
+fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
+    if request.path != "/metrics" {
+        return None;
+    }
+    if let Some(text) = foreign_host(request, &host.config().allow_host) {
+        return Some(HttpAnswer::text(FORBIDDEN, &text));
+    }
+    Some(match request.method {
+        Method::Get | Method::Head => HttpAnswer {
+            status: "200 OK",
+            kind: METRICS_TYPE,
+            headers: &[],
+            body: Body::Shared(host.recent_metrics()),
+        },
+        _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
     })
 }
 

@@ -9,10 +9,10 @@
 //!
 //! ```text
 //!  wire      numbers of the protocol        options  the negotiation, pure
-//!  request   headers of requests, pure      reply    headers of replies, pure
+//!  request   headers of requests and of replies, pure
 //!  buffers   what is received and read to   outbox   what waits to be sent
 //!  port      the connection in the reactor, over these
-//!  server    the negotiation over a socket, over all; in its folder sockets and TLS
+//!  server    the negotiation over a socket, sockets and TLS, over all
 //! ```
 //!
 //! What is absent: no allocation for each request, no reply before its request
@@ -22,9 +22,9 @@ mod buffers;
 mod options;
 mod outbox;
 mod port;
-mod reply;
 mod request;
 mod server;
+
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
@@ -33,7 +33,7 @@ pub(crate) mod wire;
 #[doc(hidden)]
 pub mod fuzzed {
     pub use super::options::{Negotiation, Security, Step, option_header};
-    pub use super::reply::extents;
+    pub use super::request::extents;
     pub use super::request::{HEADER_LEN, Request, Verdict, judge};
     pub use super::wire::*;
 }

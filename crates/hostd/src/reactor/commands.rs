@@ -8,8 +8,7 @@ use super::core::Core;
 use super::io::{
     Bounce, IOVECS_MAX, Io, Kind, PUNCH, Step, Unsent, ZERO, is_aligned, is_scattered, kind_of,
 };
-use super::jobs::{bytes_of, slice_buffers};
-use super::slow::SlowRequest;
+use super::jobs::{SlowRequest, bytes_of, slice_buffers};
 use crate::images::Image;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};

@@ -1,16 +1,14 @@
 //! The state of a reactor, all but the ports themselves, and what ports may ask of it.
 
 use super::cache::CacheMemory;
-use super::disks::Disks;
+use super::disks::{Ask, Disks};
 use super::intervals::IntervalClock;
 use super::io::{Commands, Ios, Unsent};
-use super::jobs::{Jobs, buffers_len, extent_of};
+use super::jobs::{Jobs, SlowLog, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
 use super::poll::Poll;
-use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
-use super::slow::SlowLog;
-use super::status::Ask;
+use super::turns::Ports;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;

@@ -3,20 +3,22 @@
 use super::edges::Edges;
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
-use super::message::{DiskStatus, OpStatus};
-use super::status::StatusThread;
-use super::syncs::Syncs;
+use super::message::{DiskStatus, Handle, Message, OpStatus};
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::op_kind::OpKind;
-use crate::port::DiskId;
+use crate::port::{DiskId, PortId};
+use crate::sandbox;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::limit::DiskLimits;
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::thread::{Builder, JoinHandle};
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
@@ -247,3 +249,120 @@ impl Disks {
         Ok(())
     }
 }
+
+// Where images hold data, asked by a thread of each disk: a file system that is slow to answer
+// holds up nobody but those who ask about the same disk.
+
+/// A port's question about data and holes.
+pub struct Ask {
+    pub port: PortId,
+    pub token: u64,
+    pub range: Range<u64>,
+    /// Runs in the answer at most.
+    pub max: usize,
+}
+
+/// The thread of one disk, from the first question on. It has the image's file open.
+#[derive(Default)]
+pub struct StatusThread(Option<(Sender<Ask>, JoinHandle<()>)>);
+
+impl StatusThread {
+    /// Ask; `answers` gets [`Message::Runs`]. When no thread can be had, all is data.
+    pub fn ask(&mut self, image: &Image, answers: &Handle, ask: Ask) {
+        if self.0.is_none() {
+            self.0 = start(image, answers);
+        }
+        let unasked = match &self.0 {
+            Some((asks, _)) => asks.send(ask).err().map(|unsent| unsent.0),
+            None => Some(ask),
+        };
+        if let Some(Ask { port, token, range, .. }) = unasked {
+            answers.send(Message::Runs(port, token, vec![(range.end - range.start, false)]));
+        }
+    }
+}
+
+fn start(image: &Image, answers: &Handle) -> Option<(Sender<Ask>, JoinHandle<()>)> {
+    let allocation = image.allocation().ok()?;
+    let (asks, asked) = mpsc::channel::<Ask>();
+    let answers = answers.clone();
+    let answer = move || {
+        sandbox::enter(sandbox::Kind::Helper);
+        while let Ok(Ask { port, token, range, max }) = asked.recv() {
+            answers.send(Message::Runs(port, token, allocation.runs(range, max)));
+        }
+    };
+    let thread = Builder::new().name("block-status".into()).spawn(answer).ok()?;
+    Some((asks, thread))
+}
+
+impl Drop for StatusThread {
+    /// The image's file is closed then, and its lock gone. Nothing is asked any more: ports wait
+    /// for their answers before they end.
+    fn drop(&mut self) {
+        if let Some((asks, thread)) = self.0.take() {
+            drop(asks);
+            let _ = thread.join();
+        }
+    }
+}
+
+// Syncs of one image that are under way together: flushes, and those behind durable writes. The
+// kernel tells one of them, any one, that something was not written back
+// (`Documentation/core-api/errseq.rst`), and it may be told later than another that it went well. So
+// one that went well is held until all that were under way with it have ended: if one of them fails,
+// it fails too.
+
+/// I/Os by their index. Few are under way at a time.
+#[derive(Default)]
+pub struct Syncs {
+    /// With their numbers, which ascend.
+    under_way: Vec<(u32, u64)>,
+    next: u64,
+    /// Those that went well, each with the number of the first that it does not wait for.
+    held: VecDeque<(u32, u64)>,
+}
+
+impl Syncs {
+    /// An I/O goes to the kernel, for the first time or with its rest.
+    pub fn begin(&mut self, io: u32) {
+        if !self.under_way.iter().any(|&(other, _)| other == io) {
+            self.under_way.push((io, self.next));
+            self.next += 1;
+        }
+    }
+
+    /// Is one with the kernel?
+    pub fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// The kernel is done with an I/O.
+    pub fn end(&mut self, io: u32) {
+        self.under_way.retain(|&(other, _)| other != io);
+    }
+
+    /// An I/O went well, and has ended. True if it is held, until [`Syncs::release`] has it.
+    pub fn hold(&mut self, io: u32) -> bool {
+        self.end(io);
+        let is_held = !self.under_way.is_empty();
+        if is_held {
+            self.held.push_back((io, self.next));
+        }
+        is_held
+    }
+
+    /// One that waits for none any more, or any if one has failed.
+    pub fn release(&mut self, has_failed: bool) -> Option<u32> {
+        let &(io, until) = self.held.front()?;
+        let waits = self.under_way.iter().any(|&(_, number)| number < until);
+        if waits && !has_failed {
+            return None;
+        }
+        self.held.pop_front();
+        Some(io)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! Messages of other threads to a reactor, and its answers.
 
 use super::intervals::{DiskUse, Fairness, Share, fairness};
-use super::slow::SlowRequest;
-use crate::images::{Image, fault::Fault};
+use super::jobs::SlowRequest;
+use crate::images::Image;
+use crate::images::fault::Fault;
 use crate::op_kind::OpKind;
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;

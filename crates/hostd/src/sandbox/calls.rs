@@ -8,7 +8,7 @@
 //! Filters are inherited: a thread has those of the thread that started it, too. Therefore the
 //! control threads, which start all others, have the calls of all kinds.
 
-use super::kind::Kind;
+use super::Kind;
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,

@@ -18,7 +18,7 @@
 //! at lies in there; so a steady device gives a steady k. A change begins new
 //! windows.
 
-use super::clock::Factor;
+use super::Factor;
 use seekway_core::units::Nanos;
 
 /// Commands in a window.

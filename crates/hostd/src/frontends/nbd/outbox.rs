@@ -1,7 +1,7 @@
 //! Headers and data of many replies, which a connection sends in one message. One value is reused
 //! for every batch; while a message is under way, nothing in it moves.
 
-use super::reply::HEADER_LEN_MAX;
+use super::request::HEADER_LEN_MAX;
 
 /// Room for headers: a batch ends when it is used up.
 const HEADERS_LEN: usize = 16 << 10;

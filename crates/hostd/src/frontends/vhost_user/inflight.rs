@@ -9,9 +9,8 @@
 //! and of older versions, end without it.
 
 use super::account::Account;
-use super::mapping::{MapError, Mapping};
-use crate::death;
-use crate::sigbus;
+use super::memory::{MapError, Mapping};
+use crate::{death, sigbus};
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use std::fs::File;
 use std::io;

@@ -129,7 +129,7 @@ fn has_hung_up(stream: &UnixStream, within: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{SET_BACKEND_REQ_FD, peek_channel};
+    use super::super::gate::{SET_BACKEND_REQ_FD, peek_channel};
     use super::*;
     use std::fs::File;
     use std::io::Read;

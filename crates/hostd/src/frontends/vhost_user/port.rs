@@ -2,10 +2,9 @@
 //! called.
 
 use super::dirty_log::Logging;
-use super::doorbell::{Bell, Doorbell};
+use super::doorbell::{BROKEN, Bell, CALL, Doorbell, Notes};
 use super::listeners::ConfigListeners;
 use super::memory::GuestMemory;
-use super::notes::{BROKEN, CALL, Notes};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};

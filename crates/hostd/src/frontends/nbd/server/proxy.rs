@@ -3,7 +3,7 @@
 //! is read only when the last one has gone, so that a slow side stops the
 //! other one of the same direction and no more.
 
-use super::socket::ServeError;
+use super::ServeError;
 use crate::stream::{Stream, interest, poll};
 use rustls::ServerConnection;
 use std::io::{self, ErrorKind, Read, Write};
@@ -178,7 +178,6 @@ impl Write for Client<'_> {
             None => socket.write(bytes),
         }
     }
-
     fn flush(&mut self) -> io::Result<()> {
         let mut socket = self.socket;
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {

@@ -1,6 +1,6 @@
 use super::super::account::{PEER_MAX, PEER_RESERVED, TOTAL_QUARTERS};
-use super::super::mapping::memory_file;
 use super::super::memory::GuestMemory;
+use super::super::memory::memory_file;
 use super::*;
 use crate::images::Kept;
 use crate::limits_table::{number, says};

@@ -4,7 +4,7 @@
 use super::*;
 use crate::frontends::vhost_user::dirty_log::DirtyLog;
 use crate::frontends::vhost_user::inflight::Inflight;
-use crate::frontends::vhost_user::mapping::memory_file;
+use crate::frontends::vhost_user::memory::memory_file;
 use crate::frontends::vhost_user::request::STATUS_IOERR;
 use std::fs::File;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};

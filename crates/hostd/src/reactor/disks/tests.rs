@@ -1,9 +1,9 @@
 use super::super::io::Kind;
 use super::super::tests::taking::{Played, reactor_on};
-use super::super::{Disk, Reactor};
 use super::*;
 use crate::images::{Image, OpenOptions};
 use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::reactor::{Disk, Reactor};
 use seekway_core::request::Op;
 use std::fs::File;
 use std::sync::mpsc::sync_channel;

@@ -1,5 +1,4 @@
-use super::super::super::mapping::memory_file;
-use super::super::super::wire::peek_channel;
+use super::super::memory::memory_file;
 use super::*;
 use std::io::Read;
 use vmm_sys_util::eventfd::EventFd;
