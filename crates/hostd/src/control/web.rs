@@ -17,7 +17,7 @@ pub use guard::{Token, TokenError};
 use super::history::{History, find_disk};
 use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
 use super::recorder::Recorder;
-use super::report::HostReport;
+use super::report::{self, HostReport};
 use super::{Request, reasons};
 use crate::config::check_host_name;
 use crate::host::Host;
@@ -29,7 +29,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Of all answers: nothing from elsewhere, nothing inline, in nobody's frame.
+/// Headers of all answers: nothing from elsewhere, nothing inline, in nobody's frame.
 const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; \
     style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'\r\n\
@@ -37,7 +37,7 @@ const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src '
     X-Content-Type-Options: nosniff\r\n\
     Referrer-Policy: no-referrer\r\n\
     Cache-Control: no-cache\r\n";
-/// Of an answer to somebody without the token.
+/// Header of an answer to somebody without the token.
 const BEARER: &str = "WWW-Authenticate: Bearer\r\n";
 /// Most letters of a Host header that an answer repeats.
 const SHOWN_HOST_MAX: usize = 100;
@@ -109,7 +109,7 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
             Ok(ok("application/json", Body::Text(looked.map_err(unready)?)))
         }
         Asked::Slow { over_ms, disk } => {
-            let report = super::slow_report(host, over_ms, disk.as_deref()).map_err(wrong)?;
+            let report = report::slow(host, over_ms, disk.as_deref()).map_err(wrong)?;
             Ok(json_answer("200 OK", &json!(report)))
         }
         Asked::Change(request) => {
