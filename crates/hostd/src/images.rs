@@ -433,7 +433,7 @@ fn size_unit(logical_block_bytes: u32, align_bytes: u32) -> u32 {
 }
 
 impl Shape {
-    /// Of an open image.
+    /// The shape of an open image.
     fn of(
         file: &File,
         path: &Path,

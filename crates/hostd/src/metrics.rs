@@ -355,7 +355,7 @@ static CACHE_DEVICES: &[Metric<Status>] = metrics! {
     "seekway_prefetcher" => |s| s.cache.iter().flat_map(|c| known(&c.prefetcher_metrics)).collect();
 };
 
-/// Of each disk that has a part of a cache.
+/// Metrics of each disk that has a part of a cache.
 static CACHE_DISKS: &[Metric<DiskStatus>] = metrics! {
     /// Data in the cache
     "seekway_cache_resident_bytes" => |d| of(d, |c| one(Whole(c.resident_bytes)));

@@ -36,7 +36,7 @@ use std::time::Duration;
 pub struct DiskId(pub u16);
 
 impl DiskId {
-    /// That of a VM of the stack's.
+    /// The disk of a VM of the stack's.
     pub fn of(vm: VmId) -> DiskId {
         DiskId(vm.index() as u16)
     }

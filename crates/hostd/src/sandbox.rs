@@ -31,7 +31,7 @@ static TAKEN: Mutex<Taken> = Mutex::new(Taken { threads: BTreeMap::new(), rings:
 /// Measures taken until now.
 struct Taken {
     threads: BTreeMap<Kind, Measures>,
-    /// Of the last ring that was made.
+    /// Result for the last ring that was made.
     rings: Option<Result<(), String>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Status {
     pub is_on: bool,
     /// The kernel's version of landlock; `None` when it has none.
     pub landlock_abi: Option<u32>,
-    /// Of the kinds of which there were threads.
+    /// Measures by kind, of the kinds of which there were threads.
     pub threads: BTreeMap<Kind, Measures>,
     /// Do the rings take only what reactors need? `None` as long as there is no ring.
     pub rings: Option<Result<(), String>>,

@@ -372,7 +372,7 @@ impl Factor {
         Factor(thousandths.clamp(Factor::UNIT, FACTOR_MAX as u64 * Factor::UNIT))
     }
 
-    /// As it is kept.
+    /// The factor in thousandths.
     pub fn thousandths(self) -> u64 {
         self.0
     }

@@ -18,7 +18,7 @@ pub struct Toll {
     rests_until: AtomicU64,
     /// Time of the last of those calls beyond [`QUICK`].
     last: AtomicU64,
-    /// Until then calls are measured by processor time, which costs a system call.
+    /// Time until which calls are measured by processor time, which costs a system call.
     suspect_until: AtomicU64,
 }
 

@@ -383,7 +383,7 @@ impl GroupConfig {
         Ok(GroupConfig { name, limits })
     }
 
-    /// In place of a group whose limits are wrong: its disks are not told that it is not there.
+    /// Stands for a group whose limits are wrong: its disks need no second error.
     pub(super) fn without_limits(name: GroupName) -> GroupConfig {
         GroupConfig { name, limits: Limits::default() }
     }

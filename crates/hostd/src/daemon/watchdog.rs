@@ -9,7 +9,7 @@ use crate::reactor::Handle;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// So often in the time after which the service manager loses patience.
+/// Number of looks in the time after which the service manager loses patience.
 const LOOKS: u32 = 4;
 
 pub(super) struct Watchdog {

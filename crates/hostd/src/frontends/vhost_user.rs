@@ -77,7 +77,7 @@ pub struct DiskHandle {
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
     /// The connected VMM. One list for each disk, shared by all its handles.
     pub config_changed: Arc<ConfigListeners>,
-    /// Told when its queues run.
+    /// Hears when its queues run.
     pub image_use: Arc<dyn ImageUse>,
     /// Number of virtqueues that the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,

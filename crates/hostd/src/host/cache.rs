@@ -29,7 +29,7 @@ pub(super) struct Caches {
 struct Size {
     /// Where the system tells of the memory: what is found once the daemon is confined is less.
     source: MemorySource,
-    /// As it was asked for last.
+    /// The last size that was asked for.
     size: CacheSize,
     /// Most bytes of a device's cache; 0 when the daemon was started without.
     room_bytes: u64,

@@ -74,7 +74,7 @@ pub struct Pending {
     pub since: Instant,
     /// Where the disk lies, once that is known.
     pub device: Option<Arc<Device>>,
-    /// Whoever asked for it has been told that it is not done.
+    /// The client has been told that it is not done.
     is_given_up: bool,
     /// Tells it from later changes of the same disk.
     number: u64,

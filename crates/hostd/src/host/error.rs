@@ -36,7 +36,7 @@ pub enum HostError {
     /// A change has not ended in time.
     #[error("disk {disk}: {}", pending(*change, reason))]
     Pending { disk: String, change: Change, reason: Reason },
-    /// Whoever asked for it was told that the disk is not attached.
+    /// The client was told that the disk is not attached.
     #[error("disk {0}: was given up and is not attached")]
     GivenUp(String),
     /// Only what failed can be tried again without its path.
@@ -50,7 +50,7 @@ pub enum HostError {
     NoDisk {
         /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     /// No device of this name has disks here.
@@ -58,7 +58,7 @@ pub enum HostError {
     NoDevice {
         /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     /// The daemon was started without a group of this name.
@@ -69,7 +69,7 @@ pub enum HostError {
     NoGroup {
         /// The name of the group that was asked for.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     #[error(transparent)]

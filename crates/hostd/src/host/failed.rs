@@ -20,7 +20,7 @@ pub(super) const HANG_TIME_LATER: Duration = Duration::from_millis(200);
 /// A disk of the configuration that is not served.
 #[derive(Clone, Debug)]
 pub struct FailedDisk {
-    /// As it was asked for.
+    /// Its configuration.
     pub config: DiskConfig,
     /// The error of the last attempt to serve it, as text.
     pub error: String,

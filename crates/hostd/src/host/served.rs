@@ -24,7 +24,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// A disk that is served.
 pub struct ServedDisk {
-    /// As it was asked for; [`ServedDisk::rate_limits`] has later changes of limits.
+    /// Its configuration; [`ServedDisk::rate_limits`] has later changes of limits.
     pub config: DiskConfig,
     /// Its number in its reactor.
     pub id: DiskId,
@@ -46,7 +46,7 @@ pub struct ServedDisk {
     pub(super) file: Mutex<Option<File>>,
     /// Users of the image, and whether it is this daemon's.
     pub(super) users: Mutex<Users>,
-    /// By which all daemons know its image.
+    /// Name of its image for all daemons.
     pub(super) identity: String,
     pub(super) losses: Arc<Losses>,
     /// Held while the image is taken over.

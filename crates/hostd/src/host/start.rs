@@ -116,7 +116,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// That of a daemon that is started with these.
+    /// The confinement of a daemon that is started with these.
     pub(super) fn new(
         config: &Config,
         vhost: Option<&VhostAt>,

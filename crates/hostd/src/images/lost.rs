@@ -376,7 +376,7 @@ impl Notes {
         if self.has(identity)? { Ok(()) } else { self.say(LOST, identity) }
     }
 
-    /// That the image lacks writes is accepted.
+    /// Notes that the loss of the image is accepted.
     ///
     /// # Errors
     /// As [`Notes::add`].

@@ -28,14 +28,14 @@ pub(super) struct Place {
     pub logical: u32,
     /// Its physical block size in bytes, at least 512.
     pub physical: u32,
-    /// Of Linux's md with RAID 0 over drives of one size.
+    /// Layout of Linux's md with RAID 0 over drives of one size.
     pub stripe: Option<Stripe>,
-    /// Of its queue, or of those of the drives below it.
+    /// Tags of its queue, or of those of the drives below it.
     pub tags: Option<Tags>,
 }
 
 impl Place {
-    /// Of the device number that `stat` tells.
+    /// The device of a number that `stat` tells.
     pub fn of(dev: u64) -> Place {
         let (major, minor) = (libc::major(dev), libc::minor(dev));
         Place::read(Path::new(&format!("/sys/dev/block/{major}:{minor}")), (major, minor))

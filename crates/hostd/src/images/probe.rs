@@ -279,7 +279,7 @@ const fn of(mark: Mark, name: &'static str, way: Way, endings: &'static [&'stati
 }
 
 impl Format {
-    /// That which a file with these first and last bytes looks like.
+    /// The format of a file with these first and last bytes.
     pub(super) fn of(start: &[u8], end: &[u8]) -> Option<&'static Format> {
         FORMATS.iter().find(|format| match format.mark {
             At(at, mark) => start.get(at..).is_some_and(|bytes| bytes.starts_with(mark)),

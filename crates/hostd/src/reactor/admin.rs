@@ -465,8 +465,8 @@ impl Core {
         Ok(())
     }
 
-    /// Tell who waits that nothing is under way any more, and thaw what has been frozen for long
-    /// enough. When to look again.
+    /// Tells the waiting clients that nothing is under way any more, and thaws disks whose time is
+    /// over. Returns the time to look again.
     pub(super) fn look_at_frozen(&mut self) -> Option<Instant> {
         if self.frozen == 0 {
             return None;

@@ -220,7 +220,7 @@ pub struct Bandwidth {
     bytes_per_s: Option<u64>,
     /// The operator has said so: nothing else counts.
     given: bool,
-    /// Since when `bytes` are counted.
+    /// Start of the count of `bytes`.
     begin: Instant,
     bytes: u64,
     total_bytes: u64,
@@ -306,7 +306,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Keep out of swap what is there and what will be.
+    /// Keeps present and later pages out of swap.
     fn lock(&self) -> Result<(), String> {
         // On fault: the memory is taken when it is needed, as without the lock.
         // SAFETY: our own mapping.

@@ -19,7 +19,7 @@ use seekway_stack::dispatcher;
 use seekway_stack::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
 use std::ops::Range;
 
-/// An I/O that the kernel will not take now is handed in again so often.
+/// Number of times that an I/O is handed in again which the kernel does not take now.
 const RETRIES_MAX: u32 = 1000;
 
 /// The request that the members of one I/O make together.

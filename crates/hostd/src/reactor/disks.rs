@@ -54,9 +54,9 @@ pub struct DiskState {
     pub unmapped: bool,
     /// A write went where the map knows nothing.
     pub map_stale: bool,
-    /// Not before then is the file system asked again.
+    /// Earliest time to ask the file system again.
     pub map_due: Instant,
-    /// Time from then to the next map.
+    /// Pause from one question to the next; it doubles each time.
     pub remap_after: Nanos,
     /// A thread is asking it now.
     pub mapping: bool,
@@ -76,7 +76,7 @@ pub struct DiskState {
     pub held: Withheld,
     /// The disk takes no requests for a while.
     pub frozen: Option<Freeze>,
-    /// Since when it has been leaving: it begins only what it must.
+    /// Time from which it has been leaving: it begins only what it must.
     pub leaving: Option<Instant>,
     /// The disk is being detached; the receiver waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
@@ -319,7 +319,7 @@ pub struct Syncs {
     /// With their numbers, which ascend.
     under_way: Vec<(u32, u64)>,
     next: u64,
-    /// Those that went well, each with the number of the first that it does not wait for.
+    /// Syncs that went well, each with the number of the first that it does not wait for.
     held: VecDeque<(u32, u64)>,
 }
 

@@ -69,7 +69,7 @@ impl DiskUse {
 pub(super) struct UseMeter {
     /// Since the disk was attached, without the busy stretch that goes on.
     total: DiskUse,
-    /// Since when it has had requests outstanding.
+    /// Start of its present time with requests outstanding.
     busy_since: Option<Instant>,
     /// `total` at the beginning of this interval.
     begin: DiskUse,
@@ -161,8 +161,8 @@ pub struct Fairness {
     /// Jain's index over what the busy disks got of their shares, 1 is fair; `None` with fewer
     /// than two.
     pub jain: Option<f64>,
-    /// Of the disk that came off worst: its device time as a part of its share under weighted
-    /// max-min fairness. `None` where fewer than two asked for anything.
+    /// Device time of the worst disk as a part of its share under weighted max-min fairness.
+    /// `None` where fewer than two asked for anything.
     pub max_min_share: Option<f64>,
     /// VMCD's φ for equal demands, 0 is fair: over the bandwidths in MiB/s of the disks that would
     /// have taken more than their shares; `None` with fewer than two.

@@ -222,7 +222,7 @@ pub struct ProcessCache {
     pub usage: Usage,
     /// Streams of its reads that the prefetcher follows.
     pub streams: u32,
-    /// Those of them that are prefetched for.
+    /// Streams that are prefetched for.
     pub armed: u32,
     /// The highest aggressiveness S among them.
     pub scale_max: Option<f64>,
@@ -266,7 +266,7 @@ pub struct DiskStatus {
     pub device_time: Nanos,
     /// Its use of the device in the last whole interval.
     pub last_interval: DiskUse,
-    /// Of that its device time, as a part of its share under weighted max-min fairness; `None`
+    /// Its device time then as a part of its share under weighted max-min fairness; `None`
     /// where it asked for nothing.
     pub share: Option<f64>,
     /// Figures that the policy has for this disk.
@@ -282,7 +282,7 @@ pub struct OpStatus {
     pub requests: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
-    /// Those of `requests` that failed.
+    /// Failed requests, a part of `requests`.
     pub errors: u64,
     /// From arrival to completion, in nanoseconds. Shared with the reactor until it counts the
     /// next one: who asks for the status makes it copy nothing.

@@ -44,7 +44,7 @@ pub struct Poll {
     quickest: Nanos,
     waits: u32,
     is_slow: bool,
-    /// Until then it stays 0.
+    /// Time until which it stays 0.
     paused: Instant,
 }
 
@@ -137,7 +137,7 @@ impl Poll {
     }
 }
 
-/// As it is given: `auto`, or the time.
+/// Spelling of the option: `auto`, or the time.
 impl fmt::Display for Poll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_learnt {

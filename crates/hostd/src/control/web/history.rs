@@ -21,7 +21,7 @@ pub struct Wanted {
     pub brief: bool,
 }
 
-/// Of a disk's list, behind its figures: how long its reads and writes took.
+/// Quantiles of the response times of a disk's reads and writes: they follow its figures.
 const QUANTILES: [(&str, f64); 2] = [("p50_ms", 0.5), ("p99_ms", 0.99)];
 
 /// Names of the numbers of a disk.

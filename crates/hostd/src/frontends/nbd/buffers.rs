@@ -84,7 +84,7 @@ const DISK_BYTES_MAX: usize = 256 << 20;
 /// Bytes that all disks have together beyond what is reserved.
 const SHARED_BYTES_MAX: usize = 1 << 30;
 
-/// Of [`SHARED_BYTES_MAX`], what is in use.
+/// Bytes in use, of [`SHARED_BYTES_MAX`].
 static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts the memory of one disk's clients, however many: those that do not read their replies
@@ -104,7 +104,7 @@ impl Default for DiskMemory {
 }
 
 impl DiskMemory {
-    /// Of a disk that shares with those with the same counter.
+    /// The memory of a disk that shares with all of the same counter.
     pub(super) fn sharing(shared_bytes: &'static AtomicUsize) -> DiskMemory {
         DiskMemory { held_bytes: Mutex::new(0), shared_bytes, toll: Toll::default() }
     }

@@ -62,7 +62,7 @@ pub struct Wiring {
     pub write_through: Arc<AtomicBool>,
     /// The VMM, to hang up on it.
     pub peer: Arc<ConfigListeners>,
-    /// Told when the port has closed.
+    /// Hears when the port has closed.
     pub closed: SyncSender<Closed>,
 }
 

@@ -48,7 +48,7 @@ pub struct Disk {
     /// Something was injected that may let flushes and durable writes fail.
     pub syncs_may_fail: bool,
     pub buffered: bool,
-    /// Whoever serves its file looks at RWF_DSYNC.
+    /// The file system of its image looks at RWF_DSYNC.
     pub keeps_dsync: bool,
     /// Its image can be marked.
     pub keeps_mark: bool,

@@ -51,12 +51,12 @@ pub struct Faults {
 
 /// A file or device.
 pub struct File {
-    /// By which a descriptor is known.
+    /// Its number, by which descriptors are matched.
     inode: u64,
     pub content: Content,
     /// The file goes through the page cache.
     buffered: bool,
-    /// Whoever serves it looks at RWF_DSYNC. A FUSE server need not.
+    /// Its file system looks at RWF_DSYNC. A FUSE server need not.
     keeps_dsync: bool,
     /// I/O begins and ends between blocks of this number of bytes.
     block: usize,
@@ -110,7 +110,7 @@ pub struct Kernel {
     pub now: Instant,
     pub faults: Faults,
     pub files: Vec<File>,
-    /// Of its device's queue.
+    /// Tags of its device's queue.
     pub tags: Option<Tags>,
     random: Random,
     /// Random numbers for faults of sockets: they change nothing of the rest.
