@@ -1,35 +1,27 @@
-//! What the daemon is told to serve: settings from a file and from flags, in
-//! one spelling, checked before anything is opened.
+//! The daemon's configuration: settings from a file and from flags, in one spelling, checked before
+//! anything is opened.
 //!
 //! A setting is a key and a text with the place where it was made, so that
 //! every error names that place: `serve.toml:3: no policy 'wfq'; there are …`.
 //! Settings are applied in order: flags come after the file and win; disks add.
 
-mod amounts;
-mod cache;
 mod disk;
 mod file;
 mod keys;
-mod limits;
-mod place;
 mod sockets;
-mod tls;
 
-pub(crate) use amounts::bytes as amount_in_bytes;
-pub use cache::{CACHE_BYTES_MAX, CACHE_BYTES_MIN, CacheSize, PREFETCHER_DEFAULT};
-pub use disk::{DiskConfig, NAME_BYTES_MAX, OPTIONS, check_name};
+pub(crate) use disk::text as limits_text;
+pub use disk::{DiskConfig, GROUPS_MAX, GroupConfig, NAME_BYTES_MAX, OPTIONS, check_name};
 pub use file::{FILE_BYTES_MAX, read};
 pub use keys::{GROUPS as SETTINGS, Key, check_host_name};
-pub(crate) use limits::text as limits_text;
-pub use limits::{GROUPS_MAX, GroupConfig};
-pub use place::{CONTROL_NAME, default_folder, state_folder};
-pub use sockets::SocketConfig;
-pub use tls::TlsConfig;
+pub use sockets::{CONTROL_NAME, SocketConfig, default_folder, state_folder};
 
 use crate::images::fault::Fault;
 use crate::reactor::{Poll, Submitter};
+use seekway_core::params::{ParamError, parse_bytes, parse_lba};
 use seekway_core::units::{Nanos, Sectors};
 use seekway_stack::stack::limit::GroupName;
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -76,7 +68,7 @@ pub fn flag(key: &str) -> String {
     format!("--{}", key.replace(['_', '.'], "-"))
 }
 
-/// What was found in a file or on a command line, not yet judged.
+/// Settings of a file or of a command line, not yet checked.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Settings {
     /// In the order in which they apply.
@@ -85,7 +77,7 @@ pub struct Settings {
     pub disks: Vec<(DiskConfig, Origin)>,
     /// Groups of disks with where they were named.
     pub groups: Vec<(GroupConfig, Origin)>,
-    /// What could not be read at all.
+    /// Errors in text that could not be read at all.
     pub errors: Vec<ConfigError>,
 }
 
@@ -221,13 +213,13 @@ fn judge_member(disk: &DiskConfig, groups: &[(GroupConfig, Origin)]) -> Result<(
     }
 }
 
-/// What is wrong with one setting.
+/// An error in one setting.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{origin}: {message}")]
 pub struct ConfigError {
     /// Where it was made.
     pub origin: Origin,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub message: String,
 }
 
@@ -243,10 +235,11 @@ impl fmt::Display for ConfigErrors {
         Ok(())
     }
 }
+
 impl std::error::Error for ConfigErrors {}
 
-/// What to serve, and how. Every part has been checked as far as that is
-/// possible without opening images and sockets.
+/// The checked configuration. Every part has been checked as far as that is possible without
+/// opening images and sockets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// In the order given; names differ.
@@ -270,8 +263,8 @@ pub struct Config {
     pub allow_host: Vec<String>,
     /// All exports by NBD.
     pub nbd: Option<SocketAddr>,
-    /// Who may connect to the sockets of disks that do not say otherwise, and whether there are
-    /// any for NBD.
+    /// Access to the sockets of disks that do not set their own, and whether those disks have an
+    /// NBD socket.
     pub sockets: SocketConfig,
     /// Certificates of NBD's TLS; without `cert` and `key` there is no TLS.
     pub tls: TlsConfig,
@@ -283,17 +276,18 @@ pub struct Config {
     pub coalesce: Sectors,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
-    /// How long reactors look for requests before sleeping.
+    /// Time for which reactors look for requests before they sleep.
     pub poll: Poll,
-    /// Who submits reactors' I/O: `threads` 1 is the reactor's own, 2 the kernel's beside it.
+    /// Submitter of reactors' I/O: with `threads` 1 the reactor itself, with 2 a thread of the
+    /// kernel's beside it.
     pub submitter: Submitter,
-    /// How large the caches are; [`Config::cache_size`] has the default.
+    /// Size of the caches; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
     pub prefetch: Option<String>,
     /// The cache is never swapped.
     pub cache_lock: bool,
-    /// What a device reads a second; measured unless given.
+    /// Bandwidth of reads of a device; measured unless given.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,
@@ -340,6 +334,181 @@ impl Config {
     pub fn control_path(&self) -> Option<PathBuf> {
         let beside = || self.listen.as_ref().map(|dir| dir.join(CONTROL_NAME));
         self.control.clone().or_else(beside)
+    }
+}
+
+// Amounts in JSON: a number, or a text with a unit, as options and files have them.
+
+/// An amount as it is written.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number, or a text with a unit")]
+enum Amount {
+    Number(u64),
+    Text(String),
+}
+
+impl Amount {
+    /// The text that options and files would have.
+    pub fn text(self) -> String {
+        match self {
+            Amount::Number(number) => number.to_string(),
+            Amount::Text(text) => text,
+        }
+    }
+}
+
+fn read_amount<'de, D: Deserializer<'de>>(
+    from: D,
+    parse: fn(&str) -> Result<u64, ParamError>,
+) -> Result<Option<u64>, D::Error> {
+    let Some(amount) = Option::<Amount>::deserialize(from)? else { return Ok(None) };
+    let text = amount.text();
+    parse(&text).map(Some).map_err(|e| de::Error::custom(format!("{text}: {e}")))
+}
+
+/// Bytes.
+pub(crate) fn amount_in_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    read_amount(from, parse_bytes)
+}
+
+/// A place: the number of a sector, or bytes with a unit.
+fn amount_in_sectors<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    read_amount(from, |text| parse_lba(text).map(|lba| lba.get()))
+}
+
+// Size of the caches.
+
+/// The smallest cache of a device, and the largest, in bytes.
+pub const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// The largest cache of a device, in bytes: 8 TiB.
+pub const CACHE_BYTES_MAX: u64 = 8 << 40;
+/// Prefetcher of a cache if none is named.
+pub const PREFETCHER_DEFAULT: &str = "vio:interval=continuous";
+
+/// Size of the caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "Amount")]
+pub enum CacheSize {
+    /// No caches; a daemon that is started with this cannot get any later.
+    Off,
+    /// A tenth of the available memory for all devices together, less under pressure.
+    Auto,
+    /// This number of bytes for each device.
+    Bytes(u64),
+}
+
+impl CacheSize {
+    /// Parse `off`, `auto` or a size.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse(text: &str) -> Result<CacheSize, String> {
+        match text {
+            "off" => Ok(CacheSize::Off),
+            "auto" => Ok(CacheSize::Auto),
+            _ => {
+                let allowed = CACHE_BYTES_MIN..=CACHE_BYTES_MAX;
+                match parse_bytes(text) {
+                    Ok(bytes) if allowed.contains(&bytes) => Ok(CacheSize::Bytes(bytes)),
+                    Ok(_) => Err(format!("{text}: expected auto, off, or 1MiB to 8TiB")),
+                    Err(e) => Err(format!("{text}: {e}; or auto, or off")),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for CacheSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CacheSize::Off => f.write_str("off"),
+            CacheSize::Auto => f.write_str("auto"),
+            CacheSize::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl From<CacheSize> for String {
+    fn from(size: CacheSize) -> String {
+        size.to_string()
+    }
+}
+
+impl TryFrom<Amount> for CacheSize {
+    type Error = String;
+    fn try_from(amount: Amount) -> Result<CacheSize, String> {
+        CacheSize::parse(&amount.text())
+    }
+}
+
+impl Config {
+    /// Size of the caches: `auto` by default. An emulated device has no cache by default, because
+    /// it is there to be seen as it is.
+    pub fn cache_size(&self) -> CacheSize {
+        match (self.cache, &self.emulate) {
+            (Some(size), _) => size,
+            (None, Some(_)) => CacheSize::Off,
+            (None, None) => CacheSize::Auto,
+        }
+    }
+
+    /// The prefetcher of devices with a cache.
+    pub fn prefetcher(&self) -> &str {
+        self.prefetch.as_deref().unwrap_or(PREFETCHER_DEFAULT)
+    }
+}
+
+// TLS for NBD.
+
+/// Files with certificates and keys for NBD, and whether clients need TLS.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct TlsConfig {
+    /// The server's certificates, PEM.
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub key: Option<PathBuf>,
+    /// Signer of clients' certificates, PEM; if set, a client needs a certificate, and over TCP
+    /// TLS.
+    pub client_ca: Option<PathBuf>,
+    /// Refuse clients without TLS, also at unix sockets.
+    pub required: bool,
+}
+
+impl TlsConfig {
+    /// Do the files go together?
+    ///
+    /// # Errors
+    /// What is missing.
+    fn judge(&self) -> Result<(), String> {
+        let TlsConfig { cert, key, client_ca, required } = self;
+        if cert.is_some() != key.is_some() {
+            return Err("a certificate and its key go together: give cert and key".into());
+        }
+        if cert.is_none() && (*required || client_ca.is_some()) {
+            return Err("TLS needs a certificate: give cert and key".into());
+        }
+        Ok(())
+    }
+
+    /// Is a client without TLS refused? At a unix socket its owner and mode say who may connect;
+    /// over TCP, one without TLS would not show the certificate that it needs.
+    pub fn is_required(&self, over_tcp: bool) -> bool {
+        self.required || over_tcp && self.client_ca.is_some()
+    }
+
+    /// Can clients of this disk be told by their certificates, if they have to be?
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn judge_allow(&self, disk: &DiskConfig) -> Result<(), String> {
+        match disk.allow.is_empty() || self.client_ca.is_some() {
+            true => Ok(()),
+            false => Err(format!(
+                "disk {}: allow goes by clients' certificates: give their authority, \
+                 --tls-client-ca FILE, or client_ca under [tls] in the file",
+                disk.name
+            )),
+        }
     }
 }
 

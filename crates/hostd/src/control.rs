@@ -6,34 +6,28 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
-mod cache;
 mod client;
 pub mod counts;
 pub mod history;
 mod http;
-mod limit;
 pub mod reasons;
 mod recorder;
 mod report;
-mod sandbox;
-mod slow;
 mod web;
 
-pub use sandbox::{SandboxReport, ThreadsReport};
-pub use slow::{SlowReport, SlowRequestReport};
-
-pub use cache::{CacheReport, DiskCacheReport, ProcessReport, UsageReport};
 pub use client::{Client, ClientError};
-pub use limit::{LimitRequest, LimitTarget};
 pub use recorder::Recorder;
 pub use report::{
-    DeviceReport, DeviceResponses, DiskReport, EmulationReport, FailedReport, FairnessReport,
-    HostReport, Latency, OpReport, PendingReport, ResponsesReport, ServedReport,
+    CacheReport, DeviceReport, DeviceResponses, DiskCacheReport, DiskReport, EmulationReport,
+    FailedReport, FairnessReport, HostReport, Latency, OpReport, PendingReport, ProcessReport,
+    ResponsesReport, SandboxReport, ServedReport, SlowReport, SlowRequestReport, ThreadsReport,
+    UsageReport,
 };
 pub use web::{Page, Token, TokenError, serve_control, serve_metrics, serve_web};
 
-use crate::config::{CacheSize, DiskConfig};
+use crate::config::{CacheSize, DiskConfig, limits_text};
 use crate::host::{Attached, Host, HostError};
+use seekway_stack::stack::limit::{DiskLimits, GroupName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -45,31 +39,31 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 /// Longest request, in bytes, with the line feed. Answers may be longer.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Said to whoever begins with something else.
+/// Error for a client that begins with something else.
 const NO_OBJECT: &str = "a request is an object of JSON in a line, such as {\"command\": \"status\"}, \
                          or one of HTTP; the connection ends";
 /// A line that has begun has to be there by then. Between lines a client may be idle.
 const LINE_TIME: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
-/// Who does not take an answer for so long is gone.
+/// Time after which a client that does not take an answer is hung up on.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How everything stands: a [`HostReport`].
+    /// State of the whole daemon: a [`HostReport`].
     Status {},
-    /// How long requests took, in full: a [`ResponsesReport`].
+    /// Response times, in full: a [`ResponsesReport`].
     Responses {},
-    /// The last requests that took so long: a [`SlowReport`].
+    /// The last slow requests: a [`SlowReport`].
     Slow {
-        /// Milliseconds, 0 to 1e9: requests that took at least so long.
+        /// Least time of a request to be listed, in milliseconds, 0 to 1e9.
         over_ms: f64,
         /// Of this disk; of all, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         disk: Option<String>,
     },
-    /// Take no requests of a disk for so long, unless it is thawed before.
+    /// Take no requests of a disk for a time, unless it is thawed before.
     Freeze {
         disk: String,
         /// Seconds, up to a minute.
@@ -112,14 +106,14 @@ pub enum Request {
     /// Give a disk another size.
     Resize {
         disk: String,
-        /// So many bytes; as large as the image is now, if not given.
+        /// New size in bytes; the image's present size, if not given.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             deserialize_with = "crate::config::amount_in_bytes"
         )]
         size_bytes: Option<u64>,
-        /// It may become smaller.
+        /// Allow a smaller size.
         #[serde(default)]
         shrink: bool,
     },
@@ -144,7 +138,7 @@ pub const COMMANDS: [&str; 15] = [
     "thaw",
 ];
 
-/// What a client sends: lines, and with one of them perhaps an open image (SCM_RIGHTS).
+/// A client's input: lines, one of which may come with an open image (SCM_RIGHTS).
 struct Input<'s> {
     stream: &'s UnixStream,
     /// The line that has begun has to be there by then: its client has a place that others want.
@@ -248,7 +242,7 @@ pub fn parse(line: &[u8]) -> Result<Request, String> {
     read_json(line).and_then(request_of)
 }
 
-/// What serde says. Where it stands says nothing in a line, and its list of words does.
+/// The error of serde without its position, which says nothing in a line; its list of words stays.
 fn wrong(e: serde_json::Error) -> String {
     let text = e.to_string();
     text.split(" at line ").next().unwrap_or_default().to_string()
@@ -274,7 +268,7 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
     match request {
         Request::Status {} => answer_of(report::report(host)),
         Request::Responses {} => answer_of(report::responses(host)),
-        Request::Slow { over_ms, disk } => answer_of(slow::report(host, over_ms, disk.as_deref())?),
+        Request::Slow { over_ms, disk } => answer_of(report::slow(host, over_ms, disk.as_deref())?),
         Request::Metrics {} => Ok(json!({ "text": host.metrics() })),
         Request::Freeze { disk, timeout_s } => {
             // Too long a time is as wrong as one that is none.
@@ -327,7 +321,7 @@ struct AttachReport {
     capacity_bytes: u64,
     /// Where it can be reached: kind and address.
     sockets: Vec<String>,
-    /// What the operator should know of its image.
+    /// Warnings about its image, for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -343,6 +337,90 @@ struct ResizeReport {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ChangeReport {}
+
+// Changes of limits, of a disk or of a group.
+
+/// Owner of the limits to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LimitTarget {
+    /// Limits of the disk of this name.
+    Disk(String),
+    /// Limits of this group.
+    Group(GroupName),
+}
+
+/// Other limits for a disk or for a group, instead of all that it has:
+/// `{"disk": "db", "limits": "iops=2000,group=tenant1"}` or
+/// `{"group": "tenant1", "limits": "bandwidth=300MiB"}`; `none` lifts them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct LimitRequest {
+    pub target: LimitTarget,
+    /// Limits, and of a disk the group: without one it leaves its group.
+    pub limits: DiskLimits,
+}
+
+impl LimitRequest {
+    /// Limits as text for a disk.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn disk(name: &str, limits: &str) -> Result<LimitRequest, String> {
+        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
+        Ok(LimitRequest { target: LimitTarget::Disk(name.into()), limits })
+    }
+
+    /// Limits as text for a group.
+    ///
+    /// # Errors
+    /// What is wrong with them, or with the name.
+    pub fn group(name: &str, limits: &str) -> Result<LimitRequest, String> {
+        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
+        Wire { disk: None, group: Some(name.into()), limits }.try_into()
+    }
+}
+
+/// The object of the protocol.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(with = "limits_text")]
+    limits: DiskLimits,
+}
+
+impl TryFrom<Wire> for LimitRequest {
+    type Error = String;
+
+    fn try_from(Wire { disk, group, limits }: Wire) -> Result<LimitRequest, String> {
+        let target = match (disk, group) {
+            (Some(disk), None) => LimitTarget::Disk(disk),
+            (None, Some(group)) => {
+                limits.clone().of_group().map_err(|e| e.to_string())?;
+                LimitTarget::Group(GroupName::new(&group).map_err(|e| e.to_string())?)
+            }
+            (Some(_), Some(_)) => {
+                let text = "disk and group contradict: to put a disk into a group, write it in \
+                            limits, as in \"iops=2000,group=tenant1\"";
+                return Err(text.into());
+            }
+            (None, None) => return Err("whose limits? give disk or group".into()),
+        };
+        Ok(LimitRequest { target, limits })
+    }
+}
+
+impl From<LimitRequest> for Wire {
+    fn from(LimitRequest { target, limits }: LimitRequest) -> Wire {
+        match target {
+            LimitTarget::Disk(name) => Wire { disk: Some(name), group: None, limits },
+            LimitTarget::Group(name) => Wire { disk: None, group: Some(name.to_string()), limits },
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -456,5 +534,45 @@ mod tests {
                 parse(format!("{{\"command\":\"{word}\",\"x\":1}}").as_bytes()).unwrap_err();
             assert!(error.starts_with(word), "{error}");
         }
+    }
+
+    #[test]
+    fn limits_are_asked_for() {
+        for (line, request) in [
+            (
+                r#"{"disk":"db","limits":"iops=2000,group=tenant1"}"#,
+                LimitRequest::disk("db", "iops=2000,group=tenant1"),
+            ),
+            (r#"{"disk":"db","limits":"none"}"#, LimitRequest::disk("db", "none")),
+            (
+                r#"{"group":"tenant1","limits":"bandwidth=300MiB"}"#,
+                LimitRequest::group("tenant1", "bandwidth=314572800"),
+            ),
+        ] {
+            let request = request.unwrap();
+            assert_eq!(serde_json::from_str::<LimitRequest>(line).unwrap(), request);
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_limits_is_said() {
+        for (line, part) in [
+            (r#"{"limits":"iops=1"}"#, "give disk or group"),
+            (r#"{"disk":"a","group":"b","limits":"iops=1"}"#, "disk and group contradict"),
+            (r#"{"disk":"a"}"#, "missing field `limits`"),
+            (r#"{"disk":"a","limits":"iops=0"}"#, "leave it out for no limit"),
+            (r#"{"disk":"a","limits":""}"#, "write none to lift all"),
+            (r#"{"disk":"a","limits":"iops=1,read_iops=1"}"#, "iops and read_iops contradict"),
+            (r#"{"group":"a","limits":"iops=1,group=b"}"#, "cannot be in a group"),
+            (r#"{"group":"../a","limits":"iops=1"}"#, "cannot be a group's name"),
+            (r#"{"disk":"a","limits":"iops=1","c":1}"#, "unknown field `c`"),
+        ] {
+            let error = serde_json::from_str::<LimitRequest>(line).unwrap_err().to_string();
+            assert!(error.contains(part), "{line}: {error}");
+        }
+        let error = LimitRequest::disk("db", "ro").unwrap_err();
+        assert_eq!(error, "'ro' is not key=value, as in iops=2000");
+        assert!(LimitRequest::group("a", "oips=1").unwrap_err().contains("no limit 'oips'"));
     }
 }

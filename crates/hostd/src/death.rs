@@ -20,7 +20,7 @@ mod simulated {
         static DEAD: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// What is thrown, past all panic hooks.
+    /// The panic's payload, past all panic hooks.
     pub struct Killed;
 
     /// Kill this thread's daemon at its `points`th point from now; `None` for not at all.

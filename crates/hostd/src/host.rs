@@ -1,5 +1,5 @@
-//! What is served: devices, disks, their sockets; and how that changes while
-//! it runs. Shared by the control thread and by whoever talks to a client.
+//! The served devices, disks and sockets; and the changes to them at run time. Shared by the
+//! control thread and by the threads of connections.
 //!
 //! Changes of settings take turns (`changes`): they are sent to the reactors in the same order, and
 //! the answers are waited for afterwards. Who attaches, detaches or resizes a disk claims its name
@@ -17,76 +17,57 @@
 //! 4. a disk's own ([`ServedDisk`]): `taking`, then `file`, then `users`; its others alone.
 
 mod attach;
-mod attaching;
 mod cache;
-mod change;
 mod changes;
-mod confine;
 mod devices;
 mod error;
 mod failed;
-mod freeze;
 mod handover;
-mod limits;
-mod listeners;
 mod losses;
 mod memory;
-mod places;
-mod recent;
-mod registry;
-mod resize;
 mod retries;
 mod served;
 mod settings;
-mod sizer;
 mod slots;
 mod sockets;
 mod start;
-mod tls;
 
 pub use attach::Attached;
-pub use changes::Pending;
+pub use changes::{FREEZE_MAX, Pending};
 pub use devices::{Device, POLICY_DEFAULT};
 pub use error::HostError;
 pub use failed::FailedDisk;
-pub use freeze::FREEZE_MAX;
 pub(crate) use handover::Used;
-pub(crate) use listeners::WAKE;
 pub(crate) use memory::MemorySource;
 pub use served::ServedDisk;
-pub(crate) use served::Service;
+pub(crate) use served::{Service, WAKE};
 pub(crate) use slots::{CLIENTS_MAX, ConnectionSlot, ConnectionSlots};
 pub use sockets::{Inherited, Listener, PATH_BYTES_MAX, SocketError, inherit};
 pub(crate) use sockets::{connect_at_once, keep_alive};
-pub use start::{StartOptions, Stopper, VhostAt};
-pub use tls::check_tls;
+pub use start::{StartOptions, Stopper, VhostAt, check_tls};
 
 use crate::config::Config;
-use crate::log;
-use crate::metrics;
 use crate::reactor::Status;
-use crate::sandbox;
 use crate::threads::lock;
+use crate::{log, metrics, sandbox};
 use cache::Caches;
 use changes::Changes;
-use confine::Confinement;
 use failed::FailedDisks;
-use listeners::Listeners;
 use losses::Losses;
-use recent::Recent;
-use registry::Registry;
+use served::{Listeners, Registry};
 use settings::Settings;
 use slots::DaemonSlots;
+use start::Confinement;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::Epoll;
 
-/// How long whoever asks how devices stand waits for those whose disks hang.
+/// Longest wait of a status request for devices whose disks hang.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is served. See the module's text.
+/// Everything that is served. See the module's text.
 pub struct Host {
     config: Config,
     stopper: Stopper,
@@ -118,7 +99,7 @@ impl Host {
         if options.vhost.is_some() && config.disks.len() != 1 {
             return Err(HostError::NotOneDisk(config.disks.len()));
         }
-        let tls = tls::server_config(&config)?;
+        let tls = start::server_config(&config)?;
         if let Some(folder) = &config.listen {
             sockets::make_folder(folder)?;
         }
@@ -207,12 +188,13 @@ impl Host {
         }
     }
 
-    /// How all devices stand. One whose reactor has ended is left out.
+    /// Status of all devices. One whose reactor has ended is left out.
     pub fn statuses(&self) -> Vec<(Arc<Device>, Status)> {
         self.ask_statuses().0
     }
 
-    /// The same, and the names of devices that do not answer: their reactors wait for their disks.
+    /// As [`Host::statuses`], and the names of devices that do not answer: their reactors wait for
+    /// their disks.
     pub fn ask_statuses(&self) -> (Vec<(Arc<Device>, Status)>, Vec<String>) {
         let asked = self.devices().into_iter().map(|device| (device.ask_status(), device));
         let (asked, until) = (asked.collect::<Vec<_>>(), Instant::now() + STATUS_PATIENCE);
@@ -250,7 +232,7 @@ impl Host {
         &self.config
     }
 
-    /// What TLS sessions of NBD are set up with; `None` without certificates.
+    /// Configuration of NBD's TLS sessions; `None` without certificates.
     pub(crate) fn tls(&self) -> Option<&Arc<rustls::ServerConfig>> {
         self.tls.as_ref()
     }
@@ -309,4 +291,49 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// A name that somebody gave, as an error repeats it.
 fn shown(name: &str) -> String {
     name.escape_debug().take(100).collect()
+}
+
+// Answers that several share: however many ask, the work is done once a second.
+
+/// Age up to which an answer is shared.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The last answer, for those who ask again soon after.
+struct Recent<T>(Mutex<Option<(Instant, Arc<T>)>>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Recent(Mutex::new(None))
+    }
+}
+
+impl<T> Recent<T> {
+    /// The last answer if it is recent at `now`, else a new one, for which others wait meanwhile.
+    pub fn get(&self, now: Instant, ask: impl FnOnce() -> T) -> Arc<T> {
+        let mut last = lock(&self.0);
+        match &*last {
+            Some((at, answer)) if now.saturating_duration_since(*at) < RECENT => answer.clone(),
+            _ => last.insert((now, Arc::new(ask()))).1.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scrapes_share_an_answer_for_a_second() {
+        let (recent, asked) = (Recent::default(), std::cell::Cell::new(0));
+        let ask = || {
+            asked.set(asked.get() + 1);
+            asked.get()
+        };
+        let start = Instant::now();
+        for (after_ms, expected) in [(0, 1), (500, 1), (999, 1), (1_000, 2), (1_999, 2), (5_000, 3)]
+        {
+            let now = start + Duration::from_millis(after_ms);
+            assert_eq!(*recent.get(now, ask), expected, "after {after_ms} ms");
+        }
+    }
 }

@@ -7,32 +7,24 @@
 //!
 //! What is absent: image formats. Guests see the bytes of the file as they are.
 
-mod allocation;
-mod block_size;
 mod error;
 pub mod fault;
 mod fiemap;
-mod format;
 mod handover;
 mod lock;
-mod look;
 mod lost;
-mod notes;
-mod patience;
 mod place;
 mod probe;
 mod rate;
 mod surface;
 
-pub use allocation::Allocation;
-pub use block_size::BlockSize;
 pub use error::ImageError;
+pub use fiemap::Allocation;
 pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
-pub use look::{Look, look};
-pub use lost::{LostImage, Marker, Unmarked, file_identity, has_lost_writes};
-pub use notes::Notes;
-pub use patience::{PATIENCE, patiently};
+pub use lock::{PATIENCE, patiently};
+pub use lost::{LostImage, Marker, Notes, Unmarked, file_identity, has_lost_writes};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
+pub use probe::{BlockSize, Look, look};
 pub use surface::{Piece, Surface, SurfaceError};
 
 use crate::threads::lock;
@@ -49,7 +41,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What an image can do and how large it is.
+/// Features and size of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Size in bytes; [`Limits::served_bytes`] is what guests and clients see.
@@ -76,15 +68,15 @@ impl Limits {
         Sectors::from_bytes(self.capacity_bytes).bytes()
     }
 
-    /// What a client should read and write at least: a guest's block, or a byte where the image ends
-    /// inside a sector.
+    /// Least bytes that a client should read and write: a guest's block, or a byte where the image
+    /// ends inside a sector.
     pub fn least_bytes(&self) -> u32 {
         let is_whole = self.capacity_bytes == self.served_bytes();
         if is_whole { self.logical_block_bytes.max(1) } else { 1 }
     }
 }
 
-/// How to open an image.
+/// Options for opening an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOptions {
     /// Refuse writes; opened read-only, a shared lock.
@@ -116,13 +108,13 @@ impl OpenOptions {
     }
 }
 
-/// What the operator should know of an image, one sentence each; seldom any.
-/// They grow while it is served. Shared by whoever has the image and whoever asks.
+/// Warnings about an image for the operator, one sentence each; seldom any. They grow while it is
+/// served. Shared by the image's user and by whoever asks.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<Vec<String>>);
 
 impl Warnings {
-    /// All so far, oldest first.
+    /// All warnings, oldest first.
     pub fn all(&self) -> Vec<String> {
         lock(&self.0).clone()
     }
@@ -151,7 +143,7 @@ pub struct Image {
     warnings: Arc<Warnings>,
     /// The error of the sync that failed, once writes may be lost.
     lost_writes: Option<i32>,
-    /// Who marks the image then, and what they get.
+    /// Marks the image then, with the arguments for it.
     marker: Option<(Marker, LostImage)>,
     /// After a failed sync: the list of images without a mark, and the name of this one in it.
     marking: Option<(Arc<Unmarked>, String)>,
@@ -250,9 +242,9 @@ impl Image {
         Ok(image)
     }
 
-    /// The same image, whose data lie on the device of `other`, a file or a block device: the
-    /// operator knows what the file system of the image does not say. Where on that device is
-    /// not known.
+    /// Returns the image with its data on the device of `other`, a file or a block device: the
+    /// operator knows what the file system of the image does not say. The position on that device
+    /// is not known.
     ///
     /// # Errors
     /// When `other` cannot be looked at.
@@ -286,7 +278,7 @@ impl Image {
     pub fn device_capacity(&self) -> Option<Sectors> {
         self.place.capacity
     }
-    /// How that device spreads its sectors over drives, where it does and that is known.
+    /// Layout of that device over several drives, where it has one and it is known.
     pub fn stripe(&self) -> Option<Stripe> {
         self.place.stripe
     }
@@ -294,8 +286,8 @@ impl Image {
     pub fn tags(&self) -> Option<Tags> {
         self.place.tags
     }
-    /// The same image as if it lay on a disk, and its I/O went past the page cache or through it;
-    /// with or without RWF_DSYNC.
+    /// Returns the image as if it lay on a disk, and its I/O went past the page cache or through
+    /// it; with or without RWF_DSYNC.
     #[cfg(test)]
     pub fn as_on_disk(mut self, direct: bool, keeps_dsync: bool, block_bytes: u32) -> Image {
         (self.is_direct, self.in_memory, self.keeps_dsync) = (direct, false, keeps_dsync);
@@ -303,7 +295,7 @@ impl Image {
         self.limits.align_bytes = block_bytes;
         self
     }
-    /// The same image as if it lay where images cannot be marked.
+    /// Returns the image as if it lay where images cannot be marked.
     #[cfg(test)]
     pub fn without_mark(mut self) -> Image {
         self.keeps_mark = false;
@@ -345,14 +337,14 @@ impl Image {
         let Limits { logical_block_bytes, align_bytes, .. } = self.limits;
         // Else that was said when it was opened.
         if logical_block_bytes >= align_bytes {
-            let (path, rmw) = (self.path.display(), block_size::RMW);
+            let (path, rmw) = (self.path.display(), probe::RMW);
             self.warn(format!(
                 "{path}: writes come that do not begin and end with blocks of {align_bytes} bytes: \
                  {rmw}"
             ));
         }
     }
-    /// What the operator should know, also later.
+    /// Warnings for the operator; later ones are added.
     pub fn warnings(&self) -> &Arc<Warnings> {
         &self.warnings
     }
@@ -385,7 +377,7 @@ impl Image {
             .then(|| map_of(&self.file, &self.place, self.is_block, self.limits.capacity_bytes))?
     }
 
-    /// What asks the same on another thread, as the image is now.
+    /// A [`Mapper`] for another thread, for the image as it is now.
     ///
     /// # Errors
     /// When there are no more file descriptors.
@@ -396,7 +388,7 @@ impl Image {
         Ok(Mapper { file, place, is_block, has_place, capacity_bytes })
     }
 
-    /// What says which parts hold data, for another thread.
+    /// An [`Allocation`] for another thread: it tells which parts hold data.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -426,7 +418,7 @@ impl Mapper {
     }
 }
 
-/// How an image can be read and written, and what guests see of that.
+/// Alignment of an image's I/O, and the block size that guests see.
 struct Shape {
     align: probe::Align,
     /// Guests' logical block size.
@@ -434,14 +426,14 @@ struct Shape {
     size_bytes: u64,
 }
 
-/// What an image's size has to be a multiple of. Only the page cache takes a part of a sector.
+/// Unit of an image's size. Only the page cache takes a part of a sector.
 fn size_unit(logical_block_bytes: u32, align_bytes: u32) -> u32 {
     let of_guest = if logical_block_bytes > 512 { logical_block_bytes } else { 1 };
     of_guest.max(align_bytes)
 }
 
 impl Shape {
-    /// Of an open image.
+    /// The shape of an open image.
     fn of(
         file: &File,
         path: &Path,
@@ -457,7 +449,7 @@ impl Shape {
         let partitioned = contents.partitioned_for();
         let partitioned = partitioned.filter(|&b| size_bytes.is_multiple_of(b.into()));
         let (asked, least) = (options.block_size, align.blocks);
-        let blocks = block_size::choose(asked, is_block, least, partitioned, warnings);
+        let blocks = probe::choose_block_size(asked, is_block, least, partitioned, warnings);
         contents.warn(file, path, options.read_only, blocks, warnings)?;
         Ok(Shape { align, blocks, size_bytes })
     }

@@ -27,7 +27,12 @@ pub mod daemon;
 mod death;
 mod descriptors;
 pub mod doctor;
-pub mod frontends;
+/// Front ends, by protocol: guests' requests come in here.
+pub mod frontends {
+    pub mod nbd;
+    pub mod vhost_user;
+}
+
 mod host;
 pub mod images;
 #[cfg(test)]
@@ -39,7 +44,6 @@ mod op_kind;
 pub mod port;
 pub mod reactor;
 pub mod sandbox;
-mod shortage;
 mod sigbus;
 mod stream;
 mod threads;

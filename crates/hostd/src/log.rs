@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1024;
-/// How long the end of the program waits for each of the last lines.
+/// Longest wait of the program's end for each of the last lines.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();

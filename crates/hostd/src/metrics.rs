@@ -1,16 +1,15 @@
 //! Metrics for Prometheus, in the text form of OpenMetrics 1.0. There is no
 //! state here: each scrape asks the reactors how they stand, and this writes that down.
 
-mod cache;
-
-use crate::reactor::{DiskStatus, OpKind, OpStatus, Status};
+use crate::reactor::{CacheStatus, DiskCache, DiskStatus, OpKind, OpStatus, Status};
 use Value::{Count, Gauge, Seconds, Whole};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use seekway_core::units::Nanos;
+use seekway_core::units::{Nanos, SECTOR_BYTES};
 use seekway_policy::schedulers;
+use seekway_stack::cache::Usage;
 use seekway_stack::dispatcher::{Cause, Withheld};
 use std::fmt;
 
@@ -43,7 +42,7 @@ struct Scrape {
 }
 
 type Labels = Vec<(&'static str, String)>;
-/// What a metric has, each with its labels.
+/// Values of a metric, each with its labels.
 type Samples<'a> = Vec<(Labels, Value<'a>)>;
 
 enum Value<'a> {
@@ -172,7 +171,6 @@ macro_rules! metrics {
         }),+]
     };
 }
-use metrics;
 
 static DISKS: &[Metric<DiskStatus>] = metrics! {
     /// Guests' requests done
@@ -187,13 +185,13 @@ static DISKS: &[Metric<DiskStatus>] = metrics! {
     "seekway_held_seconds" => |d| held(&d.held);
     /// Device time of this disk's commands, flushes and discards included
     "seekway_service_seconds" => |d| one(Seconds(d.device_time));
-    /// What the policy alone knows of a disk
+    /// Figures that the policy has for a disk
     "seekway_policy_disk" => |d| known(&d.policy_metrics);
     /// Time in which requests of this disk waited for its rate limits or its group's
     "seekway_disk_limited_seconds" => |d| one(Seconds(d.limited_time));
     /// Time in which reads or writes of this disk waited for their turn at the device
     "seekway_disk_queued_seconds" => |d| one(Seconds(d.queued_time));
-    /// What this disk got of its share of the device in the last whole 10 s
+    /// Received fraction of this disk's share of the device in the last whole 10 s
     "seekway_share_ratio" => |d| one(d.share.map(Gauge));
     /// Requests that wait for rate limits
     "seekway_disk_limited_requests" => |d| one(Whole(d.limited as u64));
@@ -231,7 +229,7 @@ static DEVICES: &[Metric<Status>] = metrics! {
     "seekway_device_waits" => |s| one(Count(s.holds.tried));
     /// Times that this paid
     "seekway_device_waits_paid" => |s| one(Count(s.holds.paid));
-    /// What the policy alone knows
+    /// Figures of the policy's own
     "seekway_policy" => |s| known(&s.policy_metrics);
     /// Disks that had a request outstanding for half of the last whole 10 s
     "seekway_fairness_busy_disks" => |s| one(Whole(s.fairness.busy_disks as u64));
@@ -266,7 +264,7 @@ fn one<'a>(value: impl Into<Option<Value<'a>>>) -> Samples<'a> {
     value.into().map(|value| (Labels::new(), value)).into_iter().collect()
 }
 
-/// The same samples with `own` before their labels.
+/// Returns the samples with `own` before their labels.
 fn labelled(own: Labels, mut samples: Samples<'_>) -> Samples<'_> {
     samples.iter_mut().for_each(|(labels, _)| _ = labels.splice(0..0, own.iter().cloned()));
     samples
@@ -311,9 +309,84 @@ impl Collector for Scrape {
         self.answers(&mut encoder)?;
         self.of_disks(&mut encoder, DISKS)?;
         self.of_devices(&mut encoder, DEVICES)?;
-        self.of_devices(&mut encoder, cache::DEVICES)?;
-        self.of_disks(&mut encoder, cache::DISKS)
+        self.of_devices(&mut encoder, CACHE_DEVICES)?;
+        self.of_disks(&mut encoder, CACHE_DISKS)
     }
+}
+
+// Metrics of caches: of devices and of disks. Those of the processes inside
+// guests are in the status only: their number is guests' to choose.
+
+/// A value of a label, and the part of a disk's use that it stands for.
+type Part = (&'static str, fn(&Usage) -> u64);
+
+/// Bytes of reads by how the cache had them: the label `found`, and its part.
+const FOUND: [Part; 3] = [("hit", |u| u.cached), ("late", |u| u.late), ("missed", |u| u.missed)];
+/// Prefetched bytes by what came of them: the label `fate`, and its part.
+const FATES: [Part; 3] =
+    [("used", |u| u.used), ("wasted", |u| u.wasted), ("dropped", |u| u.dropped)];
+
+/// A device without a cache has no sample.
+static CACHE_DEVICES: &[Metric<Status>] = metrics! {
+    /// The prefetcher
+    "seekway_cache" => |s| {
+        let of = |c: &CacheStatus| (vec![("prefetcher", c.prefetcher.clone())], Value::Info);
+        s.cache.iter().map(of).collect()
+    };
+    /// Data that the cache holds at most
+    "seekway_cache_capacity_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.capacity_bytes)));
+    /// Memory that the cache has
+    "seekway_cache_memory_bytes" => |s| one(s.cache.as_ref().map(|c| Whole(c.memory_bytes)));
+    /// Bandwidth of the device's reads at best
+    "seekway_cache_bandwidth_bytes" => |s| {
+        one(s.cache.as_ref().and_then(|c| c.bandwidth_bytes_per_s).map(Whole))
+    };
+    /// Bytes that the device has read, into the cache and past it
+    "seekway_device_read_bytes" => |s| one(s.cache.as_ref().map(|c| Count(c.device_read_bytes)));
+    /// Requests of prefetches dispatched
+    "seekway_device_background" => |s| one(s.cache.as_ref().map(|_| Count(s.stats.background)));
+    /// Bytes that these read
+    "seekway_device_background_bytes" => |s| {
+        one(s.cache.as_ref().map(|_| Count(s.stats.background_bytes)))
+    };
+    /// Requests of prefetches taken back before
+    "seekway_device_withdrawn" => |s| one(s.cache.as_ref().map(|_| Count(s.stats.withdrawn)));
+    /// Figures of the prefetcher's own
+    "seekway_prefetcher" => |s| s.cache.iter().flat_map(|c| known(&c.prefetcher_metrics)).collect();
+};
+
+/// Metrics of each disk that has a part of a cache.
+static CACHE_DISKS: &[Metric<DiskStatus>] = metrics! {
+    /// Data in the cache
+    "seekway_cache_resident_bytes" => |d| of(d, |c| one(Whole(c.resident_bytes)));
+    /// Bytes of reads, by how the cache had them
+    "seekway_cache_read_bytes" => |d| of(d, |c| parts("found", &FOUND, &c.usage));
+    /// Bytes whose prefetch began
+    "seekway_prefetched_bytes" => |d| of(d, |c| one(Count(c.usage.prefetched * SECTOR_BYTES)));
+    /// Prefetched bytes, by what came of them
+    "seekway_prefetch_fate_bytes" => |d| of(d, |c| parts("fate", &FATES, &c.usage));
+    /// Prefetches that a read took over while they waited
+    "seekway_prefetch_promoted" => |d| of(d, |c| one(Count(c.usage.promoted)));
+    /// Prefetched and used, of all that was used
+    "seekway_prefetch_accuracy" => |d| of(d, |c| one(Gauge(c.usage.accuracy())));
+    /// Prefetched and unused, of all that was used or prefetched
+    "seekway_prefetch_cost" => |d| of(d, |c| one(Gauge(c.usage.cost())));
+    /// Streams that the prefetcher follows
+    "seekway_prefetch_streams" => |d| of(d, |c| one(Whole(c.streams().0.into())));
+    /// Streams that are prefetched for
+    "seekway_prefetch_armed" => |d| of(d, |c| one(Whole(c.streams().1.into())));
+};
+
+fn of(disk: &DiskStatus, samples: fn(&DiskCache) -> Samples<'static>) -> Samples<'static> {
+    disk.cache.as_ref().map(samples).unwrap_or_default()
+}
+
+/// Sectors of several parts as bytes, each with its label.
+fn parts(label: &'static str, parts: &[Part], usage: &Usage) -> Samples<'static> {
+    let of = |(name, part): &Part| {
+        (vec![(label, (*name).to_string())], Count(part(usage) * SECTOR_BYTES))
+    };
+    parts.iter().map(of).collect()
 }
 
 #[cfg(test)]

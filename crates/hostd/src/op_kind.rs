@@ -13,12 +13,12 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 4;
     /// All of them, in the order of [`DiskStatus::ops`](crate::reactor::DiskStatus::ops).
     pub const ALL: [OpKind; Self::COUNT] =
         [OpKind::Read, OpKind::Write, OpKind::Flush, OpKind::Discard];
-    /// What an operation is counted as.
+    /// Kind under which an operation is counted.
     pub const fn of(op: Op) -> OpKind {
         match op {
             Op::Read => OpKind::Read,

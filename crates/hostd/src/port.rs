@@ -36,7 +36,7 @@ use std::time::Duration;
 pub struct DiskId(pub u16);
 
 impl DiskId {
-    /// That of a VM of the stack's.
+    /// The disk of a VM of the stack's.
     pub fn of(vm: VmId) -> DiskId {
         DiskId(vm.index() as u16)
     }
@@ -53,7 +53,7 @@ impl DiskId {
 pub struct PortId {
     /// Index of the slot.
     pub index: u16,
-    /// How often the slot has been reused, modulo 2^16.
+    /// Number of times that the slot has been reused, modulo 2^16.
     pub generation: u16,
 }
 
@@ -80,8 +80,8 @@ pub struct Job {
     pub unmap: bool,
 }
 
-/// What a discard, a write-zeroes and a write with edges ([`has_edges`]) take of a turn's [`Budget`]
-/// besides: each is compared with all requests of its disk that are under way.
+/// Extra cost of a discard, a write-zeroes and a write with edges ([`has_edges`]) to a turn's
+/// [`Budget`]: each is compared with all requests of its disk that are under way.
 const ORDERED_WORK: u32 = 1024;
 /// Bytes copied for one unit of a turn's [`Budget`].
 pub const COPIED_BYTES: u64 = 128;
@@ -108,19 +108,19 @@ impl Budget {
 
     /// A turn's work. The unit is about ten nanoseconds: a descriptor read.
     pub const WORK: u32 = 8192;
-    /// The same beside a disk that has little to do: a request of its guest that comes now waits
-    /// until the turn is over.
+    /// Work of a turn beside a disk that has little to do: a request of its guest that comes now
+    /// waits until the turn is over.
     pub const WORK_BESIDE_QUIET: u32 = 8 * Budget::REQUEST_WORK;
-    /// What it takes to hand a request in, or to refuse it.
+    /// Cost of handing a request in, or of refusing it.
     pub const REQUEST_WORK: u32 = 32;
 
-    /// So much was done. What is done beyond the budget is not asked back.
+    /// Charges this work. Work beyond the budget is not charged later.
     pub fn spend(&mut self, work: u32) {
         self.left = self.left.saturating_sub(work);
     }
 
-    /// What a request takes besides that is compared with all others of its disk, whose blocks
-    /// have `align` bytes.
+    /// Charges the extra cost of a request that is compared with all others of its disk, whose
+    /// blocks have `align` bytes.
     pub fn spend_on_order(&mut self, op: Op, offset: u64, len: u64, align: u32) {
         let is_ordered = matches!(op, Op::Discard | Op::WriteZeroes);
         if is_ordered || op == Op::Write && has_edges(offset, len, align) {
@@ -141,7 +141,7 @@ impl Budget {
         self.copies
     }
 
-    /// What is left of it.
+    /// The remaining work.
     pub fn left(&self) -> u32 {
         self.left
     }
@@ -163,7 +163,7 @@ impl Default for Budget {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
-/// What a port may ask of its reactor, from within a call of the reactor's.
+/// Requests of a port to its reactor, from within a call of the reactor's.
 pub trait PortContext {
     /// The time of this turn of the loop, since the reactor's start.
     fn now(&self) -> Instant;
@@ -233,7 +233,7 @@ pub trait Port: Send {
     /// SQE that stays armed.
     fn event(&mut self, _tag: u32, _result: i32, _more: bool, _context: &mut dyn PortContext) {}
 
-    /// It is the port's turn: take requests. True when there may be more, for which it gets another
+    /// Takes requests in the port's turn. True when there may be more, for which it gets another
     /// turn.
     fn take(&mut self, _budget: &mut Budget, _context: &mut dyn PortContext) -> bool {
         false

@@ -16,9 +16,8 @@
 //!
 //! ```text
 //!  intervals  what disks got, fairness        message  what other threads send and are answered
-//!  status                                     the thread that asks where images hold data
-//!  jobs, turns, ports, syncs, edges, disks    tables of what is there
-//!  poll                                       how long to look before sleeping
+//!  jobs, turns, edges, disks                  tables of what is there
+//!  poll                                       time of looking before sleeping
 //!  io, ring, cache                            I/Os, the kernel's ring, the cache's memory
 //!  core       the state of a reactor, and what ports may ask of it
 //!  commands   from the stack's decisions to I/O and back
@@ -26,34 +25,24 @@
 //! ```
 
 mod admin;
-mod bandwidth;
 mod cache;
 mod commands;
 mod core;
-mod critical;
 mod disks;
 mod edges;
-mod frames;
-mod freeze;
 mod intervals;
 mod io;
 mod jobs;
 mod journal;
 mod message;
 mod poll;
-mod ports;
 pub(crate) mod ring;
-mod slice;
-mod slow;
-mod status;
-mod syncs;
-#[cfg(test)]
-pub(crate) mod tests;
 mod turns;
 
 pub use crate::op_kind::OpKind;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
+pub use jobs::SlowRequest;
 #[cfg(test)]
 pub(crate) use message::judge;
 pub use message::{
@@ -62,7 +51,6 @@ pub use message::{
 };
 pub use poll::Poll;
 pub use ring::Submitter;
-pub use slow::SlowRequest;
 
 use self::core::Core;
 use crate::log::say;
@@ -78,9 +66,14 @@ use seekway_policy::schedulers;
 use seekway_stack::dispatcher::{self, Tags};
 use seekway_stack::stack::limit::{GroupName, Limits};
 use seekway_stack::stack::{Config, Stack};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::Cell;
 use std::fs::File;
+use std::panic::{self, PanicHookInfo};
+use std::sync::Once;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{Builder, JoinHandle};
+use std::{mem, process};
 
 /// Commands at once on a device that turns: the policy orders them, and a queue
 /// below it would order them again.
@@ -90,7 +83,7 @@ const MARK_LOOK: Nanos = Nanos::from_millis(1);
 /// Commands at once on a device that does not: what NVMe and virtio queues take.
 const DEPTH_SOLID: u32 = 128;
 
-/// What a reactor is started with.
+/// Parts and options of a reactor.
 pub struct Setup {
     /// For the thread's name and messages.
     pub name: String,
@@ -110,9 +103,9 @@ pub struct Setup {
     pub profile: DeviceProfile,
     /// Tags of the real device's queue, where they are known.
     pub tags: Option<Tags>,
-    /// How long to look for news before sleeping.
+    /// Time for which to look for news before sleeping.
     pub poll: Poll,
-    /// Who submits I/O on images.
+    /// Submitter of I/O on images.
     pub submitter: Submitter,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
@@ -129,8 +122,8 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
     let thread = Builder::new()
         .name(format!("dev-{}", setup.name).chars().take(15).collect())
         .spawn(move || {
-            critical::begin();
-            slice::shorten();
+            begin();
+            shorten();
             // The ring belongs to the thread that makes it.
             let ring = Ring::new(setup.submitter).map_err(|e| {
                 format!(
@@ -254,7 +247,7 @@ impl Reactor {
         true
     }
 
-    /// What has happened: completions, messages, answers to ports, and their requests.
+    /// Takes in what has happened: completions, messages, answers to ports, and their requests.
     fn begin_turn(&mut self) {
         self.core.tick();
         self.core.end_interval();
@@ -264,7 +257,7 @@ impl Reactor {
         self.take_requests();
     }
 
-    /// What follows from it. When to come back if nothing happens.
+    /// Acts on it. Returns the time to come back if nothing happens.
     fn end_turn(&mut self) -> Option<Instant> {
         let wake = self.core.pump().earliest();
         self.core.trim_cache();
@@ -440,3 +433,66 @@ impl Reactor {
         }
     }
 }
+
+// Properties of a reactor's thread alone: others depend on it at each moment.
+
+thread_local! {
+    static IS_REACTOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Make this thread a reactor's. Its messages to the operator wait for nobody. A panic, once it is
+/// told, ends the process at once: if the thread were unwound, buffers would be freed that a device
+/// still writes to. The service manager starts the daemon again, which takes up what was in flight.
+fn begin() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match IS_REACTOR.get() {
+            true => end(info),
+            false => previous(info),
+        }));
+    });
+    IS_REACTOR.set(true);
+    crate::log::start();
+}
+
+/// Tell of a panic, as the standard library does but without waiting for whoever does not read
+/// standard error, and end the process.
+fn end(info: &PanicHookInfo<'_>) -> ! {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let backtrace = Backtrace::capture();
+    let more = match backtrace.status() {
+        BacktraceStatus::Captured => format!("\n{backtrace}"),
+        _ => String::new(),
+    };
+    crate::log::say(&format!("thread '{name}' {info}{more}"));
+    crate::log::flush();
+    process::abort();
+}
+
+// The slice of a reactor: it runs as soon as it has something to do, where processors are few.
+
+/// The time for which a reactor wants the processor at once: the least that Linux takes.
+const SLICE_NS: u64 = 100_000;
+
+/// Ask for short slices of the processor for this thread: it then runs before threads with longer
+/// ones when it wakes, and has no more of the processor for that (sched(7), EEVDF; Linux 6.12).
+/// Older kernels, and those who forbid it, leave all as it is.
+fn shorten() {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
+    attributes.size = mem::size_of::<libc::sched_attr>() as u32;
+    // SAFETY: reads as many bytes as `size` says; 0 is this thread. The policy stays SCHED_OTHER.
+    let current = unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, attributes.size, 0)
+    };
+    if current == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 {
+        attributes.sched_runtime = SLICE_NS;
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

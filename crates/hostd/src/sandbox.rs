@@ -4,32 +4,23 @@
 //! that the configuration names is open ([`enter_with`]). Each measure only takes rights away, and
 //! threads inherit those of the thread that starts them.
 //!
-//! ```text
-//!  kind    kinds of threads
-//!  rights  capabilities, no_new_privs       files   files and ports that may be reached (landlock)
-//!  calls   system calls (seccomp)           dumps   core dumps without guests' data
-//! ```
+//! Measures: capabilities, no_new_privs, files and ports that may be reached (landlock), system calls
+//! (seccomp, in [`calls`]), and core dumps without guests' data.
 //!
 //! A kernel that lacks a measure does without it: [`status`] says which. Where reading and writing
 //! are the whole work of a thread, as in a reactor, there is no path and no socket that it can open.
 
 mod calls;
-mod dumps;
-mod files;
-mod kind;
-mod rights;
-#[cfg(test)]
-mod tests;
-
-#[cfg(test)]
-pub use dumps::is_left_out;
-pub use dumps::{are_clean as dumps_are_clean, leave_out};
-pub use files::{Access, Places, Restriction, abi};
-pub use kind::Kind;
 
 use crate::threads::lock;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use rustix::thread::{self, CapabilitySet, CapabilitySets, UnshareFlags};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -37,14 +28,14 @@ use std::sync::{Mutex, MutexGuard};
 static OFF: AtomicBool = AtomicBool::new(false);
 static TAKEN: Mutex<Taken> = Mutex::new(Taken { threads: BTreeMap::new(), rings: None });
 
-/// What was done so far.
+/// Measures taken until now.
 struct Taken {
     threads: BTreeMap<Kind, Measures>,
-    /// Of the last ring that was made.
+    /// Result for the last ring that was made.
     rings: Option<Result<(), String>>,
 }
 
-/// What was done about the threads of a kind; of several the last one's, or one's that failed.
+/// Confinement of the threads of a kind; of several threads the last one's, or one's that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measures {
     pub no_new_privs: Result<(), String>,
@@ -54,20 +45,20 @@ pub struct Measures {
     pub seccomp: Result<(), String>,
 }
 
-/// How far the daemon is confined.
+/// Confinement of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     pub is_on: bool,
     /// The kernel's version of landlock; `None` when it has none.
     pub landlock_abi: Option<u32>,
-    /// Of the kinds of which there were threads.
+    /// Measures by kind, of the kinds of which there were threads.
     pub threads: BTreeMap<Kind, Measures>,
     /// Do the rings take only what reactors need? `None` as long as there is no ring.
     pub rings: Option<Result<(), String>>,
 }
 
 impl Status {
-    /// What is not as it should be, a sentence each.
+    /// Problems, a sentence each.
     pub fn problems(&self) -> Vec<String> {
         if !self.is_on {
             return vec![
@@ -129,9 +120,9 @@ pub fn enter_with(kind: Kind, places: &Places) {
     }
     let text = |e: io::Error| e.to_string();
     let measures = Measures {
-        no_new_privs: rights::no_new_privs().map_err(text),
-        capabilities: rights::drop_capabilities(kind).map(rights::names).map_err(text),
-        landlock: files::restrict(places, kind == Kind::Control && is_notified_abstractly()),
+        no_new_privs: no_new_privs().map_err(text),
+        capabilities: drop_capabilities(kind).map(capability_names).map_err(text),
+        landlock: restrict(places, kind == Kind::Control && is_notified_abstractly()),
         // Last: it forbids the calls that the others need.
         seccomp: calls::restrict(kind).map_err(text),
     };
@@ -147,7 +138,7 @@ pub fn enter_with(kind: Kind, places: &Places) {
 pub fn leave_network() {
     // The service manager's abstract socket is in that network. Who may not is refused.
     if is_on() && !is_notified_abstractly() {
-        let _ = rights::leave_network();
+        let _ = unshare_network();
     }
 }
 
@@ -168,7 +159,7 @@ pub fn note_ring(restricted: Result<(), String>) {
     taken().rings = Some(restricted);
 }
 
-/// How far the daemon is confined.
+/// Confinement of the daemon.
 pub fn status() -> Status {
     let taken = taken();
     let (threads, rings) = (taken.threads.clone(), taken.rings.clone());
@@ -178,3 +169,257 @@ pub fn status() -> Status {
 fn taken() -> MutexGuard<'static, Taken> {
     lock(&TAKEN)
 }
+
+// The kinds of threads that are confined differently.
+
+/// Purpose of a thread of the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// The main thread and those that carry out commands of the control socket: they open images,
+    /// make sockets and start all other threads.
+    Control,
+    /// The data path of a device: all that guests and clients send ends up here.
+    Reactor,
+    /// One connection: the messages of a VMM, NBD's negotiation, TLS, HTTP.
+    FrontEnd,
+    /// Threads that only wait for something slow: journals, messages, block status, memory.
+    Helper,
+    /// The thread that makes the rings that call guests, for threads that may make none.
+    Rings,
+}
+
+impl Kind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [Kind; 5] =
+        [Kind::Control, Kind::Reactor, Kind::FrontEnd, Kind::Helper, Kind::Rings];
+
+    /// Its name in `ctl status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Control => "control",
+            Kind::Reactor => "reactor",
+            Kind::FrontEnd => "front_end",
+            Kind::Helper => "helper",
+            Kind::Rings => "rings",
+        }
+    }
+}
+
+// Capabilities, and that no program gives new rights.
+
+/// Capabilities that a kind of thread keeps, if it has them.
+fn kept_capabilities(kind: Kind) -> CapabilitySet {
+    match kind {
+        // Owners of sockets, images of other users, and what reactors keep.
+        Kind::Control => {
+            let owners = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+            owners | CapabilitySet::DAC_OVERRIDE | CapabilitySet::IPC_LOCK
+        }
+        // --cache-lock past the limit.
+        Kind::Reactor => CapabilitySet::IPC_LOCK,
+        // A ring's memory counts as locked, against what all of a user's programs may lock together:
+        // 1,024 rings with the usual 8 MiB (Linux 6.18).
+        Kind::Rings => CapabilitySet::IPC_LOCK,
+        Kind::FrontEnd | Kind::Helper => CapabilitySet::empty(),
+    }
+}
+
+/// Drop all capabilities of this thread that its kind does not keep; what is left.
+///
+/// # Errors
+/// What the kernel refuses.
+fn drop_capabilities(kind: Kind) -> io::Result<u64> {
+    let before = thread::capabilities(None)?;
+    let left = before.permitted & kept_capabilities(kind);
+    let inheritable = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: left, permitted: left, inheritable };
+    // A service manager that left none may not allow the call either.
+    if sets != before {
+        thread::set_capabilities(None, sets)?;
+    }
+    Ok(left.bits())
+}
+
+/// From now on, no program that this thread could start has more rights than it.
+///
+/// # Errors
+/// What the kernel refuses.
+fn no_new_privs() -> io::Result<()> {
+    Ok(thread::set_no_new_privs(true)?)
+}
+
+/// From now on this thread, and those that it starts, make sockets in an empty network namespace: a
+/// new socket reaches nothing but the paths of unix sockets. Open sockets stay where they are. Only
+/// root can.
+///
+/// # Errors
+/// What the kernel refuses.
+fn unshare_network() -> io::Result<()> {
+    // SAFETY: descriptors stay those of all threads.
+    Ok(unsafe { thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
+}
+
+/// The names of capabilities.
+fn capability_names(capabilities: u64) -> Vec<String> {
+    let name = |number: u32| match CapabilitySet::from_bits_retain(1 << number) {
+        CapabilitySet::CHOWN => "CAP_CHOWN".into(),
+        CapabilitySet::DAC_OVERRIDE => "CAP_DAC_OVERRIDE".into(),
+        CapabilitySet::FOWNER => "CAP_FOWNER".into(),
+        CapabilitySet::IPC_LOCK => "CAP_IPC_LOCK".into(),
+        _ => format!("capability {number}"),
+    };
+    (0..64).filter(|number| capabilities >> number & 1 == 1).map(name).collect()
+}
+
+// Core dumps without guests' data.
+
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Leave memory out of core dumps: it holds guests' data.
+pub fn leave_out(start: *mut u8, bytes: usize) {
+    // SAFETY: advice; memory that is not mapped is an error and no more.
+    if unsafe { libc::madvise(start.cast(), bytes, libc::MADV_DONTDUMP) } != 0 {
+        FAILED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Is all of it left out?
+pub fn dumps_are_clean() -> bool {
+    !FAILED.load(Ordering::Relaxed)
+}
+
+/// Is the mapping at this address left out, as the kernel tells (`dd` among its flags)?
+#[cfg(test)]
+pub fn is_left_out(address: *const u8) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc is mounted");
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let mut inside = false;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        if let Some((first, last)) = range.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+            inside = (first..last).contains(&(address as usize));
+        } else if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
+            return flags.split_whitespace().any(|flag| flag == "dd");
+        }
+    }
+    panic!("nothing is mapped at {address:p}")
+}
+
+// Files, TCP ports, abstract sockets and signals that a thread may reach (landlock).
+//
+// A rule belongs to the file or folder that is there when a thread is restricted: a path that is
+// replaced later leads nowhere else. As long as the thread lives it keeps that from being freed, but
+// not its file system from being unmounted. What is open already is not restricted.
+
+/// Restricted actions, as far as the kernel knows them. Later versions restrict the paths of unix
+/// sockets, which the daemon needs for its service manager.
+const RESTRICTED: ABI = ABI::V7;
+
+/// Rights to a file, or below a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Open all that lie there as images.
+    Images,
+    /// Make sockets there, and remove them.
+    Sockets,
+    /// Remove a socket that was made there.
+    Remove,
+    /// Read files there, and list folders.
+    Read,
+    /// Write a file that is there.
+    Write,
+    /// Make files there, and write them.
+    Journals,
+}
+
+impl Access {
+    fn rights(self, is_folder: bool) -> BitFlags<AccessFs> {
+        let (read, write) = (AccessFs::ReadFile, AccessFs::WriteFile);
+        let image = read | write | AccessFs::Truncate | AccessFs::IoctlDev;
+        let rights = match self {
+            Access::Images => image,
+            Access::Sockets => AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::ReadDir,
+            Access::Remove => AccessFs::RemoveFile.into(),
+            Access::Read => read | AccessFs::ReadDir,
+            Access::Write => read | write,
+            Access::Journals => AccessFs::MakeReg | AccessFs::MakeDir | write,
+        };
+        if is_folder { rights } else { rights & AccessFs::from_file(RESTRICTED) }
+    }
+}
+
+/// Files and folders that may be used.
+#[derive(Debug, Default)]
+pub struct Places(Vec<(PathBuf, Access)>);
+
+impl Places {
+    /// Allow something. What is not there when a thread is restricted is left out.
+    pub fn allow(&mut self, path: &Path, access: Access) {
+        self.0.push((path.into(), access));
+    }
+
+    /// The places that exist, open, with their rights.
+    fn open(&self) -> impl Iterator<Item = (PathFd, BitFlags<AccessFs>)> {
+        self.0.iter().filter_map(|(path, access)| {
+            let (fd, about) = (PathFd::new(path).ok()?, std::fs::metadata(path).ok()?);
+            let rights = access.rights(about.is_dir());
+            (!rights.is_empty()).then_some((fd, rights))
+        })
+    }
+}
+
+/// Degree of a thread's restriction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restriction {
+    Full,
+    /// This kernel does not know all of it.
+    Partial,
+    /// This kernel has no landlock.
+    Absent,
+}
+
+/// Let this thread, and those that it starts, use these places only, and no TCP port.
+/// `abstract_sockets`: it may connect to abstract unix sockets.
+///
+/// # Errors
+/// What the kernel refuses.
+fn restrict(places: &Places, abstract_sockets: bool) -> Result<Restriction, String> {
+    if abi().is_none() {
+        return Ok(Restriction::Absent);
+    }
+    let scope = match abstract_sockets {
+        true => Scope::Signal.into(),
+        false => Scope::from_all(RESTRICTED),
+    };
+    let restricted = || -> Result<_, RulesetError> {
+        let ruleset = Ruleset::default()
+            .handle_access(AccessFs::from_all(RESTRICTED))?
+            .handle_access(AccessNet::from_all(RESTRICTED))?
+            .scope(scope)?;
+        let mut ruleset = ruleset.create()?;
+        for (fd, rights) in places.open() {
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
+        }
+        ruleset.restrict_self()
+    };
+    let status = restricted().map_err(|e| e.to_string())?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Restriction::Full,
+        RulesetStatus::PartiallyEnforced => Restriction::Partial,
+        RulesetStatus::NotEnforced => Restriction::Absent,
+    })
+}
+
+/// The version of landlock that this kernel has.
+pub fn abi() -> Option<u32> {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag and no attributes the kernel only answers.
+    let version = unsafe {
+        let none = std::ptr::null::<libc::c_void>();
+        libc::syscall(libc::SYS_landlock_create_ruleset, none, 0usize, VERSION)
+    };
+    u32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ const CHUNK_ENTRIES: usize = 64;
 /// that the whole range is replaced: each page takes two of the process's mappings, of which the
 /// kernel allows some 65,000.
 const PAGES_MAX: usize = 64;
-/// The same of all ranges together.
+/// Pages of all ranges together that are replaced one by one.
 const ALL_PAGES_MAX: usize = 1024;
 /// Mappings that are kept for the handler: where the process has no more, it gives up some of these.
 const SPARE_MAPPINGS: usize = 32;
@@ -37,7 +37,7 @@ struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
     page_bytes: AtomicUsize,
-    /// How often a page was missing.
+    /// Number of times that a page was missing.
     faults: AtomicUsize,
     /// Pages that were replaced one by one.
     pages: AtomicUsize,
@@ -59,7 +59,7 @@ static PAGES: AtomicUsize = AtomicUsize::new(0);
 /// Where the spare mappings are, of a page each, and how many were given up.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
 static SPARE_USED: AtomicUsize = AtomicUsize::new(0);
-/// What SIGBUS did before.
+/// The earlier action of SIGBUS.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Entry {

@@ -120,7 +120,7 @@ impl Write for &Stream {
     }
 }
 
-/// What to wait for of a descriptor. One of which nothing is wanted is left out: a hang-up would be
+/// The entry for `poll`. A descriptor of which nothing is wanted is left out: a hang-up would be
 /// reported over and over.
 pub fn interest(of: &impl AsRawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd { fd: if events == 0 { -1 } else { of.as_raw_fd() }, events, revents: 0 }

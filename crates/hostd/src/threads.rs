@@ -28,7 +28,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
-/// The same of what was locked, or waited for, another way.
+/// Returns a value that was locked, or waited for, another way.
 pub fn whole<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }

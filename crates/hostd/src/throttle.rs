@@ -35,30 +35,23 @@
 //! times, any other only the order of policies, and that the less the more of
 //! their time is idling.
 
-mod clock;
-mod rate;
 mod scale;
-#[cfg(test)]
-mod tests;
 
-use clock::{Clock, Factor};
 use scale::{AutoScale, Sample};
 use seekway_core::params::SPEC_BYTES_MAX;
-use seekway_core::request::{Request, RequestId};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::scheduler::DeviceProfile;
-use seekway_core::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_device::DeviceModel;
 use seekway_device::profile::{self, PROFILE_BYTES_MAX, Profile};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
-
-pub use clock::FACTOR_MAX;
 
 /// Changes of k that are remembered.
 const CHANGES_MAX: usize = 1024;
 
-/// How the time of the model is stretched.
+/// Rule by which the time of the model is stretched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scaling {
     /// Raised when the real device is too slow, lowered when it has slack.
@@ -103,8 +96,7 @@ struct Command {
     arrived: Option<Instant>,
 }
 
-/// What a throttle tells of itself. Barriers are in [`Report::barriers`] and
-/// nowhere else.
+/// Report of a throttle. Barriers are in [`Report::barriers`] and nowhere else.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The specification, without k.
@@ -134,7 +126,7 @@ pub struct Report {
     pub model_service_from_dispatch: Nanos,
     /// As `service`, in the model's time.
     pub model_service: Nanos,
-    /// What the model alone knows.
+    /// Figures of the model's own.
     pub model_metrics: Vec<(&'static str, f64)>,
 }
 
@@ -191,8 +183,8 @@ impl Throttle {
         }
     }
 
-    /// What policies are told of the device: the model's profile, its times
-    /// stretched by k as it is now.
+    /// Profile of the device for policies: the model's profile, its times stretched by k as it is
+    /// now.
     pub fn profile(&self) -> DeviceProfile {
         let mut profile = self.model.profile();
         let stretch = |span: Nanos| self.clock.factor().stretch(span);
@@ -352,3 +344,137 @@ fn read_profile(path: &str) -> Result<String, String> {
         .map_err(|e| format!("cannot read the profile {path}: {e}"))?;
     Ok(text)
 }
+
+// The model's time against the real one.
+
+/// Largest factor: a model of milliseconds over a device that takes seconds.
+pub const FACTOR_MAX: f64 = 1000.0;
+
+/// A factor on times in thousandths, 1 to [`FACTOR_MAX`]: whole numbers, so
+/// that a factor of 1 changes nothing and all others round the same way
+/// everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Factor(u64);
+
+impl Factor {
+    const UNIT: u64 = 1000;
+    /// k = 1: the model's time goes as fast as real time.
+    pub const ONE: Factor = Factor(Factor::UNIT);
+
+    /// The nearest that there is.
+    pub fn nearest(k: f64) -> Factor {
+        // Out of its range, the conversion saturates; a NaN becomes 0, and then 1.
+        Factor::from_thousandths((k * Factor::UNIT as f64).round() as u64)
+    }
+
+    /// A factor of this number of thousandths, clamped to the range.
+    pub fn from_thousandths(thousandths: u64) -> Factor {
+        Factor(thousandths.clamp(Factor::UNIT, FACTOR_MAX as u64 * Factor::UNIT))
+    }
+
+    /// The factor in thousandths.
+    pub fn thousandths(self) -> u64 {
+        self.0
+    }
+
+    /// A span of the model in real time, rounded up.
+    pub fn stretch(self, span: Nanos) -> Nanos {
+        let wide = u128::from(span.get()) * u128::from(self.0);
+        let wide = wide.div_ceil(u128::from(Factor::UNIT));
+        Nanos::new(u64::try_from(wide).unwrap_or(u64::MAX))
+    }
+
+    /// A real span in the model's time, rounded down.
+    fn shrink(self, span: Nanos) -> Nanos {
+        span.scaled(Factor::UNIT, self.0)
+    }
+
+    /// k as a floating-point number, for reports.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / Factor::UNIT as f64
+    }
+}
+
+/// `model = model0 + (real - real0) / k`.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    real: Instant,
+    model: Instant,
+    factor: Factor,
+}
+
+impl Clock {
+    /// Both start at 0.
+    pub fn new(factor: Factor) -> Clock {
+        Clock { real: Instant::ZERO, model: Instant::ZERO, factor }
+    }
+
+    /// The k that holds since the last change.
+    pub fn factor(&self) -> Factor {
+        self.factor
+    }
+
+    /// The model's time at a moment since the last change of k.
+    pub fn model(&self, now: Instant) -> Instant {
+        self.model + self.factor.shrink(now.since(self.real))
+    }
+
+    /// The first moment at which the model's time is this, or later.
+    pub fn real(&self, model: Instant) -> Instant {
+        self.real + self.factor.stretch(model.since(self.model))
+    }
+
+    /// From `now` on, another k.
+    pub fn rescale(&mut self, now: Instant, factor: Factor) {
+        *self = Clock { real: now, model: self.model(now), factor };
+    }
+}
+
+// Bandwidth of a modelled device's reads, for prefetchers: a real device's is measured when it is
+// opened.
+
+/// Sectors of one read.
+const READ: Sectors = Sectors::new(256);
+/// Reads at once, as far as the model takes them.
+const DEPTH: u32 = 32;
+/// Reads in all: 64 MiB.
+const READS: u64 = 512;
+
+impl Throttle {
+    /// Bytes a second that the modelled device reads at best, one read of 128 KiB
+    /// behind the other from its first sector on, at the k of now. It uses the
+    /// throttle up: the model has a past then. `None` for a device that is too
+    /// small to tell.
+    pub fn bandwidth(self) -> Option<u64> {
+        let mut model = self.model;
+        if model.profile().capacity.get() < READS * READ.get() {
+            return None;
+        }
+        let depth = model.queue_depth().min(DEPTH);
+        let mut free: VecDeque<RequestId> = (0..depth).map(RequestId::new).collect();
+        let (mut now, mut sent, mut done) = (Instant::ZERO, 0, 0);
+        while done < READS {
+            while sent < READS
+                && let Some(id) = free.pop_front()
+            {
+                model.submit(now, &read(id, sent * READ.get(), now));
+                sent += 1;
+            }
+            now = model.next_completion()?;
+            while let Some(id) = model.pop_completed(now) {
+                free.push_back(id);
+                done += 1;
+            }
+        }
+        let span = self.clock.factor().stretch(now.since(Instant::ZERO));
+        Some(((READS * READ.bytes()) as f64 / span.as_secs_f64()) as u64)
+    }
+}
+
+fn read(id: RequestId, start: u64, now: Instant) -> Request {
+    let extent = Extent::new(Lba::new(start), READ).expect("it lies inside the device");
+    Request { id, vm: VmId::new(0), tag: None, op: Op::Read, sync: true, extent, arrived: now }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! What it takes to wake a disk's peers. Signalling an eventfd, and sending to a socket, runs the
-//! callbacks of all who wait for it, and a peer can have thousands. Reactors measure what the calls of
-//! a disk take; while they take long, other threads make them.
+//! Wake-up cost of a disk's peers. Signalling an eventfd, and sending to a socket, runs the
+//! callbacks of all who wait for it, and a peer can have thousands. Reactors measure the cost of a
+//! disk's calls; while it is high, other threads make them.
 //!
 //! What counts is the processor time of the thread that calls. By the clock an innocent peer's call
 //! takes long too where processors are busy: who is woken has the processor at once.
@@ -9,16 +9,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What waking one disk's peers costs whoever does. It is paid off over time.
+/// Wake-up cost of one disk's peers to the caller. It is paid off over time.
 #[derive(Default, Debug)]
 pub struct Toll {
     /// When it is paid off, in nanoseconds of [`since_start`].
     paid_at: AtomicU64,
     /// While calls take long, who makes them makes none before.
     rests_until: AtomicU64,
-    /// How long the last of those took beyond [`QUICK`].
+    /// Time of the last of those calls beyond [`QUICK`].
     last: AtomicU64,
-    /// Until then calls are measured by processor time, which costs a system call.
+    /// Time until which calls are measured by processor time, which costs a system call.
     suspect_until: AtomicU64,
 }
 
@@ -33,14 +33,14 @@ pub struct Began {
 const FREE: Duration = Duration::from_micros(50);
 /// The part of a reactor's time that slow calls of one disk may take: one in this many.
 pub const SHARE: u64 = 20;
-/// So much may be owed before another thread calls.
+/// Time that may be owed before another thread calls.
 const CREDIT: Duration = Duration::from_millis(2);
 /// A call of another thread that takes no longer is followed by no rest.
 const QUICK: Duration = Duration::from_micros(200);
-/// After one that does, no other thread calls for so many times as long.
+/// After a call that does, no other thread calls for this number of times its time.
 pub const RESTS: u32 = 9;
 
-/// For so long after a call that took long by the clock.
+/// Time of suspicion after a call that took long by the clock.
 const SUSPECT: Duration = Duration::from_secs(10);
 
 impl Toll {
@@ -61,7 +61,7 @@ impl Toll {
         }
     }
 
-    /// Each of so many calls took this long, up to now.
+    /// Charges `calls` calls that ended now and took `took` each.
     pub fn charge(&self, now: Instant, took: Duration, calls: u32) {
         if took > FREE {
             let paid_at = self.paid_at.load(Ordering::Relaxed).max(since_start(now));
@@ -88,7 +88,7 @@ impl Toll {
         None
     }
 
-    /// A call of another thread took so long, up to now.
+    /// Takes the time of another thread's call that ended now.
     pub fn called(&self, now: Instant, took: Duration) {
         let took = nanos(took.saturating_sub(QUICK));
         self.last.store(took, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What the host's cache gives and costs: hits beside the same image in memory
-//! without one, and beside QEMU's daemon; misses beside no cache.
+//! Gain and cost of the host's cache: hits compared with the same image in memory without a cache,
+//! and with QEMU's daemon; misses compared with no cache.
 
 use crate::Options;
 use crate::contest::in_turn;
@@ -11,7 +11,7 @@ use seekway_client::{Client, Load, Result, Span, Wait};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What is read, and is in the cache then.
+/// Bytes that are read, and are in the cache afterwards.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// A cache that holds it, and one that holds next to nothing of the image.
 const LARGE: &[&str] = &["--cache", "256MiB", "--prefetch", "none"];
@@ -108,7 +108,7 @@ fn measure(options: &Options, image: &Image, load: Load, who: &Contender) -> Res
     run().map_err(|error: String| server.complaint(&error))
 }
 
-/// What a server with a cache had to read for its only disk's guest.
+/// Bytes that a server with a cache had to read for the guest of its only disk.
 fn missed_bytes(server: &Server, who: &Contender) -> Result<Option<u64>> {
     if who.more.as_ref().is_none_or(|more| more.starts_with(&NO_CACHE)) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Who is compared with whom under which load.
+//! The contenders to compare, under which load.
 
 use crate::image::{Image, Place};
 use crate::load::Sample;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Load the NBD server at a socket. `cpu` tells its CPU time so far.
+/// Loads the NBD server at a socket. `cpu` returns its CPU time up to now.
 pub fn nbd(
     socket: &Path,
     load: Load,

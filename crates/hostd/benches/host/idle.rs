@@ -1,4 +1,4 @@
-//! What the daemon costs while nobody asks anything of it, and how soon it serves.
+//! Cost of an idle daemon, and its time until it serves.
 
 use crate::Options;
 use crate::report::{Row, Target};
@@ -13,7 +13,7 @@ const DISKS: usize = 64;
 const DISK_BYTES: u64 = 1 << 30;
 /// Guest memory that a client shares, as small as it may be.
 const MEMORY_BYTES: usize = 4096;
-/// How long to look at an idle daemon.
+/// Time for which an idle daemon is observed.
 const SPAN: Duration = Duration::from_secs(5);
 
 /// CPU time and memory, without clients and with.

@@ -1,10 +1,10 @@
-//! What a server gave for one load.
+//! Result of one load on a server.
 
 use hdrhistogram::Histogram;
 use seekway_client::Load;
 use std::time::Duration;
 
-/// What one load gave.
+/// Result of one load.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// Counted reads divided by the seconds in which they were counted.
@@ -13,7 +13,7 @@ pub struct Sample {
     pub mib_per_s: f64,
     /// Half of the reads took no longer, microseconds.
     pub p50_us: f64,
-    /// What a read took on average, microseconds.
+    /// Mean time of a read, microseconds.
     pub mean_us: f64,
     /// 99 of a hundred took no longer, microseconds.
     pub p99_us: f64,

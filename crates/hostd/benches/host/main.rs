@@ -46,7 +46,7 @@ usage: make bench-host [ARGS='OPTION…']
 /// Why a measurement ends early: the user has asked for it.
 const INTERRUPTED: &str = "interrupted";
 
-/// What the command line asks for, with defaults for the rest.
+/// Options of the command line, with defaults for the rest.
 pub struct Options {
     rounds: usize,
     span: Span,
@@ -61,7 +61,7 @@ pub struct Options {
     policy: String,
     /// The program to measure: SEEKWAY of the environment, else target/release/seekway.
     seekway: PathBuf,
-    /// The same before a change.
+    /// Our program before a change.
     before: Option<PathBuf>,
     stop: Arc<AtomicBool>,
 }
@@ -143,7 +143,7 @@ fn default_program() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("../release/seekway")
 }
 
-/// What was measured, and how many parts could not be.
+/// Measurements, and the number of parts that could not be measured.
 #[derive(Default)]
 struct Found {
     rows: Vec<report::Row>,

@@ -3,7 +3,7 @@
 use crate::load::Sample;
 use serde_json::{Value, json};
 
-/// What a figure ought to be.
+/// Expected range of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Target {
     /// No target: the figure is shown for information.
@@ -36,19 +36,19 @@ impl Target {
 pub struct Row {
     /// Which part of the bench.
     pub part: &'static str,
-    /// What was measured, mostly a load and a figure of it, such as `p99`.
+    /// Name of the measurement, mostly a load and a figure of it, such as `p99`.
     pub name: String,
     /// Unit of the figures: `IOPS`, `MiB/s`, `MB`, `ms` or `us`.
     pub unit: &'static str,
-    /// Whose figures stand first.
+    /// Name of the contender whose figures come first.
     pub ours_name: String,
-    /// Whose figures stand second.
+    /// Name of the contender whose figures come second.
     pub peer_name: String,
     /// One for each round.
     pub ours: Vec<f64>,
     /// One for each round, or none.
     pub peer: Vec<f64>,
-    /// What ours ought to be.
+    /// Expected range of our figure.
     pub target: Target,
 }
 
@@ -112,11 +112,11 @@ pub struct Samples<'a> {
     pub name: String,
     /// In MiB/s rather than IOPS.
     pub bytes: bool,
-    /// Who, and a sample for each round.
+    /// Name, and a sample for each round.
     pub ours: (&'a str, &'a [Sample]),
-    /// Who, and a sample for each round.
+    /// Name, and a sample for each round.
     pub peer: (&'a str, &'a [Sample]),
-    /// What the ratio of the throughputs ought to be.
+    /// Expected range of the ratio of the throughputs.
     pub target: Target,
     /// For the 99th percentile.
     pub p99_target: Target,
@@ -199,7 +199,7 @@ pub fn json(rows: &[Row], rounds: usize, counted_s: f64) -> Value {
     json!({"rounds": rounds, "counted_s": counted_s, "rows": rows})
 }
 
-/// How many of the targets are met.
+/// Number of targets that are met.
 pub fn summary(rows: &[Row]) -> String {
     let met: Vec<bool> = rows.iter().filter_map(|row| row.met().0).collect();
     let then: Vec<bool> = rows.iter().filter_map(|row| row.met().1).collect();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A server of ours without its cache: the device and the path to it are measured.
 pub const NO_CACHE: [&str; 2] = ["--cache", "off"];
 
-/// How long a server may take to listen.
+/// Time within which a server has to listen.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
 /// A program that serves an image: ours, or one to compare it with.
@@ -26,7 +26,7 @@ pub enum Program {
         /// More arguments, such as `--poll 0`.
         args: &'static [&'static str],
     },
-    /// The same program as it was before a change.
+    /// Our program as it was before a change.
     Before {
         /// Path of the earlier program, from `--before`.
         path: PathBuf,
@@ -203,14 +203,14 @@ impl Server {
         Ok(Sample::new(&load, &latencies, wall, cpu))
     }
 
-    /// What our own server says of itself, by its control socket.
+    /// Status of our own server, by its control socket.
     pub fn status(&self) -> Result<Value> {
         let asked = control::Client::connect(&self.dir().join("control.sock"))
             .and_then(|mut client| client.ask(&Request::Status {}));
         asked.map_err(|error| self.complaint(&error.to_string()))
     }
 
-    /// What went wrong, with the server's own last words.
+    /// An error text with the server's own last words.
     pub fn complaint(&self, what: &str) -> String {
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let mut last: Vec<&str> = log.lines().rev().take(5).collect();
@@ -218,7 +218,7 @@ impl Server {
         format!("{}: {what}\n{}", self.what, last.join("\n"))
     }
 
-    /// CPU time of all its threads so far, to the system's tick.
+    /// CPU time of all its threads up to now, to the system's tick.
     pub fn cpu(&self) -> Result<Duration> {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = std::fs::read_to_string(&path)
@@ -271,8 +271,8 @@ fn storage_daemon(protocol: Protocol, image: &Path, socket: &Path) -> Command {
     command
 }
 
-/// It reads through the page cache; `cache=none` asks the kernel not to keep
-/// what was read, as nothing is kept by the others.
+/// Reads through the page cache; `cache=none` asks the kernel not to keep what was read, because
+/// the others keep nothing.
 fn nbdkit(image: &Path, socket: &Path) -> Command {
     let mut command = Command::new("nbdkit");
     command.arg("--foreground").arg("--unix").arg(socket);

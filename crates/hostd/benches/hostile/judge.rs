@@ -3,16 +3,16 @@
 
 /// The reader keeps at least this part of its reads a second.
 pub const SHARE_MIN: f64 = 0.5;
-/// Its p99 is at most so many times that of alone.
+/// Most that its p99 may be, in multiples of the p99 alone.
 pub const P99_RATIO_MAX: f64 = 3.0;
 
-/// What the reader got.
+/// Result of the reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub reads: f64,
     pub seconds: f64,
     pub p99_us: f64,
-    /// How long the reader, and the daemon's threads that serve it, could have run and had no
+    /// Time in which the reader, and the daemon's threads that serve it, could have run but had no
     /// processor. 0 where the kernel does not say.
     pub waited_s: f64,
 }
@@ -21,8 +21,8 @@ pub struct Sample {
 pub enum Verdict {
     Met,
     Missed,
-    /// It was missed, and would have been met if nobody had waited for a processor: that says
-    /// nothing of the daemon.
+    /// The target was not met, but would have been if nobody had waited for a processor: this says
+    /// nothing about the daemon.
     Void,
 }
 

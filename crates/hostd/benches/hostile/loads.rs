@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const MULTIQUEUE: u64 = 1 << 12;
 /// Where the header of [`Guest::long_read`] is.
 const REQUESTS: u64 = 0x1_0000;
-/// How long one call of a load may wait: it then looks whether it is to stop.
+/// Longest time that one call of a load waits before the load looks whether to stop.
 const CALL_TIME: Duration = Duration::from_millis(200);
 /// Connections of the loads that keep some.
 const CONNECTIONS: usize = 8;

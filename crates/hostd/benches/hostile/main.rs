@@ -17,7 +17,7 @@ mod raw;
 mod usage;
 mod world;
 
-/// What the clients of the tests need.
+/// Parts that the clients of the tests need.
 mod common {
     use std::time::Duration;
 
@@ -37,7 +37,7 @@ use world::{Processors, World};
 
 const READ: Load = Load::random(1);
 
-/// What to do. `scripts/hostile` checks and explains the options.
+/// Options. `scripts/hostile` checks and explains them.
 struct Options {
     counted: Duration,
     only: Vec<String>,

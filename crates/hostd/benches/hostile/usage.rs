@@ -1,4 +1,4 @@
-//! Who had how much of the processors.
+//! Shares of the processors, by owner.
 
 use seekway_client::Result;
 use std::fs;
@@ -19,7 +19,7 @@ pub struct Usage {
     load_s: f64,
 }
 
-/// Who had the processors, and who waited for one, between two moments.
+/// Processor time of each owner, and its time of waiting for a processor, between two moments.
 pub struct Shares {
     /// Seconds for which the reader, and who serves it, waited for a processor.
     pub waited_s: f64,
@@ -77,7 +77,7 @@ fn times(task: &str) -> Times {
     Times { ran_s: next(), waited_s: next() }
 }
 
-/// How long those threads of the daemon have waited that the reader waits for: the reactor, the
+/// Time that threads of the daemon on which the reader depends have waited: the reactor, the
 /// kernel's workers of its ring, and the connection of the reader.
 fn served_waited_s(daemon: u32) -> f64 {
     const THREADS: [&str; 3] = ["dev-", "iou-wrk-", "vhost-good"];

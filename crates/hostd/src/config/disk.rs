@@ -1,13 +1,15 @@
 //! A disk as it is asked for: `NAME=PATH,weight=N,ro,…`, or a table of the
 //! file, or an object of the control protocol.
 
-use super::keys::{Key, Value::Text, bytes, put, put_one, settings, switch};
-use super::limits;
+use super::keys::Value::Text;
+use super::keys::{Key, bytes, put, put_one, settings, switch};
 use super::sockets::{SocketConfig, account, mode};
 use crate::images::BlockSize;
 use seekway_core::params::parse_lba;
-use seekway_stack::stack::limit::{DiskLimits, KEYS_SHOWN, LimitsDraft};
-use serde::{Deserialize, Deserializer, Serialize};
+use seekway_stack::stack::limit::{
+    DiskLimits, GroupName, KEYS_SHOWN, Limits, LimitsDraft, parse_group,
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -32,7 +34,7 @@ pub struct DiskConfig {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "super::amounts::sector"
+        deserialize_with = "super::amount_in_sectors"
     )]
     pub lba: Option<u64>,
     /// Failures to inject (see [`crate::images::fault::Fault::parse`]).
@@ -57,7 +59,7 @@ pub struct DiskConfig {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "super::amounts::bytes"
+        deserialize_with = "super::amount_in_bytes"
     )]
     pub guest_memory: Option<u64>,
     /// The serial number that its guest sees; made of the name if there is none.
@@ -66,7 +68,7 @@ pub struct DiskConfig {
     /// A path on the device that its data lie on, where the image's file system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<PathBuf>,
-    /// Who may connect to its sockets, and whether there is one for NBD.
+    /// Access to its sockets, and whether it has one for NBD.
     #[serde(flatten)]
     pub sockets: SocketConfig,
     /// Names in clients' certificates, one of which a client of NBD over TCP needs for this disk;
@@ -74,7 +76,7 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "some_names")]
     pub allow: Vec<String>,
     /// Rate limits of its own, and the group whose limits hold as well.
-    #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "limits::text")]
+    #[serde(default, skip_serializing_if = "DiskLimits::is_none", with = "text")]
     pub limits: DiskLimits,
 }
 
@@ -133,7 +135,7 @@ fn client_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Who writes an empty list means nobody, and would get everybody.
+/// An empty list would mean nobody to its author, and would admit everybody.
 const NO_NAMES: &str =
     "expected names in clients' certificates; without the option all clients may";
 
@@ -263,7 +265,7 @@ impl DiskConfig {
     }
 }
 
-/// The same in all versions (Fowler, Noll, Vo; 32 bits).
+/// Hashes to the same value in all versions (Fowler, Noll, Vo; 32 bits).
 fn fnv_1a(bytes: &[u8]) -> u32 {
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     bytes.iter().fold(0x811c_9dc5, mix)
@@ -353,4 +355,50 @@ pub fn check_name(name: &str) -> Result<(), String> {
          at the front), at most {NAME_BYTES_MAX}",
         name.escape_debug()
     ))
+}
+
+// Rate limits as they are asked for: options of a disk, groups of disks, and
+// their text in the control protocol. What they mean is in
+// `seekway_stack::stack::limit`.
+
+/// Most groups that one daemon has.
+pub const GROUPS_MAX: usize = 1024;
+
+/// A group of disks that share limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupConfig {
+    /// The name by which disks join it.
+    pub name: GroupName,
+    /// Limits of all its disks together.
+    pub limits: Limits,
+}
+
+impl GroupConfig {
+    /// Parse `NAME:bandwidth=300MiB[,…]`.
+    ///
+    /// # Errors
+    /// What is wrong and what there is.
+    pub fn parse(text: &str) -> Result<GroupConfig, String> {
+        let (name, limits) = parse_group(text).map_err(|e| e.to_string())?;
+        Ok(GroupConfig { name, limits })
+    }
+
+    /// Stands for a group whose limits are wrong: its disks need no second error.
+    pub(super) fn without_limits(name: GroupName) -> GroupConfig {
+        GroupConfig { name, limits: Limits::default() }
+    }
+}
+
+/// A disk's limits as text in JSON: `"limits": "iops=2000,group=tenant1"`.
+pub(crate) mod text {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(limits: &DiskLimits, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(limits)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<DiskLimits, D::Error> {
+        let text = String::deserialize(from)?;
+        DiskLimits::parse(&text).map_err(de::Error::custom)
+    }
 }

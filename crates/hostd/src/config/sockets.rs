@@ -1,12 +1,11 @@
-//! Who may connect to the sockets of a disk.
+//! The sockets of a disk: their owner, group and mode, and their folder.
 
 use serde::{Deserialize, Serialize};
-use std::ffi::{CString, c_char, c_int};
-use std::fmt;
-use std::fs;
+use std::ffi::{CString, OsString, c_char, c_int};
 use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 /// The mode of a socket when nobody gives one: its owner's alone, and its group's where a group is
 /// given.
@@ -46,7 +45,7 @@ impl SocketConfig {
         }
     }
 
-    /// The same with numbers for names, as far as they are known: a confined daemon can ask nobody.
+    /// Replaces names by numbers, as far as they are known: a confined daemon cannot look names up.
     #[must_use]
     pub fn numbered(&self) -> SocketConfig {
         let number = |name: &Option<String>, id: fn(&str) -> Result<u32, String>| {
@@ -146,6 +145,47 @@ fn number_of<E>(
     ))
 }
 
+// Folders of sockets by default.
+
+/// The control socket's name in the folder of the sockets.
+pub const CONTROL_NAME: &str = "control.sock";
+
+/// The folder of the sockets when nobody names one: `/run/seekway` for root, and
+/// `$XDG_RUNTIME_DIR/seekway` for an ordinary user.
+///
+/// # Errors
+/// What to do for a user without such a folder.
+pub fn default_folder() -> Result<PathBuf, String> {
+    folder_of(rustix::process::geteuid().is_root(), std::env::var_os("XDG_RUNTIME_DIR"))
+}
+
+fn folder_of(is_root: bool, runtime: Option<OsString>) -> Result<PathBuf, String> {
+    if is_root {
+        return Ok(PathBuf::from("/run/seekway"));
+    }
+    // The specification says to ignore a path that is not absolute.
+    let runtime = runtime.filter(|folder| Path::new(folder).is_absolute());
+    let folder = runtime.map(|folder| Path::new(&folder).join("seekway"));
+    folder.ok_or_else(|| {
+        "no default folder for sockets: you are not root, and XDG_RUNTIME_DIR names none".into()
+    })
+}
+
+/// The folder of what outlasts a boot: the service manager's (`StateDirectory=`), or that of the
+/// user.
+pub fn state_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name);
+    state_folder_of(rustix::process::geteuid().is_root(), variable)
+}
+
+fn state_folder_of(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    path("STATE_DIRECTORY")
+        .or_else(|| is_root.then(|| "/var/lib/seekway".into()))
+        .or_else(|| Some(path("XDG_STATE_HOME")?.join("seekway")))
+        .or_else(|| Some(path("HOME")?.join(".local/state/seekway")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +235,31 @@ mod tests {
             assert_eq!((about.permissions().mode() & 0o777, about.gid()), (mode, own));
         }
         assert!(config("socket_owner=no such user").apply(&path).is_err());
+    }
+
+    #[test]
+    fn state_is_where_the_service_manager_or_the_user_has_it() {
+        let of = |is_root, set: &[(&str, &str)]| {
+            let value =
+                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, v)| v.into());
+            state_folder_of(is_root, value)
+        };
+        let (home, state) = (("HOME", "/home/u"), ("XDG_STATE_HOME", "/s"));
+        let given = ("STATE_DIRECTORY", "/var/lib/other");
+        assert_eq!(of(true, &[home, state]), Some("/var/lib/seekway".into()));
+        assert_eq!(of(true, &[given, home]), Some("/var/lib/other".into()));
+        assert_eq!(of(false, &[home, state]), Some("/s/seekway".into()));
+        assert_eq!(of(false, &[home]), Some("/home/u/.local/state/seekway".into()));
+        assert_eq!(of(false, &[("HOME", "relative")]), None);
+    }
+
+    #[test]
+    fn root_and_users_have_folders_of_their_own() {
+        let of = |is_root, folder: Option<&str>| folder_of(is_root, folder.map(OsString::from));
+        assert_eq!(of(true, Some("/run/user/0")), Ok("/run/seekway".into()));
+        assert_eq!(of(false, Some("/run/user/7")), Ok("/run/user/7/seekway".into()));
+        for none in [None, Some(""), Some("relative")] {
+            assert!(of(false, none).unwrap_err().contains("XDG_RUNTIME_DIR"), "{none:?}");
+        }
     }
 }

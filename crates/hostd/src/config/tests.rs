@@ -14,7 +14,8 @@ fn shown(settings: Settings) -> String {
     }
 }
 
-/// What is made of `text`, with "(every policy)" for their names: a new policy changes no text.
+/// Compares the result of `text`, with "(every policy)" for the policies' names, so that a new
+/// policy changes no text.
 fn check(text: &str, expected: Expect) {
     let policies = schedulers::REGISTRY.names().collect::<Vec<_>>().join(", ");
     let settings = file::parse(Path::new("/etc/seekway/serve.toml"), text);

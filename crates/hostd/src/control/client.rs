@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-/// How long an answer may take. Detaching a disk waits for what is outstanding,
-/// on an emulated disk too, and for no longer than the hard limit.
+/// Longest wait for an answer. Detaching a disk waits for its outstanding requests, on an emulated
+/// disk too, but not longer than the hard limit.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
 /// Why there is no answer.
@@ -32,7 +32,7 @@ pub enum ClientError {
     /// The connection broke, or the answer took too long.
     #[error("{path}: {1}", path = .0.display())]
     Broken(PathBuf, io::Error),
-    /// What came is no answer.
+    /// The bytes that came are no answer.
     #[error("{path}: not an answer of seekway's: {1}", path = .0.display())]
     Strange(PathBuf, String),
 }

@@ -44,7 +44,7 @@ pub(super) fn since<T: Counter>(before: Option<T>, now: T) -> T {
     if now < before { now } else { now - before }
 }
 
-/// What has been added to the counts; those of a disk that was attached anew begin at zero.
+/// Difference of two counts; the counts of a disk that was attached anew begin at zero.
 pub(super) fn counts_since(before: Option<&Counts>, now: &Counts) -> Counts {
     let then = |class| {
         let counts = before?;

@@ -1,5 +1,5 @@
-//! What happened from one report to the next, and a bounded history of that: what the web page
-//! and `seekway top` show. Pure: whoever asks for reports has the clock.
+//! Differences between successive reports, and a bounded history of them, which the web page and
+//! `seekway top` show. Pure: the caller has the clock.
 //!
 //! A [`Sample`] has sums, so that neighbours can be [merged](Sample::merge): the history keeps the
 //! last ten minutes in seconds, and all since its start in steps that grow as it gets longer.
@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Samples kept as they came.
 const RECENT: usize = 600;
-/// Samples since the start, merged in pairs whenever there are so many.
+/// Number of samples since the start at which they are merged in pairs.
 const WHOLE: usize = 720;
 /// Disks in all samples together; with more disks the history is shorter, down to [`FEWEST`].
 /// A disk's part is some hundred bytes: 60 MB at the most.
 const DISKS: usize = 100_000;
 const FEWEST: usize = 16;
 
-/// What happened in an interval.
+/// Changes in an interval.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sample {
@@ -28,7 +28,7 @@ pub struct Sample {
     pub devices: Vec<DeviceSample>,
 }
 
-/// What happened on a device. What stands (policy, fairness, what is outstanding) is of the end.
+/// Changes of a device. State (policy, fairness, outstanding requests) is that of the end.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceSample {
@@ -49,9 +49,9 @@ pub struct DeviceSample {
     pub disks: Vec<DiskSample>,
 }
 
-/// What a figure is at the end of an interval.
+/// Kind of a figure: its value at the end of an interval.
 struct Now;
-/// What is added to a figure in an interval.
+/// Kind of a figure: its increase in an interval.
 struct Sum;
 
 impl Now {
@@ -92,13 +92,13 @@ figure_of! { u32 => Count; u64 => Count; f64 => Time; }
 /// The one table of a disk's figures: kind, name, type, and the value in a report.
 macro_rules! disk_figures {
     ($($(#[$doc:meta])* $kind:ident $name:ident: $type:ty = $of:expr;)+) => {
-        /// What happened on a disk.
+        /// Changes of a disk.
         #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
         pub struct DiskSample {
             pub name: String,
             $($(#[$doc])* pub $name: $type,)+
-            /// How long reads and writes took, by [class](class_of_ns).
+            /// Number of reads and writes by response time, by [class](class_of_ns).
             pub responses: Counts,
         }
 
@@ -121,7 +121,7 @@ macro_rules! disk_figures {
                 }
             }
 
-            /// What happened just before as well.
+            /// Merges the interval just before into this one.
             fn add(&mut self, earlier: &DiskSample) {
                 $(self.$name = $kind::merge(earlier.$name, self.$name);)+
                 add_counts(&mut self.responses, &earlier.responses);
@@ -157,7 +157,7 @@ fn op(disk: &DiskReport, name: &str) -> (u64, u64) {
 }
 
 impl Sample {
-    /// What happened between two reports of the same daemon.
+    /// Changes between two reports of the same daemon.
     pub fn between(before: &HostReport, after: &HostReport) -> Sample {
         let device = |now: &DeviceReport| {
             let then = before.devices.iter().find(|d| d.name == now.name);
@@ -208,7 +208,7 @@ impl DeviceSample {
         }
     }
 
-    /// What happened just before as well.
+    /// Merges the interval just before into this one.
     fn add(&mut self, earlier: DeviceSample) {
         self.commands += earlier.commands;
         self.service_ms += earlier.service_ms;
@@ -260,9 +260,9 @@ pub struct History {
     /// All since the start, oldest first, each of about as many as `step`. What is newer than the
     /// last of them is in `recent`.
     pub whole: Vec<Sample>,
-    /// How many samples one of `whole` is made of.
+    /// Number of samples that one of `whole` is made of.
     pub step: usize,
-    /// How many the one that grows has.
+    /// The sample that still grows, and the number of samples merged into it.
     #[serde(skip)]
     partial: Option<(Sample, usize)>,
 }

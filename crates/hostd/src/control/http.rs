@@ -20,7 +20,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Bytes of an answer that are written at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What is asked for, and by what.
+/// The method of a request, by the role of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     Get,
@@ -35,7 +35,7 @@ pub(super) struct HttpRequest {
     pub method: Method,
     /// Without what follows a question mark.
     pub path: String,
-    /// What follows the question mark; empty if there is none.
+    /// Text behind the question mark; empty if there is none.
     pub query: String,
     /// Values of headers. One that comes twice is refused.
     pub host: Option<String>,
@@ -130,7 +130,7 @@ fn send(out: &mut dyn Write, answer: &HttpAnswer, head: bool) -> io::Result<()> 
     out.flush()
 }
 
-/// What is wrong with a request: status and sentence.
+/// Why a request is wrong: status and sentence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wrong(&'static str, &'static str);
 

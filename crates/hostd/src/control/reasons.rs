@@ -1,4 +1,4 @@
-//! Who waits for whom, and why, as far as the daemon's figures say it. Pure.
+//! Which disks wait for which, and why, as far as the daemon's figures tell. Pure.
 
 use super::history::{DeviceSample, DiskSample};
 use super::report::DiskReport;

@@ -1,4 +1,4 @@
-//! What the web page shows has a history: a thread that takes a report each second.
+//! The web page's history: a thread that takes a report each second.
 //!
 //! With `--web` the history begins with the daemon. Without it, it begins when somebody first asks
 //! for the page by the control socket, and ends when nobody has asked for a while: a daemon whose
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// From one report to the next.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a history that nobody asks for is kept on.
+/// Time for which a history is kept after the last request for it.
 const UNSEEN: Duration = Duration::from_secs(600);
-/// How long whoever asks first waits for the first report.
+/// Longest wait of the first request for the first report.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// The last report and the history before it.
@@ -33,13 +33,13 @@ struct Shared {
 struct State {
     history: History,
     report: Option<Arc<HostReport>>,
-    /// What the next report is compared with: the last one, and of devices that did not answer
-    /// then what they said before.
+    /// Base of the next comparison: the last report, in which a device that did not answer keeps
+    /// its earlier figures.
     base: Option<Arc<HostReport>>,
     looked: Instant,
     /// There is a thread.
     runs: bool,
-    /// It ends when nobody looks.
+    /// The thread ends when nobody looks.
     by_need: bool,
     over: bool,
 }
@@ -103,7 +103,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// What `read` makes of the last report and the history. Nothing is recorded meanwhile.
+    /// Calls `read` with the last report and the history. Nothing is recorded meanwhile.
     ///
     /// # Errors
     /// A sentence when there is no report.
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A report after so many seconds; a device that has done so many commands, or is silent.
+    /// A report at this uptime; with a device that has done this number of commands, or is silent.
     fn report(uptime_s: f64, commands: Option<u64>) -> HostReport {
         let device = commands.map(|commands| {
             json!({

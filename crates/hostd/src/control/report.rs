@@ -1,391 +1,350 @@
-//! How everything stands, as JSON. The keys stay.
+//! State of the whole daemon, as JSON. The keys stay.
 
-use super::cache::{self, CacheReport, DiskCacheReport, finite};
 use super::counts::{Counts, class_of_ns};
-use super::sandbox::{self, SandboxReport};
-use crate::config::DiskConfig;
-use crate::host::{FailedDisk, Host, Pending};
-use crate::reactor::{DiskStatus, INTERVAL, OpKind, OpStatus, Status};
+use crate::host::{Device, FailedDisk, Host, Pending, ServedDisk};
+use crate::reactor::{
+    CacheStatus, DiskCache, DiskStatus, Fairness, INTERVAL, Message, OpKind, OpStatus,
+    ProcessCache, Served, SlowRequest, Status,
+};
+use crate::sandbox::{self, Kind, Measures, Restriction};
+use crate::throttle;
+use hdrhistogram::Histogram;
 use seekway_core::units::{Instant, Nanos};
+use seekway_stack::cache::Usage;
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::limit::DiskLimits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct HostReport {
-    pub version: String,
-    pub process: u32,
-    /// Seconds since it was started.
-    pub uptime_s: f64,
-    /// Where it can be reached: kind and address.
-    pub sockets: Vec<(String, String)>,
-    /// How far it is confined.
-    #[serde(default)]
-    pub sandbox: SandboxReport,
-    /// Groups of disks: name and limits.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub groups: BTreeMap<String, String>,
-    /// One for each device.
-    pub devices: Vec<DeviceReport>,
-    /// Devices that do not answer: their reactors wait for disks that may hang.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub silent: Vec<String>,
-    /// Disks that are being attached, detached or resized.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<PendingReport>,
-    /// Disks of the configuration that are not served.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<FailedReport>,
+/// A type of the report and its value, in one table: each key with its help, type and reading.
+macro_rules! report {
+    ($(#[$of:meta])* $name:ident($($from:ident: $type_from:ty),+) {
+        $($(#[$doc:meta])* $key:ident: $type:ty = $value:expr;)+
+    }) => {
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        $(#[$of])*
+        pub struct $name {
+            $($(#[$doc])* pub $key: $type,)+
+        }
+
+        impl $name {
+            fn of($($from: $type_from),+) -> $name {
+                $name { $($key: $value),+ }
+            }
+        }
+    };
 }
 
-/// A disk that is being attached, detached or resized.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PendingReport {
-    pub disk: String,
-    /// `attach`, `detach` or `resize`.
-    pub change: String,
-    /// Absent while it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device: Option<String>,
-    /// Seconds since it was asked for.
-    pub time_s: f64,
+report! {
+    HostReport(host: &Host, statuses: &[(Arc<Device>, Status)], silent: Vec<String>) {
+        version: String = env!("CARGO_PKG_VERSION").into();
+        process: u32 = std::process::id();
+        /// Seconds since it was started.
+        uptime_s: f64 = host.started.elapsed().as_secs_f64();
+        /// Where it can be reached: kind and address.
+        sockets: Vec<(String, String)> = owned(host.addresses(None));
+        /// Its confinement.
+        #[serde(default)]
+        sandbox: SandboxReport = sandbox_report();
+        /// Groups of disks: name and limits.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        groups: BTreeMap<String, String> =
+            host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect();
+        /// One for each device.
+        devices: Vec<DeviceReport> =
+            statuses.iter().map(|(d, s)| DeviceReport::of(host, d, s)).collect();
+        /// Devices that do not answer: their reactors wait for disks that may hang.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        silent: Vec<String> = silent;
+        /// Disks that are being attached, detached or resized.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pending: Vec<PendingReport> = host.pending().iter().map(PendingReport::of).collect();
+        /// Disks of the configuration that are not served.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        failed: Vec<FailedReport> = host.failed().iter().map(FailedReport::of).collect();
+    }
 }
 
-/// A disk of the configuration whose image could not be opened.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FailedReport {
-    pub name: String,
-    pub path: String,
-    #[serde(default)]
-    pub read_only: bool,
-    /// It was to come from another daemon.
-    #[serde(default)]
-    pub incoming: bool,
-    /// Why, when it was last tried.
-    pub error: String,
-    /// The daemon tries it again by itself.
-    #[serde(default)]
-    pub retried: bool,
+report! {
+    /// A disk that is being attached, detached or resized.
+    PendingReport(pending: &Pending) {
+        disk: String = pending.disk.clone();
+        /// `attach`, `detach` or `resize`.
+        change: String = pending.change.name().into();
+        /// Absent while it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<String> = pending.device.as_ref().map(|device| device.name.clone());
+        /// Seconds since it was asked for.
+        time_s: f64 = pending.since.elapsed().as_secs_f64();
+    }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DeviceReport {
-    pub name: String,
-    /// Seconds that it has been served for: when this was so.
-    pub time_s: f64,
-    pub policy: String,
-    /// Commands that it takes at once.
-    pub depth: u32,
-    /// Commands on it.
-    pub in_flight: u32,
-    /// Requests that have arrived and not completed.
-    pub outstanding: u64,
-    /// Requests dispatched.
-    pub requests: u64,
-    /// Commands that they were coalesced into.
-    pub commands: u64,
-    /// Requests dispatched against the policy because of the hard limit.
-    pub forced: u64,
-    /// Time withheld, in milliseconds, by cause; causes with none are left out.
-    pub held_ms: BTreeMap<String, f64>,
-    /// Waits begun.
-    pub waits_tried: u64,
-    /// Waits that paid.
-    pub waits_paid: u64,
-    /// Reads and writes that the device has done.
-    pub served: ServedReport,
-    /// How evenly it was shared in the last whole interval.
-    pub fairness: FairnessReport,
-    /// Commands by the 64th of the device where they began: its number and how many.
-    #[serde(default)]
-    pub regions: Counts,
-    /// What the policy alone knows.
-    pub policy_metrics: BTreeMap<String, f64>,
-    /// When another device is emulated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub emulated: Option<EmulationReport>,
-    /// The cache, when there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<CacheReport>,
-    /// Where the journal is written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub journal: Option<String>,
-    pub disks: Vec<DiskReport>,
+report! {
+    /// A disk of the configuration whose image could not be opened.
+    FailedReport(failed: &FailedDisk) {
+        name: String = failed.config.name.clone();
+        path: String = absolute(&failed.config.path);
+        #[serde(default)]
+        read_only: bool = failed.config.read_only;
+        /// The disk was to come from another daemon.
+        #[serde(default)]
+        incoming: bool = failed.config.incoming;
+        /// Why, when it was last tried.
+        error: String = failed.error.clone();
+        /// The daemon tries it again by itself.
+        #[serde(default)]
+        retried: bool = failed.is_retried;
+    }
 }
 
-/// Commands of reads and writes that are done, since the start.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ServedReport {
-    pub commands: u64,
-    /// Their time on the device, together: each from the later of its dispatch and
-    /// the completion before it.
-    pub service_ms: f64,
-    /// The same from each one's dispatch.
-    pub service_from_dispatch_ms: f64,
+report! {
+    DeviceReport(host: &Host, device: &Device, status: &Status) {
+        name: String = device.name.clone();
+        /// Seconds that it has been served for: when this was so.
+        time_s: f64 = status.now.as_secs_f64();
+        policy: String = status.policy.clone();
+        /// Commands that it takes at once.
+        depth: u32 = status.depth;
+        /// Commands on it.
+        in_flight: u32 = status.in_flight;
+        /// Requests that have arrived and not completed.
+        outstanding: u64 = status.outstanding as u64;
+        /// Requests dispatched.
+        requests: u64 = status.stats.requests;
+        /// Commands that they were coalesced into.
+        commands: u64 = status.stats.commands;
+        /// Requests dispatched against the policy because of the hard limit.
+        forced: u64 = status.stats.forced;
+        /// Time withheld, in milliseconds, by cause; causes with none are left out.
+        held_ms: BTreeMap<String, f64> = held_ms(&status.holds.held);
+        /// Waits begun.
+        waits_tried: u64 = status.holds.tried;
+        /// Waits that paid.
+        waits_paid: u64 = status.holds.paid;
+        /// Reads and writes that the device has done.
+        served: ServedReport = ServedReport::of(&status.served);
+        /// Fairness in the last whole interval.
+        fairness: FairnessReport = FairnessReport::of(&status.fairness);
+        /// Commands by the 64th of the device where they began: its number and how many.
+        #[serde(default)]
+        regions: Counts = (0..).zip(status.regions).filter(|(_, count)| *count > 0).collect();
+        /// Figures of the policy's own.
+        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics);
+        /// When another device is emulated.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        emulated: Option<EmulationReport> =
+            status.throttle.as_ref().map(|t| EmulationReport::of(t, status.model_now));
+        /// The cache, when there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cache: Option<CacheReport> =
+            status.cache.as_ref().map(|cache| CacheReport::of(cache, status, host.is_cache_auto()));
+        /// Where the journal is written.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        journal: Option<String> = device.journal.as_ref().map(|p| p.display().to_string());
+        disks: Vec<DiskReport> = disk_reports(host, status);
+    }
 }
 
-/// Fairness among a device's disks in the last whole interval; docs/prometheus.md says
-/// which disks count.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FairnessReport {
-    pub interval_s: f64,
-    /// Disks that had a request outstanding for half of it.
-    pub busy_disks: usize,
-    /// Jain's index of what they got of their shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jain: Option<f64>,
-    /// Device time of the worst disk over its max-min share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_min_share: Option<f64>,
-    /// VMCD's φ for equal demands, of the bandwidths in MiB/s of the disks that would have taken
-    /// more than their shares.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub phi_mib_s: Option<f64>,
+report! {
+    /// Commands of reads and writes that are done, since the start.
+    #[derive(Copy)]
+    ServedReport(served: &Served) {
+        commands: u64 = served.commands;
+        /// Their time on the device, together: each from the later of its dispatch and
+        /// the completion before it.
+        service_ms: f64 = served.service.as_millis_f64();
+        /// Their time on the device, together, each from its own dispatch.
+        service_from_dispatch_ms: f64 = served.service_from_dispatch.as_millis_f64();
+    }
 }
 
-/// The emulation of a device.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EmulationReport {
-    pub profile: String,
-    /// The factor on all times now.
-    pub k: f64,
-    /// Commands done.
-    pub commands: u64,
-    /// Commands whose real completion came after the model's.
-    pub late: u64,
-    /// By how much, together.
-    pub late_by_ms: f64,
-    /// What timers and the daemon's other work added to the model's times, together.
-    pub overslept_ms: f64,
-    /// Mean service time from the later of dispatch and previous completion, as
-    /// guests saw it; absent while there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub service_mean_ms: Option<f64>,
-    /// The same in the model's time, without k.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model_service_mean_ms: Option<f64>,
-    /// Seconds that have passed in the model's time, k times slower than the real.
-    pub model_time_s: f64,
-    /// Service times of the commands done, together, in the model's time: each from
-    /// the later of its dispatch and the completion before it.
-    pub model_service_ms: f64,
-    /// The same from each one's dispatch.
-    pub model_service_from_dispatch_ms: f64,
-    /// What the model alone knows.
-    pub model_metrics: BTreeMap<String, f64>,
-    /// Changes of k, the latest last: seconds since the start, k, why.
-    pub changes: Vec<(f64, f64, String)>,
+report! {
+    /// Fairness among a device's disks in the last whole interval; docs/prometheus.md says
+    /// which disks count.
+    #[derive(Copy)]
+    FairnessReport(fair: &Fairness) {
+        interval_s: f64 = INTERVAL.as_secs_f64();
+        /// Disks that had a request outstanding for half of it.
+        busy_disks: usize = fair.busy_disks;
+        /// Jain's index of what they got of their shares.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        jain: Option<f64> = fair.jain;
+        /// Device time of the worst disk over its max-min share.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_min_share: Option<f64> = fair.max_min_share;
+        /// VMCD's φ for equal demands, of the bandwidths in MiB/s of the disks that would have
+        /// taken more than their shares.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        phi_mib_s: Option<f64> = fair.phi_mib_s;
+    }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DiskReport {
-    pub name: String,
-    pub path: String,
-    /// Where it can be reached: kind and address.
-    pub sockets: Vec<(String, String)>,
-    pub weight: u32,
-    pub capacity_bytes: u64,
-    /// Logical block size that guests see; 0 from an older daemon.
-    #[serde(default)]
-    pub block_bytes: u32,
-    /// The serial number that its guest sees; empty from an older daemon.
-    #[serde(default)]
-    pub serial: String,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// I/O goes past the host's page cache (O_DIRECT).
-    #[serde(default)]
-    pub direct: bool,
-    /// Another daemon has the image: the guest has migrated there, or is to come from there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub elsewhere: bool,
-    /// What the operator should know of the image, one sentence each; seldom any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-    /// Vrings and connections that are open.
-    pub ports: u32,
-    /// Requests that have arrived and not completed.
-    pub outstanding: u32,
-    /// It takes no requests for so many seconds more: `ctl freeze`. Absent when it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frozen_s: Option<f64>,
-    /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
-    #[serde(default = "none")]
-    pub limits: String,
-    /// Requests of those outstanding that wait for its limits or its group's now.
-    #[serde(default)]
-    pub limited: u64,
-    /// Time in which some did.
-    #[serde(default)]
-    pub limited_ms: f64,
-    /// Time in which reads or writes waited for their turn at the device.
-    #[serde(default)]
-    pub queued_ms: f64,
-    /// What it got of its share of the device in the last whole interval: 1 is all of it, 0 is a
-    /// disk that starves. Absent where it asked for nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// Device time withheld while it was served last, in milliseconds, by cause.
-    pub held_ms: BTreeMap<String, f64>,
-    /// Device time of its commands, flushes and discards included.
-    pub device_time_ms: f64,
-    /// What the policy alone knows of it.
-    pub policy_metrics: BTreeMap<String, f64>,
-    /// What it has of the device's cache; absent where there is none, or not for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<DiskCacheReport>,
-    /// By operation: read, write, flush, discard.
-    pub ops: BTreeMap<String, OpReport>,
-    /// How many reads and writes took how long: `[c, n]` are `n` that took from 2^(c/4) to
-    /// 2^((c+1)/4) µs.
-    #[serde(default)]
-    pub responses: Counts,
+report! {
+    /// The emulation of a device.
+    EmulationReport(t: &throttle::Report, model_now: Option<Instant>) {
+        profile: String = t.profile.clone();
+        /// The factor on all times now.
+        k: f64 = t.k;
+        /// Commands done.
+        commands: u64 = t.commands;
+        /// Commands whose real completion came after the model's.
+        late: u64 = t.late;
+        /// By how much, together.
+        late_by_ms: f64 = t.late_by.as_millis_f64();
+        /// Delay that timers and the daemon's other work added to the model's times, together.
+        overslept_ms: f64 = t.overslept.as_millis_f64();
+        /// Mean service time from the later of dispatch and previous completion, as
+        /// guests saw it; absent while there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        service_mean_ms: Option<f64> = mean_ms(t.service, t.commands);
+        /// Mean service time in the model's time, without k.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model_service_mean_ms: Option<f64> = mean_ms(t.model_service, t.commands);
+        /// Seconds that have passed in the model's time, k times slower than the real.
+        model_time_s: f64 = model_now.map_or(0.0, Instant::as_secs_f64);
+        /// Service times of the commands done, together, in the model's time: each from
+        /// the later of its dispatch and the completion before it.
+        model_service_ms: f64 = t.model_service.as_millis_f64();
+        /// Service times in the model's time, each from its own dispatch.
+        model_service_from_dispatch_ms: f64 = t.model_service_from_dispatch.as_millis_f64();
+        /// Figures of the model's own.
+        model_metrics: BTreeMap<String, f64> = finite(&t.model_metrics);
+        /// Changes of k, the latest last: seconds since the start, k, why.
+        changes: Vec<(f64, f64, String)> =
+            t.changes.iter().map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into())).collect();
+    }
+}
+
+report! {
+    DiskReport(host: &Host, disk: &Arc<ServedDisk>, status: &DiskStatus, now: Instant) {
+        name: String = status.name.clone();
+        path: String = disk.config.path.display().to_string();
+        /// Where it can be reached: kind and address.
+        sockets: Vec<(String, String)> = owned(host.addresses(Some(disk)));
+        weight: u32 = status.weight;
+        capacity_bytes: u64 = status.capacity_bytes;
+        /// Logical block size that guests see; 0 from an older daemon.
+        #[serde(default)]
+        block_bytes: u32 = disk.limits().logical_block_bytes;
+        /// The serial number that its guest sees; empty from an older daemon.
+        #[serde(default)]
+        serial: String = disk.config.serial_number();
+        /// Writes are refused.
+        read_only: bool = disk.limits().read_only;
+        /// I/O goes past the host's page cache (O_DIRECT).
+        #[serde(default)]
+        direct: bool = disk.is_direct;
+        /// Another daemon has the image: the guest has migrated there, or is to come from there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        elsewhere: bool = disk.is_elsewhere();
+        /// Warnings about the image for the operator, one sentence each; seldom any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String> = disk.warnings.all();
+        /// Vrings and connections that are open.
+        ports: u32 = status.ports;
+        /// Requests that have arrived and not completed.
+        outstanding: u32 = status.outstanding;
+        /// Seconds until it takes requests again: `ctl freeze`. Absent while it takes them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        frozen_s: Option<f64> =
+            status.frozen_until.map(|until| until.max(now).since(now).as_secs_f64());
+        /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
+        #[serde(default = "none")]
+        limits: String = status.limits.to_string();
+        /// Requests of those outstanding that wait for its limits or its group's now.
+        #[serde(default)]
+        limited: u64 = status.limited as u64;
+        /// Time in which some did.
+        #[serde(default)]
+        limited_ms: f64 = status.limited_time.as_millis_f64();
+        /// Time in which reads or writes waited for their turn at the device.
+        #[serde(default)]
+        queued_ms: f64 = status.queued_time.as_millis_f64();
+        /// Received fraction of its share of the device in the last whole interval: 1 is all of it,
+        /// 0 is a disk that starves. Absent where it asked for nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        share: Option<f64> = status.share.filter(|share| share.is_finite());
+        /// Device time withheld while it was served last, in milliseconds, by cause.
+        held_ms: BTreeMap<String, f64> = held_ms(&status.held);
+        /// Device time of its commands, flushes and discards included.
+        device_time_ms: f64 = status.device_time.as_millis_f64();
+        /// Figures that the policy has for this disk.
+        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics);
+        /// Its use of the device's cache; absent where there is none, or not for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cache: Option<DiskCacheReport> = status.cache.as_ref().map(DiskCacheReport::of);
+        /// By operation: read, write, flush, discard.
+        ops: BTreeMap<String, OpReport> = op_reports(&status.ops);
+        /// Number of reads and writes by response time: `[c, n]` are `n` that took from 2^(c/4) to
+        /// 2^((c+1)/4) µs.
+        #[serde(default)]
+        responses: Counts = sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count)));
+    }
 }
 
 fn none() -> String {
     DiskLimits::default().to_string()
 }
 
-/// What has been done by one operation.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OpReport {
-    /// Requests done.
-    pub requests: u64,
-    /// Bytes of those that succeeded.
-    pub bytes: u64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// From arrival to completion; absent while there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Latency>,
+report! {
+    /// Work done by one operation.
+    OpReport(op: &OpStatus) {
+        /// Requests done.
+        requests: u64 = op.requests;
+        /// Bytes of those that succeeded.
+        bytes: u64 = op.bytes;
+        /// Requests that failed.
+        errors: u64 = op.errors;
+        /// From arrival to completion; absent while there is none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        latency: Option<Latency> = (!op.latency_ns.is_empty()).then(|| Latency::of(&op.latency_ns));
+    }
 }
 
-/// A distribution of times, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Latency {
-    /// Arithmetic mean.
-    pub mean_ms: f64,
-    /// Half are below.
-    pub p50_ms: f64,
-    /// 99 % are below.
-    pub p99_ms: f64,
-    pub max_ms: f64,
+report! {
+    /// A distribution of times, in milliseconds.
+    #[derive(Copy)]
+    Latency(times: &Histogram<u64>) {
+        /// Arithmetic mean.
+        mean_ms: f64 = times.mean() / 1e6;
+        /// Half are below.
+        p50_ms: f64 = times.value_at_quantile(0.5) as f64 / 1e6;
+        /// 99 % are below.
+        p99_ms: f64 = times.value_at_quantile(0.99) as f64 / 1e6;
+        max_ms: f64 = times.max() as f64 / 1e6;
+    }
 }
 
 pub fn report(host: &Host) -> HostReport {
-    let (devices, silent) = host.ask_statuses();
-    let auto = host.is_cache_auto();
-    HostReport {
-        version: env!("CARGO_PKG_VERSION").into(),
-        process: std::process::id(),
-        uptime_s: host.started.elapsed().as_secs_f64(),
-        sockets: owned(host.addresses(None)),
-        sandbox: sandbox::report(),
-        groups: host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect(),
-        devices: devices
-            .iter()
-            .map(|(device, status)| DeviceReport {
-                journal: device.journal.as_ref().map(|p| p.display().to_string()),
-                disks: disk_reports(host, status),
-                ..device_report(&device.name, status, auto)
-            })
-            .collect(),
-        silent,
-        pending: host.pending().into_iter().map(pending_report).collect(),
-        failed: host.failed().into_iter().map(failed_report).collect(),
-    }
+    let (statuses, silent) = host.ask_statuses();
+    HostReport::of(host, &statuses, silent)
 }
 
-fn pending_report(pending: Pending) -> PendingReport {
-    PendingReport {
-        disk: pending.disk,
-        change: pending.change.name().into(),
-        device: pending.device.map(|device| device.name.clone()),
-        time_s: pending.since.elapsed().as_secs_f64(),
-    }
-}
-
-fn failed_report(failed: FailedDisk) -> FailedReport {
-    let FailedDisk { config, error, is_retried: retried, .. } = failed;
-    // Whoever asks may have another working directory.
-    let path = std::path::absolute(&config.path).unwrap_or(config.path);
-    let path = path.display().to_string();
-    let DiskConfig { name, read_only, incoming, .. } = config;
-    FailedReport { name, path, read_only, incoming, error, retried }
+/// The path from the root: the reader may have another working directory.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.into()).display().to_string()
 }
 
 fn owned(pairs: Vec<(&'static str, String)>) -> Vec<(String, String)> {
     pairs.into_iter().map(|(kind, address)| (kind.to_string(), address)).collect()
 }
 
-fn device_report(name: &str, status: &Status, auto_cache: bool) -> DeviceReport {
-    let mean = |sum: Nanos, n: u64| (n > 0).then(|| sum.as_millis_f64() / n as f64);
-    let emulated = status.throttle.as_ref().map(|t| EmulationReport {
-        profile: t.profile.clone(),
-        k: t.k,
-        commands: t.commands,
-        late: t.late,
-        late_by_ms: t.late_by.as_millis_f64(),
-        overslept_ms: t.overslept.as_millis_f64(),
-        service_mean_ms: mean(t.service, t.commands),
-        model_service_mean_ms: mean(t.model_service, t.commands),
-        model_time_s: status.model_now.map_or(0.0, Instant::as_secs_f64),
-        model_service_ms: t.model_service.as_millis_f64(),
-        model_service_from_dispatch_ms: t.model_service_from_dispatch.as_millis_f64(),
-        model_metrics: finite(&t.model_metrics),
-        changes: t
-            .changes
-            .iter()
-            .map(|(at, k, why)| (at.as_secs_f64(), *k, (*why).into()))
-            .collect(),
-    });
-    let fair = status.fairness;
-    DeviceReport {
-        name: name.to_string(),
-        time_s: status.now.as_secs_f64(),
-        policy: status.policy.clone(),
-        depth: status.depth,
-        in_flight: status.in_flight,
-        outstanding: status.outstanding as u64,
-        requests: status.stats.requests,
-        commands: status.stats.commands,
-        forced: status.stats.forced,
-        held_ms: held_ms(&status.holds.held),
-        waits_tried: status.holds.tried,
-        waits_paid: status.holds.paid,
-        served: ServedReport {
-            commands: status.served.commands,
-            service_ms: status.served.service.as_millis_f64(),
-            service_from_dispatch_ms: status.served.service_from_dispatch.as_millis_f64(),
-        },
-        fairness: FairnessReport {
-            interval_s: INTERVAL.as_secs_f64(),
-            busy_disks: fair.busy_disks,
-            jain: fair.jain,
-            max_min_share: fair.max_min_share,
-            phi_mib_s: fair.phi_mib_s,
-        },
-        regions: (0..).zip(status.regions).filter(|(_, count)| *count > 0).collect(),
-        policy_metrics: finite(&status.policy_metrics),
-        emulated,
-        cache: status.cache.as_ref().map(|cache| {
-            let disks = status.disks.iter().filter_map(|d| d.cache.as_ref());
-            cache::cache_report(auto_cache, cache, disks, &status.stats)
-        }),
-        journal: None,
-        disks: Vec::new(),
-    }
+/// Without disks that have gone since the reactor was asked.
+fn disk_reports(host: &Host, status: &Status) -> Vec<DiskReport> {
+    let of = |d: &DiskStatus| Some(DiskReport::of(host, &host.disk(&d.name).ok()?, d, status.now));
+    status.disks.iter().filter_map(of).collect()
+}
+
+fn op_reports(ops: &[OpStatus]) -> BTreeMap<String, OpReport> {
+    let of = |kind: OpKind| (kind.name().into(), OpReport::of(&ops[kind as usize]));
+    OpKind::ALL.into_iter().map(of).collect()
+}
+
+fn mean_ms(sum: Nanos, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum.as_millis_f64() / count as f64)
 }
 
 fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {
@@ -393,59 +352,22 @@ fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {
     some.map(|(why, cause)| (why.to_string(), cause.time.as_millis_f64())).collect()
 }
 
-fn disk_reports(host: &Host, status: &Status) -> Vec<DiskReport> {
-    status.disks.iter().filter_map(|disk| disk_report(host, disk, status.now)).collect()
-}
-
-/// `None` for a disk that has gone since its reactor was asked.
-fn disk_report(host: &Host, status: &DiskStatus, now: Instant) -> Option<DiskReport> {
-    let disk = host.disk(&status.name).ok()?;
-    let op = |kind: OpKind| (kind.name().to_string(), op_report(&status.ops[kind as usize]));
-    Some(DiskReport {
-        name: status.name.clone(),
-        path: disk.config.path.display().to_string(),
-        sockets: owned(host.addresses(Some(&disk))),
-        weight: status.weight,
-        capacity_bytes: status.capacity_bytes,
-        block_bytes: disk.limits().logical_block_bytes,
-        serial: disk.config.serial_number(),
-        read_only: disk.limits().read_only,
-        direct: disk.is_direct,
-        elsewhere: disk.is_elsewhere(),
-        warnings: disk.warnings.all(),
-        ports: status.ports,
-        outstanding: status.outstanding,
-        frozen_s: status.frozen_until.map(|until| until.max(now).since(now).as_secs_f64()),
-        limits: status.limits.to_string(),
-        limited: status.limited as u64,
-        limited_ms: status.limited_time.as_millis_f64(),
-        queued_ms: status.queued_time.as_millis_f64(),
-        share: status.share.filter(|share| share.is_finite()),
-        held_ms: held_ms(&status.held),
-        device_time_ms: status.device_time.as_millis_f64(),
-        policy_metrics: finite(&status.policy_metrics),
-        cache: status.cache.as_ref().map(cache::disk_report),
-        ops: OpKind::ALL.into_iter().map(op).collect(),
-        responses: sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count))),
-    })
-}
-
-/// How long a disk's reads and writes took: nanoseconds, and how many took that.
+/// Response times of a disk's reads and writes: nanoseconds, and the number of requests.
 fn recorded(disk: &DiskStatus) -> impl Iterator<Item = (u64, u64)> {
     let of = |kind: OpKind| disk.ops[kind as usize].latency_ns.iter_recorded();
     let steps = [OpKind::Read, OpKind::Write].into_iter().flat_map(of);
     steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
 }
 
-/// What is counted under the same key, together.
+/// Adds up the counts of each key.
 fn sums<K: Ord>(counted: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     let mut sums = BTreeMap::new();
     counted.for_each(|(key, count)| *sums.entry(key).or_insert(0) += count);
     sums.into_iter().collect()
 }
 
-/// How long requests took, so far that differences of two such lists are the
-/// distribution of what lies between them.
+/// Response times from the start on: the difference of two such lists is the distribution of the
+/// time between them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResponsesReport {
@@ -453,7 +375,7 @@ pub struct ResponsesReport {
     pub devices: Vec<DeviceResponses>,
 }
 
-/// How long the reads and writes of a device's disks took from arrival to completion.
+/// Times from arrival to completion of reads and writes of a device's disks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceResponses {
@@ -463,7 +385,7 @@ pub struct DeviceResponses {
     pub counts: Vec<(u64, u64)>,
 }
 
-/// How long requests took.
+/// Response times of all devices.
 pub fn responses(host: &Host) -> ResponsesReport {
     let of = |status: &Status| sums(status.disks.iter().flat_map(recorded));
     let statuses = host.statuses();
@@ -472,13 +394,243 @@ pub fn responses(host: &Host) -> ResponsesReport {
     ResponsesReport { devices: device.collect() }
 }
 
-fn op_report(op: &OpStatus) -> OpReport {
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let latency = (!op.latency_ns.is_empty()).then(|| Latency {
-        mean_ms: op.latency_ns.mean() / 1e6,
-        p50_ms: ms(op.latency_ns.value_at_quantile(0.5)),
-        p99_ms: ms(op.latency_ns.value_at_quantile(0.99)),
-        max_ms: ms(op.latency_ns.max()),
-    });
-    OpReport { requests: op.requests, bytes: op.bytes, errors: op.errors, latency }
+/// The last slow requests of all devices.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SlowReport {
+    /// Oldest first.
+    pub requests: Vec<SlowRequestReport>,
+}
+
+report! {
+    /// A slow request, with where its time went.
+    #[derive(Default)]
+    SlowRequestReport(from: &Device, now: Instant, request: &SlowRequest, disk_name: String) {
+        device: String = from.name.clone();
+        disk: String = disk_name;
+        /// `read`, `write`, `flush` or `discard`.
+        op: String = request.op.name().into();
+        /// Where on the disk; 0 for a flush.
+        offset_bytes: u64 = request.offset_bytes;
+        len_bytes: u64 = request.len_bytes;
+        /// Did it succeed?
+        ok: bool = request.ok;
+        /// Seconds since it was done.
+        ago_s: f64 = now.max(request.done).since(request.done).as_secs_f64();
+        /// From its arrival until it was done: the sum of those below.
+        response_ms: f64 = request.response.as_millis_f64();
+        /// Held by rate limits.
+        limited_ms: f64 = request.stages.limited.as_millis_f64();
+        /// In the policy's queue: until the device got the first of it.
+        queued_ms: f64 = request.stages.queued.as_millis_f64();
+        /// On the device, until it was done.
+        device_ms: f64 = request.stages.device.as_millis_f64();
+    }
+}
+
+/// The last requests that took at least `over_ms`; of one disk, if it is given.
+///
+/// # Errors
+/// A time that is negative or no number, an unknown disk.
+pub(super) fn slow(host: &Host, over_ms: f64, disk: Option<&str>) -> Result<SlowReport, String> {
+    if !(0.0..=1e9).contains(&over_ms) {
+        return Err(format!("slow: {over_ms} ms: expected 0 to 1e9"));
+    }
+    if let Some(name) = disk {
+        host.disk(name).map_err(|e| e.to_string())?;
+    }
+    let over = Nanos::new((over_ms * 1e6) as u64);
+    let mut requests = Vec::new();
+    for (device, status) in host.statuses() {
+        let slow = device.handle().ask(|reply| Message::Slow(over, reply)).unwrap_or_default();
+        let name = |request: &SlowRequest| {
+            let disk = status.disks.iter().find(|disk| disk.id == request.disk);
+            disk.map(|disk| disk.name.clone())
+        };
+        let named = slow.iter().filter_map(|request| Some((request, name(request)?)));
+        let wanted = named.filter(|(_, name)| disk.is_none_or(|disk| disk == name));
+        let of = |(request, disk)| SlowRequestReport::of(&device, status.now, request, disk);
+        requests.extend(wanted.map(of));
+    }
+    requests.sort_by(|a, b| b.ago_s.total_cmp(&a.ago_s));
+    Ok(SlowReport { requests })
+}
+
+// State of caches, as JSON: of the whole, of each disk and of each process of its guest. The keys
+// stay.
+
+/// Bytes of a sector, the unit in which the cache counts.
+const SECTOR: u64 = seekway_core::units::SECTOR_BYTES;
+
+report! {
+    /// The cache of a device.
+    CacheReport(cache: &CacheStatus, status: &Status, auto: bool) {
+        /// Its size follows the host's memory.
+        #[serde(default)]
+        auto: bool = auto;
+        /// Bytes of data at most.
+        capacity_bytes: u64 = cache.capacity_bytes;
+        /// Bytes of data at most if `ctl cache` makes it as large as it can be while the daemon
+        /// runs.
+        #[serde(default)]
+        room_bytes: u64 = cache.room_bytes;
+        /// Bytes of memory that it has.
+        #[serde(default)]
+        memory_bytes: u64 = cache.memory_bytes;
+        /// Bytes of data there, or on their way.
+        resident_bytes: u64 =
+            status.disks.iter().filter_map(|d| d.cache.as_ref()).map(|d| d.resident_bytes).sum();
+        prefetcher: String = cache.prefetcher.clone();
+        /// Bandwidth of the device's reads at best; absent until it is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bandwidth_bytes_per_s: Option<u64> = cache.bandwidth_bytes_per_s;
+        /// Reads into the cache under way.
+        fetching: u64 = cache.fetching as u64;
+        /// Bytes that the device has read, into the cache and past it.
+        device_read_bytes: u64 = cache.device_read_bytes;
+        /// Requests of prefetches that went to the device.
+        background: u64 = status.stats.background;
+        /// Commands that they were coalesced into.
+        background_commands: u64 = status.stats.background_commands;
+        /// Bytes that these read.
+        #[serde(default)]
+        background_bytes: u64 = status.stats.background_bytes;
+        /// Requests of prefetches taken back before.
+        withdrawn: u64 = status.stats.withdrawn;
+        /// Figures of the prefetcher's own.
+        prefetcher_metrics: BTreeMap<String, f64> = finite(&cache.prefetcher_metrics);
+    }
+}
+
+report! {
+    /// A disk's share of the cache.
+    DiskCacheReport(disk: &DiskCache) {
+        /// Bytes of its data there, or on their way.
+        resident_bytes: u64 = disk.resident_bytes;
+        /// Use by its guest.
+        #[serde(flatten)]
+        usage: UsageReport = UsageReport::of(&disk.usage);
+        /// Streams of its reads that the prefetcher follows.
+        streams: u32 = disk.streams().0;
+        /// Those of them that are prefetched for.
+        armed: u32 = disk.streams().1;
+        /// Use by each process of the guest that is told apart.
+        processes: Vec<ProcessReport> = disk.processes.iter().map(ProcessReport::of).collect();
+    }
+}
+
+report! {
+    /// Use of the cache by a process inside a guest.
+    ProcessReport(process: &ProcessCache) {
+        /// As the agent in the guest tagged it; absent for all that is not tagged.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tag: Option<u16> = process.tag.map(|tag| tag.get());
+        #[serde(flatten)]
+        usage: UsageReport = UsageReport::of(&process.usage);
+        /// Streams of its reads that the prefetcher follows.
+        streams: u32 = process.streams;
+        /// Those of them that are prefetched for.
+        armed: u32 = process.armed;
+        /// The highest aggressiveness S among them; absent without streams.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        scale_max: Option<f64> = process.scale_max.filter(|s| s.is_finite());
+    }
+}
+
+report! {
+    /// Use of a cache, from the attach of the disk on.
+    #[derive(Copy)]
+    UsageReport(usage: &Usage) {
+        /// Reads.
+        reads: u64 = usage.reads;
+        /// Bytes that they asked for.
+        read_bytes: u64 = usage.read * SECTOR;
+        /// Of them, found in the cache.
+        hit_bytes: u64 = usage.cached * SECTOR;
+        /// Of them, found being prefetched.
+        late_bytes: u64 = usage.late * SECTOR;
+        /// Of them, read from the device for them.
+        missed_bytes: u64 = usage.missed * SECTOR;
+        /// Bytes whose prefetch began.
+        prefetched_bytes: u64 = usage.prefetched * SECTOR;
+        /// Of them, read by the guest since.
+        used_bytes: u64 = usage.used * SECTOR;
+        /// Of them, gone from the cache without.
+        wasted_bytes: u64 = usage.wasted * SECTOR;
+        /// Of them, never fetched: demand wanted the device.
+        dropped_bytes: u64 = usage.dropped * SECTOR;
+        /// Prefetches that a guest's read took over while they waited.
+        promoted: u64 = usage.promoted;
+        /// Prefetched and used, of all that was used; 0 to 1.
+        accuracy: f64 = usage.accuracy();
+        /// Prefetched and unused, of all that was used or prefetched; 0 to 1.
+        cost: f64 = usage.cost();
+    }
+}
+
+/// Metrics by name. JSON knows no infinities: those are left out.
+fn finite(metrics: &[(&'static str, f64)]) -> BTreeMap<String, f64> {
+    let finite = metrics.iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(key, value)| ((*key).to_string(), *value)).collect()
+}
+
+// The daemon's confinement, as JSON.
+
+/// The daemon's confinement.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SandboxReport {
+    /// `on` or `off`.
+    pub mode: String,
+    /// The kernel's version of landlock; absent when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landlock_abi: Option<u32>,
+    /// Do the rings of the reactors take only what these need?
+    #[serde(default)]
+    pub io_uring_restricted: bool,
+    /// By kind: `control`, `reactor`, `front_end`, `helper`, `rings`; of those of which there were
+    /// threads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub threads: BTreeMap<String, ThreadsReport>,
+    /// Problems of the confinement, one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+    /// Do core dumps leave out the memory of guests, of caches, and of NBD's buffers? In every mode.
+    #[serde(default)]
+    pub dumps_without_guests: bool,
+}
+
+report! {
+    /// Confinement of the threads of a kind.
+    #[derive(Eq)]
+    ThreadsReport(taken: Measures) {
+        no_new_privs: bool = taken.no_new_privs.is_ok();
+        /// `full`, `partial` (an older kernel), or `none`.
+        landlock: String = match taken.landlock {
+            Ok(Restriction::Full) => "full",
+            Ok(Restriction::Partial) => "partial",
+            Ok(Restriction::Absent) | Err(_) => "none",
+        }
+        .into();
+        /// Do their system calls go through a filter?
+        seccomp: bool = taken.seccomp.is_ok();
+        /// Those that are left, by name; absent when they could not be dropped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        capabilities: Option<Vec<String>> = taken.capabilities.ok();
+    }
+}
+
+fn sandbox_report() -> SandboxReport {
+    let status = sandbox::status();
+    let problems = status.problems();
+    let sandbox::Status { is_on, landlock_abi, threads, rings } = status;
+    let of = |(kind, taken): (Kind, Measures)| (kind.name().into(), ThreadsReport::of(taken));
+    SandboxReport {
+        mode: if is_on { "on" } else { "off" }.into(),
+        landlock_abi,
+        io_uring_restricted: matches!(rings, Some(Ok(()))),
+        threads: threads.into_iter().map(of).collect(),
+        problems,
+        dumps_without_guests: sandbox::dumps_are_clean(),
+    }
 }

@@ -9,29 +9,27 @@
 //! | `/api/slow` | the last slow requests: `over_ms=N`, `disk=NAME` |
 //! | `POST /api/weight`, `limit`, `policy` | changes, for whoever has the token |
 
-mod assets;
-mod by_http;
 mod guard;
 mod history;
 
-pub use by_http::{serve_control, serve_metrics, serve_web};
 pub use guard::{Token, TokenError};
 
 use super::history::{History, find_disk};
-use super::http::{Body, HttpAnswer, HttpRequest, Method};
+use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
 use super::recorder::Recorder;
-use super::report::HostReport;
-use super::{Request, reasons, slow};
+use super::report::{self, HostReport};
+use super::{Request, reasons};
 use crate::config::check_host_name;
 use crate::host::Host;
-use assets::Asset;
+use crate::stream::Stream;
 use history::Wanted;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Of all answers: nothing from elsewhere, nothing inline, in nobody's frame.
+/// Headers of all answers: nothing from elsewhere, nothing inline, in nobody's frame.
 const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; \
     style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'\r\n\
@@ -39,21 +37,21 @@ const HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src '
     X-Content-Type-Options: nosniff\r\n\
     Referrer-Policy: no-referrer\r\n\
     Cache-Control: no-cache\r\n";
-/// Of an answer to somebody without the token.
+/// Header of an answer to somebody without the token.
 const BEARER: &str = "WWW-Authenticate: Bearer\r\n";
 /// Most letters of a Host header that an answer repeats.
 const SHOWN_HOST_MAX: usize = 100;
 /// Requests slower than this are listed if no time is given, in milliseconds.
 const SLOW_MS: f64 = 10.0;
 
-/// What the daemon has for its page.
+/// State that the daemon keeps for its page.
 pub struct Page {
     pub recorder: Recorder,
     /// Without one, the page changes nothing.
     pub token: Option<Token>,
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(PartialEq, Debug)]
 enum Asked {
     File(&'static Asset),
@@ -111,7 +109,7 @@ fn carry_out(host: &Arc<Host>, page: &Page, asked: Asked) -> Result<HttpAnswer, 
             Ok(ok("application/json", Body::Text(looked.map_err(unready)?)))
         }
         Asked::Slow { over_ms, disk } => {
-            let report = slow::report(host, over_ms, disk.as_deref()).map_err(wrong)?;
+            let report = report::slow(host, over_ms, disk.as_deref()).map_err(wrong)?;
             Ok(json_answer("200 OK", &json!(report)))
         }
         Asked::Change(request) => {
@@ -142,7 +140,7 @@ fn foreign_host(request: &HttpRequest, allowed: &[String]) -> Option<String> {
     ))
 }
 
-/// What a request asks for, if whoever sends it may.
+/// Parses a request, and checks the rights of its sender.
 fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused> {
     let refused = |status, text: &str| Err(Refused(status, text.into()));
     let change = request.path.strip_prefix("/api/").filter(|word| CHANGES.contains(word));
@@ -173,14 +171,14 @@ fn route(request: &HttpRequest, token: Option<&Token>) -> Result<Asked, Refused>
             brief: is_set("brief"),
         })),
         "/api/slow" => Ok(Asked::Slow { over_ms: number("over_ms", SLOW_MS)?, disk }),
-        path => match assets::find(path) {
+        path => match find_asset(path) {
             Some(asset) => Ok(Asked::File(asset)),
             None => refused("404 Not Found", "there is no such page; / is the page"),
         },
     }
 }
 
-/// What the page can change: commands of the control protocol.
+/// Commands of the control protocol that the page may send.
 const CHANGES: [&str; 3] = ["weight", "limit", "policy"];
 
 /// A change, if whoever asks for it has the token and comes from the page itself.
@@ -242,6 +240,115 @@ fn status(mut report: HostReport, reasons: &BTreeMap<String, Vec<String>>, contr
         "control": control,
         "reasons": reasons,
         "report": report,
+    })
+}
+
+// The page's files, in the program: `share/web`.
+
+/// A file of the page.
+#[derive(PartialEq, Eq, Debug)]
+struct Asset {
+    pub path: &'static str,
+    /// Value of the header Content-Type.
+    pub kind: &'static str,
+    pub bytes: &'static [u8],
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+macro_rules! asset {
+    ($path:literal, $kind:expr, $file:literal) => {
+        Asset {
+            path: $path,
+            kind: $kind,
+            bytes: include_bytes!(concat!("../../../../share/web/", $file)),
+        }
+    };
+}
+
+const ASSETS: &[Asset] = &[
+    asset!("/", HTML, "index.html"),
+    asset!("/app.css", STYLE, "app.css"),
+    asset!("/app.js", SCRIPT, "app.js"),
+    asset!("/charts.js", SCRIPT, "charts.js"),
+    asset!("/data.js", SCRIPT, "data.js"),
+    asset!("/parts.js", SCRIPT, "parts.js"),
+    asset!("/views.js", SCRIPT, "views.js"),
+    asset!("/icon.svg", "image/svg+xml", "icon.svg"),
+    asset!("/vendor/uPlot.iife.min.js", SCRIPT, "vendor/uPlot.iife.min.js"),
+    asset!("/vendor/uPlot.min.css", STYLE, "vendor/uPlot.min.css"),
+    asset!("/vendor/LICENSE", "text/plain; charset=utf-8", "vendor/LICENSE"),
+];
+
+/// The file at a path.
+fn find_asset(path: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.path == path)
+}
+
+// Answers over HTTP: metrics, and the web page.
+
+/// HTTP content type of metrics.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Answer one request for metrics and hang up. `asked` is called when the request is there.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_metrics(host: &Host, stream: &Stream, asked: impl FnOnce()) -> io::Result<()> {
+    http::exchange_by(stream, |request| {
+        asked();
+        let none = || HttpAnswer::text("404 Not Found", "There is /metrics only.");
+        answer_metrics(host, request).unwrap_or_else(none)
+    })
+}
+
+/// Answer one request for the web page, or by it, and hang up. `asked` is called when the request is
+/// there.
+///
+/// # Errors
+/// The connection broke, or the client was too slow.
+pub fn serve_web(
+    host: &Arc<Host>,
+    page: &Page,
+    stream: &Stream,
+    asked: impl FnOnce(),
+) -> io::Result<()> {
+    http::exchange_by(stream, |request| {
+        asked();
+        answer(host, page, request)
+    })
+}
+
+/// Answer the request that a client of the control socket begins with: metrics, or the page.
+pub fn serve_control(
+    host: &Arc<Host>,
+    page: &Page,
+    input: &mut dyn Read,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    http::exchange(input, out, |request| {
+        answer_metrics(host, request).unwrap_or_else(|| answer(host, page, request))
+    })
+}
+
+/// The answer to a request for `/metrics`; `None` if it is for something else.
+fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
+    if request.path != "/metrics" {
+        return None;
+    }
+    if let Some(text) = foreign_host(request, &host.config().allow_host) {
+        return Some(HttpAnswer::text(FORBIDDEN, &text));
+    }
+    Some(match request.method {
+        Method::Get | Method::Head => HttpAnswer {
+            status: "200 OK",
+            kind: METRICS_TYPE,
+            headers: &[],
+            body: Body::Shared(host.recent_metrics()),
+        },
+        _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
     })
 }
 

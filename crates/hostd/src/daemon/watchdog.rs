@@ -2,11 +2,14 @@
 //! as every reactor turns. One that stands still keeps its device's guests waiting for ever; the
 //! service manager then starts the daemon again, which takes up what was in flight.
 
-use super::systemd::{NotifyState, notify};
+pub use sd_notify::{NotifyState, notify};
+
+use crate::host::{Inherited, Listener, SocketError, inherit};
 use crate::reactor::Handle;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// So often in the time after which the service manager loses patience.
+/// Number of looks in the time after which the service manager loses patience.
 const LOOKS: u32 = 4;
 
 pub(super) struct Watchdog {
@@ -54,6 +57,37 @@ impl Progress {
         self.0 = asked.collect();
         all
     }
+}
+
+// Sockets that a service manager opened for the daemon (sd_listen_fds(3)). The crate `sd-notify` sends
+// the daemon's messages to it (sd_notify(3)).
+
+/// Sockets that the service manager opened, by their names (`web.vhost`,
+/// `control.sock`, …). Call it once, before anything else has been opened.
+///
+/// # Errors
+/// [`SocketError`]: the variables are broken, or name a descriptor that is no socket that
+/// listens.
+pub fn activated() -> Result<BTreeMap<String, Listener>, SocketError> {
+    let mut found = BTreeMap::new();
+    // None are for this process when they were meant for the one that started it. Names are not
+    // looked at then: there would be more of them than descriptors, which is an error.
+    if sd_notify::listen_fds().map_err(SocketError::Activation)?.len() == 0 {
+        return Ok(found);
+    }
+    for (fd, name) in sd_notify::listen_fds_with_names().map_err(SocketError::Activation)? {
+        match inherit(fd)? {
+            Inherited::Listener(listener) => {
+                if found.insert(name, listener).is_some() {
+                    return Err(SocketError::Descriptor(fd, "has the name of another one"));
+                }
+            }
+            Inherited::Connected(_) => {
+                return Err(SocketError::Descriptor(fd, "does not listen (Accept=no is needed)"));
+            }
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

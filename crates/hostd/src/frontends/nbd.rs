@@ -9,10 +9,10 @@
 //!
 //! ```text
 //!  wire      numbers of the protocol        options  the negotiation, pure
-//!  request   headers of requests, pure      reply    headers of replies, pure
+//!  request   headers of requests and of replies, pure
 //!  buffers   what is received and read to   outbox   what waits to be sent
 //!  port      the connection in the reactor, over these
-//!  server    the negotiation over a socket, over all; in its folder sockets and TLS
+//!  server    the negotiation over a socket, sockets and TLS, over all
 //! ```
 //!
 //! What is absent: no allocation for each request, no reply before its request
@@ -22,9 +22,9 @@ mod buffers;
 mod options;
 mod outbox;
 mod port;
-mod reply;
 mod request;
 mod server;
+
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
@@ -33,7 +33,7 @@ pub(crate) mod wire;
 #[doc(hidden)]
 pub mod fuzzed {
     pub use super::options::{Negotiation, Security, Step, option_header};
-    pub use super::reply::extents;
+    pub use super::request::extents;
     pub use super::request::{HEADER_LEN, Request, Verdict, judge};
     pub use super::wire::*;
 }
@@ -54,7 +54,7 @@ use std::sync::Arc;
 /// A disk as clients of NBD see it.
 #[derive(Clone)]
 pub struct Export {
-    /// What clients ask for, at most 4096 bytes.
+    /// Name that clients ask for, at most 4096 bytes.
     pub name: String,
     /// The disk in its reactor.
     pub disk: DiskId,
@@ -69,7 +69,7 @@ pub struct Export {
 /// The step of the negotiation that ends TLS's own handshake; no option has this number.
 pub const TLS_STEP: u32 = 31;
 
-/// What a listening socket offers.
+/// The exports of a listening socket.
 pub trait Exports: Send + Sync {
     /// The export that a client asked for; the default export's name is "".
     fn find(&self, name: &str) -> Option<Export>;

@@ -8,8 +8,7 @@
 //! - [`mod@inflight`]: the record of them that outlives the daemon.
 //! - `gate`: the process that receives what a VMM sends.
 //! - `port`: a virtqueue in the reactor. `session`: the protocol, on a thread of
-//!   its own, with `memory`, `mapping`, `account`, `config`, `doorbell`, `listeners`,
-//!   `wire`.
+//!   its own, with `memory`, `account`, `config`, `doorbell`, `listeners`.
 //!
 //! Specifications: VIRTIO 1.2 sections 2.7 and 5.2, and QEMU's
 //! `docs/interop/vhost-user.rst`.
@@ -17,8 +16,8 @@
 //! A guest can do nothing here but stop its own virtqueues. Its VMM can do no more: where it takes
 //! memory away that it has handed over, its guest's queues stop and the connection ends
 //! ([`crate::sigbus`]). Memory is taken only where reading it waits for nobody
-//! (`mapping`), and what a VMM makes the daemon hold is counted (`account`). Seals would not do instead: files on tmpfs and hugetlbfs have none, and a sealed
-//! file can lack pages too.
+//! (`memory`), and what a VMM makes the daemon hold is counted (`account`). Seals would not do
+//! instead: files on tmpfs and hugetlbfs have none, and a sealed file can lack pages too.
 
 pub(crate) mod account;
 mod config;
@@ -27,15 +26,12 @@ mod doorbell;
 mod gate;
 pub mod inflight;
 mod listeners;
-mod mapping;
 mod memory;
-mod notes;
 mod port;
 pub mod request;
 pub mod ring;
 mod session;
 pub mod vring;
-mod wire;
 
 #[doc(hidden)] // for `crates/fuzz`
 pub use account::Account;
@@ -46,23 +42,23 @@ pub use listeners::ConfigListeners;
 #[doc(hidden)] // for `crates/fuzz`
 pub use memory::GuestMemory;
 
+use crate::descriptors::told;
 use crate::images::{ImageUse, Limits};
 use crate::port::DiskId;
 use crate::reactor::Handle;
-use crate::shortage::told;
 use crate::stream::{interest, poll};
 use crate::threads::lock;
+use doorbell::Notes;
+use gate::peek_channel;
 use listeners::PeerGuard;
 #[cfg(test)]
-pub(crate) use mapping::memory_file;
-use notes::Notes;
+pub(crate) use memory::memory_file;
 pub(crate) use session::Session;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use vhost::vhost_user::{BackendReqHandler, Error};
-use wire::peek_channel;
 
 /// Most virtqueues of a disk. QEMU asks for one for each vCPU, and does not start when that is more.
 pub const QUEUES_MAX: u16 = 256;
@@ -79,11 +75,11 @@ pub struct DiskHandle {
     pub handle: Handle,
     /// Its limits as they are now.
     pub limits: Arc<dyn Fn() -> Limits + Send + Sync>,
-    /// Who is connected. One for each disk, shared by all its handles.
+    /// The connected VMM. One list for each disk, shared by all its handles.
     pub config_changed: Arc<ConfigListeners>,
-    /// Told when its queues run.
+    /// Hears when its queues run.
     pub image_use: Arc<dyn ImageUse>,
-    /// How many virtqueues the guest may use, from 1 to [`QUEUES_MAX`].
+    /// Number of virtqueues that the guest may use, from 1 to [`QUEUES_MAX`].
     pub queues: u16,
     /// Most bytes of its guest's memory that are mapped [the host's memory].
     pub guest_memory: Option<u64>,

@@ -1,18 +1,23 @@
-//! How large the caches are, and how that changes while the daemon runs.
+//! Size of the caches, and its changes while the daemon runs.
 
 use super::Host;
 use super::devices::{Device, patience};
 use super::error::HostError;
 use super::memory::{MemorySource, STALL_LEAST_US};
-use super::sizer::{Cause, Sizer};
 use crate::config::{CACHE_BYTES_MIN, CacheSize, Config};
 use crate::log::say;
 use crate::reactor::{CacheSetup, Message};
-use crate::sandbox::Places;
-use crate::threads::lock;
-use seekway_core::units::Instant;
+use crate::sandbox::{self, Kind, Places};
+use crate::threads::{STACK_BYTES, lock, spawn};
+use seekway_core::units::{self, Nanos};
 use seekway_stack::cache::sizing::{AutoSize, Bounds, LOOK_OFTEN, Reading};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// The size of the caches of all devices.
 pub(super) struct Caches {
@@ -24,9 +29,9 @@ pub(super) struct Caches {
 struct Size {
     /// Where the system tells of the memory: what is found once the daemon is confined is less.
     source: MemorySource,
-    /// As it was asked for last.
+    /// The last size that was asked for.
     size: CacheSize,
-    /// What a device's cache has room for; none at all when the daemon was started without.
+    /// Most bytes of a device's cache; 0 when the daemon was started without.
     room_bytes: u64,
     auto: Option<Following>,
 }
@@ -35,7 +40,7 @@ struct Size {
 struct Following {
     size: AutoSize,
     source: MemorySource,
-    /// What the source said of stalls when it told of pressure last.
+    /// The source's total of stalls at the last sign of pressure.
     stalled_us: u64,
     /// The thread that watches the memory; it ends when this is dropped.
     _thread: Sizer,
@@ -57,7 +62,7 @@ impl Caches {
 }
 
 impl Size {
-    /// Bytes of each cache, when so many devices share what there is.
+    /// Bytes of each cache, when this number of devices share the memory.
     fn each(&self, devices: usize) -> u64 {
         let bytes = match (&self.size, &self.auto) {
             (CacheSize::Off, _) => 0,
@@ -84,7 +89,7 @@ impl Host {
         drop(auto); // waits for its thread, which may want the lock
     }
 
-    /// The cache of a device that is to be started, beside so many others.
+    /// The cache of a device that is to be started, beside `others` devices.
     pub(super) fn cache_setup(&self, prefetcher: String, others: usize) -> Option<CacheSetup> {
         let caches = lock(&self.caches.now);
         (caches.room_bytes > 0).then(|| CacheSetup {
@@ -181,7 +186,7 @@ impl Host {
         let source = lock(&self.caches.now).auto.as_ref().map(|auto| auto.source.clone());
         // Read without the lock: it takes as long as the reactors do.
         let Some(reading) = source.and_then(|source| self.reading(&source)) else { return };
-        let now = Instant::from_nanos(self.started.elapsed().as_nanos() as u64);
+        let now = units::Instant::from_nanos(self.started.elapsed().as_nanos() as u64);
         {
             let mut caches = lock(&self.caches.now);
             let Some(auto) = &mut caches.auto else { return };
@@ -219,5 +224,109 @@ impl Host {
             let (reply, _) = std::sync::mpsc::sync_channel(1);
             device.handle().send(Message::ResizeCache(each, reply));
         }
+    }
+}
+
+// The thread that keeps the size of the caches where the host's memory wants it. There is one
+// only while the size is `auto`.
+
+/// The token of what ends it. Others are of files that tell of pressure.
+const END: u64 = u64::MAX;
+
+/// Why the thread looks at the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// Tasks waited for memory.
+    Pressure,
+    /// The usual time between two looks has passed.
+    Time,
+}
+
+/// The thread. It ends when this is dropped.
+pub struct Sizer {
+    end: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sizer {
+    /// Start it. It looks at the memory every `look_after`, and when a trigger says so, and opens
+    /// files in `places` only.
+    ///
+    /// # Errors
+    /// When there are no descriptors or threads left.
+    pub fn start(
+        host: Weak<Host>,
+        triggers: Vec<std::fs::File>,
+        look_after: Nanos,
+        places: Places,
+    ) -> io::Result<Sizer> {
+        let (end, ended) = UnixStream::pair()?;
+        let epoll = Epoll::new()?;
+        let watch = |fd, events, token| {
+            epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(events, token))
+        };
+        watch(ended.as_raw_fd(), EventSet::IN, END)?;
+        for (trigger, token) in triggers.iter().zip(0..) {
+            watch(trigger.as_raw_fd(), EventSet::PRIORITY, token)?;
+        }
+        let look_after = Duration::from_nanos(look_after.get());
+        let thread = spawn("cache-size", STACK_BYTES, move || {
+            let _open = ended;
+            sandbox::enter_with(Kind::Helper, &places);
+            watch_memory(&host, &epoll, &triggers, look_after);
+        })?;
+        Ok(Sizer { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Sizer {
+    fn drop(&mut self) {
+        let _ = self.end.write_all(&[1]); // it has ended already when this fails
+        let Some(thread) = self.thread.take() else { return };
+        // The thread itself may be the last to let go of the host.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch_memory(
+    host: &Weak<Host>,
+    epoll: &Epoll,
+    triggers: &[std::fs::File],
+    look_after: Duration,
+) {
+    let mut events = [EpollEvent::default(); 8];
+    let mut due = Instant::now() + look_after;
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        // Up to the next whole millisecond, or it would look too early again and again.
+        let left_ms = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+        let ready = match epoll.wait(left_ms, &mut events) {
+            Ok(ready) => ready,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return say(&format!("cache: the size stays as it is: epoll: {e}")),
+        };
+        let ready = &events[..ready];
+        if ready.iter().any(|event| event.data() == END) {
+            return;
+        }
+        for event in ready.iter().filter(|e| e.event_set().contains(EventSet::ERROR)) {
+            // A control group that has gone. It would be ready for ever.
+            if let Some(trigger) = triggers.get(event.data() as usize) {
+                let gone = EpollEvent::default();
+                let _ = epoll.ctl(ControlOperation::Delete, trigger.as_raw_fd(), gone);
+            }
+        }
+        let is_pressed = ready.iter().any(|e| e.event_set().contains(EventSet::PRIORITY));
+        let is_due = Instant::now() >= due;
+        if !is_pressed && !is_due {
+            continue;
+        }
+        if is_due {
+            due = Instant::now() + look_after;
+        }
+        let Some(host) = host.upgrade() else { return };
+        host.follow_memory(if is_pressed { Cause::Pressure } else { Cause::Time });
     }
 }

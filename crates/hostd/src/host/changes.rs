@@ -6,26 +6,30 @@
 //! as the device goes on, a detach and a resize are finished then. Until then the status lists it.
 
 use super::Host;
-use super::change::{CHANGE_PATIENCE, Change, Reason};
 use super::devices::Device;
-use super::error::HostError;
+use super::error::{CHANGE_PATIENCE, Change, HostError, Reason};
+use super::handover::Used;
+use super::served::ServedDisk;
+use crate::images::User;
 use crate::log::say;
-use crate::threads::{STACK_BYTES, lock, spawn};
+use crate::reactor::{self, Message};
+use crate::threads::{SMALL_STACK_BYTES, STACK_BYTES, lock, spawn};
+use seekway_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How often whoever waits for a change asks whether the device still answers.
+/// Interval at which a waiting change asks whether the device still answers.
 const LOOK_AFTER: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
-/// How long a device may take to say that it lives.
+/// Longest wait for a device's sign of life.
 const LIFE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long an attempt of the background to serve a disk is waited for, and how often to look.
+/// Longest wait for an attempt of the background to serve a disk, and the interval at which to
+/// look.
 const ATTEMPT_PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What whoever changes what is served has locked; never while a device is waited for, which may
-/// hang.
+/// State that is locked during a change; never while a device is waited for, which may hang.
 #[derive(Default)]
 pub(super) struct Changes {
     over: bool,
@@ -70,7 +74,7 @@ pub struct Pending {
     pub since: Instant,
     /// Where the disk lies, once that is known.
     pub device: Option<Arc<Device>>,
-    /// Whoever asked for it has been told that it is not done.
+    /// The client has been told that it is not done.
     is_given_up: bool,
     /// Tells it from later changes of the same disk.
     number: u64,
@@ -183,7 +187,7 @@ impl Host {
         }
     }
 
-    /// The same for whoever has the claim.
+    /// As [`Host::change`], for the owner of the claim.
     ///
     /// # Errors
     /// As [`Host::change`].
@@ -253,7 +257,7 @@ impl Host {
     }
 }
 
-/// What became of a change after it had been given up.
+/// Line about the outcome of a change that was given up.
 fn told_late(disk: &str, change: Change, error: Option<&HostError>) -> String {
     match (change, error) {
         (_, Some(HostError::GivenUp(_))) => format!("disk {disk}: its attach has been undone"),
@@ -262,6 +266,157 @@ fn told_late(disk: &str, change: Change, error: Option<&HostError>) -> String {
         (Change::Detach, None) => format!("disk {disk}: is detached now"),
         (Change::Resize, None) => format!("disk {disk}: has its new size now"),
         (Change::Freeze, None) => format!("disk {disk}: is frozen now, until its time is over"),
+    }
+}
+
+// Disks take no requests for a while, so that somebody can take a snapshot of their images.
+
+/// The longest time for which a disk may be frozen: a guest waits meanwhile.
+pub const FREEZE_MAX: Duration = CHANGE_PATIENCE;
+
+impl Host {
+    /// Take no requests of a disk for `time` at most, unless it is [thawed](Host::thaw) before.
+    /// When this returns, all that guests were told is done is in the image, as far as the page
+    /// cache has not kept it: who wants that on the device too syncs the image.
+    ///
+    /// # Errors
+    /// An unknown name, a time that is zero or above [`FREEZE_MAX`], a disk that is frozen, one whose
+    /// image another daemon has, or one whose requests do not end in that time: it is not frozen
+    /// then.
+    pub fn freeze(&self, name: &str, time: Duration) -> Result<(), HostError> {
+        let disk = name.to_string();
+        let wrong = move |text: String| HostError::Disk(disk.clone(), text);
+        if time.is_zero() || time > FREEZE_MAX {
+            let most = FREEZE_MAX.as_secs();
+            return Err(wrong(format!("cannot be frozen for {time:?}: up to {most} s")));
+        }
+        let (disk, time) = (name.to_string(), Nanos::new(time.as_nanos() as u64));
+        self.change(name, Change::Freeze, move |host, claim| {
+            let disk = host.disk(&disk)?;
+            claim.lies_on(&disk.device);
+            disk.device.must_answer(&disk.config.name)?;
+            // A guest that migrates meanwhile goes on elsewhere when the disk thaws, not before.
+            let used = Used::begin(&disk, User::Snapshot).map_err(&wrong)?;
+            let request = |reply| Message::Freeze(disk.id, time, reply);
+            let answers = disk.device.handle().request(request);
+            let answer = reactor::wait(&answers);
+            let answer = answer.ok_or_else(|| HostError::ReactorDied(disk.device.name.clone()))?;
+            answer.map_err(wrong)?;
+            let name = format!("frozen-{}", disk.config.name);
+            let thread = spawn(&name, SMALL_STACK_BYTES, move || {
+                let _ = reactor::wait(&answers); // none comes; it is thawed
+                drop(used);
+            });
+            thread.map(drop).map_err(|e| {
+                let _ = disk.device.handle().ask(|reply| Message::Thaw(disk.id, reply));
+                HostError::System("thread", e)
+            })
+        })
+    }
+
+    /// Take requests again.
+    ///
+    /// # Errors
+    /// An unknown name, or a disk that is not frozen: its time was over, and what was done meanwhile
+    /// is not a snapshot.
+    pub fn thaw(&self, name: &str) -> Result<(), HostError> {
+        let disk = self.disk(name)?;
+        disk.ask(|reply| Message::Thaw(disk.id, reply))
+    }
+}
+
+// Disks get another size while they are served.
+
+impl Host {
+    /// Give a disk another size: that of its image as it is now, or `size_bytes`,
+    /// to which a regular file is made first. A smaller disk loses what lies beyond, also where
+    /// the image has shrunk by itself, and has to be asked for by `shrink`.
+    ///
+    /// # Errors
+    /// An unknown name, a size that cannot be, what the file system says, or a device that does not
+    /// answer: nothing has changed then, unless the error is [`HostError::Pending`].
+    pub fn resize(
+        &self,
+        name: &str,
+        size_bytes: Option<u64>,
+        shrink: bool,
+    ) -> Result<u64, HostError> {
+        let disk = name.to_string();
+        self.change(name, Change::Resize, move |host, claim| {
+            host.resize_claimed(claim, &disk, size_bytes, shrink)
+        })
+    }
+
+    /// As [`Host::resize`], for the owner of the claim.
+    fn resize_claimed(
+        &self,
+        claim: &Claim,
+        name: &str,
+        size_bytes: Option<u64>,
+        shrink: bool,
+    ) -> Result<u64, HostError> {
+        let disk = self.disk(name)?;
+        claim.lies_on(&disk.device);
+        disk.device.must_answer(name)?;
+        let wrong = |text| HostError::Disk(name.into(), text);
+        let grown_from = match size_bytes {
+            Some(size) => make_size(&disk, size, shrink).map_err(wrong)?,
+            None => None,
+        };
+        let answer = disk.device.ask(|reply| Message::Resize(disk.id, shrink, reply))?;
+        let capacity_bytes = answer.map_err(|text| match grown_from {
+            Some(before_bytes) => wrong(shrink_back(&disk, before_bytes, text)),
+            None => wrong(text),
+        })?;
+        lock(&disk.limits).capacity_bytes = capacity_bytes;
+        disk.config_changed.notify();
+        Ok(capacity_bytes)
+    }
+}
+
+/// Make the image of a disk so large. What it had, in bytes, if it has grown.
+fn make_size(disk: &ServedDisk, size_bytes: u64, shrink: bool) -> Result<Option<u64>, String> {
+    let limits = disk.limits();
+    let unit = u64::from(limits.align_bytes.max(limits.logical_block_bytes)).max(512);
+    if disk.is_block {
+        return Err("a block device cannot be resized from here; resize it and give no size".into());
+    }
+    if limits.read_only {
+        return Err("is read-only and cannot be resized".into());
+    }
+    if size_bytes == 0 || !size_bytes.is_multiple_of(unit) {
+        return Err(format!("{size_bytes} bytes: expected a multiple of {unit}, not 0"));
+    }
+    if size_bytes < limits.capacity_bytes && !shrink {
+        return Err(format!(
+            "has {} bytes: {size_bytes} would lose what lies beyond; say --shrink \
+             (\"shrink\": true) if that is wanted",
+            limits.capacity_bytes
+        ));
+    }
+    let failed = |e| format!("{}: {e}", disk.config.path.display());
+    let file = lock(&disk.file);
+    let Some(file) = &*file else { return Err("is being detached".into()) };
+    // It is handed over by whoever has the file locked.
+    if disk.is_elsewhere() {
+        return Err("cannot be resized here: another daemon has its image".into());
+    }
+    let before_bytes = file.metadata().map_err(failed)?.len();
+    file.set_len(size_bytes).map_err(failed)?;
+    Ok((before_bytes < size_bytes).then_some(before_bytes))
+}
+
+/// The reactor refused the new size, as `text` says: the file gets back the one
+/// that it had, or the disk would have the refused one when it is served again.
+/// No guest has seen what is cut off.
+fn shrink_back(disk: &ServedDisk, before_bytes: u64, text: String) -> String {
+    let file = lock(&disk.file);
+    // What another daemon has by now stays as it is.
+    match file.as_ref().filter(|_| !disk.is_elsewhere()).map(|file| file.set_len(before_bytes)) {
+        Some(Err(e)) => {
+            format!("{text}; {} stays larger all the same: {e}", disk.config.path.display())
+        }
+        _ => text,
     }
 }
 

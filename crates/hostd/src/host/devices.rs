@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The policy of a device when the operator names none.
 pub const POLICY_DEFAULT: &str = "fairway";
-/// How long an operator's command waits for a reactor, which answers in microseconds.
+/// Longest wait of an operator's command for a reactor, which answers in microseconds.
 const SETTING_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Most journals of one device in a folder.
 const JOURNALS_MAX: u32 = 100_000;
@@ -44,9 +44,9 @@ pub struct Device {
     unmeasured: AtomicBool,
     handle: Handle,
     watcher: Mutex<Option<JoinHandle<()>>>,
-    /// It has been asked to end.
+    /// The device has been asked to end.
     ending: Arc<AtomicBool>,
-    /// It has ended by itself.
+    /// The device has ended by itself.
     pub died: Arc<AtomicBool>,
 }
 
@@ -120,8 +120,8 @@ impl Device {
         &self.handle
     }
 
-    /// What it reads a second, measured with one of its images before any is
-    /// served; `None` when that is known, or of no use, or cannot be told.
+    /// Bandwidth of its reads, measured with one of its images before any is served; `None` when it
+    /// is known, of no use, or cannot be measured.
     pub(super) fn measure(&self, image: &Image) -> Option<u64> {
         if !self.unmeasured.load(Ordering::SeqCst) {
             return None;
@@ -232,7 +232,7 @@ fn emulated_name(profile: &str) -> String {
     name.chars().take(64).collect()
 }
 
-/// What the kernel calls the device.
+/// The kernel's name for the device.
 pub(super) fn kernel_name((major, minor): (u32, u32)) -> String {
     let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
     let name = link.ok().and_then(|l| Some(l.file_name()?.to_string_lossy().into_owned()));

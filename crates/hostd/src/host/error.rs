@@ -1,18 +1,18 @@
-//! What can be wrong with what is to be served.
+//! Errors of devices, disks and sockets to be served, and of their changes.
 
-use super::change::{Change, Reason};
 use super::sockets::SocketError;
 use crate::images::ImageError;
 use seekway_core::params::ParamError;
-use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+use std::{fmt, io};
 
 /// Why something cannot be served or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error("disk {0}: {1}")]
     Image(String, ImageError),
-    /// It may lie where the daemon may open nothing.
+    /// The image may lie where the daemon may open nothing.
     #[error(
         "disk {0}: {1}; the daemon is confined to the images that it was started with: attach others \
          with `seekway ctl attach`, which opens them itself, or start it with --images FOLDER"
@@ -36,7 +36,7 @@ pub enum HostError {
     /// A change has not ended in time.
     #[error("disk {disk}: {}", pending(*change, reason))]
     Pending { disk: String, change: Change, reason: Reason },
-    /// Whoever asked for it was told that the disk is not attached.
+    /// The client was told that the disk is not attached.
     #[error("disk {0}: was given up and is not attached")]
     GivenUp(String),
     /// Only what failed can be tried again without its path.
@@ -50,7 +50,7 @@ pub enum HostError {
     NoDisk {
         /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     /// No device of this name has disks here.
@@ -58,7 +58,7 @@ pub enum HostError {
     NoDevice {
         /// The name that was asked for, escaped and cut to 100 characters.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     /// The daemon was started without a group of this name.
@@ -69,7 +69,7 @@ pub enum HostError {
     NoGroup {
         /// The name of the group that was asked for.
         name: String,
-        /// Those that there are.
+        /// The names that there are.
         there: String,
     },
     #[error(transparent)]
@@ -134,7 +134,7 @@ pub enum HostError {
     System(&'static str, io::Error),
 }
 
-/// How far a change has come that has not ended in time, and what becomes of it.
+/// Text for a change that has not ended in time: its progress, and what becomes of it.
 fn pending(change: Change, reason: &Reason) -> String {
     let (now, then) = match change {
         Change::Attach => (
@@ -151,4 +151,60 @@ fn pending(change: Change, reason: &Reason) -> String {
         Change::Freeze => ("is not at rest yet", "it thaws when its time is over"),
     };
     format!("{now}: {reason}; {then}; until then `seekway ctl status` lists the disk as pending")
+}
+
+// Changes to a disk while it is served, and why one may not end in time.
+
+/// Longest wait for a change of a device that does answer: it may have much to finish. Shorter than
+/// the wait of clients of the control socket.
+pub const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A change of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    Attach,
+    Detach,
+    Resize,
+    Freeze,
+}
+
+impl Change {
+    /// The word in the status.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Change::Attach => "attach",
+            Change::Detach => "detach",
+            Change::Resize => "resize",
+            Change::Freeze => "freeze",
+        }
+    }
+}
+
+/// Why a change has not ended in time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The reactor of this device does not answer.
+    Silent(String),
+    /// This device has not finished what is outstanding.
+    Busy(String),
+    /// The image's file system does not answer.
+    Image,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Silent(device) => {
+                write!(f, "device {device} does not answer: its disk may hang (see dmesg)")
+            }
+            Reason::Busy(device) => {
+                let seconds = CHANGE_PATIENCE.as_secs();
+                write!(f, "device {device} has not finished its requests within {seconds} s")
+            }
+            Reason::Image => {
+                let seconds = CHANGE_PATIENCE.as_secs();
+                write!(f, "its image could not be opened within {seconds} s (see dmesg)")
+            }
+        }
+    }
 }

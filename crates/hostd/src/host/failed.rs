@@ -10,8 +10,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A file that comes late is served when nobody has written to it for so long: it may be a copy
-/// that is being made.
+/// Time without writes after which a late file is served: it may be a copy that is being made.
 const QUIET: Duration = Duration::from_secs(5);
 /// An attempt that has not ended by then hangs: those of the other disks need not wait for it. At
 /// a start all have this time together, and each the other in any case.
@@ -21,19 +20,19 @@ pub(super) const HANG_TIME_LATER: Duration = Duration::from_millis(200);
 /// A disk of the configuration that is not served.
 #[derive(Clone, Debug)]
 pub struct FailedDisk {
-    /// As it was asked for.
+    /// Its configuration.
     pub config: DiskConfig,
     /// The error of the last attempt to serve it, as text.
     pub error: String,
-    /// It is tried again without a command.
+    /// The disk is tried again without a command.
     pub is_retried: bool,
     /// Another program has its image, or the image hangs.
     pub(super) is_taken: bool,
-    /// What its file was when that was seen first, and when.
+    /// First observation of its file, and its time.
     pub(super) seen: Option<(Seen, Instant)>,
 }
 
-/// What changes when somebody writes to a file.
+/// Properties of a file that change when somebody writes to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Seen {
     bytes: u64,
@@ -130,7 +129,7 @@ impl FailedDisks {
         lock(&self.0).failed.remove(name).is_some()
     }
 
-    /// What `change`, which locks nothing, makes of one; `None` when it is served by now.
+    /// Calls `change`, which locks nothing, on one disk; `None` when it is served by now.
     pub fn change<T>(&self, name: &str, change: impl FnOnce(&mut FailedDisk) -> T) -> Option<T> {
         lock(&self.0).failed.get_mut(name).map(change)
     }

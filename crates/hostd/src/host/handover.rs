@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long whoever wants to use an image waits until another daemon has handed it over.
+/// Longest wait for another daemon to hand an image over.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks.
+/// Interval at which to look.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl ServedDisk {

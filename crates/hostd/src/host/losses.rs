@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long anybody waits for marks: a file system may hang.
+/// Longest wait for marks: a file system may hang.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Has images marked, and knows those that could not be.

@@ -1,5 +1,6 @@
-//! What the system says of its memory: how much is available to this process, and when tasks
-//! wait for some. The host's, and that of the control groups (v1 or v2) that the process is in.
+//! The system's figures about memory: the memory available to this process, and signs that tasks
+//! wait for some. Those of the host, and those of the control groups (v1 or v2) that the process is
+//! in.
 
 use crate::config::DiskConfig;
 use crate::sandbox::{Access, Places};
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: usize = 1 << 20;
 /// Most control groups inside each other that are looked at.
 const GROUPS_MAX: usize = 64;
-/// What is pressure: some task waited so long for memory in so long (µs). An ordinary user may
-/// only have windows of whole two seconds.
+/// Thresholds of pressure: time that some task waited for memory, and the window (µs). An ordinary
+/// user may only have windows of whole two seconds.
 const TRIGGERS: [&str; 2] = ["some 150000 1000000", "some 300000 2000000"];
 /// Less than this since the last word of pressure (µs) is none: the first word of a window of two
 /// seconds may be of all stalls since the host was started (seen with Linux 6.18).
@@ -32,7 +33,7 @@ pub struct MemorySource {
     files: &'static GroupFiles,
 }
 
-/// What a control group's files are called.
+/// Names of a control group's files.
 #[derive(Debug)]
 struct GroupFiles {
     /// Files with a limit in bytes; the lowest limit counts.
@@ -79,8 +80,8 @@ impl MemorySource {
         MemorySource { meminfo: proc.join("meminfo"), pressures, groups, files }
     }
 
-    /// How much memory there is, when the cache has `cached` bytes. `None` when the system does
-    /// not say it.
+    /// Memory of the host, when the cache has `cached` bytes. `None` when the system does not say
+    /// it.
     pub fn reading(&self, cached: u64) -> Option<Reading> {
         let text = read(&self.meminfo).ok()?;
         let field = |name| kib_field(&text, name);
@@ -99,8 +100,8 @@ impl MemorySource {
         kib_field(&read(&self.meminfo).ok()?, "MemTotal:")
     }
 
-    /// What an administrator should know who limits the daemon's memory, and not that of guests
-    /// which counts there: pages of these disks' guests that the daemon touches first.
+    /// A warning for administrators who limit the daemon's memory: the limit also counts pages of
+    /// these disks' guests that the daemon touches first.
     pub fn guests_that_count(&self, disks: &[DiskConfig]) -> Option<String> {
         let total = self.reading(0)?.total;
         if disks.is_empty() || total >= self.host_bytes()? {
@@ -193,8 +194,8 @@ fn stalled_us(text: &str) -> Option<u64> {
     line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
 
-/// What a control group may have at most, and how much more it could have: what is not used, and
-/// the page cache that nobody used for a while. `None` for one without a limit.
+/// Limit of a control group, and how much more it could have: unused memory, and page cache that
+/// nobody used for a while. `None` for one without a limit.
 fn group_memory(group: &Path, files: &GroupFiles) -> Option<(u64, u64)> {
     let number = |file: &str| -> Option<u64> {
         fs::read_to_string(group.join(file)).ok()?.trim().parse().ok() // "max" is no number

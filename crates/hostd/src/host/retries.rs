@@ -4,13 +4,11 @@
 //! thread too: one whose file system hangs keeps its own disk only, and goes on when that does.
 
 use super::attach::Attached;
-use super::change::Change;
 use super::changes::Claim;
-use super::confine;
-use super::error::HostError;
+use super::error::{Change, HostError};
 use super::failed::{FailedDisk, HANG_TIME, Seen};
 use super::memory::MemorySource;
-use super::{Host, shown};
+use super::{Host, shown, start};
 use crate::log::say;
 use crate::sandbox::{self, Access, Kind};
 use crate::threads::{STACK_BYTES, spawn};
@@ -24,7 +22,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often to look whether the daemon is to end meanwhile.
+/// Interval at which to look whether the daemon is to end meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 impl Host {
@@ -163,7 +161,7 @@ impl Host {
         }
     }
 
-    /// What an attempt of the background has come to.
+    /// Takes the outcome of an attempt of the background.
     fn tried(&self, name: &str, attached: Result<(), HostError>) {
         match attached {
             Ok(()) => say(&format!("disk {name}: is served now")),
@@ -196,7 +194,7 @@ fn try_again(host: &Weak<Host>, ended: &Receiver<()>) {
     if let Some(host) = host.upgrade() {
         // No peer reaches this thread, which opens what the configuration names: anywhere, since a
         // link, or a mount, may come late, too.
-        let mut places = confine::places(&host.config, None, &MemorySource::here());
+        let mut places = start::places(&host.config, None, &MemorySource::here());
         places.allow(Path::new("/"), Access::Images);
         sandbox::leave_network();
         sandbox::enter_with(Kind::Control, &places);

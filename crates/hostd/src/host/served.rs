@@ -1,25 +1,30 @@
-//! A disk that is served, and the sockets at which disks and the daemon are.
+//! The devices and disks that are served, and the sockets of the disks and of the daemon.
 
 use super::devices::Device;
 use super::error::HostError;
 use super::losses::Losses;
-use super::places::DiskPlaces;
+use super::slots::DiskPlaces;
 use super::sockets::Listener;
+use super::{listed, shown};
 use crate::config::DiskConfig;
 use crate::frontends::nbd::DiskMemory;
 use crate::frontends::vhost_user::ConfigListeners;
 use crate::images::{Image, Limits, Users, Warnings};
 use crate::port::DiskId;
 use crate::reactor::Message;
-use crate::threads::lock;
+use crate::threads::{lock, whole};
 use seekway_stack::stack::limit::DiskLimits;
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// A disk that is served.
 pub struct ServedDisk {
-    /// As it was asked for; [`ServedDisk::rate_limits`] has later changes of limits.
+    /// Its configuration; [`ServedDisk::rate_limits`] has later changes of limits.
     pub config: DiskConfig,
     /// Its number in its reactor.
     pub id: DiskId,
@@ -31,17 +36,17 @@ pub struct ServedDisk {
     pub places: DiskPlaces,
     /// Counts the buffers of its NBD clients.
     pub nbd_memory: Arc<DiskMemory>,
-    /// Who is told when its size changes.
+    /// The VMM to tell when its size changes.
     pub config_changed: Arc<ConfigListeners>,
-    /// What the operator should know of its image.
+    /// Warnings about its image, for the operator.
     pub warnings: Arc<Warnings>,
     pub(super) rate_limits: Mutex<DiskLimits>,
     pub(super) limits: Arc<Mutex<Limits>>,
     /// For growing it; gone once it is detached, since it holds the lock too.
     pub(super) file: Mutex<Option<File>>,
-    /// Who uses the image, and whether it is this daemon's.
+    /// Users of the image, and whether it is this daemon's.
     pub(super) users: Mutex<Users>,
-    /// By which all daemons know its image.
+    /// Name of its image for all daemons.
     pub(super) identity: String,
     pub(super) losses: Arc<Losses>,
     /// Held while the image is taken over.
@@ -117,7 +122,7 @@ impl ServedDisk {
     }
 }
 
-/// What a listening socket serves.
+/// The export of a listening socket.
 pub enum Service {
     /// vhost-user, for this disk.
     Vhost(Arc<ServedDisk>),
@@ -168,4 +173,209 @@ impl Service {
 pub struct ServedSocket {
     pub service: Service,
     pub listener: Listener,
+}
+
+// The table of devices and disks.
+
+#[derive(Default)]
+pub(super) struct Registry {
+    served: RwLock<Served>,
+    /// Held while a device's reactor is looked for, and started if there is none.
+    starting: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Served {
+    devices: Vec<Arc<Device>>,
+    disks: BTreeMap<String, Arc<ServedDisk>>,
+}
+
+impl Registry {
+    /// In the order in which they came.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.read().devices.clone()
+    }
+
+    /// By name.
+    pub fn disks(&self) -> Vec<Arc<ServedDisk>> {
+        self.read().disks.values().cloned().collect()
+    }
+
+    /// # Errors
+    /// [`HostError::NoDisk`].
+    pub fn disk(&self, name: &str) -> Result<Arc<ServedDisk>, HostError> {
+        let served = self.read();
+        served.disks.get(name).cloned().ok_or_else(|| HostError::NoDisk {
+            name: shown(name),
+            there: listed(served.disks.keys().map(String::as_str)),
+        })
+    }
+
+    /// Let a disk be found by its name.
+    pub fn add(&self, disk: Arc<ServedDisk>) {
+        self.write().disks.insert(disk.config.name.clone(), disk);
+    }
+
+    pub fn remove(&self, disk: &ServedDisk) {
+        self.write().disks.remove(&disk.config.name);
+    }
+
+    /// The device of this number, and whether it is new: a missing one is started, by `start` with
+    /// the number of devices that exist.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub fn device_of(
+        &self,
+        number: Option<(u32, u32)>,
+        start: impl FnOnce(usize) -> Result<Arc<Device>, HostError>,
+    ) -> Result<(Arc<Device>, bool), HostError> {
+        let _starting = lock(&self.starting);
+        let devices = self.devices();
+        if let Some(known) = devices.iter().find(|d| d.number == number) {
+            return Ok((known.clone(), false));
+        }
+        let device = start(devices.len())?;
+        self.write().devices.push(device.clone());
+        Ok((device, true))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Served> {
+        whole(self.served.read())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Served> {
+        whole(self.served.write())
+    }
+}
+
+// The sockets at which the daemon listens, and those that it was handed.
+
+/// The token of what tells the daemon to end.
+pub const WAKE: u64 = 0;
+
+pub struct Listeners {
+    epoll: Epoll,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the token that epoll gives back; [`WAKE`] is not one of them.
+    served: BTreeMap<u64, Arc<ServedSocket>>,
+    last_token: u64,
+    /// Sockets that were handed over, until somebody wants them.
+    inherited: BTreeMap<String, Listener>,
+    /// A front end that was connected from the start.
+    connected: Option<UnixStream>,
+    /// A socket that came now would stay behind.
+    over: bool,
+}
+
+impl Listeners {
+    pub(super) fn new(epoll: Epoll, inherited: BTreeMap<String, Listener>) -> Listeners {
+        Listeners { epoll, state: Mutex::new(State { inherited, ..State::default() }) }
+    }
+
+    pub fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Serve this at a socket.
+    ///
+    /// # Errors
+    /// The daemon ends, or what the system says.
+    pub(super) fn add(&self, service: Service, listener: Listener) -> Result<(), HostError> {
+        if !service.takes_descriptors() {
+            listener.refuse_descriptors();
+        }
+        let mut state = lock(&self.state);
+        if state.over {
+            return Err(HostError::Ending);
+        }
+        state.last_token += 1;
+        let token = state.last_token;
+        let event = EpollEvent::new(EventSet::IN, token);
+        let added = self.epoll.ctl(ControlOperation::Add, listener.as_raw_fd(), event);
+        added.map_err(|e| HostError::System("epoll", e))?;
+        state.served.insert(token, Arc::new(ServedSocket { service, listener }));
+        Ok(())
+    }
+
+    /// The socket with this token; `None` when its disk was detached meanwhile.
+    pub fn served(&self, token: u64) -> Option<Arc<ServedSocket>> {
+        lock(&self.state).served.get(&token).cloned()
+    }
+
+    /// Where a disk, or with `None` the whole daemon, can be reached.
+    pub(super) fn addresses(&self, disk: Option<&ServedDisk>) -> Vec<(&'static str, String)> {
+        let of = |served: &&Arc<ServedSocket>| match (served.service.disk(), disk) {
+            (Some(of), Some(disk)) => of.config.name == disk.config.name,
+            (of, disk) => of.is_none() && disk.is_none(),
+        };
+        let address = |s: &Arc<ServedSocket>| (s.service.name(), s.listener.address());
+        lock(&self.state).served.values().filter(of).map(address).collect()
+    }
+
+    /// Close those of a disk.
+    pub(super) fn remove(&self, disk: &Arc<ServedDisk>) {
+        lock(&self.state).served.retain(|_, served| !served.service.is_of(disk));
+    }
+
+    /// Close all, and take no more.
+    pub(super) fn end(&self) {
+        let mut state = lock(&self.state);
+        state.over = true;
+        state.served.clear();
+    }
+
+    /// A socket of one of these names that was handed over.
+    pub(super) fn take_inherited(&self, names: &[&str]) -> Option<Listener> {
+        let mut state = lock(&self.state);
+        names.iter().find_map(|name| state.inherited.remove(*name))
+    }
+
+    /// Nobody wanted it after all.
+    pub(super) fn give_back(&self, name: String, listener: Listener) {
+        lock(&self.state).inherited.insert(name, listener);
+    }
+
+    /// The names of sockets that were handed over and that nobody has taken.
+    pub(super) fn inherited(&self) -> Vec<String> {
+        lock(&self.state).inherited.keys().cloned().collect()
+    }
+
+    pub(super) fn connect(&self, stream: UnixStream) {
+        lock(&self.state).connected = Some(stream);
+    }
+
+    /// A front end that was connected from the start, once.
+    pub fn take_connected(&self) -> Option<UnixStream> {
+        lock(&self.state).connected.take()
+    }
+
+    /// Is the daemon to end, while it starts?
+    pub(super) fn is_told_to_end(&self) -> bool {
+        let mut events = [EpollEvent::default(); 64];
+        let ready = self.epoll.wait(0, &mut events).unwrap_or(0);
+        events[..ready].iter().any(|event| event.data() == WAKE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_comes_when_the_daemon_ends_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["early", "late"].map(|name| folder.path().join(name));
+        let [early, late] = paths.each_ref().map(|path| Listener::unix(path).unwrap());
+        let listeners = Listeners::new(Epoll::new().unwrap(), BTreeMap::new());
+        listeners.add(Service::Nbd, early).unwrap();
+        assert!(listeners.served(1).is_some());
+        listeners.end();
+        assert!(matches!(listeners.add(Service::Nbd, late), Err(HostError::Ending)));
+        assert!(paths.iter().all(|path| !path.exists()));
+    }
 }

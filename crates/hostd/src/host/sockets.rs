@@ -31,10 +31,10 @@ pub enum SocketError {
     /// The path has more than [`PATH_BYTES_MAX`] bytes.
     #[error("{}: {} bytes; the path of a socket is at most {PATH_BYTES_MAX}", .0.display(), .0.as_os_str().len())]
     TooLong(PathBuf),
-    /// What the system says.
+    /// An error of the system.
     #[error("{path}: {1}", path = .0.display())]
     Io(PathBuf, io::Error),
-    /// It cannot have the owner, group or mode that was asked for.
+    /// The socket cannot have the owner, group or mode that was asked for.
     #[error("{path}: {1}", path = .0.display())]
     Access(PathBuf, String),
     /// A TCP address cannot be had.
@@ -43,7 +43,7 @@ pub enum SocketError {
     /// A descriptor that was handed to us is none that we can use.
     #[error("descriptor {0}: {1}")]
     Descriptor(RawFd, &'static str),
-    /// What the service manager says about its sockets cannot be.
+    /// The service manager's description of its sockets is invalid.
     #[error("sockets of the service manager (LISTEN_FDS, LISTEN_FDNAMES): {0}")]
     Activation(io::Error),
 }
@@ -228,7 +228,7 @@ pub fn make_folder(path: &Path) -> Result<(), SocketError> {
     made.map_err(|e| SocketError::Io(path.to_path_buf(), e))
 }
 
-/// What a descriptor from outside turned out to be.
+/// The kind of a descriptor that was inherited.
 #[derive(Debug)]
 pub enum Inherited {
     Listener(Listener),

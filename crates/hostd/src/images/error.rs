@@ -16,7 +16,7 @@ pub enum ImageError {
     Kind {
         /// The image, as given.
         path: String,
-        /// What it is, with its article.
+        /// The kind of file, with its article.
         what: &'static str,
     },
     /// The rights of this process do not suffice.
@@ -30,9 +30,9 @@ pub enum ImageError {
         uid: u32,
         /// "read" or "read and write".
         right: &'static str,
-        /// What else would help, or nothing.
+        /// Another way that would help, or nothing.
         hint: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Somebody else uses it.
@@ -40,7 +40,7 @@ pub enum ImageError {
     Locked {
         /// The image, as given.
         path: String,
-        /// Who, as far as can be seen, and what to do.
+        /// The holder, as far as can be seen, and what to do.
         holder: String,
     },
     /// A block device with a file system mounted from it, a member of an array, …
@@ -64,9 +64,9 @@ pub enum ImageError {
     /// An archive, or an image of another format.
     #[error("{advice}; {but}")]
     Format {
-        /// What it looks like, and the command that helps.
+        /// The format that it looks like, and the command that helps.
         advice: String,
-        /// What to do if that is wrong.
+        /// Advice in case that is wrong.
         but: &'static str,
     },
     /// Empty, or not a multiple of the block size.
@@ -75,7 +75,7 @@ pub enum ImageError {
         /// The image, as given.
         path: String,
         size_bytes: u64,
-        /// What the size must be a multiple of, or nothing.
+        /// The unit of the size, or nothing.
         expected: String,
         /// The command that helps.
         hint: String,
@@ -88,12 +88,12 @@ pub enum ImageError {
     Shrunk {
         /// The image, as given.
         path: String,
-        /// What it has now.
+        /// Its present size.
         size_bytes: u64,
-        /// What it had when guests were last told.
+        /// Its size when guests were last told.
         before_bytes: u64,
     },
-    /// What an earlier daemon acknowledged did not reach the device.
+    /// Writes that an earlier daemon acknowledged did not reach the device.
     #[error(
         "{path}: {lost}: writes that a guest was told are done are missing from the image; check \
          it (fsck, a backup), then open it once with the option accept-lost-writes{after}"
@@ -102,7 +102,7 @@ pub enum ImageError {
         /// The image, as given.
         path: String,
         lost: String,
-        /// What else there is to know, in brackets, or nothing.
+        /// More about it, in brackets, or nothing.
         after: String,
     },
     /// The kernel refused something else.
@@ -111,7 +111,7 @@ pub enum ImageError {
         /// The image, as given.
         path: String,
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

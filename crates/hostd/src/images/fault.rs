@@ -50,7 +50,7 @@ enum FaultKind {
     Short,
 }
 
-/// What to do to one I/O instead of, or to, the real one.
+/// Effect on one I/O, instead of the real one or on top of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Injected {
     /// Complete with this errno without touching the image.
@@ -94,9 +94,8 @@ impl Fault {
         Ok(Fault { what, op, from, to, after: values.count("after"), count: values.count("count") })
     }
 
-    /// What to do to this I/O (bytes in the image; a flush has none and
-    /// matches unless the fault has a range and is for any operation). `None`:
-    /// let it go.
+    /// Effect of the fault on this I/O (bytes in the image; a flush has none and matches unless the
+    /// fault has a range and is for any operation). `None`: no effect.
     pub fn inject(&mut self, op: Op, offset: u64, len: u64) -> Option<Injected> {
         if self.count == 0 || !self.matches(op, offset, len) {
             return None;
@@ -132,8 +131,7 @@ impl Fault {
 mod tests {
     use super::*;
 
-    /// What a fault does to I/Os, a letter for each: `.` nothing, `!` an error,
-    /// `s` cut short.
+    /// The effects of a fault on I/Os, a letter for each: `.` nothing, `!` an error, `s` cut short.
     fn check(text: &str, ios: &[(Op, u64, u64)]) -> String {
         let mut fault = Fault::parse(text).unwrap();
         let letter = |&(op, offset, len): &(Op, u64, u64)| match fault.inject(op, offset, len) {

@@ -29,7 +29,7 @@ impl ImageUse for Kept {
     fn end(&self, _hands_over: bool) {}
 }
 
-/// What an image is used for.
+/// Purpose for which an image is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
     /// A guest by vhost-user: the image goes where it goes.
@@ -46,14 +46,14 @@ enum Holder {
     Here,
     /// Here until those who use the image have ended: its guest goes on elsewhere.
     Leaving,
-    /// It was given away from here.
+    /// This daemon has given it away.
     Elsewhere,
     /// Another daemon has it; this one has never had it.
     Expected,
 }
 
-/// Who uses an image here, and whether its lock is held. Says nothing of what is in flight: those
-/// who end have waited for theirs.
+/// The users of an image in this daemon, and whether its lock is held. Requests in flight do not
+/// matter: a user that ends has waited for its own.
 #[derive(Debug)]
 pub struct Users {
     count: usize,
@@ -62,11 +62,11 @@ pub struct Users {
     awaits_guest: bool,
 }
 
-/// What came of an attempt to use an image.
+/// Outcome of an attempt to use an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begun {
-    /// It is used from now on; `anew` when the lock was not held before, and the image may be
-    /// another than it was. A guest hears it too where a client came first.
+    /// The image is used from now on; `anew` when the lock was not held before, and the image may
+    /// have changed. A guest hears this too if a client came first.
     Here { anew: bool },
     /// Another program has the lock.
     Locked,
@@ -74,14 +74,14 @@ pub enum Begun {
     Elsewhere,
 }
 
-/// What came of the end of a use.
+/// Outcome of the end of a use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandOver {
     /// The image stays as it was.
     Kept,
     /// The lock is free.
     Done,
-    /// It will be when so many others have ended.
+    /// The lock will be free when this number of others have ended.
     Used(usize),
 }
 

@@ -16,11 +16,13 @@
 //!   together. A shared lock of the whole file would not do: QEMU's writers
 //!   hold shared locks only, with which it goes together.
 
+use super::ImageError;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Base of the bytes that tell which permissions are used.
 const USED: i64 = 100;
@@ -118,7 +120,7 @@ fn is_locked(file: &File, byte: i64) -> Result<bool, LockError> {
     is_range_locked(file, byte, 1)
 }
 
-/// The same of a range of bytes; a length of 0 is to the end.
+/// Looks whether a range of bytes is locked; a length of 0 is to the end.
 fn is_range_locked(file: &File, start: i64, len: i64) -> Result<bool, LockError> {
     let mut lock = flock(libc::F_WRLCK, start, len);
     // SAFETY: `lock` lives through the call and is ours alone.
@@ -128,8 +130,8 @@ fn is_range_locked(file: &File, start: i64, len: i64) -> Result<bool, LockError>
     Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Who holds locks on the file, for people. The kernel does not say it of open
-/// file description locks (the pid is -1), but `/proc/PID/fdinfo` does.
+/// Describes the holders of locks on the file, for people. The kernel does not tell the holder of
+/// open file description locks (the pid is -1), but `/proc/PID/fdinfo` does.
 pub(super) fn describe_holders(meta: &Metadata) -> String {
     let holders = holders(meta);
     if holders.is_empty() {
@@ -186,4 +188,37 @@ fn holds(pid: u32, meta: &Metadata, left: &mut usize) -> bool {
         }
     }
     false
+}
+
+// Waiting for an image that a dying process still has.
+
+/// Longest wait of a starting daemon, or of an attach.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval at which to look.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Repeat `open` until nobody else has the image, or it is `until`. A process that was killed, or
+/// that has ended a moment ago, keeps its files locked, and its block devices claimed, until the
+/// kernel has done with what it had in flight and with its ring.
+///
+/// # Errors
+/// The last one of `open`.
+pub fn patiently<T>(
+    until: Instant,
+    mut open: impl FnMut() -> Result<T, ImageError>,
+) -> Result<T, ImageError> {
+    loop {
+        match open() {
+            Err(e) if e.is_taken() && Instant::now() < until => pause(),
+            opened => return opened,
+        }
+    }
+}
+
+fn pause() {
+    #[cfg(test)]
+    if let Some(others) = crate::waiting::others() {
+        return others();
+    }
+    std::thread::sleep(PAUSE);
 }

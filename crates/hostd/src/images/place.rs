@@ -9,11 +9,11 @@ use std::str::FromStr;
 
 /// Devices below devices that are looked at.
 const LAYERS_MAX: u32 = 8;
-/// What a segment of a command moves at least, on average: guests' pages, which may lie anywhere in
-/// the host's memory, and begin and end inside a page of it.
+/// Least bytes that a segment of a command moves, on average: guests' pages may lie anywhere in the
+/// host's memory, and begin and end inside one of its pages.
 pub(crate) const SEGMENT_BYTES: u64 = 2048;
 
-/// What is known of the device below an image.
+/// Facts about the device below an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// Major and minor of the whole disk; of the file system where no disk is known.
@@ -28,14 +28,14 @@ pub(super) struct Place {
     pub logical: u32,
     /// Its physical block size in bytes, at least 512.
     pub physical: u32,
-    /// Of Linux's md with RAID 0 over drives of one size.
+    /// Layout of Linux's md with RAID 0 over drives of one size.
     pub stripe: Option<Stripe>,
-    /// Of its queue, or of those of the drives below it.
+    /// Tags of its queue, or of those of the drives below it.
     pub tags: Option<Tags>,
 }
 
 impl Place {
-    /// Of the device number that `stat` tells.
+    /// The device of a number that `stat` tells.
     pub fn of(dev: u64) -> Place {
         let (major, minor) = (libc::major(dev), libc::minor(dev));
         Place::read(Path::new(&format!("/sys/dev/block/{major}:{minor}")), (major, minor))
@@ -95,8 +95,8 @@ fn name_of(folder: &Path) -> String {
     }
 }
 
-/// How md spreads this disk over its drives (`Documentation/admin-guide/md.rst`). Over drives of
-/// different sizes its last part lies on fewer of them: that is not told.
+/// Layout of an md disk over its drives (`Documentation/admin-guide/md.rst`). Over drives of
+/// different sizes its last part lies on fewer of them: that is left out.
 fn stripe(folder: &Path) -> Option<Stripe> {
     let level: String = value(folder, "md/level")?;
     let members: u32 = value(folder, "md/raid_disks")?;

@@ -1,16 +1,26 @@
-//! What an open image can do: direct I/O and its alignment, by asking the
-//! kernel; and what its bytes say of it.
+//! Features of an image: direct I/O and its alignment, by asking the kernel; the block size for
+//! guests; and the format that its bytes and its name hint at.
 
-use super::format::{self, Format};
 use super::place::Place;
-use super::{ImageError, set_flag};
+use super::{
+    ImageError, OpenOptions, Shape, check_size, is_block, lock, lock_error, lost, open_error,
+    probe, set_flag, size_unit,
+};
+use Mark::{At, End};
+use Way::{Convert, Print, Unpack};
 use rustix::fs::OFlags;
+use seekway_core::params::parse_bytes;
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::str::FromStr;
+use std::{fmt, io};
 
-/// How requests must lie.
+/// Alignment of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Align {
     /// Goes I/O past the page cache?
@@ -122,10 +132,10 @@ pub(super) fn is_write_protected(file: &File) -> bool {
     asked == 0 && protected != 0
 }
 
-/// What an image begins and ends with.
+/// The beginning and the end of an image.
 pub(super) struct Contents {
     start: Start,
-    end: [u8; format::END_BYTES],
+    end: [u8; END_BYTES],
     /// Where ISO 9660 says what it is.
     disc: [u8; 8],
     size_bytes: u64,
@@ -133,7 +143,7 @@ pub(super) struct Contents {
 
 /// The first bytes, aligned, for the file may be in direct mode.
 #[repr(C, align(4096))]
-struct Start([u8; format::START_BYTES]);
+struct Start([u8; START_BYTES]);
 
 /// Where ISO 9660 says what it is.
 const DISC: u64 = 32769;
@@ -142,14 +152,14 @@ impl Contents {
     /// Zeroes for what cannot be read: that will fail where it matters.
     pub(super) fn of(file: &File, size_bytes: u64) -> Contents {
         let mut contents = Contents {
-            start: Start([0; format::START_BYTES]),
-            end: [0; format::END_BYTES],
+            start: Start([0; START_BYTES]),
+            end: [0; END_BYTES],
             disc: [0; 8],
             size_bytes,
         };
         let Contents { start, end, disc, .. } = &mut contents;
         read(file, &mut start.0, 0);
-        read(file, end, size_bytes.saturating_sub(format::END_BYTES as u64));
+        read(file, end, size_bytes.saturating_sub(END_BYTES as u64));
         read(file, disc, DISC);
         contents
     }
@@ -179,7 +189,7 @@ impl Contents {
             let may_refuse = file_system(file) != Some(FUSE_MAGIC);
             warnings.push(format.judge(path, self.size_bytes, may_refuse)?);
         }
-        warnings.extend(format::warn_of_iso(&self.disc, path).filter(|_| !read_only));
+        warnings.extend(warn_of_iso(&self.disc, path).filter(|_| !read_only));
         let path = path.display();
         if let Some(made_for) = self.partitioned_for().filter(|&bytes| bytes != block_bytes) {
             warnings.push(format!(
@@ -198,6 +208,293 @@ fn read(file: &File, to: &mut [u8], offset: u64) {
         filled += bytes;
     }
 }
+
+// Files that people mistake for raw images: told by their first or last bytes, and what to do with
+// them.
+//
+// A guest can write all of that itself into its own raw disk, and must not be locked out by it. So
+// the bytes alone are a reason to warn, and one to refuse only where something that no guest can
+// write says the same: the file's name, or a size that is none for a disk.
+
+/// Bytes of the beginning, and of the end, that are read.
+const START_BYTES: usize = 8192;
+const END_BYTES: usize = 512;
+
+/// Where a format's mark is.
+#[derive(Clone, Copy)]
+enum Mark {
+    /// Magic bytes at an offset from the beginning.
+    At(usize, &'static [u8]),
+    /// In front of the end.
+    End(&'static [u8]),
+}
+
+/// Way to get at the contents.
+#[derive(Clone, Copy)]
+enum Way {
+    /// `qemu-img convert -f` with this name.
+    Convert(&'static str),
+    /// The command that prints what is in it.
+    Print(&'static str),
+    /// The command that unpacks it.
+    Unpack(&'static str),
+}
+
+/// One format.
+pub(super) struct Format {
+    mark: Mark,
+    name: &'static str,
+    way: Way,
+    /// Endings of the names of such files.
+    endings: &'static [&'static str],
+}
+
+const FORMATS: &[Format] = &[
+    of(At(0, b"QFI\xfb\0\0\0\x01"), "qcow", Convert("qcow"), &["qcow"]),
+    of(At(0, b"QFI\xfb"), "qcow2", Convert("qcow2"), &["qcow2", "qcow"]),
+    of(At(0, b"QED\0"), "qed", Convert("qed"), &["qed"]),
+    of(At(0, b"KDMV"), "vmdk", Convert("vmdk"), &["vmdk"]),
+    of(At(0, b"COWD"), "vmdk", Convert("vmdk"), &["vmdk"]),
+    of(At(0, b"# Disk DescriptorFile"), "vmdk", Convert("vmdk"), &["vmdk"]),
+    of(At(0, b"vhdxfile"), "vhdx", Convert("vhdx"), &["vhdx"]),
+    of(At(0, b"conectix"), "vhd", Convert("vpc"), &["vhd", "vpc"]),
+    of(End(b"conectix"), "vhd", Convert("vpc"), &["vhd", "vpc"]),
+    // VirtualBox writes a line of text first and its signature behind that.
+    of(At(64, b"\x7f\x10\xda\xbe"), "vdi", Convert("vdi"), &["vdi"]),
+    of(At(0, b"WithoutFreeSpace"), "parallels", Convert("parallels"), &["hdd", "hds"]),
+    of(At(0, b"WithouFreSpacExt"), "parallels", Convert("parallels"), &["hdd", "hds"]),
+    of(End(b"koly"), "dmg", Convert("dmg"), &["dmg"]),
+    of(At(0, b"\x1f\x8b\x08"), "gzip", Print("gzip -dc"), &["gz", "gzip", "tgz"]),
+    of(At(0, b"\xfd7zXZ\0"), "xz", Print("xz -dc"), &["xz", "txz"]),
+    of(At(0, b"\x28\xb5\x2f\xfd"), "zstd", Print("zstd -dc"), &["zst", "zstd"]),
+    of(At(0, b"\x04\x22\x4d\x18"), "lz4", Print("lz4 -dc"), &["lz4"]),
+    of(At(4, b"1AY&SY"), "bzip2", Print("bzip2 -dc"), &["bz2", "bzip2"]),
+    of(At(0, b"7z\xbc\xaf\x27\x1c"), "7z", Unpack("7z x"), &["7z"]),
+    of(At(0, b"PK\x03\x04"), "zip", Unpack("unzip"), &["zip"]),
+    of(At(257, b"ustar"), "tar", Unpack("tar xf"), &["tar", "ova"]),
+];
+
+const fn of(mark: Mark, name: &'static str, way: Way, endings: &'static [&'static str]) -> Format {
+    Format { mark, name, way, endings }
+}
+
+impl Format {
+    /// The format of a file with these first and last bytes.
+    pub(super) fn of(start: &[u8], end: &[u8]) -> Option<&'static Format> {
+        FORMATS.iter().find(|format| match format.mark {
+            At(at, mark) => start.get(at..).is_some_and(|bytes| bytes.starts_with(mark)),
+            End(mark) => end.starts_with(mark),
+        })
+    }
+
+    /// The format that it looks like, and what to do.
+    fn advice(&self, path: &Path) -> String {
+        let (name, shown) = (self.name, path.display());
+        match self.way {
+            // What a qcow2 image holds can be served without a copy.
+            Convert("qcow2") => format!(
+                "{shown} looks like a qcow2 image: convert it with qemu-img convert -f qcow2 -O \
+                 raw {shown} {shown}.raw, or serve it through nbdfuse (docs/images.md)"
+            ),
+            Convert(of_qemu) => format!(
+                "{shown} looks like a {name} image: convert it with qemu-img convert -f {of_qemu} \
+                 -O raw {shown} {shown}.raw"
+            ),
+            // By any name.
+            Print(command) => format!(
+                "{shown} looks packed ({name}): unpack it with {command} {shown} > {shown}.raw"
+            ),
+            Unpack(command) => format!(
+                "{shown} looks packed ({name}): unpack it with {command} {shown}, and serve what \
+                 is in it"
+            ),
+        }
+    }
+
+    /// The warning, for an image that is served all the same.
+    ///
+    /// # Errors
+    /// When its name says the same, or its size that it is no disk, and it `may_refuse`.
+    pub(super) fn judge(
+        &self,
+        path: &Path,
+        size_bytes: u64,
+        may_refuse: bool,
+    ) -> Result<String, ImageError> {
+        let advice = self.advice(path);
+        let ending = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        let is_named = ending.as_deref().is_some_and(|e| self.endings.contains(&e));
+        let is_no_disk = !size_bytes.is_multiple_of(512);
+        if may_refuse && (is_named || is_no_disk) {
+            let but = match is_named {
+                true => "if it is a raw image all the same, give it another name",
+                false => {
+                    "if it is a raw image all the same, give it a size in sectors of 512 bytes"
+                }
+            };
+            return Err(ImageError::Format { advice, but });
+        }
+        Ok(format!(
+            "{advice}; served as it is, guests see its bytes (if a guest wrote them into its own \
+             raw disk, ignore this)"
+        ))
+    }
+}
+
+/// The warning of an image by ISO 9660 that a guest may write to.
+fn warn_of_iso(start: &[u8], path: &Path) -> Option<String> {
+    let is_named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("iso"));
+    (is_named && start.starts_with(b"CD001")).then(|| {
+        let shown = path.display();
+        format!("{shown} looks like a CD or DVD (ISO 9660), and a guest can write to it: say ro")
+    })
+}
+
+// A look at an image without serving it: nothing is locked, claimed or changed.
+
+/// Facts about an image before it is served.
+#[derive(Debug)]
+pub struct Look {
+    pub size_bytes: u64,
+    /// Number of the block device that it is, or that its file system is on.
+    pub device: u64,
+    /// I/O can go past the page cache, and shall.
+    pub is_direct: bool,
+    /// The image is in the page cache and nowhere else (tmpfs).
+    pub is_in_memory: bool,
+    /// Warnings for the operator, as far as a look at the image tells.
+    pub warnings: Vec<String>,
+}
+
+/// Look at an image. What is locked or claimed by another program is refused, unless
+/// [`OpenOptions::incoming`].
+///
+/// # Errors
+/// As [`super::Image::open`], as far as they can be seen without opening it for writing.
+pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
+    let about = std::fs::metadata(path).map_err(|e| open_error(path, true, e))?;
+    let is_block = is_block(path, about.file_type())?;
+    if !options.read_only && !may_write(path) {
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        return Err(open_error(path, false, denied));
+    }
+    // Reading alone: who closes a block device that was open for writing makes udev look at it.
+    let claims = is_block && !options.read_only && !options.incoming;
+    let claim = if claims { libc::O_EXCL } else { 0 };
+    let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK | claim;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|e| match e.raw_os_error() {
+        Some(libc::EBUSY) if is_block => ImageError::Busy { path: path.display().to_string() },
+        _ => open_error(path, options.read_only, e),
+    })?;
+    if is_block && !options.read_only && probe::is_write_protected(&file) {
+        return Err(ImageError::WriteProtected { path: path.display().to_string() });
+    }
+    if !options.incoming {
+        lock::check(&file, options.read_only).map_err(|e| lock_error(path, &about, e))?;
+    }
+    if !is_block && !options.accept_lost_writes && lost::is_marked(&file) {
+        return Err(lost::refused(path));
+    }
+    let device = if is_block { about.rdev() } else { about.dev() };
+    let is_in_memory = !is_block && probe::is_in_memory(&file);
+    let mut warnings = Vec::new();
+    let place = Place::of(device);
+    let Shape { align, blocks, size_bytes } =
+        Shape::of(&file, path, is_block, &place, options, &mut warnings)?;
+    check_size(&file, path, is_block, size_unit(blocks, align.blocks))?;
+    Ok(Look { size_bytes, device, is_direct: align.direct, is_in_memory, warnings })
+}
+
+fn may_write(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path ends with a NUL and lives through the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+}
+
+// The logical block size for guests, from the request and the image.
+//
+// Guests can be told of two, 512 and 4096 bytes.
+
+/// A logical block size, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub enum BlockSize {
+    B512,
+    B4096,
+}
+
+impl BlockSize {
+    /// The size in bytes: 512 or 4096.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            BlockSize::B512 => 512,
+            BlockSize::B4096 => 4096,
+        }
+    }
+}
+
+impl From<BlockSize> for u32 {
+    fn from(size: BlockSize) -> u32 {
+        size.bytes()
+    }
+}
+
+impl TryFrom<u32> for BlockSize {
+    type Error = String;
+
+    fn try_from(bytes: u32) -> Result<BlockSize, String> {
+        match bytes {
+            512 => Ok(BlockSize::B512),
+            4096 => Ok(BlockSize::B4096),
+            _ => Err(format!("block_size={bytes}: expected 512 or 4096")),
+        }
+    }
+}
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BlockSize, String> {
+        let bytes = parse_bytes(text).ok().and_then(|bytes| u32::try_from(bytes).ok());
+        let size = bytes.and_then(|bytes| BlockSize::try_from(bytes).ok());
+        size.ok_or_else(|| format!("{text}: expected 512 or 4096"))
+    }
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().fmt(f)
+    }
+}
+
+/// The block size for guests, in bytes, as it was asked for; else that of a block device, and of a
+/// file 512, unless it was partitioned for 4096. What direct I/O on a file takes is no reason: that
+/// changes with a snapshot or when the file moves, and a guest must not see another block size then.
+/// A warning if less than `least_bytes`, which is what can be written without reading before.
+pub(super) fn choose_block_size(
+    asked: Option<BlockSize>,
+    is_block: bool,
+    least_bytes: u32,
+    partitioned_for: Option<u32>,
+    warnings: &mut Vec<String>,
+) -> u32 {
+    let chosen = match (asked, is_block) {
+        (Some(asked), _) => asked.bytes(),
+        (None, true) => least_bytes,
+        (None, false) => partitioned_for.unwrap_or(512),
+    };
+    if chosen < least_bytes {
+        warnings.push(format!(
+            "guests see blocks of {chosen} bytes, and I/O on this image takes {least_bytes}: {RMW}"
+        ));
+    }
+    chosen
+}
+
+/// Cost of a write to a part of a block.
+pub(super) const RMW: &str =
+    "a write to a part of such a block reads it before, which costs a read, and waits for others";
 
 #[cfg(test)]
 mod tests {
@@ -232,5 +529,104 @@ mod tests {
     fn blocks_are_512_or_4096() {
         let rounded = [1, 512, 1024, 4096, 8192].map(round_block);
         assert_eq!(rounded, [512, 512, 4096, 4096, 4096]);
+    }
+
+    fn told(at: usize, mark: &[u8]) -> Option<&'static str> {
+        let mut start = vec![0; START_BYTES];
+        start[at..at + mark.len()].copy_from_slice(mark);
+        Format::of(&start, &[0; END_BYTES]).map(|format| format.name)
+    }
+
+    fn judged(mark: &[u8], path: &str, size: u64) -> Result<String, String> {
+        let format = Format::of(mark, &[]).expect("a format");
+        format.judge(Path::new(path), size, true).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn formats_are_told_by_their_marks() {
+        assert_eq!(told(0, b"QFI\xfb\0\0\0\x03"), Some("qcow2"));
+        assert_eq!(told(0, b"QFI\xfb\0\0\0\x01"), Some("qcow"));
+        assert_eq!(told(0, b"vhdxfile"), Some("vhdx"));
+        assert_eq!(told(64, &[0x7f, 0x10, 0xda, 0xbe]), Some("vdi"));
+        assert_eq!(told(0, b"\xfd7zXZ\0"), Some("xz"));
+        assert_eq!(told(0, b"BZh91AY&SY"), Some("bzip2"));
+        assert_eq!(told(257, b"ustar"), Some("tar"));
+        // A boot sector, LUKS and nothing at all are ordinary disks.
+        assert_eq!(told(510, b"\x55\xaa"), None);
+        assert_eq!(told(0, b"LUKS\xba\xbe"), None);
+        assert_eq!(told(0, b""), None);
+        assert_eq!(Format::of(&[], b"conectix\0\0").map(|f| f.name), Some("vhd"));
+        assert!(Format::of(b"\x1f", b"").is_none(), "a file of one byte");
+    }
+
+    #[test]
+    fn what_a_guest_can_write_refuses_nothing() {
+        let gzip = b"\x1f\x8b\x08";
+        for (mark, path) in [(&gzip[..], "web.img"), (b"QFI\xfb\0\0\0\x03", "/dev/vg0/web")] {
+            let warning = judged(mark, path, 1 << 20).unwrap();
+            assert!(warning.contains("if a guest wrote them"), "{warning}");
+        }
+        assert!(
+            judged(gzip, "web.img.gz", 1 << 20).unwrap_err().contains("gzip -dc web.img.gz > ")
+        );
+        assert!(judged(gzip, "WEB.GZ", 1 << 20).is_err());
+        assert!(judged(gzip, "web.img", 1000).unwrap_err().contains("a size in sectors"));
+        assert!(judged(b"QFI\xfb\0\0\0\x03", "web.qcow2", 1 << 20).is_err());
+        let format = Format::of(gzip, &[]).unwrap();
+        assert!(format.judge(Path::new("web.gz"), 1 << 20, false).is_ok(), "shown by FUSE");
+    }
+
+    #[test]
+    fn a_disc_that_is_written_to_is_warned_of() {
+        let of = |mark: &[u8], path: &str| warn_of_iso(mark, Path::new(path)).is_some();
+        assert!(of(b"CD001", "a.iso") && of(b"CD001", "A.ISO"));
+        assert!(!of(b"CD001", "web.img") && !of(b"", "a.iso"));
+    }
+
+    fn chosen(
+        asked: Option<BlockSize>,
+        is_block: bool,
+        least: u32,
+        partitioned_for: Option<u32>,
+    ) -> (u32, usize) {
+        let mut warnings = Vec::new();
+        let chosen = choose_block_size(asked, is_block, least, partitioned_for, &mut warnings);
+        (chosen, warnings.len())
+    }
+
+    #[test]
+    fn guests_get_what_was_asked_for() {
+        use BlockSize::*;
+        for is_block in [false, true] {
+            for least in [512, 4096] {
+                assert_eq!(chosen(Some(B4096), is_block, least, Some(512)), (4096, 0));
+                let warned = usize::from(least > 512);
+                assert_eq!(chosen(Some(B512), is_block, least, Some(4096)), (512, warned));
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_has_its_own_blocks_and_a_file_those_of_its_partition_table() {
+        assert_eq!(chosen(None, true, 512, Some(4096)), (512, 0));
+        assert_eq!(chosen(None, true, 4096, Some(512)), (4096, 0));
+        // Whatever direct I/O needs now.
+        for (least, warned) in [(1, 0), (512, 0), (4096, 1)] {
+            assert_eq!(chosen(None, false, least, None), (512, warned));
+            assert_eq!(chosen(None, false, least, Some(512)), (512, warned));
+            assert_eq!(chosen(None, false, least, Some(4096)), (4096, 0));
+        }
+    }
+
+    #[test]
+    fn sizes_are_512_or_4096() {
+        assert_eq!("512".parse(), Ok(BlockSize::B512));
+        assert_eq!("4KiB".parse(), Ok(BlockSize::B4096));
+        assert_eq!("4096".parse(), Ok(BlockSize::B4096));
+        assert_eq!("4k".parse(), Ok(BlockSize::B4096));
+        for wrong in ["", "0", "1024", "-1", "99999999999"] {
+            let error = wrong.parse::<BlockSize>().unwrap_err();
+            assert_eq!(error, format!("{wrong}: expected 512 or 4096"));
+        }
     }
 }

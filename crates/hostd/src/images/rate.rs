@@ -1,6 +1,5 @@
-//! What the device of an image reads a second: measured with a sample of the
-//! image before anybody is served, for prefetchers, which share out what demand
-//! leaves of it (BW_T in the VIO paper).
+//! Bandwidth of reads of an image's device: measured with a sample of the image before anybody is
+//! served, for prefetchers, which share out what demand leaves of it (BW_T in the VIO paper).
 
 use super::Image;
 use rustix::fs::{Advice, fadvise};

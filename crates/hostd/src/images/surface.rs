@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Why something cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum SurfaceError {
-    /// It cannot be opened or looked at.
+    /// The image cannot be opened or looked at.
     #[error(transparent)]
     Image(ImageError),
     /// The rights of this process do not suffice.
@@ -24,7 +24,7 @@ pub enum SurfaceError {
     Denied {
         /// Path of the file or device, as given.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file of tmpfs or ramfs.
@@ -83,7 +83,7 @@ pub struct Piece {
     pub at: u64,
     /// Where on the device, in sectors; the same as `at` where that is unknown.
     pub lba: u64,
-    /// How long, in sectors, at least 1.
+    /// Length in sectors, at least 1.
     pub len: u64,
 }
 

@@ -8,8 +8,7 @@ use super::core::Core;
 use super::io::{
     Bounce, IOVECS_MAX, Io, Kind, PUNCH, Step, Unsent, ZERO, is_aligned, is_scattered, kind_of,
 };
-use super::jobs::{bytes_of, slice_buffers};
-use super::slow::SlowRequest;
+use super::jobs::{SlowRequest, bytes_of, slice_buffers};
 use crate::images::Image;
 use crate::images::fault::Injected;
 use crate::port::{DiskId, Errno};
@@ -20,10 +19,10 @@ use seekway_stack::dispatcher;
 use seekway_stack::stack::{ABANDONED, Action, Copy, Done, IoError, Member, Target, Wake};
 use std::ops::Range;
 
-/// An I/O that the kernel will not take now is handed in again so often.
+/// Number of times that an I/O is handed in again which the kernel does not take now.
 const RETRIES_MAX: u32 = 1000;
 
-/// What the members of one I/O ask for together.
+/// The request that the members of one I/O make together.
 #[derive(Default)]
 struct CombinedIo {
     /// Byte offset in the image.
@@ -116,7 +115,7 @@ impl Core {
         memory.copy(frames, slot.job.offset + start, &slot.buffers, start, len);
     }
 
-    /// What was withheld since the last look is the disk's that was served last.
+    /// Charges time withheld since the last look to the disk that was served last.
     fn attribute_held(&mut self) {
         let held = &self.stack.holds().held;
         if *held == self.held {
@@ -156,7 +155,7 @@ impl Core {
         self.settle();
     }
 
-    /// What the device reads a second may be more than was known.
+    /// Raises the device's bandwidth if it read faster than was known.
     fn count_bandwidth(&mut self) {
         let Some(memory) = &mut self.memory else { return };
         let mut bandwidth = None;
@@ -473,7 +472,7 @@ impl Core {
         }
     }
 
-    /// So many bytes of an I/O are done, and more are to do.
+    /// Goes on with an I/O of which `done` bytes are done.
     fn step_done(&mut self, index: u32, done: u64) {
         self.ios[index].advance(done);
         self.submit_io(index);

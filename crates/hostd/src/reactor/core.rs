@@ -1,16 +1,14 @@
 //! The state of a reactor, all but the ports themselves, and what ports may ask of it.
 
 use super::cache::CacheMemory;
-use super::disks::Disks;
+use super::disks::{Ask, Disks};
 use super::intervals::IntervalClock;
 use super::io::{Commands, Ios, Unsent};
-use super::jobs::{Jobs, buffers_len, extent_of};
+use super::jobs::{Jobs, SlowLog, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
 use super::poll::Poll;
-use super::ports::Ports;
 use super::ring::{Backend, Cqe, Source};
-use super::slow::SlowLog;
-use super::status::Ask;
+use super::turns::Ports;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::throttle::Throttle;
@@ -38,7 +36,7 @@ pub struct Core {
     pub(super) policy: String,
     pub(super) depth: u32,
     pub(super) throttle: Option<Throttle>,
-    /// How long to look for news.
+    /// Time for which to look for news.
     pub(super) poll: Poll,
     pub(super) disks: Disks,
     pub(super) jobs: Jobs,
@@ -63,7 +61,7 @@ pub struct Core {
     /// Jobs that are done and not yet handed to their ports.
     pub(super) ready: VecDeque<(PortId, u64, Result<(), Errno>)>,
     pub(super) ports: Ports,
-    /// Whose request was dispatched last, and the time withheld up to then.
+    /// The disk of the last dispatched request, and the time withheld up to then.
     pub(super) served: Option<DiskId>,
     pub(super) held: Withheld,
     /// Commands that are done.
@@ -81,7 +79,7 @@ pub struct Core {
     pub(super) stale: bool,
     /// For threads that answer later.
     pub(super) handle: Handle,
-    /// What has been done, for the parity test.
+    /// Events, for the parity test.
     #[cfg(test)]
     pub(super) log: Vec<super::tests::parity::Event>,
 }

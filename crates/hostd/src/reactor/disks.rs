@@ -3,20 +3,22 @@
 use super::edges::Edges;
 use super::intervals::UseMeter;
 use super::jobs::JobSlot;
-use super::message::{DiskStatus, OpStatus};
-use super::status::StatusThread;
-use super::syncs::Syncs;
+use super::message::{DiskStatus, Handle, Message, OpStatus};
 use crate::images::fault::Fault;
 use crate::images::{Image, Limits};
 use crate::op_kind::OpKind;
-use crate::port::DiskId;
+use crate::port::{DiskId, PortId};
+use crate::sandbox;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_stack::dispatcher::Withheld;
 use seekway_stack::stack::limit::DiskLimits;
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::thread::{Builder, JoinHandle};
 
 /// Disks placed one after another begin at multiples of this (1 MiB).
 const PLACE_SECTORS: u64 = 2048;
@@ -25,14 +27,15 @@ const GROWTH_SECTORS: u64 = 1 << 32;
 /// Sectors of a device: what bytes in 63 bits can name.
 const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
-/// A disk that leaves begins reads, writes and flushes for so long.
+/// Time for which a disk that leaves still begins reads, writes and flushes.
 const LEAVE_PATIENCE: Nanos = Nanos::from_secs(1);
 
 /// Why and until when a disk takes no requests.
 pub struct Freeze {
-    /// It thaws by itself then.
+    /// Time at which it thaws by itself.
     pub until: Instant,
-    /// Who waits for what is under way to end. Kept until it thaws: they see that by its end.
+    /// Receiver of the end of what is under way. Kept until the disk thaws, which they see by its
+    /// end.
     pub(super) reply: SyncSender<Result<(), String>>,
     /// They have been told that nothing is under way.
     pub(super) is_told: bool,
@@ -51,9 +54,9 @@ pub struct DiskState {
     pub unmapped: bool,
     /// A write went where the map knows nothing.
     pub map_stale: bool,
-    /// Not before then is the file system asked again.
+    /// Earliest time to ask the file system again.
     pub map_due: Instant,
-    /// How long after that the next time.
+    /// Pause from one question to the next; it doubles each time.
     pub remap_after: Nanos,
     /// A thread is asking it now.
     pub mapping: bool,
@@ -71,15 +74,15 @@ pub struct DiskState {
     pub pieces: usize,
     /// Device time withheld while this disk was the one served last.
     pub held: Withheld,
-    /// It takes no requests for a while.
+    /// The disk takes no requests for a while.
     pub frozen: Option<Freeze>,
-    /// Since when it has been leaving: it begins only what it must.
+    /// Time from which it has been leaving: it begins only what it must.
     pub leaving: Option<Instant>,
-    /// It is being detached; who waits for that.
+    /// The disk is being detached; the receiver waits for that.
     pub detaching: Option<SyncSender<Result<(), String>>>,
-    /// What has been done.
+    /// Work done, by kind of operation.
     pub ops: [OpStatus; OpKind::COUNT],
-    /// What it gets of the device.
+    /// Its use of the device.
     pub meter: UseMeter,
 }
 
@@ -97,7 +100,7 @@ impl DiskState {
         Some((start, start + self.limits.capacity_bytes.div_ceil(512)))
     }
 
-    /// A job has come, with so many pieces of memory.
+    /// Counts a new job, with its number of pieces of memory.
     pub fn begin(&mut self, now: Instant, pieces: usize) {
         if self.outstanding == 0 {
             self.meter.begin_busy(now);
@@ -155,10 +158,10 @@ impl DiskState {
     }
 }
 
-/// What of a device disks may be placed on.
+/// Parts of a device on which disks may be placed.
 pub struct Room {
     pub capacity: Sectors,
-    /// It is emulated: nothing may end behind it.
+    /// The device is emulated: nothing may end behind it.
     pub emulated: bool,
 }
 
@@ -171,11 +174,11 @@ impl Disks {
     pub fn get(&self, id: DiskId) -> Option<&DiskState> {
         self.0.get(usize::from(id.0))?.as_ref()
     }
-    /// The same, to change.
+    /// As [`Disks::get`], to change the disk.
     pub fn get_mut(&mut self, id: DiskId) -> Option<&mut DiskState> {
         self.0.get_mut(usize::from(id.0))?.as_mut()
     }
-    /// The same, for who asked by a number.
+    /// As [`Disks::get_mut`], with an error for the sender of the number.
     pub fn find(&mut self, id: DiskId) -> Result<&mut DiskState, String> {
         self.get_mut(id).ok_or_else(|| format!("there is no disk number {}", id.0))
     }
@@ -246,3 +249,120 @@ impl Disks {
         Ok(())
     }
 }
+
+// Where images hold data, asked by a thread of each disk: a file system that is slow to answer
+// holds up nobody but those who ask about the same disk.
+
+/// A port's question about data and holes.
+pub struct Ask {
+    pub port: PortId,
+    pub token: u64,
+    pub range: Range<u64>,
+    /// Runs in the answer at most.
+    pub max: usize,
+}
+
+/// The thread of one disk, from the first question on. It has the image's file open.
+#[derive(Default)]
+pub struct StatusThread(Option<(Sender<Ask>, JoinHandle<()>)>);
+
+impl StatusThread {
+    /// Ask; `answers` gets [`Message::Runs`]. When no thread can be had, all is data.
+    pub fn ask(&mut self, image: &Image, answers: &Handle, ask: Ask) {
+        if self.0.is_none() {
+            self.0 = start(image, answers);
+        }
+        let unasked = match &self.0 {
+            Some((asks, _)) => asks.send(ask).err().map(|unsent| unsent.0),
+            None => Some(ask),
+        };
+        if let Some(Ask { port, token, range, .. }) = unasked {
+            answers.send(Message::Runs(port, token, vec![(range.end - range.start, false)]));
+        }
+    }
+}
+
+fn start(image: &Image, answers: &Handle) -> Option<(Sender<Ask>, JoinHandle<()>)> {
+    let allocation = image.allocation().ok()?;
+    let (asks, asked) = mpsc::channel::<Ask>();
+    let answers = answers.clone();
+    let answer = move || {
+        sandbox::enter(sandbox::Kind::Helper);
+        while let Ok(Ask { port, token, range, max }) = asked.recv() {
+            answers.send(Message::Runs(port, token, allocation.runs(range, max)));
+        }
+    };
+    let thread = Builder::new().name("block-status".into()).spawn(answer).ok()?;
+    Some((asks, thread))
+}
+
+impl Drop for StatusThread {
+    /// The image's file is closed then, and its lock gone. Nothing is asked any more: ports wait
+    /// for their answers before they end.
+    fn drop(&mut self) {
+        if let Some((asks, thread)) = self.0.take() {
+            drop(asks);
+            let _ = thread.join();
+        }
+    }
+}
+
+// Syncs of one image that are under way together: flushes, and those behind durable writes. The
+// kernel tells one of them, any one, that something was not written back
+// (`Documentation/core-api/errseq.rst`), and it may be told later than another that it went well. So
+// one that went well is held until all that were under way with it have ended: if one of them fails,
+// it fails too.
+
+/// I/Os by their index. Few are under way at a time.
+#[derive(Default)]
+pub struct Syncs {
+    /// With their numbers, which ascend.
+    under_way: Vec<(u32, u64)>,
+    next: u64,
+    /// Syncs that went well, each with the number of the first that it does not wait for.
+    held: VecDeque<(u32, u64)>,
+}
+
+impl Syncs {
+    /// An I/O goes to the kernel, for the first time or with its rest.
+    pub fn begin(&mut self, io: u32) {
+        if !self.under_way.iter().any(|&(other, _)| other == io) {
+            self.under_way.push((io, self.next));
+            self.next += 1;
+        }
+    }
+
+    /// Is one with the kernel?
+    pub fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// The kernel is done with an I/O.
+    pub fn end(&mut self, io: u32) {
+        self.under_way.retain(|&(other, _)| other != io);
+    }
+
+    /// An I/O went well, and has ended. True if it is held, until [`Syncs::release`] has it.
+    pub fn hold(&mut self, io: u32) -> bool {
+        self.end(io);
+        let is_held = !self.under_way.is_empty();
+        if is_held {
+            self.held.push_back((io, self.next));
+        }
+        is_held
+    }
+
+    /// One that waits for none any more, or any if one has failed.
+    pub fn release(&mut self, has_failed: bool) -> Option<u32> {
+        let &(io, until) = self.held.front()?;
+        let waits = self.under_way.iter().any(|&(_, number)| number < until);
+        if waits && !has_failed {
+            return None;
+        }
+        self.held.pop_front();
+        Some(io)
+    }
+}
+
+#[cfg(test)]
+mod tests;

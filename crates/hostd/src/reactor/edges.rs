@@ -90,7 +90,7 @@ mod tests {
 
     const NONE: [u32; 0] = [];
 
-    /// Those that begin when one has ended.
+    /// The I/Os that begin when one has ended.
     fn ended(edges: &mut Edges, io: u32, span: Range<u64>) -> Vec<u32> {
         let mut begun = Vec::new();
         edges.end(io, &span, |io| begun.push(io));

@@ -1,5 +1,5 @@
-//! What each disk got of its device in the last whole interval of ten seconds,
-//! and how evenly that was shared.
+//! Each disk's use of its device in the last whole interval of ten seconds, and the fairness among
+//! the disks.
 //!
 //! Intervals end at multiples of ten seconds of the reactor's time, whatever
 //! happens meanwhile: not at requests, changes of policy or scrapes. An index of
@@ -9,7 +9,7 @@
 //! Nobody tells the daemon how much a guest wants, so its demand is estimated. A disk that
 //! waited for its turn in a part w of the interval and got a device time t would have had
 //! t / (1 − w) without the others: without the waits, a guest that sends one request after the
-//! other would have sent so many more in the same time. A disk with many requests always has one
+//! other would have sent more in the same time. A disk with many requests always has one
 //! that waits: it would take everything. A disk that waits for its own rate limits does not wait
 //! for its turn, and one that asks for little has what it wants.
 
@@ -20,7 +20,7 @@ use seekway_core::units::{Instant, Nanos};
 /// Length of an interval.
 pub const INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// What a disk got of its device.
+/// Use of a device by a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskUse {
     /// Device time of its commands, flushes and discards included; of a command that carries several,
@@ -69,7 +69,7 @@ impl DiskUse {
 pub(super) struct UseMeter {
     /// Since the disk was attached, without the busy stretch that goes on.
     total: DiskUse,
-    /// Since when it has had requests outstanding.
+    /// Start of its present time with requests outstanding.
     busy_since: Option<Instant>,
     /// `total` at the beginning of this interval.
     begin: DiskUse,
@@ -153,7 +153,7 @@ impl IntervalClock {
     }
 }
 
-/// How evenly a device was shared in the last whole interval.
+/// Fairness among a device's disks in the last whole interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Fairness {
     /// Disks that had a request outstanding for half of it.
@@ -161,15 +161,15 @@ pub struct Fairness {
     /// Jain's index over what the busy disks got of their shares, 1 is fair; `None` with fewer
     /// than two.
     pub jain: Option<f64>,
-    /// Of the disk that came off worst: its device time as a part of its share under weighted
-    /// max-min fairness. `None` where fewer than two asked for anything.
+    /// Device time of the worst disk as a part of its share under weighted max-min fairness.
+    /// `None` where fewer than two asked for anything.
     pub max_min_share: Option<f64>,
     /// VMCD's φ for equal demands, 0 is fair: over the bandwidths in MiB/s of the disks that would
     /// have taken more than their shares; `None` with fewer than two.
     pub phi_mib_s: Option<f64>,
 }
 
-/// What one disk got in the last whole interval, and the weight that says how much it should.
+/// Use by one disk in the last whole interval, and the weight of its share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Share {
     /// Relative to the other disks of the device.

@@ -16,16 +16,16 @@ use std::ops::Range;
 
 /// Buffers that one SQE takes (`IOV_MAX`).
 pub const IOVECS_MAX: usize = 1024;
-/// What one bounce buffer holds: with at most so many for each command on the
-/// device, misaligned guests cannot exhaust the host's memory.
+/// Most bytes of one bounce buffer: each command on the device has a limited number of them, so
+/// that misaligned guests cannot exhaust the host's memory.
 const BOUNCE_BYTES_MAX: u64 = 256 << 10;
 /// Pages that one tag of any device's queue has room for (`max_segments` of Linux's drivers).
 const ONE_TAG_PAGES: usize = 64;
 const PAGE_BYTES: usize = 4096;
-/// Zeroes are written by so many bytes at a time where the file system cannot.
+/// Bytes of zeroes that are written at a time where the file system cannot zero a range.
 const ZEROES_BYTES: usize = 1 << 16;
 
-/// What an I/O does to the image.
+/// Operation of an I/O on the image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Read,
@@ -47,13 +47,13 @@ pub enum Kind {
 pub enum Unsent {
     /// A fault stands for the kernel's answer.
     Fault(i32),
-    /// It cannot begin: nothing was done.
+    /// The I/O cannot begin: nothing was done.
     Refused(i32),
     /// Nothing is to be done.
     Nothing,
 }
 
-/// What the next SQE of an I/O does.
+/// Operation of an I/O's next SQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     pub kind: Kind,
@@ -69,14 +69,14 @@ pub struct Io {
     pub kind: Kind,
     /// The guest wants its data forgotten: it is no error when that cannot be.
     pub discard: bool,
-    /// What it changes is on the device when it is done (FUA).
+    /// Its changes are on the device when it is done (FUA).
     pub durable: bool,
     /// Byte offset in the image, and bytes, of what is still to do.
     pub offset: u64,
     pub len: u64,
     /// The guest's memory of what is still to do.
     pub buffers: Vec<libc::iovec>,
-    /// What it is for. Kept when the slot is free, for the next I/O.
+    /// Members that it serves. Kept when the slot is free, for the next I/O.
     pub members: Vec<Member>,
     pub bounce: Option<Bounce>,
     /// The bytes of a block less one, if it begins or ends inside a block; else 0.
@@ -85,11 +85,11 @@ pub struct Io {
     pub is_filled: bool,
     /// The bytes that it may write; none for another I/O.
     pub span: Range<u64>,
-    /// It writes, and has been handed to the kernel.
+    /// The I/O writes, and has been handed to the kernel.
     pub has_begun: bool,
     /// The image lies in memory (tmpfs).
     pub in_memory: bool,
-    /// What the SQE names when that is not `buffers`.
+    /// The buffer that the SQE names when that is not `buffers`.
     single: [libc::iovec; 1],
     pub retries: u32,
 }
@@ -238,7 +238,7 @@ impl Io {
         (self.inside + 1 - self.skip()).min(self.len)
     }
 
-    /// What the next SQE does.
+    /// Operation of the next SQE.
     pub fn step(&self) -> Step {
         let Io { kind, offset, len, inside, .. } = *self;
         if inside == 0 || kind == Kind::Sync {
@@ -405,8 +405,7 @@ pub const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 /// Zero the range and keep it allocated.
 pub const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// What an operation does to the image; `unmap` allows a write-zeroes to deallocate, `dsync` is for
-/// writes.
+/// Operation on the image; `unmap` allows a write-zeroes to deallocate, `dsync` is for writes.
 pub fn kind_of(op: Op, unmap: bool, dsync: bool) -> Kind {
     match op {
         Op::Read => Kind::Read,
@@ -422,7 +421,7 @@ pub fn kind_of(op: Op, unmap: bool, dsync: bool) -> Kind {
 #[derive(Default)]
 pub struct Commands(Vec<Command>);
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Default)]
 struct Command {
     /// Its I/Os under way.

@@ -1,8 +1,9 @@
-//! How other threads reach a reactor, and what it answers.
+//! Messages of other threads to a reactor, and its answers.
 
 use super::intervals::{DiskUse, Fairness, Share, fairness};
-use super::slow::SlowRequest;
-use crate::images::{Image, fault::Fault};
+use super::jobs::SlowRequest;
+use crate::images::Image;
+use crate::images::fault::Fault;
 use crate::op_kind::OpKind;
 use crate::port::{DiskId, Port, PortId};
 use hdrhistogram::Histogram;
@@ -25,7 +26,7 @@ const DIGITS: u8 = 2;
 /// Parts of a device by which commands are counted.
 pub const REGIONS: usize = 64;
 
-/// What other threads tell a reactor. A reply that nobody waits for is dropped.
+/// Message of another thread to a reactor. A reply that nobody waits for is dropped.
 pub enum Message {
     /// Take in a port; it is open when the reply comes.
     OpenPort(Box<dyn Port>, SyncSender<PortId>),
@@ -39,9 +40,9 @@ pub enum Message {
     /// discards and write-zeroes, nor, after a second, anything else of it: such requests fail with
     /// ESHUTDOWN, or are left to the record of what is in flight.
     LeaveDisk(DiskId),
-    /// The same, and let go of the image. The reply comes when it is closed.
+    /// As [`Message::LeaveDisk`], and release the image. The reply comes when it is closed.
     DetachDisk(DiskId, SyncSender<Result<(), String>>),
-    /// Take no requests of the disk for so long, unless it is thawed before. The reply comes when
+    /// Take no requests of the disk for this time, unless it is thawed before. The reply comes when
     /// none is under way.
     Freeze(DiskId, Nanos, SyncSender<Result<(), String>>),
     /// Take requests of a frozen disk again.
@@ -61,8 +62,8 @@ pub enum Message {
     SetPolicy(String, SyncSender<Result<(), String>>),
     /// Another prefetcher, with its specification; what is cached stays.
     SetPrefetcher(String, Box<dyn Prefetcher>, SyncSender<Result<(), String>>),
-    /// The cache keeps at most so many bytes from now on. What it has above that it gives back
-    /// in the turns that follow.
+    /// The cache keeps at most this number of bytes from now on. It gives back what it has above
+    /// that in the turns that follow.
     ResizeCache(u64, SyncSender<()>),
     /// Bytes of memory that the cache has; 0 without one.
     CacheMemory(SyncSender<u64>),
@@ -71,7 +72,7 @@ pub enum Message {
     /// A port's answer about runs of data and holes, by its token.
     Runs(PortId, u64, Vec<(u64, bool)>),
     Status(SyncSender<Status>),
-    /// The last requests that took at least so long, oldest first.
+    /// The last requests that took at least this time, oldest first.
     Slow(Nanos, SyncSender<Vec<SlowRequest>>),
     /// All disks leave ([`Message::LeaveDisk`]); end when nothing is under way.
     Shutdown,
@@ -96,7 +97,7 @@ pub struct Disk {
     pub fault: Option<Fault>,
     /// Its reads go through the device's cache, if there is one.
     pub cached: bool,
-    /// What the device read a second when it was measured with this image.
+    /// Measured bandwidth of the device's reads, from this image.
     pub bandwidth_bytes_per_s: Option<u64>,
 }
 
@@ -117,7 +118,7 @@ impl Disk {
     }
 }
 
-/// How a reactor stands. Counters count from its start.
+/// Status of a reactor. Counters count from its start.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Time since the reactor's start.
@@ -136,7 +137,7 @@ pub struct Status {
     pub holds: HoldStats,
     /// Commands by the part of the device where they began.
     pub regions: [u64; REGIONS],
-    /// What the policy alone knows (credits, hits, …).
+    /// Figures of the policy's own (credits, hits, …).
     pub policy_metrics: Vec<(&'static str, f64)>,
     /// The throttle, when the device is emulated.
     pub throttle: Option<crate::throttle::Report>,
@@ -146,13 +147,13 @@ pub struct Status {
     pub served: Served,
     /// The cache, when there is one.
     pub cache: Option<CacheStatus>,
-    /// How evenly the device was shared in the last whole interval.
+    /// Fairness among the disks in the last whole interval.
     pub fairness: Fairness,
     /// One for each disk.
     pub disks: Vec<DiskStatus>,
 }
 
-/// How evenly these disks shared their device in the last whole interval; each is told its part.
+/// Fairness among these disks of a device in the last whole interval; sets each disk's share.
 pub(crate) fn judge(disks: &mut [DiskStatus]) -> Fairness {
     let uses: Vec<Share> =
         disks.iter().map(|d| Share { weight: d.weight, used: d.last_interval }).collect();
@@ -163,33 +164,33 @@ pub(crate) fn judge(disks: &mut [DiskStatus]) -> Fairness {
     fairness
 }
 
-/// How a device's cache stands.
+/// Status of a device's cache.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheStatus {
     /// Bytes of data at most.
     pub capacity_bytes: u64,
-    /// The same if it is made larger.
+    /// Bytes of data at most if it is made larger.
     pub room_bytes: u64,
     /// Bytes of memory that it has.
     pub memory_bytes: u64,
     /// The prefetcher's specification as it was given.
     pub prefetcher: String,
-    /// What the device reads a second at best, where that is known.
+    /// Bandwidth of the device's reads at best, where that is known.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Reads into the cache under way.
     pub fetching: usize,
     /// Bytes that the device has read, into the cache and past it.
     pub device_read_bytes: u64,
-    /// What the prefetcher alone knows.
+    /// Figures of the prefetcher's own.
     pub prefetcher_metrics: Vec<(&'static str, f64)>,
 }
 
-/// What a disk has of its device's cache.
+/// A disk's share of its device's cache.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct DiskCache {
     /// Bytes of its data there, or on their way.
     pub resident_bytes: u64,
-    /// What all its processes had of it.
+    /// Use by all its processes.
     pub usage: Usage,
     /// Its guest's processes, by tag, those without one first.
     pub processes: Vec<ProcessCache>,
@@ -213,7 +214,7 @@ impl DiskCache {
     }
 }
 
-/// What a process of a guest has of the cache.
+/// Use of the cache by a process of a guest.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct ProcessCache {
     /// As the guest's agent tagged it; `None` for all that is not tagged.
@@ -221,7 +222,7 @@ pub struct ProcessCache {
     pub usage: Usage,
     /// Streams of its reads that the prefetcher follows.
     pub streams: u32,
-    /// Those of them that are prefetched for.
+    /// Streams that are prefetched for.
     pub armed: u32,
     /// The highest aggressiveness S among them.
     pub scale_max: Option<f64>,
@@ -237,7 +238,7 @@ pub struct Served {
     pub service_from_dispatch: Nanos,
 }
 
-/// How a disk stands.
+/// Status of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskStatus {
     pub id: DiskId,
@@ -248,7 +249,7 @@ pub struct DiskStatus {
     pub ports: u32,
     /// Requests that have arrived and not completed.
     pub outstanding: u32,
-    /// It takes no requests until then, unless somebody thaws it before.
+    /// Time until which it takes no requests, unless somebody thaws it before.
     pub frozen_until: Option<Instant>,
     pub limits: DiskLimits,
     /// Requests that wait for them now.
@@ -259,29 +260,29 @@ pub struct DiskStatus {
     pub queued_time: Nanos,
     /// Device time withheld while this disk was the one served last, by cause.
     pub held: Withheld,
-    /// What each kind of operation has done; [`OpKind`] is the index.
+    /// Work done by each kind of operation; [`OpKind`] is the index.
     pub ops: [OpStatus; OpKind::COUNT],
     /// Device time of its commands, flushes and discards included.
     pub device_time: Nanos,
-    /// What it got in the last whole interval.
+    /// Its use of the device in the last whole interval.
     pub last_interval: DiskUse,
-    /// Of that its device time, as a part of its share under weighted max-min fairness; `None`
+    /// Its device time then as a part of its share under weighted max-min fairness; `None`
     /// where it asked for nothing.
     pub share: Option<f64>,
-    /// What the policy alone knows of it.
+    /// Figures that the policy has for this disk.
     pub policy_metrics: Vec<(&'static str, f64)>,
-    /// What it has of the cache; `None` where there is none, or not for it.
+    /// Its share of the cache; `None` where there is none, or not for it.
     pub cache: Option<DiskCache>,
 }
 
-/// What has been done for one disk by one kind of operation.
+/// Work done for one disk by one kind of operation.
 #[derive(Clone, Debug)]
 pub struct OpStatus {
     /// Requests done, failed ones included.
     pub requests: u64,
     /// Bytes of those that succeeded.
     pub bytes: u64,
-    /// Those of `requests` that failed.
+    /// Failed requests, a part of `requests`.
     pub errors: u64,
     /// From arrival to completion, in nanoseconds. Shared with the reactor until it counts the
     /// next one: who asks for the status makes it copy nothing.
@@ -314,7 +315,7 @@ impl Handle {
         Ok((Handle { sender, wake, turns: Arc::default() }, mailbox))
     }
 
-    /// How many turns the reactor has made. One that has nothing to do makes none: see
+    /// Number of turns that the reactor has made. One that has nothing to do makes none: see
     /// [`Handle::nudge`].
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
@@ -330,7 +331,7 @@ impl Handle {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is written to at each message.
+    /// The eventfd that is written to at each message.
     pub(super) fn wake(&self) -> &EventFd {
         &self.wake
     }
@@ -347,8 +348,8 @@ impl Handle {
         wait(&self.request(message))
     }
 
-    /// The same without waiting: the reply comes here, or its sender is dropped when the reactor
-    /// has ended.
+    /// As [`Handle::ask`], without waiting: the reply comes to the receiver, or its sender is
+    /// dropped when the reactor has ended.
     pub fn request<T>(&self, message: impl FnOnce(SyncSender<T>) -> Message) -> Receiver<T> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.send(message(reply));

@@ -1,4 +1,4 @@
-//! How long a reactor looks for news before it sleeps. To be woken takes a thread some
+//! Time for which a reactor looks for news before it sleeps. Waking a thread takes some
 //! microseconds, and looking takes a processor.
 
 use seekway_core::units::{Instant, Nanos};
@@ -10,15 +10,15 @@ const LONGEST: Nanos = Nanos::from_micros(50);
 /// News that comes this soon while the reactor sleeps may come within [`LONGEST`] while it looks:
 /// the rest is what it takes to wake a thread.
 const SOON: Nanos = Nanos::from_micros(100);
-/// So many waits in a row have to be that short before it looks. The number doubles each time when
-/// news does not come within [`LONGEST`] then.
+/// Number of waits in a row that have to be that short before it looks. The number doubles each
+/// time when news does not come within [`LONGEST`] then.
 const WAITS: u32 = 16;
 const WAITS_MAX: u32 = 1 << 14;
-/// So many short waits pay for one that is longer than [`LONGEST`]: to look for that time costs
-/// about as much as to be woken so often.
+/// Number of short waits that pay for one that is longer than [`LONGEST`]: to look for that time
+/// costs about as much as to be woken this number of times.
 const HITS: u32 = 4;
-/// A device none of whose commands takes less is slow: guests wait for it, and looking would
-/// cost more than being woken. Judged by so many commands.
+/// A device none of whose commands takes less is slow: guests wait for it, and looking would cost
+/// more than being woken. Judged by [`COMMANDS`] commands.
 const SLOW: Nanos = Nanos::from_micros(50);
 const COMMANDS: u32 = 64;
 /// A thread that was without a processor for longer than this while it looked does not look again
@@ -44,7 +44,7 @@ pub struct Poll {
     quickest: Nanos,
     waits: u32,
     is_slow: bool,
-    /// Until then it stays 0.
+    /// Time until which it stays 0.
     paused: Instant,
 }
 
@@ -54,7 +54,7 @@ impl Poll {
     /// Learn the time.
     pub const AUTO: Poll = Poll { is_learnt: true, ..Poll::OFF };
 
-    /// Always look for so long.
+    /// Always look for this time.
     pub const fn fixed(time: Nanos) -> Poll {
         Poll {
             time,
@@ -69,12 +69,12 @@ impl Poll {
         }
     }
 
-    /// How long to look now.
+    /// Time for which to look now.
     pub fn time(&self) -> Nanos {
         self.time
     }
 
-    /// A command took so long on the device.
+    /// Takes the time that a command was on the device.
     pub fn served(&mut self, took: Nanos) {
         if !self.is_learnt {
             return;
@@ -88,7 +88,7 @@ impl Poll {
         }
     }
 
-    /// There was nothing to do for so long, looking and sleeping. While it looked, the thread was
+    /// Takes the time without anything to do, looking and sleeping. While it looked, the thread was
     /// without a processor for `displaced`.
     pub fn waited(&mut self, now: Instant, waited: Nanos, displaced: Nanos) {
         if !self.is_learnt {
@@ -137,7 +137,7 @@ impl Poll {
     }
 }
 
-/// As it is given: `auto`, or the time.
+/// Spelling of the option: `auto`, or the time.
 impl fmt::Display for Poll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_learnt {

@@ -21,15 +21,15 @@ const COMPLETIONS: u32 = 4096;
 /// plugs the device for a submission of more than two (`IO_PLUG_THRESHOLD`): the
 /// first would then wait until the last is prepared.
 const SUBMIT_AT: usize = 2;
-/// How long the kernel's thread looks for SQEs before it sleeps: the shortest time that it takes.
+/// Time for which the kernel's thread looks for SQEs before it sleeps: the shortest that it takes.
 const LOOK_MS: u32 = 1;
 /// A longer I/O on an image in memory goes to a worker thread: several are then
 /// copied at once, which is worth more than the thread costs.
 const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Files that may be registered: disks of one reactor.
 pub const FILES_MAX: u16 = 1024;
-/// What reactors and ports push. Nothing else goes through the ring, which no filter of system
-/// calls looks into: nothing that opens a file or a socket.
+/// Operations that reactors and ports push. Nothing else goes through the ring, which no filter of
+/// system calls looks into: nothing that opens a file or a socket.
 const OPERATIONS: [(u8, &str); 12] = [
     (opcode::Read::CODE, "Read"),
     (opcode::Readv::CODE, "Readv"),
@@ -44,10 +44,11 @@ const OPERATIONS: [(u8, &str); 12] = [
     (opcode::Timeout::CODE, "Timeout"),
     (opcode::AsyncCancel::CODE, "AsyncCancel"),
 ];
-/// What may be registered once the ring is in use: other files (`IORING_REGISTER_FILES_UPDATE`).
+/// The one registration allowed once the ring is in use: other files
+/// (`IORING_REGISTER_FILES_UPDATE`).
 const REGISTER_FILES_UPDATE: u8 = 6;
 
-/// Whose CQE it is.
+/// Owner of a CQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     /// An I/O on an image, by its index.
@@ -105,7 +106,7 @@ pub struct Cqe {
     pub more: bool,
 }
 
-/// What a reactor runs on: the kernel's ring and clock, or a model of both.
+/// The system below a reactor: the kernel's ring and clock, or a model of both.
 pub trait Backend {
     /// The time since the backend was made.
     fn now(&mut self) -> Instant;
@@ -177,7 +178,7 @@ pub trait Backend {
     }
 }
 
-/// Who submits I/O on images, and copies their data if it is in memory.
+/// Thread that submits I/O on images, and copies their data if it is in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submitter {
     /// The ring's own thread.
@@ -392,7 +393,7 @@ fn tells_of_loss(error: &std::io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// What a reactor that was taken over could still ask the kernel for.
+    /// Requests that a reactor that was taken over could still make to the kernel.
     #[test]
     fn a_ring_opens_no_files_and_no_sockets() {
         opens_nothing(Ring::new(Submitter::Own).unwrap(), Source::Cancel);

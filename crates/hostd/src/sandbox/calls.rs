@@ -8,7 +8,7 @@
 //! Filters are inherited: a thread has those of the thread that started it, too. Therefore the
 //! control threads, which start all others, have the calls of all kinds.
 
-use super::kind::Kind;
+use super::Kind;
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -83,7 +83,7 @@ const COMMON: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-/// The same on x86-64, whose C library still makes these.
+/// Older calls that x86-64's C library still makes.
 #[cfg(target_arch = "x86_64")]
 const COMMON_OLD: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
@@ -93,7 +93,7 @@ const COMMON_OLD: &[c_long] = &[];
 const REACTOR: &[c_long] =
     &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_mlock2, libc::SYS_munlock];
 
-/// Those of the thread that makes rings.
+/// Calls of the thread that makes rings.
 const RINGS: &[c_long] = &[libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
 /// A connection's: the record of requests in flight, options of its socket, what a descriptor is
@@ -117,7 +117,7 @@ const FRONT_END_OLD: &[c_long] = &[libc::SYS_readlink];
 #[cfg(not(target_arch = "x86_64"))]
 const FRONT_END_OLD: &[c_long] = &[];
 
-/// Of the threads that wait: the files of `/proc` and `/sys` that tell of memory, and marks of
+/// Calls of the threads that wait: for the files of `/proc` and `/sys` that tell of memory, and marks of
 /// images that have lost writes.
 const HELPER: &[c_long] =
     &[libc::SYS_openat, libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_fsetxattr];

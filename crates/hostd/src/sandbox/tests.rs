@@ -1,4 +1,4 @@
-//! What each kind of thread can no longer do. Each test confines a thread of its own.
+//! Actions that each kind of thread cannot do. Each test confines a thread of its own.
 
 use super::*;
 use std::fs::{self, File};
@@ -200,7 +200,7 @@ fn a_socket_that_a_ring_makes_reaches_nobody() {
     let to = heard.local_addr().unwrap();
     let sent = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            rights::leave_network()?;
+            unshare_network()?;
             leave_network(); // as the program does
             enter(Kind::Control);
             let (domain, kind) = (libc::AF_INET, libc::SOCK_DGRAM);
@@ -247,7 +247,7 @@ fn capabilities_are_dropped_and_no_program_gives_new_ones() {
             // SAFETY: only asks.
             let no_new = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) };
             assert_eq!(no_new, 1, "{kind:?}");
-            let left = rights::names(rights::drop_capabilities(kind).unwrap());
+            let left = capability_names(drop_capabilities(kind).unwrap());
             let may_stay: &[&str] = match kind {
                 Kind::Control => &["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_IPC_LOCK"],
                 Kind::Reactor | Kind::Rings => &["CAP_IPC_LOCK"],

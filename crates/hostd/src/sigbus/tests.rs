@@ -96,7 +96,7 @@ fn entries_are_used_again_and_there_are_as_many_as_are_needed() {
     }
 }
 
-/// What a child does, by the variable that names it.
+/// The variable that names a child's task.
 const CHILD: &str = "SEEKWAY_TEST_SIGBUS";
 
 /// Not a test of its own: a process that SIGBUS ends.
@@ -135,7 +135,7 @@ fn without_mappings() {
     drop(watch);
 }
 
-/// What a child says where the kernel allows more mappings than a test makes.
+/// Output of a child where the kernel allows more mappings than a test makes.
 const UNLIMITED: &str = "mappings without end";
 
 #[test]

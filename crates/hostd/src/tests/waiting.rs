@@ -1,4 +1,4 @@
-//! What a simulated world does while one of its threads waits, in place of waiting.
+//! Hook of a simulated world: it goes on in place of a thread's wait.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,10 +1,10 @@
-//! How k follows the real device.
+//! Control of k by the times of the real device.
 //!
 //! A command that took the real device A from dispatch and the model M (in the
 //! model's own time, queueing in the model included) would have come in time
 //! with any k of at least A/M: its *need*, which does not depend on k. Commands
-//! are looked at in windows of 64, by the need that all but three of them keep
-//! below: so much is the window's need. Single outliers (a pause of the real
+//! are looked at in windows of 64. A window's need is the least that all but
+//! three of its commands keep below. Single outliers (a pause of the real
 //! device for a few commands) do not count.
 //!
 //! - **Up**: a window's need is above k, that is, four or more of 64 commands
@@ -18,7 +18,7 @@
 //! at lies in there; so a steady device gives a steady k. A change begins new
 //! windows.
 
-use super::clock::Factor;
+use super::Factor;
 use seekway_core::units::Nanos;
 
 /// Commands in a window.
@@ -31,7 +31,7 @@ const CALM_WINDOWS: u32 = 8;
 /// of the clock than of the device.
 const MODEL_LEAST: Nanos = Nanos::from_micros(1);
 
-/// What a command took, from dispatch.
+/// Times of a command, from dispatch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub real: Nanos,
@@ -93,7 +93,7 @@ impl Sample {
     }
 }
 
-/// So many tenths of a need, rounded up.
+/// This number of tenths of a need, rounded up.
 fn tenths(need: u64, tenths: u64) -> u64 {
     need.saturating_mul(tenths).div_ceil(10)
 }

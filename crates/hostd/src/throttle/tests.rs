@@ -15,7 +15,7 @@ struct Step {
     real_ns: u64,
 }
 
-/// What became of it.
+/// Outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Outcome {
     submitted: Instant,
@@ -330,4 +330,47 @@ proptest! {
         prop_assert!(report.model_service <= report.service + Nanos::new(report.commands));
         prop_assert!(report.k >= 1.0);
     }
+}
+
+#[test]
+fn factors_stay_in_their_range() {
+    for (k, expected) in [(0.0, 1.0), (-3.0, 1.0), (f64::NAN, 1.0), (2.5, 2.5), (1e9, 1000.0)] {
+        assert_eq!(Factor::nearest(k).as_f64(), expected);
+    }
+    let thousandths = [0, 1, 2500, u64::MAX].map(|n| Factor::from_thousandths(n).as_f64());
+    assert_eq!(thousandths, [1.0, 1.0, 2.5, 1000.0]);
+}
+
+proptest! {
+    /// At its real moment the model's time has come; a nanosecond before,
+    /// it has not. Neither runs backwards over changes of k.
+    #[test]
+    fn the_two_times_agree(steps in proptest::collection::vec(
+        (1.0f64..50.0, 0u64..1 << 40, 0u64..1 << 40), 1..20)) {
+        let mut clock = Clock::new(Factor::ONE);
+        let mut now = Instant::ZERO;
+        for (k, wait, ahead) in steps {
+            let before = clock.model(now);
+            clock.rescale(now, Factor::nearest(k));
+            prop_assert_eq!(clock.model(now), before);
+            let due = clock.real(before + Nanos::new(ahead));
+            prop_assert!(clock.model(due) >= before + Nanos::new(ahead));
+            if ahead > 0 {
+                let early = Instant::from_nanos(due.as_nanos() - 1);
+                prop_assert!(clock.model(early) < before + Nanos::new(ahead));
+            }
+            now = now + Nanos::new(wait);
+            prop_assert!(clock.model(now) >= before);
+        }
+    }
+}
+
+#[test]
+fn a_stretched_disk_reads_that_much_less() {
+    let rate = |spec| Throttle::parse(spec).unwrap().bandwidth().unwrap();
+    let plain = rate("seagate-1tb-7200:k=1");
+    // What disks of that time read at their outer edge.
+    assert!((80_000_000..250_000_000).contains(&plain), "{plain} bytes/s");
+    let half = rate("seagate-1tb-7200:k=2");
+    assert!(half.abs_diff(plain / 2) < plain / 100, "{plain} and {half}");
 }

@@ -1,5 +1,4 @@
-//! What the reactor says that it did: device time by disk and command, and what
-//! the policy knows of each disk.
+//! The reactor's accounts: device time by disk and command, and the policy's figures of each disk.
 
 use crate::common;
 

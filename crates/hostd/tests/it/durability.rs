@@ -1,6 +1,5 @@
-//! What is lost after it was acknowledged is never called durable afterwards:
-//! flushes that fail, by faults that are injected and (as root) by a device
-//! that is full.
+//! Data that is lost after it was acknowledged is never called durable afterwards: flushes that
+//! fail, by faults that are injected and (as root) by a device that is full.
 
 use crate::common;
 
@@ -31,8 +30,7 @@ fn attach(rig: &Rig, path: &Path, options: &OpenOptions, fault: &str) -> (DiskId
     (rig.handle.ask(|r| Message::AttachDisk(Box::new(disk), r)).unwrap().unwrap(), warnings)
 }
 
-/// What each of these comes to, one after another: a flush, a durable write,
-/// durable zeroes, a write, a read.
+/// Results of these, one after another: a flush, a durable write, durable zeroes, a write, a read.
 fn results(rig: &Rig, disk: DiskId) -> [Result<(), Errno>; 5] {
     let client = rig.open(disk);
     let zeroes = Ask::new(Op::WriteZeroes, 8192, 4096, Vec::new());

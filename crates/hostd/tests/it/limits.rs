@@ -21,7 +21,7 @@ use seekway_stack::stack::limit::{GroupName, Limits};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// What a request of these tests reads, in bytes.
+/// Bytes that a request of these tests reads.
 const LEN: u64 = 4096;
 
 fn set_group(bench: &Bench, name: &str, limits: &str) {
@@ -136,7 +136,7 @@ fn limit(daemon: &Running, disk: &str, limits: &str) -> Result<(), String> {
     daemon.ask(&Request::Limit(Box::new(request))).map(drop).map_err(|e| e.to_string())
 }
 
-/// What the status says of a disk.
+/// Status of a disk.
 fn status(daemon: &Running, disk: &str) -> serde_json::Value {
     let status = daemon.ask(&Request::Status {}).unwrap();
     let devices = status["devices"].as_array().unwrap().iter();
@@ -144,7 +144,7 @@ fn status(daemon: &Running, disk: &str) -> serde_json::Value {
     disks.find(|d| d["name"] == disk).unwrap().clone()
 }
 
-/// Wait until so many requests of a disk wait for its limits.
+/// Waits until `count` requests of a disk wait for its limits.
 fn wait_limited(daemon: &Running, disk: &str, count: u32) {
     let until = Instant::now() + common::PATIENCE;
     while status(daemon, disk)["limited"] != count {

@@ -1,5 +1,5 @@
-//! Who may ask the web page for what: whose address a request names, from where it comes, and
-//! whether it has the token. Pure, but for reading the token's file.
+//! Access control of the web page: the host that a request names, the address that it comes from,
+//! and its token. Pure, but for reading the token's file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -36,19 +36,19 @@ pub fn is_same(origin: &str, host: &str) -> bool {
     of.is_some_and(|of| of.eq_ignore_ascii_case(host))
 }
 
-/// What whoever changes something by the page has to know.
+/// The secret that is needed to change something by the page.
 pub struct Token(Vec<u8>);
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {1}", path = .0.display())]
     Read(PathBuf, io::Error),
     /// Others may read it, or write it.
     #[error("{path}: others may read or write it (mode {1:o}): chmod 600 {path}", path = .0.display())]
     Mode(PathBuf, u32),
-    /// It is too short, too long, or no text.
+    /// The token is too short, too long, or no text.
     #[error(
         "{path}: expected one line of {} to {} letters and digits; make one with: \
          (umask 077; openssl rand -hex 32 > {path})",

@@ -8,10 +8,10 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// What is asked for.
+/// A request for history.
 #[derive(PartialEq, Debug)]
 pub struct Wanted {
-    /// What ended later than this second of the daemon's life.
+    /// Only samples that ended later than this second of the daemon's life.
     pub since_s: f64,
     /// All since the start, in steps that grow with it; else the last minutes in seconds.
     pub whole: bool,
@@ -21,10 +21,10 @@ pub struct Wanted {
     pub brief: bool,
 }
 
-/// Of a disk's list, behind its figures: how long its reads and writes took.
+/// Quantiles of the response times of a disk's reads and writes: they follow its figures.
 const QUANTILES: [(&str, f64); 2] = [("p50_ms", 0.5), ("p99_ms", 0.99)];
 
-/// What the numbers of a disk are.
+/// Names of the numbers of a disk.
 fn columns() -> Vec<&'static str> {
     DiskSample::FIGURES.iter().copied().chain(QUANTILES.map(|(name, _)| name)).collect()
 }
@@ -35,7 +35,7 @@ struct HistoryAnswer<'a> {
     process: u32,
     uptime_s: f64,
     columns: Vec<&'static str>,
-    /// What the lists of `samples` are in the order of.
+    /// Names in the order of the lists of `samples`.
     devices: &'a [Names<'a>],
     samples: Vec<SampleRow<'a>>,
 }

@@ -59,7 +59,7 @@ fn paths_lead_to_answers() {
 #[test]
 fn no_file_of_the_page_names_another_host() {
     for asset in ["/", "/app.js", "/app.css", "/charts.js", "/data.js", "/parts.js", "/views.js"]
-        .map(assets::find)
+        .map(find_asset)
     {
         let asset = asset.unwrap();
         let text = std::str::from_utf8(asset.bytes).unwrap();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Received bytes, in order.
 pub struct Inbox {
     bytes: Box<[u8]>,
-    /// What is not yet taken lies at `head..tail`.
+    /// Bytes at `head..tail` are not yet taken.
     head: usize,
     tail: usize,
 }
@@ -84,7 +84,7 @@ const DISK_BYTES_MAX: usize = 256 << 20;
 /// Bytes that all disks have together beyond what is reserved.
 const SHARED_BYTES_MAX: usize = 1 << 30;
 
-/// Of [`SHARED_BYTES_MAX`], what is in use.
+/// Bytes in use, of [`SHARED_BYTES_MAX`].
 static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts the memory of one disk's clients, however many: those that do not read their replies
@@ -93,7 +93,7 @@ static SHARED_BYTES: AtomicUsize = AtomicUsize::new(0);
 pub struct DiskMemory {
     held_bytes: Mutex<usize>,
     shared_bytes: &'static AtomicUsize,
-    /// What sending to its clients takes.
+    /// Wake-up cost of its clients.
     pub(super) toll: Toll,
 }
 
@@ -104,7 +104,7 @@ impl Default for DiskMemory {
 }
 
 impl DiskMemory {
-    /// Of a disk that shares with those with the same counter.
+    /// The memory of a disk that shares with all of the same counter.
     pub(super) fn sharing(shared_bytes: &'static AtomicUsize) -> DiskMemory {
         DiskMemory { held_bytes: Mutex::new(0), shared_bytes, toll: Toll::default() }
     }
@@ -200,7 +200,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What sending to the disk's clients takes.
+    /// Wake-up cost of the disk's clients.
     pub fn toll(&self) -> &Toll {
         &self.memory.toll
     }

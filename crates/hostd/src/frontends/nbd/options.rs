@@ -8,7 +8,7 @@ use crate::images::Limits;
 /// An export that has as many clients as it may have is not found either.
 const NO_EXPORT: &str = "there is no export of this name, or it has no room for another client";
 
-/// How the peer may be talked to.
+/// Encryption that the connection has or allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Security {
     /// No certificate: plain only.
@@ -21,7 +21,7 @@ pub enum Security {
     Active,
 }
 
-/// What the handshake does after an option.
+/// Next step of the handshake after an option.
 pub enum Step {
     /// Send the replies, read the next option.
     Continue,
@@ -33,7 +33,7 @@ pub enum Step {
     Transmit(Box<Session>),
 }
 
-/// What has been agreed on.
+/// Result of the negotiation.
 pub struct Session {
     pub export: Export,
     /// Reads are answered in chunks.
@@ -321,8 +321,8 @@ fn block_sizes(limits: &Limits) -> [u32; 3] {
     [least, preferred.min(REQUEST_LEN_TOLD), REQUEST_LEN_TOLD]
 }
 
-/// What the transmission will know to do. No `SEND_FAST_ZERO`: where a file
-/// system cannot zero a range, zeroes are written, and that is not fast.
+/// Features of the transmission. No `SEND_FAST_ZERO`: where a file system cannot zero a range,
+/// zeroes are written, and that is not fast.
 fn transmission_flags(limits: &Limits, structured: bool) -> u16 {
     let mut flags = TF_HAS_FLAGS | TF_SEND_FLUSH | TF_SEND_FUA | TF_CAN_MULTI_CONN;
     if limits.read_only {

@@ -1,8 +1,7 @@
-//! What a connection sends at once: headers and data of many replies in one
-//! message. One value is reused for every batch; while a message is under way,
-//! nothing in it moves.
+//! Headers and data of many replies, which a connection sends in one message. One value is reused
+//! for every batch; while a message is under way, nothing in it moves.
 
-use super::reply::HEADER_LEN_MAX;
+use super::request::HEADER_LEN_MAX;
 
 /// Room for headers: a batch ends when it is used up.
 const HEADERS_LEN: usize = 16 << 10;
@@ -20,7 +19,7 @@ pub struct Outbox {
     pieces: Vec<libc::iovec>,
     /// Pieces before this one have been sent.
     sent: usize,
-    /// What is sent next of the rest.
+    /// Parts of the rest that are sent next.
     next: Vec<libc::iovec>,
     message: Box<libc::msghdr>,
 }

@@ -9,38 +9,27 @@
 //! not read its replies no more requests are taken, and after some time it is hung up on, as is one
 //! that does not send a payload that it has announced.
 
-mod receive;
-mod send;
-mod slots;
-#[cfg(test)]
-mod tests;
-mod timer;
-
-use super::buffers::{Inbox, Pool};
+use super::buffers::{Buffer, Inbox, Pool};
 use super::options::Session;
 use super::outbox::Outbox;
-use super::reply::{self, Reply};
-use super::request::{Action, Refusal, Request, Verdict, judge};
-use super::wire::{CMD_FLAG_REQ_ONE, NbdError};
+use super::request::{self, Action, Refusal, Reply, Request, Verdict, judge};
+use super::wire::{CMD_BLOCK_STATUS, CMD_FLAG_REQ_ONE, CMD_READ, NbdError};
 use crate::images::Limits;
 use crate::port::{Budget, COPIED_BYTES, DiskId, Errno, Job, Port, PortContext, PortId};
-use io_uring::types;
-use receive::Scatter;
+use io_uring::{opcode, squeue, types};
 use seekway_core::request::Op;
-use send::MEASURED_SENDS;
-use slots::{Data, Slots};
 use std::any::Any;
+use std::ops::{Index, IndexMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::time::Instant;
-use timer::Timer;
+use std::time::{Duration, Instant};
 
 /// Requests between header and reply.
 const REQUESTS_MAX: usize = 1024;
 /// Memory for their data.
 const BUFFERS_MAX_BYTES: usize = 64 << 20;
-/// What one receive brings in at most.
+/// Most bytes that one receive brings in.
 const INBOX_BYTES: usize = 128 << 10;
 /// Extents in one reply to block status.
 const EXTENTS_MAX: usize = 128;
@@ -51,7 +40,7 @@ const SEND: u32 = 1;
 const TIMER: u32 = 2;
 const REST: u32 = 3;
 
-/// What the next received bytes are.
+/// Meaning of the next received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
     Header,
@@ -67,7 +56,7 @@ enum Expect {
     },
 }
 
-/// How far the end has come.
+/// Progress of the end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Serving,
@@ -104,7 +93,7 @@ pub struct Connection {
     leaving: Vec<u32>,
     outbox: Outbox,
     sending: bool,
-    /// So many messages were sent since one was measured.
+    /// Messages sent after the last measured one.
     unmeasured: u32,
     /// When the message under way was handed to a worker of the kernel's.
     sent_at: Option<Instant>,
@@ -117,16 +106,16 @@ pub struct Connection {
     /// Has the client done its part since the timer began: read of its replies, sent of a payload
     /// for which it has a buffer, or had it nothing to do?
     moves: bool,
-    /// So many times in a row the timer ended and it had not.
+    /// Number of times in a row that the timer ended and the client had not.
     stalls: u32,
     /// A request waits for memory that other clients of the disk have.
     starved: bool,
-    /// Who gets its remains and frees them.
+    /// Receiver of its remains, who frees them.
     taken_down_by: Option<SyncSender<Remains>>,
 }
 
-/// What is left of a closed connection without its socket. Freeing it takes time: memory is
-/// unmapped, and the export's owner may ask the file system.
+/// Remains of a closed connection without its socket. Freeing them takes time: memory is unmapped,
+/// and the export's owner may ask the file system.
 pub struct Remains {
     _held: Arc<dyn Fn() -> Limits + Send + Sync>,
     _pool: Pool,
@@ -171,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// The same connection, and the channel on which its remains come when it has closed.
+    /// Returns this connection, and the channel on which its remains come when it has closed.
     pub fn taken_down(mut self) -> (Connection, Receiver<Remains>) {
         let (closed, taken) = mpsc::sync_channel(1);
         self.taken_down_by = Some(closed);
@@ -437,7 +426,7 @@ impl Port for Connection {
         let whole = is_whole(request.offset_bytes) && is_whole(request.len_bytes.into());
         let align = if whole { block } else { 1 };
         let mut bytes = Vec::new();
-        for (len, state) in reply::extents(&runs, request.len_bytes, align, one) {
+        for (len, state) in request::extents(&runs, request.len_bytes, align, one) {
             bytes.extend(len.to_be_bytes());
             bytes.extend(state.to_be_bytes());
         }
@@ -492,3 +481,409 @@ impl Port for Connection {
         }
     }
 }
+
+// Requests between header and reply, by small numbers that are reused.
+
+/// Data of a request besides its header.
+enum Data {
+    /// No data: the operation has none, or the request is refused.
+    None,
+    /// Data that are read or written.
+    Buffer(Buffer),
+    /// A reply that is made here.
+    Bytes(Vec<u8>),
+}
+
+/// A request under way.
+struct Slot {
+    /// The header as the client sent it.
+    pub request: Request,
+    /// Action to ask of the reactor, if any.
+    pub action: Action,
+    /// Reply to the client when the request is done.
+    pub reply: Reply,
+    pub data: Data,
+}
+
+/// The requests of one connection.
+struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    max: usize,
+}
+
+impl Slots {
+    /// None yet, and never more than `max`.
+    pub fn new(max: usize) -> Slots {
+        Slots { slots: Vec::new(), free: Vec::new(), max }
+    }
+
+    /// Is there room for one more?
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < self.max
+    }
+
+    /// A slot for a request without data and action. Only while there is room.
+    pub fn insert(&mut self, request: Request, reply: Reply) -> u32 {
+        let action = Action { op: Op::Flush, fua: false, unmap: false };
+        let slot = Slot { request, action, reply, data: Data::None };
+        match self.free.pop() {
+            Some(index) => {
+                self[index] = slot;
+                index
+            }
+            None => {
+                assert!(self.slots.len() < self.max, "more requests than slots");
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    /// The request is over; its data.
+    pub fn remove(&mut self, index: u32) -> Data {
+        self.free.push(index);
+        std::mem::replace(&mut self[index].data, Data::None)
+    }
+
+    /// Is no request under way?
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Is another request under way than `except`?
+    pub fn is_busy(&self, except: Option<u32>) -> bool {
+        self.slots.len() - self.free.len() > usize::from(except.is_some())
+    }
+}
+
+impl Index<u32> for Slots {
+    type Output = Slot;
+    fn index(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+}
+
+impl IndexMut<u32> for Slots {
+    fn index_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.slots[index as usize]
+    }
+}
+
+// The one timer of a connection: when memory is given back, when it is asked for again, and when
+// a client has stood still for too long.
+
+/// After this long without a request the connection gives its memory back.
+const IDLE: types::Timespec = types::Timespec::new().sec(2);
+/// When there was no memory because other clients of the disk had it: how soon to look again.
+const RETRY: types::Timespec = types::Timespec::new().nsec(100_000_000);
+/// Number of [`IDLE`] periods in which a client may read nothing of its replies, or send nothing of
+/// a payload: 30 s.
+const STALLS_MAX: u32 = 15;
+/// Longest delay of the closing by a client that does not read its replies.
+const LINGER: types::Timespec = types::Timespec::new().sec(1);
+
+/// Purpose of the timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timer {
+    Off,
+    /// Memory, when it ends with no request since it began; and clients that stand still.
+    Idle,
+    /// Memory that other clients have.
+    Retry,
+    Linger,
+}
+
+impl Connection {
+    fn arm_timer(&mut self, timer: Timer, context: &mut dyn PortContext) {
+        let time = match timer {
+            Timer::Off => return,
+            Timer::Idle => &IDLE,
+            Timer::Retry => &RETRY,
+            Timer::Linger => &LINGER,
+        };
+        (self.timer, self.busy) = (timer, false);
+        self.moves = !self.sending && !self.wants_payload();
+        // SAFETY: the time is a constant.
+        unsafe { context.push(self.id, TIMER, opcode::Timeout::new(time).build()) };
+    }
+
+    fn timer_ended(&mut self, context: &mut dyn PortContext) {
+        let ended = std::mem::replace(&mut self.timer, Timer::Off);
+        match ended {
+            Timer::Retry if !self.closing => self.wait_turn(context),
+            Timer::Idle if !self.closing => {
+                if !self.moves {
+                    self.stalls += 1;
+                    if self.stalls >= STALLS_MAX {
+                        return self.end(Phase::Broken, context);
+                    }
+                }
+                if self.starved {
+                    self.wait_turn(context);
+                }
+                if self.busy || !self.slots.is_empty() {
+                    return self.arm_timer(Timer::Idle, context);
+                }
+                self.pool.clear();
+                self.outbox.shrink();
+            }
+            Timer::Linger if self.sending || self.rests => {
+                self.phase = Phase::Broken;
+                self.cancel_sending(context);
+            }
+            // Cancelled because the port closes: replies still have their time.
+            _ if self.closing && self.has_replies() => self.arm_timer(Timer::Linger, context),
+            _ => {}
+        }
+    }
+}
+
+// Bytes from the client: where they go, and what was brought in.
+
+/// A payload of which more than this is missing is received for itself; less,
+/// together with what follows it.
+const PAYLOAD_ALONE_BYTES: usize = 64 << 10;
+/// Most bytes of one receive for a payload alone: a client has to send them in the time that it has
+/// for it.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+/// `IORING_RECVSEND_POLL_FIRST`: wait for data before the first attempt to receive.
+const POLL_FIRST: u16 = 1;
+
+/// A message header with room for a payload and the inbox.
+struct Scatter {
+    message: libc::msghdr,
+    pieces: [libc::iovec; 2],
+}
+
+// SAFETY: it points to the connection's own memory, and only while a receive
+// is armed.
+unsafe impl Send for Scatter {}
+
+impl Scatter {
+    pub fn new() -> Scatter {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: zeroes are a message header without address, pieces and control data.
+        let message = unsafe { std::mem::zeroed() };
+        Scatter { message, pieces: [nothing; 2] }
+    }
+}
+
+impl Connection {
+    /// Is it more bytes that are missing, and not room?
+    fn wants_bytes(&self) -> bool {
+        match self.expect {
+            Expect::Header => {
+                self.inbox.header().is_none() && self.slots.has_room() && self.stalls == 0
+            }
+            Expect::Payload { .. } | Expect::Swallow { .. } => true,
+        }
+    }
+
+    /// Has a request its buffer, and not its payload?
+    fn wants_payload(&self) -> bool {
+        matches!(self.expect, Expect::Payload { .. })
+    }
+
+    /// Arm a receive for what comes next: into the payload, the inbox, or both.
+    fn receive(&mut self, context: &mut dyn PortContext) {
+        let fd = self.fd();
+        let poll_first = if self.drained { POLL_FIRST } else { 0 };
+        let space = self.inbox.space();
+        let (base, len) = (space.as_mut_ptr(), space.len());
+        let entry = match self.expect {
+            Expect::Payload { slot, filled } => {
+                let Data::Buffer(buffer) = &self.slots[slot].data else {
+                    unreachable!("a payload is received into a buffer")
+                };
+                let left = self.slots[slot].request.len_bytes as usize - filled;
+                let into = buffer.start().wrapping_add(filled);
+                if left > PAYLOAD_ALONE_BYTES {
+                    opcode::Recv::new(fd, into, left.min(PIECE_BYTES_MAX) as u32)
+                        .flags(libc::MSG_WAITALL)
+                        .ioprio(poll_first)
+                        .build()
+                } else {
+                    let Scatter { message, pieces } = &mut *self.scatter;
+                    pieces[0] = libc::iovec { iov_base: into.cast(), iov_len: left };
+                    pieces[1] = libc::iovec { iov_base: base.cast(), iov_len: len };
+                    message.msg_iov = pieces.as_mut_ptr();
+                    message.msg_iovlen = pieces.len();
+                    opcode::RecvMsg::new(fd, &raw mut *message).ioprio(poll_first).build()
+                }
+            }
+            _ => opcode::Recv::new(fd, base, len as u32).ioprio(poll_first).build(),
+        };
+        self.receiving = true;
+        // SAFETY: inbox, scatter and buffer are not moved, read or freed while
+        // `receiving`, and the reactor keeps the port until the CQE has come.
+        unsafe { context.push(self.id, RECEIVE, entry) };
+    }
+
+    fn received(&mut self, result: i32, context: &mut dyn PortContext) {
+        self.receiving = false;
+        if matches!(-result, libc::EINTR | libc::EAGAIN) {
+            return self.wait_turn(context);
+        }
+        if result <= 0 {
+            // The end, between requests or within one; a client that has only
+            // closed its sending half still gets its replies.
+            let phase = if result == 0 { Phase::Ending } else { Phase::Broken };
+            // A cancelled receive is our own closing.
+            return self.end(if self.closing { self.phase } else { phase }, context);
+        }
+        let mut len = result as usize;
+        if self.wants_payload() && !self.sending {
+            (self.moves, self.stalls) = (true, 0);
+        }
+        if let Expect::Payload { slot, filled } = self.expect {
+            let left = self.slots[slot].request.len_bytes as usize - filled;
+            let direct = len.min(left);
+            self.expect = Expect::Payload { slot, filled: filled + direct };
+            len -= direct;
+            self.drained = direct < left.min(PIECE_BYTES_MAX);
+        }
+        self.inbox.received(len);
+        if len > 0 {
+            self.drained = !self.inbox.is_full();
+        }
+        self.wait_turn(context);
+    }
+}
+
+// Replies on their way to the client: one message at a time. A client can make each send slow, by
+// thousands of waiters at its socket. Then a worker of the kernel sends, and seldom.
+
+/// One in this number of messages is measured, and stands for all: it tells how long sending takes
+/// because of the peer.
+const MEASURED_SENDS: u32 = 32;
+
+impl Connection {
+    /// Gather what is ready into one message, and send it. Where sending takes long, later.
+    fn send(&mut self, context: &mut dyn PortContext) {
+        let (toll, now) = (self.pool.toll(), Instant::now);
+        if toll.is_owed(now)
+            && toll.is_high(now())
+            && let Some(time) = toll.rest(now())
+        {
+            *self.rest = time.into();
+            self.rests = true;
+            // SAFETY: the time stays as it is while it `rests`, and the reactor keeps the port
+            // until the CQE has come.
+            unsafe {
+                context.push(self.id, REST, opcode::Timeout::new(&raw const *self.rest).build())
+            };
+            return;
+        }
+        self.outbox.clear();
+        let mut taken = 0;
+        for &slot in &self.ready {
+            if !self.outbox.has_room() {
+                break;
+            }
+            taken += 1;
+            let state = &self.slots[slot];
+            let Request { command, cookie, .. } = state.request;
+            let chunked = self.structured && matches!(command, CMD_READ | CMD_BLOCK_STATUS);
+            let data = match (&state.data, state.reply) {
+                (Data::Buffer(buffer), Reply::Data { len_bytes, .. }) => {
+                    Some((buffer.start().cast_const(), len_bytes as usize))
+                }
+                (Data::Bytes(bytes), Reply::Extents { .. }) => Some((bytes.as_ptr(), bytes.len())),
+                _ => None,
+            };
+            self.outbox.push(|out| request::header(out, cookie, state.reply, chunked), data);
+        }
+        self.leaving.extend(self.ready.drain(..taken));
+        self.send_message(context);
+    }
+
+    /// Send what of the message is left: at once as far as the socket takes it, and what it does not
+    /// take when it has room.
+    fn send_message(&mut self, context: &mut dyn PortContext) {
+        let toll = self.pool.toll();
+        let is_owed = toll.is_owed(Instant::now);
+        if is_owed && toll.is_high(Instant::now()) {
+            // A worker of the kernel's sends.
+            self.sent_at.get_or_insert_with(Instant::now);
+            return self.push_message(squeue::Flags::ASYNC, context);
+        }
+        self.unmeasured += 1;
+        let is_measured = is_owed || self.unmeasured >= MEASURED_SENDS;
+        let (socket, message) = (self.socket.as_raw_fd(), self.outbox.message());
+        // SAFETY: outbox and the leaving slots' data are there.
+        let (result, took) = unsafe { context.send(socket, message, is_measured) };
+        if is_measured {
+            let copying = Duration::from_nanos(self.outbox.message_bytes() as u64);
+            let (waking, sends) = (took.saturating_sub(copying), self.unmeasured);
+            toll.charge(Instant::now(), waking, if is_owed { 1 } else { sends });
+            self.unmeasured = 0;
+        }
+        match self.is_more_left(result, context) {
+            true => self.push_message(squeue::Flags::empty(), context),
+            false => self.all_sent(context),
+        }
+    }
+
+    fn push_message(&mut self, flags: squeue::Flags, context: &mut dyn PortContext) {
+        let message = self.outbox.message();
+        let waits = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let entry = opcode::SendMsg::new(self.fd(), message).flags(waits).build();
+        self.sending = true;
+        // SAFETY: outbox and the leaving slots' data stay as they are while
+        // `sending`, and the reactor keeps the port until the CQE has come.
+        unsafe { context.push(self.id, SEND, entry.flags(flags)) };
+    }
+
+    fn sent(&mut self, result: i32, context: &mut dyn PortContext) {
+        self.sending = false;
+        match self.is_more_left(result, context) {
+            true => self.send_message(context),
+            false => self.all_sent(context),
+        }
+    }
+
+    /// Takes the result of a send: a number of bytes, or an error. Is there more to send?
+    fn is_more_left(&mut self, result: i32, context: &mut dyn PortContext) -> bool {
+        // A client that does not read leaves no room.
+        if result != -libc::EAGAIN {
+            (self.moves, self.stalls) = (true, 0);
+        }
+        match result {
+            _ if self.phase == Phase::Broken => false,
+            0.. => !self.outbox.advance(result as usize),
+            _ if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
+            _ => {
+                self.end(Phase::Broken, context);
+                false
+            }
+        }
+    }
+
+    fn all_sent(&mut self, context: &mut dyn PortContext) {
+        if let Some(at) = self.sent_at.take() {
+            let now = Instant::now();
+            self.pool.toll().called(now, now - at);
+        }
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|&slot| self.release(slot));
+        self.leaving = leaving;
+        self.leaving.clear();
+        // Requests that wait for room keep it from receiving.
+        if !self.receiving {
+            self.wait_turn(context);
+        }
+    }
+
+    /// Gives up sending the replies that are ready.
+    fn cancel_sending(&mut self, context: &mut dyn PortContext) {
+        for (is_under_way, tag) in [(self.sending, SEND), (self.rests, REST)] {
+            if is_under_way {
+                context.cancel(self.id, tag);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

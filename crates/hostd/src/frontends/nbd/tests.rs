@@ -1,9 +1,9 @@
-//! What needs no socket: options, requests, replies, memory.
+//! Tests without a socket: options, requests, replies, memory.
 
 mod memory;
 
 use super::options::{Negotiation, ProtocolError, Security, Step, greeting, option_header};
-use super::reply::{self, Reply};
+use super::request::{self, Reply};
 use super::request::{Refusal, Request, Verdict, judge};
 use super::wire::*;
 use super::{Export, Exports};
@@ -269,7 +269,7 @@ fn requests_are_judged() {
 fn replies_have_the_right_bytes() {
     let header = |reply, chunked| {
         let mut out = Vec::new();
-        reply::header(&mut out, 0x0102_0304_0506_0708, reply, chunked);
+        request::header(&mut out, 0x0102_0304_0506_0708, reply, chunked);
         out
     };
     assert_eq!(
@@ -294,7 +294,7 @@ fn replies_have_the_right_bytes() {
 fn extents_never_call_data_zero() {
     const HOLE: u32 = STATE_HOLE | STATE_ZERO;
     let check = |runs: &[(u64, bool)], len, align, one, expected: &[(u32, u32)]| {
-        assert_eq!(reply::extents(runs, len, align, one), expected, "{runs:?} of {len}");
+        assert_eq!(request::extents(runs, len, align, one), expected, "{runs:?} of {len}");
     };
     check(&[(4096, false), (4096, true)], 8192, 512, false, &[(4096, 0), (4096, HOLE)]);
     check(&[(4096, false), (4096, true)], 8192, 512, true, &[(4096, 0)]);

@@ -157,8 +157,8 @@ pub enum NbdError {
 }
 
 impl NbdError {
-    /// What a client is told of an errno of ours; what the protocol has no
-    /// number for is an I/O error.
+    /// Error of the protocol for an errno of ours; an errno without a number in the protocol is an
+    /// I/O error.
     pub fn from_errno(errno: i32) -> NbdError {
         match errno {
             libc::EPERM | libc::EACCES | libc::EROFS => NbdError::Perm,

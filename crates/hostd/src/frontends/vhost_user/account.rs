@@ -1,6 +1,6 @@
-//! What a VMM makes the daemon hold, counted in one place: each VMM has a limit of its own, and all
-//! together have one that leaves a reserve for the daemon and for NBD's clients. What is held says
-//! so by a [`Hold`], which gives it back when it is dropped.
+//! Counts in one place what VMMs make the daemon hold: each VMM has a limit of its own, and all
+//! together have one that leaves a reserve for the daemon and for NBD's clients. A [`Hold`] stands
+//! for what is held, and gives it back when it is dropped.
 //!
 //! Limits that are counted where they arise: regions of memory
 //! ([`super::memory::REGIONS_MAX`]), virtqueues ([`super::QUEUES_MAX`]), and memory that was
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What a VMM makes the process hold, counted for each and for all.
+/// Resource that a VMM makes the process hold, counted for each VMM and for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Descriptors of the process: eventfds of the VMM, and the rings that signal them.
@@ -30,19 +30,19 @@ pub enum Resource {
 /// Most descriptors and mappings of one VMM. [`super::QUEUES_MAX`] virtqueues take 1,792
 /// descriptors and 1,536 mappings.
 pub const PEER_MAX: [usize; 2] = [2048, 2048];
-/// So many of them count for no total: each VMM has them whatever the others hold.
+/// Number of them that do not count in the total: each VMM has them whatever the others hold.
 pub const PEER_RESERVED: usize = 64;
 /// All VMMs together have this many quarters of what the process may have.
 pub const TOTAL_QUARTERS: usize = 3;
 
-/// What the process may have where the system does not say: Linux's `vm.max_map_count`, and
-/// `LimitNOFILE=` of the unit.
+/// Limits of the process where the system does not say: `LimitNOFILE=` of the unit, and Linux's
+/// `vm.max_map_count`.
 const PROCESS_MAX: [usize; 2] = [65_536, 65_530];
 
 static PROCESS: OnceLock<[usize; 2]> = OnceLock::new();
 /// Bytes of the host's memory; not set where the system does not say it.
 static HOST_BYTES: OnceLock<u64> = OnceLock::new();
-/// What all accounts hold beyond their reserved part. Accounts change while it is locked.
+/// Sum of what all accounts hold beyond their reserved part. Accounts change while it is locked.
 static TOTAL: Mutex<[usize; 2]> = Mutex::new([0; 2]);
 
 /// A VMM, or all together, would hold too much.
@@ -95,7 +95,7 @@ fn total_max(resource: Resource) -> usize {
     PROCESS.get().unwrap_or(&PROCESS_MAX)[resource as usize] / 4 * TOTAL_QUARTERS
 }
 
-/// What one VMM holds.
+/// Resources that one VMM holds.
 #[derive(Default)]
 pub struct Account {
     held: [AtomicUsize; 2],
@@ -220,7 +220,7 @@ fn bytes_of(parts: &[FilePart]) -> u64 {
     })
 }
 
-/// What counts for the total.
+/// Part of `held` that counts in the total.
 fn beyond(held: usize) -> usize {
     held.saturating_sub(PEER_RESERVED)
 }

@@ -1,4 +1,4 @@
-//! What the device offers, and its configuration space (VIRTIO 1.2, 5.2.4).
+//! Features of the device, and its configuration space (VIRTIO 1.2, 5.2.4).
 
 use super::request::{DISCARD_SECTORS_MAX, SECTOR_BYTES, WRITE_ZEROES_SECTORS_MAX};
 use crate::images::Limits;
@@ -45,7 +45,7 @@ pub fn features(limits: &Limits, queues: u16) -> u64 {
     features
 }
 
-/// What the protocol's back end can do.
+/// Features of the protocol's back end.
 pub fn protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::CONFIG

@@ -4,7 +4,7 @@
 //! are set atomically.
 
 use super::account::Account;
-use super::mapping::{MapError, Mapping};
+use super::memory::{MapError, Mapping};
 use std::fs::File;
 use std::slice;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl DirtyLog {
     }
 }
 
-/// What a virtqueue logs.
+/// The log of a virtqueue.
 #[derive(Clone)]
 pub struct Logging {
     pub log: Arc<DirtyLog>,
@@ -101,7 +101,7 @@ fn pieces<const BITS: u64>(first: u64, end: u64) -> impl Iterator<Item = (usize,
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapping::memory_file;
+    use super::super::memory::memory_file;
     use super::*;
     use proptest::prelude::*;
     use std::os::unix::fs::FileExt;

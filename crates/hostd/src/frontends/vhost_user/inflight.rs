@@ -9,9 +9,8 @@
 //! and of older versions, end without it.
 
 use super::account::Account;
-use super::mapping::{MapError, Mapping};
-use crate::death;
-use crate::sigbus;
+use super::memory::{MapError, Mapping};
+use crate::{death, sigbus};
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use std::fs::File;
 use std::io;
@@ -29,7 +28,7 @@ const ALIGN_BYTES: u64 = 64;
 const VERSION: u16 = 1;
 /// Bytes of our own behind the queues' records.
 const OWN_BYTES: u64 = ALIGN_BYTES;
-/// What the first four of them say of the write cache; anything else says nothing.
+/// State of the write cache in the first four of them; other values say nothing.
 const CACHE_ON: u32 = u32::from_le_bytes(*b"skw1");
 const CACHE_OFF: u32 = u32::from_le_bytes(*b"skw0");
 
@@ -39,15 +38,15 @@ pub enum InflightError {
     /// The system says no.
     #[error("the inflight record: {0}")]
     Io(#[from] io::Error),
-    /// It cannot be mapped.
+    /// The record cannot be mapped.
     #[error("the inflight record: {0}")]
     Map(#[from] MapError),
-    /// It is not large enough for what it is said to hold.
+    /// The record is too small for its queues.
     #[error("an inflight record of {have} bytes for {queues} queues of {size}, which take {need}")]
     Size {
         /// Bytes that the VMM names, at most those that the file has.
         have: u64,
-        /// Bytes that the records of so many queues take.
+        /// Bytes that the records of these queues take.
         need: u64,
         /// Queues it is said to hold.
         queues: u16,
@@ -61,9 +60,9 @@ pub enum InflightError {
     #[error("the inflight record of queue {queue}: version {version}, {entries} entries")]
     Queue {
         queue: u16,
-        /// What it says of itself.
+        /// Version in the record.
         version: u16,
-        /// What it says of itself.
+        /// Number of entries in the record.
         entries: u16,
     },
 }
@@ -81,7 +80,7 @@ impl Inflight {
         Self::records_bytes(queues, size) + OWN_BYTES
     }
 
-    /// The same without our own.
+    /// Bytes of the records alone.
     fn records_bytes(queues: u16, size: u16) -> u64 {
         u64::from(queues) * Self::stride(size)
     }

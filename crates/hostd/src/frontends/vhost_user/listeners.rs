@@ -1,5 +1,5 @@
-//! Who is connected to a disk, for those outside of the connection's thread: a
-//! resize reaches the guest, a detached disk drops it, a second VMM is refused.
+//! The VMM connected to a disk, for users outside of the connection's thread: a resize reaches the
+//! guest, a detached disk drops it, a second VMM is refused.
 
 use crate::log::LineLimit;
 use crate::toll::Toll;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// VHOST_USER_BACKEND_CONFIG_CHANGE_MSG: request, flags (version 1), size.
 const CONFIG_CHANGE: [u32; 3] = [2, 1, 0];
 
-/// A VMM may hang up and come again before its gate has told of the end. The new connection waits up
-/// to so long for that.
+/// A VMM may hang up and come again before its descriptor receiver has told of the end. The new
+/// connection waits up to this time for that.
 const HANG_UP: Duration = Duration::from_secs(1);
 
 /// The connection to one disk's socket, if there is one.
@@ -22,7 +22,7 @@ const HANG_UP: Duration = Duration::from_secs(1);
 pub struct ConfigListeners {
     connection: Mutex<Connection>,
     left: Condvar,
-    /// What calls of the guest take.
+    /// Cost of calls of the guest.
     pub(super) toll: Toll,
     pub(crate) lines: LineLimit,
 }
@@ -129,7 +129,7 @@ fn has_hung_up(stream: &UnixStream, within: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{SET_BACKEND_REQ_FD, peek_channel};
+    use super::super::gate::{SET_BACKEND_REQ_FD, peek_channel};
     use super::*;
     use std::fs::File;
     use std::io::Read;

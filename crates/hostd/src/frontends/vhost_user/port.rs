@@ -2,10 +2,9 @@
 //! called.
 
 use super::dirty_log::Logging;
-use super::doorbell::{Bell, Doorbell};
+use super::doorbell::{BROKEN, Bell, CALL, Doorbell, Notes};
 use super::listeners::ConfigListeners;
 use super::memory::GuestMemory;
-use super::notes::{BROKEN, CALL, Notes};
 use super::request::{Ask, Request, STATUS_IOERR, STATUS_OK, STATUS_UNSUPP};
 use super::ring::Parts;
 use super::vring::{Broken, Taken, Vring};
@@ -24,7 +23,7 @@ use std::time::Instant;
 /// The tag of the SQE that watches the kick eventfd.
 const KICK: u32 = 0;
 
-/// What the connection's thread tells a port that is open.
+/// Message of the connection's thread to an open port.
 pub enum PortMessage {
     /// The guest's memory is another; the virtqueue's parts are now here in it.
     /// The reply comes when nothing new will use the old one.
@@ -44,7 +43,7 @@ pub struct Closed {
     pub _port: Box<dyn Any + Send>,
 }
 
-/// What a port is made of, besides the virtqueue.
+/// Parts of a port besides the virtqueue.
 pub struct Wiring {
     /// For messages: the disk and the number of the queue.
     pub name: String,
@@ -63,7 +62,7 @@ pub struct Wiring {
     pub write_through: Arc<AtomicBool>,
     /// The VMM, to hang up on it.
     pub peer: Arc<ConfigListeners>,
-    /// Told when the port has closed.
+    /// Hears when the port has closed.
     pub closed: SyncSender<Closed>,
 }
 
@@ -221,7 +220,7 @@ fn submit(
     }
 }
 
-/// What the guest is told.
+/// Status byte for the guest.
 fn status(result: Result<(), Errno>) -> u8 {
     match result {
         Ok(()) => STATUS_OK,

@@ -1,6 +1,5 @@
-//! What a descriptor chain asks for: the chain is walked once, each field is
-//! read once, and nothing is carried out. Pure over guest memory; the guest may
-//! have written anything.
+//! Parses descriptor chains: the chain is walked once, each field is read once, and nothing is
+//! carried out. Pure over guest memory; the guest may have written anything.
 //!
 //! The framing is free (VIRTIO 1.2, 2.7.4): the request's header is the first
 //! 16 readable bytes, its status the last writable byte, however the chain cuts
@@ -67,16 +66,16 @@ pub enum BrokenChain {
     TooLarge,
 }
 
-/// What is asked for. Offsets and lengths are in bytes.
+/// The operation of a request. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// What the engine does.
+    /// An operation for the engine.
     Carry {
         /// Read, write, discard or another one.
         op: Op,
         /// Where in the image; 0 for a flush.
         offset: u64,
-        /// How much, a positive multiple of 512; 0 for a flush.
+        /// Length, a positive multiple of 512; 0 for a flush.
         len: u64,
         /// A write-zeroes may deallocate.
         unmap: bool,
@@ -90,13 +89,13 @@ pub enum Ask {
 /// A chain that was walked. Its data is in the pieces that [`parse`] filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What is asked for.
+    /// The operation.
     pub ask: Ask,
     /// The I/O priority in its header.
     pub priority: u32,
     /// Where the status goes, in host memory; `None` when the chain has no writable byte.
     pub status: Option<*mut u8>,
-    /// The same in the guest's memory.
+    /// Address of the status in the guest's memory.
     pub status_address: u64,
     /// Writable bytes, the status included: what the used ring is told.
     pub writable_len: u32,
@@ -249,7 +248,7 @@ struct Walk<'a> {
     pieces: &'a mut Vec<iovec>,
     header: [u8; HEADER_BYTES],
     header_len: usize,
-    /// Bytes so far, header and status included.
+    /// Bytes up to now, header and status included.
     bytes: u32,
     /// Readable bytes behind the header.
     readable_data: u32,

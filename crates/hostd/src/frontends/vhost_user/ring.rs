@@ -50,7 +50,7 @@ pub enum BrokenRing {
     Index {
         /// The index that the guest wrote.
         index: u16,
-        /// How far the ring has been read.
+        /// Index up to which the ring has been read.
         seen: u16,
         /// Entries of the ring.
         size: u16,
@@ -100,7 +100,7 @@ impl Ring {
         ring
     }
 
-    /// The same ring, mapped elsewhere.
+    /// Moves the ring to another mapping.
     ///
     /// # Safety
     /// As for [`Ring::new`].

@@ -33,12 +33,12 @@ pub enum Broken {
     Memory,
 }
 
-/// What becomes of a request that was handed on.
+/// Outcome of a request that was handed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// It is under way; a call of [`Vring::done`] follows.
+    /// The request is under way; a call of [`Vring::done`] follows.
     Submitted,
-    /// It is over, with this status.
+    /// The request is over, with this status.
     Refused(u8),
 }
 
@@ -54,7 +54,7 @@ struct Slot {
     /// Bytes of those, from the first on, that its data may fill.
     data_len: u32,
     status: Option<*mut u8>,
-    /// The same in the guest's memory.
+    /// Address of the status in the guest's memory.
     status_address: u64,
 }
 
@@ -74,7 +74,7 @@ struct RetiredMemory {
     _memory: Arc<GuestMemory>,
 }
 
-/// What a virtqueue is made of.
+/// Parts of a virtqueue.
 pub struct Setup {
     /// Where its parts are, inside `memory`.
     pub parts: Parts,
@@ -90,7 +90,7 @@ pub struct Setup {
     pub record: Option<Record>,
     /// The answer to GET_ID.
     pub serial: Serial,
-    /// What to tell the VMM of memory that is written.
+    /// The log of written memory, for the VMM.
     pub logging: Option<Logging>,
 }
 
@@ -264,7 +264,7 @@ impl Vring {
         Ok(work)
     }
 
-    /// What a request costs, in descriptors read.
+    /// Cost of a request, in descriptors read.
     fn work(&self, request: &Request) -> u32 {
         match self.logging {
             None => request.descriptors,
@@ -385,7 +385,7 @@ impl Vring {
     }
 }
 
-/// How much of the guest's memory a request's data may fill.
+/// Bytes of the guest's memory that a request's data may fill.
 fn data_len(request: &Request) -> u32 {
     // The last writable byte is the status.
     let room = request.writable_len.saturating_sub(1);

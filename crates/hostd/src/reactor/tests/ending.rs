@@ -1,39 +1,22 @@
 //! A reactor, or a disk, ends soon whatever is queued, and says what was not carried out.
 
 use super::taking::{Played, reactor_on};
+use super::{Answers, guest};
 use crate::images::{Image, LostImage, Marker, OpenOptions};
-use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{DiskId, Errno, Job, PortContext, PortId};
 use crate::reactor::io::{Kind, PUNCH, ZERO};
 use crate::reactor::message::{Handle, Message};
 use crate::reactor::{Disk, Reactor};
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
 use std::fs::File;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::Receiver;
 
 const DISCARD: Kind = Kind::Allocate { mode: PUNCH };
 const ZEROES: Kind = Kind::Allocate { mode: ZERO };
 const ABANDONED: Result<(), Errno> = Err(Errno(libc::ESHUTDOWN));
 const GIB: u64 = 1 << 30;
 static DATA: [u8; 4096] = [0; 4096];
-
-type Answers = Arc<Mutex<Vec<(u64, Result<(), Errno>)>>>;
-
-struct Guest {
-    disk: DiskId,
-    answers: Answers,
-}
-
-impl Port for Guest {
-    fn disk(&self) -> DiskId {
-        self.disk
-    }
-    fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
-    fn done(&mut self, token: u64, result: Result<(), Errno>, _: &mut dyn PortContext) {
-        self.answers.lock().unwrap().push((token, result));
-    }
-}
 
 /// A disk of several GiB and its guest.
 struct World {
@@ -58,10 +41,7 @@ impl World {
         let kernel = Played::default();
         let mut reactor = reactor_on(Box::new(kernel.clone()));
         let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();
-        let answers = Answers::default();
-        let (reply, port) = sync_channel(1);
-        reactor.open_port(Box::new(Guest { disk, answers: answers.clone() }), &reply);
-        let port = port.recv().unwrap();
+        let (port, answers) = guest(&mut reactor, disk);
         World { kernel, reactor, disk, port, answers, lost, _folder: folder }
     }
 

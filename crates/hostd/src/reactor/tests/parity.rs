@@ -43,7 +43,7 @@ const HARD_LIMIT: Nanos = Nanos::from_millis(400);
 /// Sectors of the second VM's disk that cannot be read or written.
 const BAD: (u64, u64) = (0, 20_000);
 
-/// What the reactor has done, beside its journal.
+/// Events in the reactor, beside its journal.
 pub(in crate::reactor) enum Event {
     /// An action of the stack, and the port's token of the job that it is for.
     Acted(Action, u64),
@@ -180,7 +180,7 @@ const FREE: HostCosts = HostCosts {
     poll_event: Nanos::ZERO,
 };
 
-/// What the simulator writes, and what the device reads a second.
+/// Journal of the simulator, and the bandwidth of the device's reads.
 fn simulated(case: &Case) -> (String, u64) {
     let loads = loads(case);
     let disks: Vec<VmDisk> = loads.iter().map(|load| load.disk[0].clone()).collect();
@@ -389,7 +389,7 @@ impl Rig {
         self.hear();
     }
 
-    /// What the reactor has done, in the simulator's costs. True when a command was completed.
+    /// Takes the reactor's events, in the simulator's costs. True when a command was completed.
     fn hear(&mut self) -> bool {
         let mut completed = false;
         for event in std::mem::take(&mut self.reactor.core.log) {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 const READ_BYTES: u32 = 512;
 const REPLY_BYTES: usize = 16 + READ_BYTES as usize;
 
-/// A reactor and a client that has sent so many reads.
+/// A reactor and a client that has sent reads.
 struct World {
     kernel: Rc<RefCell<Kernel>>,
     reactor: Reactor,

@@ -71,7 +71,7 @@ impl Backend for Played {
 /// The ports that took requests, one entry for each request.
 type Log = Arc<Mutex<Vec<PortId>>>;
 
-/// A port that always has one more request, each of so much work.
+/// A port that always has one more request, each of this much work.
 struct Endless {
     disk: DiskId,
     id: Option<PortId>,
@@ -148,7 +148,7 @@ fn each_disk_has_its_turn_however_much_others_have_to_do() {
     assert_eq!(seen, many, "the queues of one disk go round");
 }
 
-/// A client of NBD that has sent so many reads, and waits for its answers.
+/// A client of NBD that has sent `reads` reads, and waits for its answers.
 pub(super) fn client(reactor: &mut Reactor, disk: DiskId, reads: usize) -> UnixStream {
     client_of(reactor, disk, reads, 512)
 }

@@ -21,7 +21,7 @@ const CONNECTIONS: u64 = 4;
 const BATCHES: u64 = 120;
 const BATCH: u64 = 12;
 
-/// What all connections know of the disk, and the clock of that. A write's number is the time at
+/// The model of the disk that all connections share, and its clock. A write's number is the time at
 /// which it was asked for.
 struct Truth {
     model: Model,
@@ -53,7 +53,7 @@ impl Truth {
         (Asked { op: ask.op, sectors, begun: self.now }, ask)
     }
 
-    /// It is done; a read found these bytes.
+    /// Ends a request; a read found these bytes.
     fn end(&mut self, asked: Asked, bytes: &[u8]) -> Result<(), String> {
         self.now += 1;
         let Asked { op, sectors, begun } = asked;

@@ -1,4 +1,4 @@
-//! What goes wrong below stays there, or reaches the one whom it concerns.
+//! Errors below the cache stay there, or reach the one whom they concern.
 
 use super::guesses::{MIB, ReadOn, Wild, of_disk, prefetch, quiet, rig};
 use super::reads::{at, full_image};

@@ -46,7 +46,7 @@ impl Prefetcher for Wild {
     }
 }
 
-/// After each read it wants what follows, so many sectors.
+/// A prefetcher that wants this number of sectors after each read.
 pub struct ReadOn {
     sectors: u64,
     disks: BTreeMap<VmId, u64>,
@@ -102,7 +102,7 @@ impl Prefetcher for Wants {
     }
 }
 
-/// A reactor with a cache of so many bytes.
+/// A reactor with a cache of `bytes`.
 pub fn rig(bytes: u64) -> Rig {
     Rig::start(RigSetup { cache: cache(bytes), ..RigSetup::default() })
 }
@@ -112,7 +112,7 @@ pub fn prefetch(rig: &Rig, by: Box<dyn Prefetcher>) {
     prefetch_as(rig, "test", by);
 }
 
-/// The same with a specification that [`build`] knows, for journals.
+/// As [`prefetch`], with a specification that [`build`] knows, for journals.
 pub fn prefetch_named(rig: &Rig, spec: &str) {
     prefetch_as(rig, spec, build(spec).unwrap());
 }
@@ -137,7 +137,7 @@ pub fn device_read(status: &Status) -> u64 {
     status.cache.as_ref().expect("there is a cache").device_read_bytes
 }
 
-/// What the only disk has of the cache.
+/// The only disk's use of the cache.
 pub fn of_disk(status: &Status) -> &DiskCache {
     status.disks[0].cache.as_ref().expect("the disk is cached")
 }

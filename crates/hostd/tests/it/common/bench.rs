@@ -37,7 +37,7 @@ impl Bench {
     }
 }
 
-/// So many answers, none of them an error.
+/// Takes `count` answers, none of them an error.
 pub fn take(client: &Client, count: u64) {
     (0..count).for_each(|_| assert!(client.answer().result.is_ok()));
 }

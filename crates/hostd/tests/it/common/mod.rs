@@ -264,7 +264,7 @@ pub fn open_image(path: &Path, options: &OpenOptions) -> Result<Image, ImageErro
     }
 }
 
-/// A cache of so many bytes that reads nothing ahead.
+/// A cache of `bytes` that reads nothing ahead.
 pub fn cache(bytes: u64) -> Option<CacheSetup> {
     let prefetcher = "none".to_string();
     Some(CacheSetup {

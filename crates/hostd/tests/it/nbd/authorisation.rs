@@ -46,7 +46,8 @@ impl World {
         World { daemon, certificates, port }
     }
 
-    /// What a client with this subject, and this other name, is started with.
+    /// Makes a folder of certificates for a client with this subject, and this other name. Returns
+    /// its path.
     fn client(&self, subject: &str, other: Option<&str>) -> PathBuf {
         let folder = self.certificates.path().join(subject);
         fs::create_dir(&folder).unwrap();

@@ -44,7 +44,7 @@ impl Client {
         Client::negotiate(UnixStream::connect(path)?)
     }
 
-    /// The same with a connection that the daemon may not have taken yet.
+    /// As [`Client::connect`], with a connection that the daemon may not have taken yet.
     pub fn negotiate(socket: UnixStream) -> io::Result<Client> {
         let mut client = Client::greet(socket)?;
         client.socket.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;

@@ -20,7 +20,7 @@ pub fn certificates() -> TempDir {
     dir
 }
 
-/// How keys are made.
+/// Options for making keys.
 const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
 
 /// Make NAME-cert.pem and NAME-key.pem, signed by the authority of the directory.

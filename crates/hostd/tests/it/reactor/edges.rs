@@ -44,7 +44,7 @@ fn all_went_well(answers: &[Answer], about: &str) {
     }
 }
 
-/// What the area holds, read in pieces.
+/// Contents of the area, read in pieces.
 fn area(client: &Client, next: &mut impl FnMut(u64) -> u64, about: &str) -> Vec<u8> {
     let mut held = vec![0; AREA];
     let pieces = pieces(next);

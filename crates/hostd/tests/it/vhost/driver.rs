@@ -13,7 +13,7 @@ use virtio_driver::{
 /// Bytes of memory that the device can reach.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// What a driver of Linux's takes of what is offered.
+/// Features that a driver of Linux's takes of those offered.
 pub fn all_features() -> u64 {
     let blk = VirtioBlkFeatureFlags::all();
     let ring = VirtioFeatureFlags::VERSION_1

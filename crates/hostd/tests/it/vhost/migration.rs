@@ -1,5 +1,4 @@
-//! What a VMM asks of the device when its guest migrates or is reset: the log of written memory,
-//! RESET_DEVICE.
+//! Requests of a VMM when its guest migrates or is reset: the log of written memory, RESET_DEVICE.
 
 use super::raw::{self, Guest, Vmm};
 use super::restart::Daemon;

@@ -320,7 +320,7 @@ impl Vmm {
         self.set(SET_MEM_TABLE, &memory_table(), &[guest.memory.file.as_raw_fd()])
     }
 
-    /// The same without an acknowledgement.
+    /// As [`Vmm::set_memory`], without an acknowledgement.
     pub fn send_memory(&self, guest: &Guest) -> io::Result<()> {
         self.send(SET_MEM_TABLE, 1, &memory_table(), &[guest.memory.file.as_raw_fd()])
     }
@@ -337,7 +337,7 @@ impl Vmm {
         self.set_logged_addresses(queue, at, None)
     }
 
-    /// The same, and the used ring is logged at this guest address.
+    /// As [`Vmm::set_addresses`], and the used ring is logged at this guest address.
     pub fn set_logged_addresses(
         &self,
         queue: u32,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tempfile::TempDir;
 
-/// How many connections have ended.
+/// Number of connections that have ended.
 #[derive(Default)]
 struct Ended(Mutex<usize>, Condvar);
 
@@ -87,12 +87,12 @@ impl Served {
         Served { image, socket, limits, config_changed, ended, acceptor, connections }
     }
 
-    /// What is in the image.
+    /// Contents of the image.
     pub fn image(&self) -> Vec<u8> {
         std::fs::read(&self.image).unwrap()
     }
 
-    /// Wait until all connections made so far have ended.
+    /// Waits until all connections made until now have ended.
     pub fn wait_idle(&self) {
         let mut ended = self.ended.0.lock().unwrap();
         while *ended < self.connections.load(Ordering::Acquire) {

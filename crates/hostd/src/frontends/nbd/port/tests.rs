@@ -17,20 +17,20 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What a connection asked of its reactor.
+/// Calls of a connection to its reactor.
 struct Asked {
     jobs: Vec<Job>,
     pushed: Vec<u32>,
     cancelled: Vec<u32>,
     statuses: Vec<(u64, Range<u64>)>,
     closed: bool,
-    /// What the socket takes now: bytes, or an errno.
+    /// Result of the socket's next send: bytes, or an errno.
     socket: Result<usize, i32>,
-    /// So many messages were sent at once, so many of them measured, and each took so long.
+    /// Messages sent at once, the number of them that were measured, and the time that each took.
     sends: u32,
     measured: u32,
     send_takes: Duration,
-    /// It waits for its turn.
+    /// The connection waits for its turn.
     waits: bool,
     /// The disk has no room.
     is_full: bool,
@@ -148,14 +148,14 @@ impl Rig {
         self.connection.flush(&mut self.asked);
     }
 
-    /// It has a turn, if it waits for one.
+    /// Gives it a turn, if it waits for one.
     fn turn(&mut self) {
         if std::mem::take(&mut self.asked.waits) {
             self.asked.waits = self.connection.take(&mut Budget::default(), &mut self.asked);
         }
     }
 
-    /// It has turns until it waits for none, or its disk is full.
+    /// Gives it turns until it waits for none, or its disk is full.
     fn turns(&mut self) {
         while self.asked.waits && !self.asked.is_full {
             self.turn();

@@ -3,17 +3,17 @@
 //! is read only when the last one has gone, so that a slow side stops the
 //! other one of the same direction and no more.
 
-use super::socket::ServeError;
+use super::ServeError;
 use crate::stream::{Stream, interest, poll};
 use rustls::ServerConnection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-/// What is moved at once, in bytes.
+/// Most bytes moved at once.
 const PIECE: usize = 64 << 10;
 
-/// How long a client that reads nothing may hold up the end of its session.
+/// Longest delay of the end of a session by a client that reads nothing, in milliseconds.
 const LINGER_MS: libc::c_int = 5_000;
 
 /// Move bytes until both sides are done, or one fails. `plain` is the other
@@ -65,7 +65,7 @@ pub fn relay(
 /// One direction of a relay.
 struct Pipe {
     buffer: Vec<u8>,
-    /// What is on its way.
+    /// Bytes of the buffer that are on their way.
     at: std::ops::Range<usize>,
     state: PipeState,
 }
@@ -178,7 +178,6 @@ impl Write for Client<'_> {
             None => socket.write(bytes),
         }
     }
-
     fn flush(&mut self) -> io::Result<()> {
         let mut socket = self.socket;
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {

@@ -2,7 +2,7 @@
 
 use super::super::buffers::{Buffer, DiskMemory, Inbox, Pool};
 use super::super::outbox::Outbox;
-use super::super::reply::{self, Reply};
+use super::super::request::{self, Reply};
 use super::super::wire::REQUEST_LEN_MAX;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn clients_of_one_disk_take_no_memory_of_anothers() {
     assert_eq!(held.iter().map(count).sum::<usize>(), 32 + 16, "1 GiB beyond that");
 }
 
-/// What an outbox would send, in steps of `step` bytes.
+/// Bytes that an outbox would send, in steps of `step` bytes.
 fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -89,7 +89,7 @@ fn outbox_holds_many_replies() {
     let mut count = 0;
     while outbox.has_room() {
         let data = Some((data.as_ptr(), data.len()));
-        outbox.push(|out| reply::header(out, 1, Reply::Done, false), data);
+        outbox.push(|out| request::header(out, 1, Reply::Done, false), data);
         count += 1;
     }
     assert!(count >= 256, "only {count} replies in one message");
@@ -101,7 +101,8 @@ fn a_message_is_no_longer_than_a_client_has_to_read_in_time() {
     let mut outbox = Outbox::new();
     let data = vec![7u8; 3 << 20];
     outbox.clear();
-    outbox.push(|out| reply::header(out, 1, Reply::Done, false), Some((data.as_ptr(), data.len())));
+    outbox
+        .push(|out| request::header(out, 1, Reply::Done, false), Some((data.as_ptr(), data.len())));
     // SAFETY: the message points to the outbox's own pieces.
     let pieces = unsafe {
         let message = &*outbox.message();
@@ -144,7 +145,7 @@ proptest! {
         outbox.clear();
         let mut expected = Vec::new();
         for piece in &data {
-            let header = |out: &mut Vec<u8>| reply::header(out, 9, Reply::Done, false);
+            let header = |out: &mut Vec<u8>| request::header(out, 9, Reply::Done, false);
             header(&mut expected);
             expected.extend(piece);
             let some = (!piece.is_empty()).then_some((piece.as_ptr(), piece.len()));

@@ -53,7 +53,7 @@ fn host(memory: &GuestMemoryMmap, address: u64) -> *mut u8 {
     place(memory, address).unwrap().0
 }
 
-/// What is asked for, and the lengths of the pieces.
+/// The parsed request, and the lengths of its pieces.
 fn parsed(memory: &GuestMemoryMmap) -> Result<(Request, Vec<usize>), BrokenChain> {
     let mut pieces = Vec::new();
     let request = parse(memory, table(memory), 0, &mut pieces)?;

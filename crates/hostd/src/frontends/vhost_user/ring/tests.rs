@@ -102,7 +102,7 @@ fn race<A: Send, B: Send>(
     device.into_iter().zip(guest).collect()
 }
 
-/// How often something happened, and the first round in which it did.
+/// Number of times that something happened, and the first round in which it did.
 fn count(what: impl Iterator<Item = bool>) -> (usize, Option<usize>) {
     let rounds: Vec<usize> = what.enumerate().filter(|(_, is)| *is).map(|(i, _)| i).collect();
     (rounds.len(), rounds.first().copied())

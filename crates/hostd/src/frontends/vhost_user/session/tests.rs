@@ -1,6 +1,6 @@
 use super::super::account::{PEER_MAX, PEER_RESERVED, TOTAL_QUARTERS};
-use super::super::mapping::memory_file;
 use super::super::memory::GuestMemory;
+use super::super::memory::memory_file;
 use super::*;
 use crate::images::Kept;
 use crate::limits_table::{number, says};
@@ -120,7 +120,7 @@ fn more_memory_than_the_disk_allows_is_refused() {
     set(&[region(0), region(1 << 20)]).unwrap();
 }
 
-/// What ports leave is done by the connection's thread.
+/// The connection's thread does the work that ports leave.
 #[test]
 fn calls_and_broken_queues_that_ports_leave_reach_the_vmm() {
     let (handle, _mailbox) = Handle::new().unwrap();

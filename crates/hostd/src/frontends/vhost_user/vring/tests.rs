@@ -4,7 +4,7 @@
 use super::*;
 use crate::frontends::vhost_user::dirty_log::DirtyLog;
 use crate::frontends::vhost_user::inflight::Inflight;
-use crate::frontends::vhost_user::mapping::memory_file;
+use crate::frontends::vhost_user::memory::memory_file;
 use crate::frontends::vhost_user::request::STATUS_IOERR;
 use std::fs::File;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
@@ -412,7 +412,7 @@ fn a_request_marks_no_more_than_it_may_write() {
     assert_eq!(logged(&file), [page(4), page(2 + 5), page(4 + 5)]);
 }
 
-/// What is marked is a part of the work of a turn.
+/// Marking written memory takes its part of a turn's work.
 #[test]
 fn marking_costs_its_part_of_a_turn() {
     let mut driver = Driver::new();

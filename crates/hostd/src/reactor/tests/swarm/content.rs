@@ -1,4 +1,4 @@
-//! What is on a simulated device: what reads find, and what is left after a power failure.
+//! Contents of a simulated device: for reads, and after a power failure.
 
 use super::random::Random;
 use seekway_testing::disk::SECTOR_BYTES;
@@ -9,25 +9,25 @@ type Sector = [u8; SECTOR_BYTES];
 /// A file or device with a write cache.
 #[derive(Default)]
 pub struct Content {
-    /// What reads find: the last write to each sector.
+    /// The data that reads find: the last write to each sector.
     data: Vec<u8>,
-    /// What is there after a power failure, but for `cached`.
+    /// The data that is left after a power failure, but for `cached`.
     durable: Vec<u8>,
-    /// What was written to each sector since it was made durable, in order: after a power failure
-    /// any of it may be there, or none.
+    /// Writes to each sector after it was last made durable, in order: after a power failure any of
+    /// them may be there, or none.
     cached: BTreeMap<usize, Vec<Sector>>,
     /// Something that reads find is on no device, and no sync brings it there.
     is_lost: bool,
 }
 
 impl Content {
-    /// A file of so many zeroes, all of them durable.
+    /// A file of this number of zeroes, all of them durable.
     pub fn new(bytes: usize) -> Content {
         let (data, durable) = (vec![0; bytes], vec![0; bytes]);
         Content { data, durable, ..Content::default() }
     }
 
-    /// It is larger now.
+    /// Makes the file larger.
     pub fn grow(&mut self, bytes: usize) {
         self.data.resize(bytes, 0);
         self.durable.resize(bytes, 0);

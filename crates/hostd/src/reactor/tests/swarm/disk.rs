@@ -26,7 +26,7 @@ impl Notes {
         self.time
     }
 
-    /// Requests that were given a number so far.
+    /// Number of requests that have a number.
     pub fn requests(&self) -> u64 {
         self.requests
     }
@@ -45,14 +45,14 @@ pub struct Disk {
     pub sectors: usize,
     /// Something was injected that may let a request fail.
     pub may_fail: bool,
-    /// The same of flushes and durable writes.
+    /// Something was injected that may let flushes and durable writes fail.
     pub syncs_may_fail: bool,
     pub buffered: bool,
-    /// Whoever serves its file looks at RWF_DSYNC.
+    /// The file system of its image looks at RWF_DSYNC.
     pub keeps_dsync: bool,
     /// Its image can be marked.
     pub keeps_mark: bool,
-    /// I/O on its image begins and ends between blocks of so many bytes.
+    /// I/O on its image begins and ends between blocks of this number of bytes.
     pub block: usize,
     /// When its image was opened.
     pub opened: u64,
@@ -60,7 +60,7 @@ pub struct Disk {
     pub failed_flush: Option<u64>,
     /// The image as another daemon has opened it, for a guest that comes from here.
     pub awaited: Option<Image>,
-    /// It is detached, or its daemon has been told to end: requests are not carried out.
+    /// The disk is detached, or its daemon has been told to end: requests are not carried out.
     pub leaves: bool,
     /// Its number while it is attached.
     pub number: Option<DiskId>,
@@ -69,7 +69,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Where a request of so many sectors goes.
+    /// A position for a request of `len` sectors.
     pub fn place(&self, len: usize, random: &mut Random) -> usize {
         let last = self.sectors - len;
         match random.once_in(4) {
@@ -108,16 +108,16 @@ impl Disk {
         self.truth.end(write.sectors.clone(), id, now, ok && write.certain, durable);
     }
 
-    /// What was read may be so.
+    /// Checks that a read may have found this data.
     pub fn check(&self, first: usize, data: &[u8], begun: u64) -> Result<(), String> {
         self.truth.check(first, data, begun)
     }
 }
 
-/// What a request makes of sectors.
+/// Effect of a request on sectors.
 pub struct Write {
     pub sectors: Range<usize>,
     pub stamp: u64,
-    /// It is done when the device says so.
+    /// The write is done when the device says so.
     pub certain: bool,
 }

@@ -39,7 +39,7 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
-/// What is asked for.
+/// A request of the guest.
 #[derive(Clone, Debug)]
 struct Request {
     id: u64,
@@ -47,7 +47,8 @@ struct Request {
     sectors: Range<usize>,
     pieces: Vec<(u64, u32)>,
     begun: u64,
-    /// It was asked for while the write cache was off, and this often it had been set then.
+    /// Set if the write cache was off at the request: the number of times that it had been set by
+    /// then.
     through: Option<u32>,
 }
 
@@ -75,12 +76,12 @@ pub struct Guest {
     /// The VMM keeps it for the next daemon.
     inflight: Option<File>,
     write_cache: bool,
-    /// How often that was set.
+    /// Number of times that it was set.
     cache_set: u32,
     session: Option<Session>,
     /// On its way to another VMM.
     migration: Option<Migration>,
-    /// It has come from another daemon and not been served here.
+    /// The guest has come from another daemon and not been served here.
     has_moved: bool,
     /// Some of what its VMM has shown was taken away, and the guest has ended.
     is_cut: bool,

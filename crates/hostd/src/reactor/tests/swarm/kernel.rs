@@ -32,7 +32,7 @@ pub const TAGS: Tags = Tags { count: 16, sectors: Sectors::new(256) };
 /// The longest I/O that the device is given.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How often what goes wrong: once in so many times; 0 for never.
+/// Frequency of faults: once in this number of times; 0 for never.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Faults {
     pub fails: u64,
@@ -51,14 +51,14 @@ pub struct Faults {
 
 /// A file or device.
 pub struct File {
-    /// By which a descriptor is known.
+    /// Its number, by which descriptors are matched.
     inode: u64,
     pub content: Content,
-    /// It goes through the page cache.
+    /// The file goes through the page cache.
     buffered: bool,
-    /// Whoever serves it looks at RWF_DSYNC. A FUSE server need not.
+    /// Its file system looks at RWF_DSYNC. A FUSE server need not.
     keeps_dsync: bool,
-    /// I/O begins and ends between blocks of so many bytes.
+    /// I/O begins and ends between blocks of this number of bytes.
     block: usize,
     /// A sync of it has failed since it was opened.
     pub has_failed_sync: bool,
@@ -69,19 +69,19 @@ struct Transfer {
     index: u32,
     file: usize,
     kind: Kind,
-    /// It is durable, or a sync follows.
+    /// The transfer is durable, or a sync follows.
     durable: bool,
     offset: usize,
     len: usize,
     buffers: Vec<iovec>,
-    /// What is written, as it was when the I/O began; less where it was taken away.
+    /// Data to write, as it was when the I/O began; less where it was taken away.
     data: Vec<u8>,
     hangs: bool,
-    /// It is done, with this result, and the reactor has not been told.
+    /// Result of an I/O that is done, while the reactor has not been told.
     result: Option<i32>,
 }
 
-/// What waits for something to happen.
+/// A wait for an event.
 enum Wait {
     Poll(RawFd),
     Receive(RawFd, *mut c_void, usize),
@@ -110,16 +110,16 @@ pub struct Kernel {
     pub now: Instant,
     pub faults: Faults,
     pub files: Vec<File>,
-    /// Of its device's queue.
+    /// Tags of its device's queue.
     pub tags: Option<Tags>,
     random: Random,
-    /// What goes wrong at sockets: it changes nothing of the rest.
+    /// Random numbers for faults of sockets: they change nothing of the rest.
     of_sockets: Random,
     registered: Vec<Option<usize>>,
     transfers: Vec<Transfer>,
     waits: Vec<(Source, Wait)>,
     done: VecDeque<Cqe>,
-    /// Images of a process that was killed, which it has open for so many turns more.
+    /// Images of a process that was killed, and the number of turns for which they stay open.
     lingering: Vec<(std::fs::File, u64)>,
     /// The reactor sleeps until then, or until something happens.
     wake: Option<Instant>,
@@ -143,7 +143,7 @@ impl Kernel {
         }
     }
 
-    /// A process that is being killed has this image open, and locked, for so long.
+    /// Keeps this image open, and locked, by a process that is being killed, for `turns`.
     pub fn linger(&mut self, image: std::fs::File, turns: u64) {
         self.lingering.push((image, turns));
     }
@@ -202,7 +202,7 @@ impl Kernel {
         self.transfers.iter().filter(moves).map(|t| t.len.div_ceil(of_tag)).sum()
     }
 
-    /// What hangs goes on.
+    /// Lets I/O that hangs go on.
     pub fn release(&mut self) {
         self.transfers.iter_mut().for_each(|transfer| transfer.hangs = false);
     }
@@ -222,7 +222,7 @@ impl Kernel {
         timers.chain(self.wake).min()
     }
 
-    /// So much time passes.
+    /// Lets this time pass.
     pub fn pass(&mut self, time: Nanos) {
         self.now = self.now + time;
     }
@@ -366,7 +366,7 @@ impl Kernel {
 }
 
 impl Wait {
-    /// What has happened, if it has. An eventfd's counter is taken: each write is one event.
+    /// Result of a wait, if it is over. An eventfd's counter is taken: each write is one event.
     fn outcome(&self, now: Instant) -> Option<i32> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let result = match *self {

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// What a bit of the log stands for.
+/// Bytes for which a bit of the log stands.
 const PAGE_BYTES: usize = 4096;
 
 pub struct Migration {
@@ -18,7 +18,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// A log for so many bytes of memory, of which nothing is copied yet.
+    /// A log for this number of bytes of memory, of which nothing is copied yet.
     pub fn new(bytes: usize) -> Migration {
         let log_bytes = bytes.div_ceil(8 * PAGE_BYTES);
         Migration { log: memory_file(log_bytes as u64), log_bytes, copy: RefCell::default() }

@@ -1,11 +1,11 @@
-//! What a seed runs, and what goes wrong in it.
+//! The plan of a seed: its load and its faults.
 
 use super::kernel::Faults;
 use super::random::Random;
 use seekway_core::units::Nanos;
 use seekway_policy::{prefetchers, schedulers};
 
-/// What a seed runs.
+/// Load and faults of a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub policy: &'static str,
@@ -14,10 +14,11 @@ pub struct Plan {
     pub depth: Option<u32>,
     pub hard_limit: Nanos,
     pub limits: bool,
-    /// How often the daemon is killed, and the power fails: once in so many steps.
+    /// The daemon is killed, and the power fails, once in this number of steps.
     pub kills: u64,
     pub power_fails: u64,
-    /// The same of VMMs that take memory away, and of VMMs that have used up what they may hold.
+    /// VMMs take memory away, and VMMs have used up what they may hold, once in this number of
+    /// steps.
     pub cuts: u64,
     pub shortages: u64,
     /// Disks and guests' memory have room for requests that the device gets in pieces.

@@ -27,7 +27,7 @@ impl Random {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
     }
 
-    /// The same, for an index.
+    /// As [`Random::below`], for an index.
     pub fn index(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }

@@ -40,7 +40,7 @@ const CACHE_BYTES: u64 = 64 << 10;
 /// Turns in which all that is under way ends, if nothing is added.
 const TURNS_MAX: usize = 20_000;
 
-/// How long a child of another test may take from its fork to its exec.
+/// Longest time of a child of another test from its fork to its exec.
 const FORK_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The daemon's process, of which only one reactor is simulated.
@@ -62,7 +62,8 @@ pub struct World {
     /// Clients, and which disk they use.
     clients: Vec<(usize, Client)>,
     notes: Notes,
-    /// Who marks images of which a sync has failed, what is to be marked, and where it is noted.
+    /// Marks images of which a sync has failed: the marker, the images to mark, and where they are
+    /// noted.
     losses: Rc<(Marker, Receiver<LostImage>, Losses, Arc<Unmarked>)>,
     /// Answers to settings that are to come.
     answers: Vec<(&'static str, Answer)>,
@@ -76,7 +77,7 @@ fn answer<T: 'static>(of: Receiver<T>) -> Answer {
     Box::new(move || of.try_recv().is_ok())
 }
 
-/// What a seed has done.
+/// Counts of events in a seed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Done {
     pub requests: u64,
@@ -280,7 +281,7 @@ impl World {
         self.clients.push((number, client));
     }
 
-    /// What happens in this step.
+    /// Makes one step.
     pub fn step(&mut self, random: &mut Random) -> Result<(), String> {
         let plan = &self.plan;
         if random.once_in(plan.power_fails) {
@@ -481,7 +482,7 @@ impl World {
         Err(format!("something stands still:{guests}{clients}\n  settings: {settings:?}"))
     }
 
-    /// What is in the images.
+    /// Compares the images with the models.
     fn compare(&mut self) -> Result<(), String> {
         let now = self.notes.tick();
         let mut hash = DefaultHasher::new();

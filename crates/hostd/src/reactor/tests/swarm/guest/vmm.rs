@@ -1,5 +1,5 @@
-//! What the VMM of a guest does: it connects, shows what the device needs, moves the guest to another
-//! VMM, takes memory away, and ends.
+//! The VMM of a guest: it connects, shows what the device needs, moves the guest to another VMM,
+//! takes memory away, and ends.
 
 use super::super::disk::{Disk, Notes};
 use super::super::migration::Migration;

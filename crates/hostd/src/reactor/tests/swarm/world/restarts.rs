@@ -1,4 +1,4 @@
-//! How the daemon starts, ends as it is told, is killed or loses its power, and starts again.
+//! Starts and ends of the daemon: it ends as told, is killed or loses its power, and starts again.
 
 use super::super::guest::Guest;
 use super::super::kernel::{Ring, TAGS};
@@ -15,7 +15,7 @@ use seekway_core::units::{Nanos, Sectors};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// I/O that hangs goes on when somebody has waited for so many turns.
+/// Turns of waiting after which I/O that hangs goes on.
 const PATIENCE_TURNS: usize = 200;
 
 impl World {

@@ -1,13 +1,12 @@
 use super::super::io::Kind;
 use super::super::tests::taking::{Played, reactor_on};
-use super::super::{Disk, Reactor};
+use super::super::tests::{Answers, guest};
 use super::*;
 use crate::images::{Image, OpenOptions};
-use crate::port::{DiskId, Errno, Job, Port, PortContext, PortId};
+use crate::port::{Errno, Job, PortContext};
+use crate::reactor::{Disk, Reactor};
 use seekway_core::request::Op;
 use std::fs::File;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 
 fn with(under_way: &[u32]) -> Syncs {
     let mut syncs = Syncs::default();
@@ -45,23 +44,6 @@ fn none_is_held_when_one_has_failed() {
     assert_eq!([(); 3].map(|()| syncs.release(true)), [Some(4), Some(5), None]);
 }
 
-type Answers = Arc<Mutex<Vec<(u64, Result<(), Errno>)>>>;
-
-struct Guest {
-    disk: DiskId,
-    answers: Answers,
-}
-
-impl Port for Guest {
-    fn disk(&self) -> DiskId {
-        self.disk
-    }
-    fn open(&mut self, _: PortId, _: &mut dyn PortContext) {}
-    fn done(&mut self, token: u64, result: Result<(), Errno>, _: &mut dyn PortContext) {
-        self.answers.lock().unwrap().push((token, result));
-    }
-}
-
 const FLUSH: u64 = 1;
 const WRITE: u64 = 2;
 const WRITTEN: Kind = Kind::Write { dsync: false };
@@ -86,10 +68,7 @@ impl World {
         let kernel = Played::default();
         let mut reactor = reactor_on(Box::new(kernel.clone()));
         let disk = reactor.core.attach_disk(Disk::new("disk", image)).unwrap();
-        let answers = Answers::default();
-        let (reply, port) = sync_channel(1);
-        reactor.open_port(Box::new(Guest { disk, answers: answers.clone() }), &reply);
-        let port = port.recv().unwrap();
+        let (port, answers) = guest(&mut reactor, disk);
         let flush = Job {
             disk,
             port,
@@ -111,7 +90,7 @@ impl World {
         world
     }
 
-    /// What is answered by then.
+    /// Answers that have come by then.
     fn turn(&mut self) -> Vec<(u64, Result<(), Errno>)> {
         for _ in 0..2 {
             self.reactor.begin_turn();

@@ -1,5 +1,4 @@
-use super::super::super::mapping::memory_file;
-use super::super::super::wire::peek_channel;
+use super::super::memory::memory_file;
 use super::*;
 use std::io::Read;
 use vmm_sys_util::eventfd::EventFd;
@@ -12,8 +11,8 @@ fn message(request: u32, body: &[u8]) -> Vec<u8> {
     [&header[..], body].concat()
 }
 
-/// What the daemon gets of messages that a VMM sends one after the other, each with the
-/// descriptors of its own.
+/// The daemon's side of messages that a VMM sends one after the other, each with its own
+/// descriptors.
 fn carried(sent: &[(Vec<u8>, &[RawFd])]) -> (UnixStream, Receiver<Channel>) {
     let (vmm, outside) = UnixStream::pair().unwrap();
     let (inside, daemon) = UnixStream::pair().unwrap();
