@@ -72,7 +72,7 @@ impl Cli {
     }
 }
 
-/// What the conventions call a back end for block devices.
+/// Name of a back end for block devices, by the vhost-user conventions.
 const BACKEND_NAME: &str = "vhost-user-blk";
 
 /// Commands of before, and what took their place.
@@ -110,7 +110,7 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
     /// Aligned text.
@@ -172,7 +172,7 @@ pub struct PaceArgs {
     pub map: String,
 }
 
-/// How traces are read.
+/// Options for reading traces.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Reading traces")]
 pub struct ReadingArgs {
@@ -212,7 +212,7 @@ pub enum Event {
     Complete,
 }
 
-/// What serves them.
+/// Options of the device.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Disk")]
 pub struct DiskArgs {
@@ -229,7 +229,7 @@ pub struct DiskArgs {
     pub dispatch: DispatchArgs,
 }
 
-/// How requests become commands.
+/// Options for making commands of requests.
 #[derive(Args, Clone, Debug)]
 pub struct DispatchArgs {
     /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
@@ -260,7 +260,7 @@ pub struct RunsArgs {
     pub until: Option<String>,
 }
 
-/// How results leave that have no report.
+/// Output options of commands without a report.
 #[derive(Args, Debug)]
 pub struct FormatArgs {
     /// Output format
@@ -268,7 +268,7 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
-/// How results leave.
+/// Output options.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutArgs {

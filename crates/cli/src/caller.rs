@@ -1,4 +1,4 @@
-//! What the caller of runs brings along: policies of its own, and a wish to stop.
+//! Caller's part of runs: policies of its own, and a request to stop.
 
 use anyhow::{Result, anyhow};
 use seekway_core::scheduler::Scheduler;
@@ -14,7 +14,7 @@ pub struct OwnPolicy {
     pub make: Make,
 }
 
-/// Who asked for the runs.
+/// Caller of the runs.
 pub struct Caller {
     policies: Vec<OwnPolicy>,
     stop: AtomicBool,

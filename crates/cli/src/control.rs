@@ -1,4 +1,4 @@
-//! What commands ask of a running daemon.
+//! Requests of commands to a running daemon.
 
 use anyhow::{Context, Result, anyhow};
 use seekway_hostd::config;
@@ -16,7 +16,7 @@ pub fn socket(given: Option<PathBuf>) -> Result<PathBuf> {
     given.map_or_else(default, Ok).map_err(|e| anyhow!("{e}: give --socket PATH"))
 }
 
-/// What an answer says.
+/// Parses an answer.
 ///
 /// # Errors
 /// It is of another version.

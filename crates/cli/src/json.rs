@@ -1,5 +1,5 @@
-//! What scripts read: the keys of `compare --format json`, which stay as they
-//! are. Times in milliseconds, rates per second, shares from 0 to 1.
+//! Output for scripts: the keys of `compare --format json`, which are stable. Times in
+//! milliseconds, rates per second, shares from 0 to 1.
 
 mod host;
 mod private;
@@ -27,13 +27,13 @@ pub struct CompareReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scenario: Option<String>,
     pub device: String,
-    /// How runs are named.
+    /// Parts of the stack that the names of runs tell.
     #[serde(skip)]
     pub names: StackNames,
-    /// What all runs have in common, in a sentence.
+    /// Description of what all runs have in common, in a sentence.
     #[serde(skip)]
     pub same: String,
-    /// What a VM's demand is, where that needs to be said.
+    /// Explanation of a VM's demand, where that is needed.
     #[serde(skip)]
     pub demand_note: Option<&'static str>,
     /// One for each stack and seed.
@@ -123,13 +123,13 @@ pub struct Vm {
     /// When its load was over, in seconds, if that was before the run was: its rates are
     /// over the time until then.
     pub ended_s: Option<f64>,
-    /// What it asked for, where that is known: φ is judged against it.
+    /// Demand, where known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
     /// The VM on its private disk, with `--fair-to private`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateVm>,
-    /// What it had of the host cache.
+    /// Share of the host cache, and its use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<VmCache>,
 }
@@ -156,7 +156,7 @@ pub fn response(times: &Times, worst_ns: u64) -> Response {
     }
 }
 
-/// What each VM asks for, in MiB/s.
+/// Demand of each VM, in MiB/s.
 pub enum Demands {
     Known(Vec<f64>),
     /// There is nothing to tell VMs apart: each is taken to want all that there is.

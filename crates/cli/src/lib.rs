@@ -31,7 +31,7 @@ mod toml_text;
 use seekway_policy::schedulers::{Entry, REGISTRY};
 use std::process::ExitCode;
 
-/// What a command came to.
+/// Verdict of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Did what was asked.

@@ -43,7 +43,7 @@ pub fn measure(until: Option<&str>) -> Result<Measure> {
     Ok(Measure { until: until.map(Time), ..Measure::default() })
 }
 
-/// How a trace is read, by the arguments.
+/// Options for reading a trace, from the arguments.
 fn read_as(path: impl Into<PathBuf>, reading: &ReadingArgs) -> Result<TraceText> {
     let max_time = reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
     Ok(TraceText {
@@ -62,7 +62,7 @@ fn read_as(path: impl Into<PathBuf>, reading: &ReadingArgs) -> Result<TraceText>
     })
 }
 
-/// How traces are read, by the arguments.
+/// As `read_as`, in the reader's form.
 pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
     scenario::load::trace_options(&read_as("-", reading)?)
 }

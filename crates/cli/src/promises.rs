@@ -1,5 +1,5 @@
-//! What an operator promises a VM beside a weight (a reservation, a target of latency, a group's
-//! share), and which policies keep it.
+//! Service-level targets of a VM beside its weight (a reservation, a latency, a group's share), and
+//! the policies that keep them.
 
 use crate::lists::distinct;
 use seekway_policy::schedulers::REGISTRY;

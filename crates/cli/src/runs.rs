@@ -37,7 +37,7 @@ pub struct Outcome {
     pub journal: String,
 }
 
-/// How runs are made, and how others see how far they are.
+/// Execution of runs, and its progress for others.
 pub struct Running<'a> {
     /// Runs at a time.
     pub jobs: usize,
@@ -53,15 +53,15 @@ impl Running<'_> {
     }
 }
 
-/// What all runs of a command share.
+/// Context that all runs of a command share.
 pub struct Stage<'a> {
     pub ready: &'a Ready,
-    /// How runs are named.
+    /// Parts of the stack that the names of runs tell.
     pub names: StackNames,
     pub running: &'a Running<'a>,
 }
 
-/// How many runs at a time: `jobs`, or the machine's cores.
+/// Number of concurrent runs: `given`, or the machine's cores.
 pub fn jobs(given: Option<NonZeroUsize>) -> usize {
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     given.unwrap_or_else(cores).get()
@@ -98,7 +98,7 @@ impl<'a> Stage<'a> {
         Stage { ready, names: StackNames::of(stacks), running }
     }
 
-    /// A bar over the requests of so many runs of the whole load.
+    /// Makes a progress bar over the requests of `runs` runs of the whole load.
     pub fn bar(&self, runs: usize, what: &str) -> ProgressBar {
         let total = self.ready.load.requests().map(|n| n * runs as u64);
         let bar = self.running.bar.clone().unwrap_or_else(|| progress::requests(total, what));

@@ -7,13 +7,13 @@ use seekway_sim::scenario::{ByteSize, Cache, Cpu, LimitsChoice, NO_AGENT, Scenar
 /// Most stacks of one command. Each runs with every seed.
 const STACKS_MAX: usize = 1_000;
 
-/// What a command line lists of each part of the stack.
+/// Alternatives that a command line lists for each part of the stack.
 #[derive(Clone, Debug)]
 pub struct StackLists {
     pub policies: Vec<String>,
     pub caches: Vec<Option<Cache>>,
     pub limits: Vec<LimitsChoice>,
-    /// How processors are shared, with the policy for vCPUs.
+    /// Ways to share processors, each with the policy for vCPUs.
     pub hosts: Vec<Option<Cpu>>,
 }
 
@@ -89,7 +89,7 @@ impl StackNames {
         names
     }
 
-    /// The same, always with the policy and with a cache's prefetcher: for names of files.
+    /// As `self`, always with the policy and with a cache's prefetcher: for names of files.
     pub fn for_files(self) -> StackNames {
         StackNames { policy: true, prefetch: true, ..self }
     }
@@ -119,8 +119,8 @@ impl StackNames {
         parts.into_iter().flatten().collect::<Vec<_>>().join(" + ")
     }
 
-    /// What all runs have in common, the parts that were not chosen among it. `stacks` are the
-    /// runs'.
+    /// Describes what all runs, of the stacks `stacks`, have in common, also parts that were not
+    /// chosen.
     pub fn same(self, stacks: &[Scenario]) -> String {
         let Some(first) = stacks.first() else { return String::new() };
         let of_cache = first.cache.as_ref().map_or("cache none".into(), |_| cache(first));

@@ -1,6 +1,6 @@
-//! What a generator's request costs the simulator, and how deep its virtual
-//! queue is: `cargo bench -p seekway-workload --bench generators`, or one part of
-//! it with `-- files`, `-- cost` or `-- depth`.
+//! Cost of a generator's request in the simulator, and depth of its virtual queue: `cargo bench -p
+//! seekway-workload --bench generators`, or one part of it with `-- files`, `-- cost` or `--
+//! depth`.
 
 #[path = "../tests/it/device.rs"]
 mod device;
@@ -26,7 +26,7 @@ fn main() {
     }
 }
 
-/// CPU time of this thread so far; other work on the machine does not count.
+/// CPU time of this thread; other work on the machine does not count.
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()

@@ -2,8 +2,8 @@
 //!
 //! **Open loop** ([`Pace::Timed`]): every request is issued at its own time,
 //! whether earlier ones are done or not, as the trace's users did. **Closed
-//! loop** ([`Pace::Outstanding`]): times are ignored; each VM keeps so many
-//! requests outstanding, the next one issued as soon as one is done.
+//! loop** ([`Pace::Outstanding`]): times are ignored; each VM keeps a fixed number of requests
+//! outstanding, the next one issued as soon as one is done.
 //!
 //! The trace is streamed, or in memory already. In the closed loop with several VMs, requests of
 //! VMs that have enough outstanding wait in memory, at most
@@ -29,7 +29,7 @@ pub const REPLAY_VMS_MAX: usize = 4096;
 /// Requests that one poll issues at most; the rest is due at once again.
 const POLL_ISSUES_MAX: usize = 4096;
 
-/// How much slower than in the trace time passes: 2 is half the speed.
+/// Factor by which time passes more slowly than in the trace: 2 is half the speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeScale {
     millionths: u64,
@@ -62,8 +62,8 @@ pub enum Pace {
     Timed {
         /// Two is twice as slow as the trace.
         time_scale: TimeScale,
-        /// Over all VMs: with so many outstanding the clock's requests wait, as
-        /// in a guest whose queues are full.
+        /// Most requests outstanding of all VMs; the clock's requests wait for a slot, as in a
+        /// guest whose queues are full.
         outstanding_max: u32,
     },
     /// Closed loop: the next request is issued as soon as one is done.
@@ -73,23 +73,23 @@ pub enum Pace {
     },
 }
 
-/// How a trace's volumes become VMs.
+/// Mapping of a trace's volumes to VMs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
     /// One VM, its disk the volumes one after the other.
     OneVm,
     /// A VM for each volume.
     Split {
-        /// Only so many, those with the most requests; requests of the others
+        /// Number of VMs: the volumes with the most requests are kept, and requests of the others
         /// are dropped. At most [`REPLAY_VMS_MAX`].
         vms_max: usize,
     },
 }
 
-/// How a trace is to be replayed.
+/// Options for replaying a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplayOptions {
-    /// How it is read, limits included.
+    /// Options for reading it, limits included.
     pub trace: TraceOptions,
     /// When requests are issued.
     pub pace: Pace,
@@ -256,7 +256,7 @@ impl TraceSource {
         Ok(source)
     }
 
-    /// Keep the number of hungry VMs true after VM `index` has changed.
+    /// Updates the number of VMs that want more requests after VM `index` has changed.
     fn count_hungry(&mut self, index: usize) {
         let vm = &mut self.vms[index];
         let hungry = vm.wants_more();

@@ -19,7 +19,7 @@ pub(super) struct Placement {
     /// By volume: the VM and the volume's first sector there.
     seats: Vec<Option<Seat>>,
     capacities: Vec<u64>,
-    /// What ends behind a disk is moved into it.
+    /// Requests beyond the end of a disk wrap into it.
     wraps: bool,
 }
 

@@ -53,7 +53,7 @@ pub enum Alone {
     Always,
 }
 
-/// What each VM's part is judged against.
+/// Reference that each VM's share is judged against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FairTo {
     /// The disk alone: what the VM asks for
@@ -156,10 +156,9 @@ pub struct CompareArgs {
         help_heading = "Comparison"
     )]
     pub alone: Alone,
-    /// What a VM's part is judged against: what it gets alone on the disk, or also what it gets
-    /// on a private disk: n times slower for n VMs (W/w times for a weight w of W in all), with
-    /// an n-th of the processors' time and of the host cache. Adds progress: MiB/s over those on
-    /// the private disk
+    /// Reference for each VM's share: its throughput alone on the disk, or also that on a private
+    /// disk: n times slower for n VMs (W/w times for a weight w of W in all), with an n-th of the
+    /// processors' time and of the host cache. Adds progress: MiB/s over those on the private disk
     #[arg(
         long,
         value_enum,

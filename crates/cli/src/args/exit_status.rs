@@ -3,7 +3,7 @@
 
 use clap::Command;
 
-/// What `--help` says where a command has nothing of its own to say.
+/// Text of `--help` for commands with the usual exit status.
 const USUAL: &str = "Exit status: 0 if it did what was asked, 2 for wrong usage, input or output.";
 
 /// Commands that judge something: status 1.

@@ -3,7 +3,7 @@
 use crate::complete;
 use clap::Args;
 
-/// How VMs share the host's processors.
+/// Options for sharing the host's processors among VMs.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shared processors")]
 pub struct SharingArgs {

@@ -25,7 +25,7 @@ pub struct AdviseArgs {
     /// Traces, one VM each; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// What to judge by
+    /// Goal to judge policies by
     #[arg(long = "for", value_enum, value_name = "GOAL", default_value = "balance")]
     pub goal: Goal,
     /// Replaced by --for
@@ -50,7 +50,7 @@ fn refuse_goal(_: &str) -> Result<String, String> {
     Err("it is now --for latency, throughput, fairness or balance".into())
 }
 
-/// What `advise` judges policies by.
+/// Goal by which `advise` judges policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Goal {
     /// p99 of the VM that comes off worst, over what it has alone

@@ -29,20 +29,20 @@ use serde::Serialize;
 pub(super) struct Advice {
     recommend: String,
     goal: String,
-    /// What the goal's figure is called, with its unit.
+    /// Name of the goal's figure, with its unit.
     figure: &'static str,
     /// Everyone's figures, best first.
     ranking: Vec<Judged>,
-    /// How much better than cfq without a cache, as a share of cfq's figure.
+    /// Gain over cfq without a cache, as a share of cfq's figure.
     gain_over_cfq: Option<f64>,
-    /// What of the gain is the cache's; null if the recommended stack has none.
+    /// Cache's part of the gain; null if the recommended stack has none.
     cache_gain: Option<CacheGain>,
     /// VMs that another policy would serve at least 2 % better.
     worse_for: Vec<Loser>,
     /// Does the disk carry the load? Null if the load is closed: it asks for as much as the
     /// disk gives.
     carried: Option<bool>,
-    /// The same without a host cache.
+    /// As `carried`, without a host cache.
     carried_without_cache: Option<bool>,
     /// Null unless `carried` is false.
     overload: Option<Overload>,
@@ -57,7 +57,7 @@ struct Loser {
     vm: String,
     /// The stack that serves this VM best.
     better: String,
-    /// How much longer its mean response is under the recommended one.
+    /// Factor by which its mean response is longer under the recommended one.
     slower: f64,
 }
 
@@ -155,7 +155,7 @@ struct Said {
 }
 
 impl Said {
-    /// What is said: each overload on a line, then the recommendation.
+    /// Text for the user: each overload on a line, then the recommendation.
     fn advice(&self) -> String {
         let overload = self.overload.iter().map(|text| format!("{text}\n"));
         overload.chain([self.recommendation.clone()]).collect()

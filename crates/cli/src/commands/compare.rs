@@ -313,7 +313,7 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
     Ok(Comparison { compared, outcomes, warnings })
 }
 
-/// What VMs ask for, for each choice of limits that any run has.
+/// Finds the demand of VMs, for each choice of limits that any run has.
 fn demands(
     stage: &Stage<'_>,
     asked: &Asked,

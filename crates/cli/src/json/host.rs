@@ -8,7 +8,7 @@ use seekway_stack::cache::Usage as Counts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What was had of the cache and of the prefetcher.
+/// Use of the cache and of the prefetcher.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
@@ -36,7 +36,7 @@ pub struct Usage {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Host {
     pub cache_mib: f64,
-    /// What the device reads at best, measured before the run.
+    /// Throughput of the device at best, measured before the run.
     pub device_mib_s: f64,
     #[serde(flatten)]
     pub usage: Usage,
@@ -49,7 +49,7 @@ pub struct Host {
     pub prefetch_metrics: BTreeMap<&'static str, f64>,
 }
 
-/// What a VM had of it.
+/// Use of the cache by a VM.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VmCache {
@@ -62,7 +62,7 @@ pub struct VmCache {
     pub streams: Vec<Stream>,
 }
 
-/// What a process of a VM had of it.
+/// Use of the cache by a process of a VM.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {

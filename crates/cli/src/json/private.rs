@@ -6,14 +6,14 @@ use serde::Serialize;
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PrivateVm {
-    /// The private disk is so many times slower than the run's.
+    /// Factor by which the private disk is slower than the run's.
     pub slow: u32,
-    /// What the VM has on it: of its applications if it has any, else of its requests.
+    /// Throughput on it: of the VM's applications if it has any, else of its requests.
     pub mib_s: f64,
     /// Of the response times of this disk.
     pub p99_ms: f64,
-    /// What the VM has in the run over that, at least 1 if it has 0.98 of what it asks for; null
-    /// if it moves nothing on its private disk.
+    /// Throughput in the run over that, at least 1 if the VM has 0.98 of its demand; null if it
+    /// moves nothing on its private disk.
     pub progress: Option<f64>,
     /// The p99 of response times in the run over that on the private disk; null if that is 0.
     pub p99_over_private: Option<f64>,

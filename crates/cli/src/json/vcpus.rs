@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct Vcpus {
     pub vm: String,
     pub vcpus: u16,
-    /// What its applications read and wrote.
+    /// Throughput of its applications.
     pub app_mib_s: f64,
     /// Time for which its vCPUs ran, together.
     pub ran_s: f64,

@@ -28,7 +28,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
-/// What can be read once only is read by every policy all the same.
+/// A trace that can be read only once is read by every policy all the same.
 #[test]
 fn a_named_pipe_is_a_trace_like_any_other() {
     let folder = Folder::new();

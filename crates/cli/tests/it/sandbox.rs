@@ -172,7 +172,7 @@ fn commands_work_in_the_sandbox() {
     assert_eq!(served.end(), Some(0));
 }
 
-/// The process that sent what comes next, and so many bytes of it.
+/// Receives bytes, and finds the process that sent them.
 fn sender(socket: &UnixStream, bytes: &mut [u8]) -> u32 {
     // SAFETY: the option reads an int, which is valid.
     let done = unsafe {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `systemd-analyze security` makes of a unit: 0 is closed, 10 is open.
+/// Grade that `systemd-analyze security` gives a unit: 0 is closed, 10 is open.
 fn exposure(unit: &str) -> Option<f64> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../share/systemd").join(unit);
     let mut analyze = Command::new("systemd-analyze");

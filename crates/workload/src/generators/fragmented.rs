@@ -26,16 +26,16 @@ const GROUP_PAGES: u32 = 32_768;
 /// Files of a directory.
 const DIRECTORY_FILES: u32 = 1000;
 
-/// What a file system follows from: equal ones are equal.
+/// Parameters that determine a file system: equal recipes give equal files.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Recipe {
     /// The stream that it is drawn from.
     pub seed: u64,
     /// Files, at least one.
     pub files: u32,
-    /// Of 100 files, so many are of the Pareto tail.
+    /// Files of the Pareto tail, in percent.
     pub tail_percent: f64,
-    /// Of the file system's blocks, so many % are used when it is fullest; 1 to 100.
+    /// Share of the file system's blocks that are used when it is fullest, in percent; 1 to 100.
     pub fill_percent: u32,
 }
 
@@ -96,7 +96,7 @@ impl Recipe {
         laid
     }
 
-    /// The same, from a small store of the process: an experiment runs the
+    /// Makes the files, or takes them from a small store of the process: an experiment runs the
     /// same file system under many policies and settings.
     pub fn stored(&self) -> Arc<LaidFiles> {
         /// Some 25 MB each for a million files.
@@ -138,8 +138,8 @@ impl Space {
         }
     }
 
-    /// Take the first `pages` free pages from group `home` on, as extents.
-    /// There must be so many.
+    /// Takes the first `pages` free pages from group `home` on, as extents. At least `pages` must
+    /// be free.
     fn allocate(&mut self, home: u32, mut pages: u32, extents: &mut Vec<Extent>) {
         let groups = self.free.len() as u32;
         for group in (home..groups).chain(0..home) {

@@ -43,7 +43,7 @@ pub type BuildApp = fn(&Params, u64) -> Result<Box<dyn App>, ParamError>;
 /// Makes a source for a disk from its parameters and a seed.
 pub type BuildSource = fn(VmDisk, &Params, u64) -> Result<Box<dyn Source>, ParamError>;
 
-/// How a generator is made.
+/// Constructor of a generator.
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
     /// An application of a guest.

@@ -44,7 +44,7 @@ pub struct VmPlan {
     pub limits: DiskLimits,
     /// Disks beside the image, at most [`DISKS_MAX`](crate::guest::DISKS_MAX) with it.
     pub disks: Vec<DiskPlan>,
-    /// What runs in it, at least one.
+    /// Applications, at least one.
     pub apps: Vec<AppPlan>,
 }
 
@@ -115,7 +115,7 @@ impl VmPlan {
         }
     }
 
-    /// The same load as tasks, for vCPUs that somebody else models.
+    /// Makes the load as tasks, for vCPUs that somebody else models.
     pub fn tasks(&self, seed: u64, number: u16) -> Result<Box<dyn TaskSource>, SourceError> {
         match self.load(seed, number)? {
             Load::Guest(guest) => Ok(guest.on_modelled_vcpus()),
@@ -141,7 +141,7 @@ impl VmPlan {
     }
 }
 
-/// What a VM runs.
+/// Load of a VM.
 pub(crate) enum Load {
     Guest(Box<GuestVm>),
     Bare(Box<dyn Source>),

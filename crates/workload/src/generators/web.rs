@@ -84,12 +84,12 @@ const LOG_FILE: usize = 1;
 const FIRST_FILE: u32 = 2;
 /// Each worker's handles: the database, its log, and the file that it has open.
 const HANDLES: u32 = 3;
-/// What a request may do: update the database, replace a file, read one.
+/// Flags for the actions of a request: update the database, replace a file, read one.
 const UPDATE: u8 = 0;
 const UPLOAD: u8 = 1;
 const READ_FILE: u8 = 2;
 
-/// What a worker does for a request.
+/// Steps of a worker for one request.
 fn request(p: &Params) -> Vec<Step> {
     use Step::{Choose, Close, Compute, OpenChosen, Read, ReadWhole, Sync, Toss, Unless};
     use Step::{Write, WriteWhole};

@@ -11,7 +11,7 @@ use seekway_core::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_core::units::{Instant, Lba, Sectors};
 use std::collections::VecDeque;
 
-/// What an I/O is for.
+/// Purpose of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Reads into page frames, for a reader or ahead of one.
@@ -49,7 +49,7 @@ pub struct Io {
     pub page: u32,
     /// Pages that it carries, from `page` on; zero if it carries none.
     pub pages: u32,
-    /// Who is to be told: threads, by number, or the journal.
+    /// Waiting threads, by number, and the journal.
     pub waiters: Vec<u32>,
 }
 
@@ -126,7 +126,7 @@ impl BlockLayer {
     pub fn is_idle(&self) -> bool {
         self.free.len() == self.ios.len()
     }
-    /// So many reads are under way that read-ahead had better not add to them
+    /// True if reads under way are so numerous that read-ahead should not add to them
     /// (`bdi_read_congested`: 7/8 of nr_requests).
     pub fn reads_congested(&self) -> bool {
         self.allocated[READ] + self.waiting[READ].len() as u32 > self.nr_requests * 7 / 8

@@ -1,6 +1,6 @@
-//! What a guest's kernel has for each of its disks: a block layer, a file system with a journal,
-//! and a flusher (Linux's `backing_dev_info`). Page cache, dirty limits, vCPUs and applications
-//! are the guest's.
+//! Kernel's part for each disk of a guest: a block layer, a file system with a journal, and a
+//! flusher (Linux's `backing_dev_info`). Page cache, dirty limits, vCPUs and applications are the
+//! guest's.
 
 use crate::SourceError;
 use crate::VmDisk;

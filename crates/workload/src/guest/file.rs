@@ -100,7 +100,7 @@ impl File {
     pub fn is_cached(&self, page: u32) -> bool {
         self.frames.get(page as usize).is_some_and(|f| *f != NONE)
     }
-    /// How many pages are dirty.
+    /// Number of dirty pages.
     pub fn dirty_pages(&self) -> u32 {
         self.dirty_pages
     }

@@ -115,7 +115,7 @@ impl Flusher {
         self.turn_left = TURN_PAGES;
         self.work = std::mem::take(&mut self.files);
     }
-    /// What is left of the work goes back to the front of the list.
+    /// Puts the remaining work back to the front of the list.
     pub fn end(&mut self) {
         while let Some(file) = self.work.pop_back() {
             self.files.push_front(file);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The number under which the journal waits for an I/O.
 pub(super) const JOURNAL: u32 = u32::MAX;
 
-/// How far a commit is: what is being written.
+/// Stage of a commit: the writes that are under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
@@ -20,10 +20,10 @@ enum State {
     FlushAfter,
 }
 
-/// What a commit does next.
+/// Next action of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CommitStep {
-    /// Write so many blocks of the log.
+    /// Write this number of blocks of the log.
     Log(u32),
     /// Flush the disk's cache, if the guest uses barriers.
     Barrier,
@@ -122,7 +122,7 @@ impl Journal {
         self.state = State::Data;
         std::mem::take(&mut self.fresh_files)
     }
-    /// The commit waits for so many I/Os more.
+    /// Makes the commit wait for `ios` further I/Os.
     pub fn add_pending(&mut self, ios: u32) {
         self.pending += ios;
     }

@@ -39,7 +39,7 @@ impl LaidFiles {
     pub fn area_pages(&self) -> u32 {
         self.area_pages
     }
-    /// How many files there are.
+    /// Number of files.
     pub fn count(&self) -> u32 {
         self.files.len() as u32
     }

@@ -31,7 +31,7 @@ impl GuestVm {
         }
     }
 
-    /// How long a completion takes to the guest.
+    /// Time that a completion takes to the guest.
     fn way_back(&mut self) -> Nanos {
         let GuestParams { latency, jitter, .. } = self.params;
         if jitter == Nanos::ZERO {

@@ -17,7 +17,7 @@ impl GuestVm {
         self
     }
 
-    /// What the kernel does of its own accord, on whichever vCPU it is noticed.
+    /// Runs the kernel's own work, on the vCPU that notices it.
     fn work_of_kernel(&mut self, now: Instant) {
         self.now = now;
         self.maybe_commit(now);

@@ -12,7 +12,7 @@ pub(super) struct Call {
     pub page: u32,
 }
 
-/// How far an fsync is.
+/// Stage of an fsync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SyncStage {
     /// Write what is dirty and wait.
@@ -23,15 +23,15 @@ pub(super) enum SyncStage {
     Done,
 }
 
-/// What a thread is doing.
+/// Work of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     /// Between two system calls.
     Next,
     Read(Call),
     Write(Call),
-    /// O_DIRECT: what is dirty in its range is written, so many times more, then
-    /// its own requests; bytes count when these are done.
+    /// O_DIRECT: dirty pages in its range are written, with this number of passes left, then its
+    /// own requests; bytes count when these are done.
     DirectBegin(Call, Op, u8),
     Direct(Call, Op),
     DirectDone(Call, Op),

@@ -287,7 +287,7 @@ impl GuestVm {
         }
     }
 
-    /// What the page cache has that the disk has not goes there first; twice, for
+    /// Begins a direct request. Pages that are dirty in the cache go to the disk first; twice, for
     /// a page may be under write-back and dirty again (`generic_file_direct_write`,
     /// `generic_file_read_iter`).
     fn begin_direct(&mut self, thread: u32, call: Call, op: Op, passes: u8) -> Step {

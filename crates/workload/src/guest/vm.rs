@@ -1,4 +1,4 @@
-//! What a guest is made of: its applications, open files, page cache, disks, vCPUs and timers.
+//! Guest: its applications, open files, page cache, disks, vCPUs and timers.
 
 use crate::generators::rng::{Rng, split};
 use crate::guest::app::{App, AppSpec};
@@ -48,7 +48,7 @@ pub(super) struct Running {
     brought: Option<Brought>,
 }
 
-/// Who models the guest's vCPUs: the guest itself, or somebody else.
+/// Owner of the model of vCPUs: the guest itself, or somebody else.
 pub(super) enum Cpus {
     /// Nobody ever takes them away: when each is free.
     Own(Vec<Instant>),

@@ -11,7 +11,7 @@ use seekway_core::request::Extent;
 
 /// Pages that are cached together: 256 KiB, twice the usual read-ahead.
 const CHUNK_PAGES: u32 = 64;
-/// One part of so many of the page cache stays free: dirty pages need some at once.
+/// Share of the page cache that stays free, one page of this number: dirty pages need some at once.
 const FREE_PART: u32 = 16;
 
 impl GuestVm {
@@ -41,8 +41,8 @@ impl GuestVm {
         }
     }
 
-    /// What the page cache of a warm guest lacks of the files on `disk` that are read through
-    /// it, in random order.
+    /// Extents that the page cache of a prefilled guest lacks of the files on `disk` that are read
+    /// through it, in random order.
     pub(super) fn lacks_on(&self, disk: usize) -> Vec<Extent> {
         let inodes = self.disks.len() as u32;
         let direct = self.direct();

@@ -1,4 +1,4 @@
-//! What the flusher writes, and the limits of dirty pages (`fs/fs-writeback.c`,
+//! Choice of the pages that the flusher writes, and the limits of dirty pages (`fs/fs-writeback.c`,
 //! `mm/page-writeback.c`).
 
 use crate::guest::flusher::Reason;
@@ -105,8 +105,8 @@ impl GuestVm {
         (f.cleaning.len() as u32, f.dirty_pages() > 0)
     }
 
-    /// The same for some pages of it (`filemap_write_and_wait_range`): the
-    /// requests that `waiter` has to wait for.
+    /// As `sync_file`, for some of its pages (`filemap_write_and_wait_range`): returns the number
+    /// of requests that `waiter` has to wait for.
     pub(super) fn sync_pages(
         &mut self,
         file: u32,

@@ -82,7 +82,8 @@ impl BlktraceEvent {
         BlktraceEvent::ALL.into_iter().find(|event| event.kind() == kind)
     }
 
-    /// How to read a trace that has none of the events that were asked for, by how many there are.
+    /// Says how to read a trace that has none of the chosen events; `seen` counts those of each
+    /// kind.
     pub(super) fn advice(seen: impl Fn(BlktraceEvent) -> u64) -> Option<String> {
         let there: Vec<_> = BlktraceEvent::ALL.into_iter().filter(|e| seen(*e) > 0).collect();
         let join = |text: &dyn Fn(&BlktraceEvent) -> String, between| -> String {
@@ -150,7 +151,7 @@ pub(super) struct BlktraceDecoder {
     /// Which events are the requests, once that is known; and was it asked for?
     chosen: Option<BlktraceEvent>,
     asked: bool,
-    /// What came before it was known.
+    /// Events that were read before the kind of event was known.
     early: VecDeque<(usize, Event)>,
     once: Once,
     /// The data of a request whose preceding flush has been handed on.
@@ -222,7 +223,7 @@ impl BlktraceDecoder {
         stop
     }
 
-    /// How many events of a kind have been seen.
+    /// Counts the events of a kind in all streams.
     fn seen(&self, event: BlktraceEvent) -> u64 {
         self.streams.iter().map(|stream| stream.events.seen[event as usize]).sum()
     }

@@ -32,7 +32,7 @@ impl Buffer {
         }
     }
 
-    /// What has been read and not consumed.
+    /// Bytes that were read and not consumed.
     pub(super) fn held(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }

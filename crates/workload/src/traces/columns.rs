@@ -164,7 +164,7 @@ impl ParseLine for DisksimAscii {
 /// the next. The measured service time is not used here.
 #[derive(Default)]
 pub(super) struct Disksim {
-    /// When the next request is due: the sum of the gaps so far.
+    /// Time at which the next request is due: the sum of the gaps until now.
     clock_ns: u64,
 }
 

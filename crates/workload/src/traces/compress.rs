@@ -21,7 +21,7 @@ const XZ_DICTIONARY_MAX: u64 = 256 << 20;
 pub(super) struct TooLarge {
     /// "window of 2048 MiB".
     pub(super) what: String,
-    /// What is allowed, in MiB.
+    /// Memory that the decoder may take, in MiB.
     pub(super) most_mib: u64,
     /// The command that unpacks it, without the file.
     pub(super) command: String,
@@ -33,7 +33,7 @@ impl From<TooLarge> for io::Error {
     }
 }
 
-/// What a stream is packed with.
+/// Compression of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Compression {
     /// As messages name it.
@@ -66,7 +66,7 @@ const FOREIGN: [(&[u8], &str, &str); 7] = [
     (b"\x1f\x9d", "compress", "gzip -dc"),
 ];
 
-/// How a file that is no trace is packed, and the command that unpacks it.
+/// Names the compression of a file that is no trace, and the command that unpacks it.
 pub(super) fn foreign(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let found = FOREIGN.into_iter().find(|(magic, ..)| head.starts_with(magic));
     let found = found.map(|(_, name, command)| (name, command));
@@ -78,7 +78,7 @@ pub(super) fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(b"ustar")
 }
 
-/// What a stream that begins so is packed with.
+/// Finds the compression of a stream by its first bytes.
 pub(super) fn packed(head: &[u8]) -> Option<Compression> {
     COMPRESSIONS.into_iter().find(|c| head.starts_with(c.magic))
 }

@@ -9,7 +9,7 @@ pub(super) struct Fault {
     /// Byte in the line, from zero; unused by binary formats.
     pub(super) column: usize,
     pub(super) expected: &'static str,
-    /// What is there instead; `None` lets the text decoder quote the line.
+    /// Found value; `None` lets the text decoder quote the line.
     pub(super) found: Option<String>,
 }
 

@@ -44,11 +44,11 @@ struct Event<'a> {
     from: Option<u64>,
 }
 
-/// What is expected of an operation.
+/// Expected value of an operation, for messages.
 const RWBS: &str = "RWBS letters of the kernel, such as R, WS or D";
 
-/// How a line of one of the forms is read. `None` for a line that is no event, or one of a kind
-/// that does not matter: what cannot be read of a queued, issued or completed request is a fault.
+/// Parser of a line. `None` for a line without an event, or with one of another kind; an error for
+/// a queued, issued or completed request that cannot be read.
 type Read = for<'a> fn(&'a [u8]) -> Result<Option<Event<'a>>, Fault>;
 
 /// The parser of both forms.
@@ -57,9 +57,9 @@ pub(super) struct Events {
     pattern: Option<Pattern>,
     /// The requests among the events; `None` until it is known.
     chosen: Option<BlktraceEvent>,
-    /// It was asked for.
+    /// The user chose the event.
     asked: bool,
-    /// How many events there are of each kind.
+    /// Number of events of each kind.
     seen: [u64; 3],
     once: Once,
     remaps: Remaps,
@@ -70,7 +70,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// What blkparse prints.
+    /// Parser of the output of blkparse.
     pub(super) fn blkparse() -> Events {
         let (read, odd): (Read, _) = (blkparse::event, Odd::default());
         let (pattern, chosen, asked, seen) = (None, None, false, [0; 3]);
@@ -79,7 +79,7 @@ impl Events {
         Events { read, pattern, chosen, asked, seen, once, remaps, odd, nameless, also }
     }
 
-    /// What perf, trace-cmd and ftrace print.
+    /// Parser of the output of perf, trace-cmd and ftrace.
     pub(super) fn perf() -> Events {
         Events { read: perf::event, ..Events::blkparse() }
     }
@@ -96,7 +96,7 @@ impl Events {
         self.pattern.as_ref().is_none_or(Pattern::says)
     }
 
-    /// What is done, of an event with so many sectors; what is no request is counted.
+    /// Finds the operation of an event, and counts events that are no requests.
     fn operation(&mut self, event: &Event<'_>) -> Result<Named, Fault> {
         let ((column, word), (_, _, len)) = (event.rwbs, event.extent);
         let fault = || Fault { reason: Reason::UnknownOp, column, expected: RWBS, found: None };

@@ -4,7 +4,7 @@
 use super::cursor::Fault;
 use super::error::Reason;
 
-/// What stands between two fields.
+/// Separator of two fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Separator {
     /// One byte: each makes a field.

@@ -10,7 +10,7 @@ const LINES_LOOKED_AT: usize = 200;
 /// Lines of prose that may stand in front of a header.
 const PROSE_LINES: usize = 20;
 
-/// How [`Layout::units`] ends where no column says the operation.
+/// End of [`Layout::units`] where no column says the operation.
 pub(super) const ALL_READS: &str = ", all reads";
 
 /// The columns of a table.

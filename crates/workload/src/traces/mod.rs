@@ -79,7 +79,7 @@ pub struct Record {
     pub volume: u32,
     /// The process that asked (FIU, blktrace); zero where the trace has none.
     pub process: u32,
-    /// What it asks for.
+    /// Operation.
     pub op: Op,
     /// Does somebody wait for it? True for reads and for flushes of a
     /// blktrace; a write's only where the trace says so (`REQ_SYNC` in a

@@ -1,6 +1,6 @@
 //! Names of columns: what a header, or `--columns`, says a column holds, and in which unit.
 
-/// What a column holds. A unit that its name does not tell is `None`.
+/// Content of a column. A unit that its name does not tell is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// The power of ten that makes nanoseconds of it: 9 for seconds.
@@ -54,7 +54,8 @@ fn is_in(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
 
-/// What the column called `name` holds: `time_us`, `TIME(s)`, `offset_bytes`, `lenKiB`, `lba`.
+/// Finds the content of the column called `name`: `time_us`, `TIME(s)`, `offset_bytes`, `lenKiB`,
+/// `lba`.
 pub(super) fn role(name: &str) -> Role {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -3,12 +3,12 @@
 use super::raw::{Raw, Span};
 use seekway_core::request::Op;
 
-/// What a name of an operation means.
+/// Meaning of an operation's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Named {
     /// The device's cache is flushed first.
     pub(super) flush: bool,
-    /// What is done with the sectors, if anything.
+    /// Operation on the sectors, if there is one.
     pub(super) op: Option<Op>,
     /// Somebody waits for it.
     pub(super) sync: bool,

@@ -11,7 +11,7 @@ pub struct Column {
     pub unit: &'static str,
 }
 
-/// How traces of one format look.
+/// Description of a format, for users.
 pub struct FormatPage {
     /// The format's name.
     pub(super) format: &'static str,

@@ -1,5 +1,4 @@
-//! What decoders produce: a request with its own clock, and the table of
-//! volumes that they name.
+//! Output of decoders: a request with its own clock, and the table of volumes that they name.
 
 use super::cursor::Fault;
 use super::error::Reason;
@@ -67,7 +66,7 @@ impl Span {
     }
 }
 
-/// What a decoder found next.
+/// Next finding of a decoder.
 #[derive(Debug)]
 pub(super) enum Step {
     Request(Raw),
@@ -103,12 +102,12 @@ pub(super) trait Decode: Send {
         None
     }
 
-    /// What the user should know of how it was read.
+    /// Remarks for the user on how the trace was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How to read a trace in which no requests were found.
+    /// Advice for a trace in which no requests were found.
     fn advice(&self) -> Option<String> {
         None
     }
@@ -137,7 +136,7 @@ pub(super) struct Volumes {
     /// Short keys, each in the one place that its hash gives it: only what
     /// does not stand there costs a look into the map.
     short: Vec<(u64, u32)>,
-    /// What the one volume of a format without volumes is called.
+    /// Name of the only volume of a format without volumes.
     anonymous: Box<str>,
 }
 

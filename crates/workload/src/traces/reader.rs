@@ -24,7 +24,7 @@ const WINDOW_BYTES_LEAST: u64 = 8 << 20;
 const WINDOW_REQUESTS_MAX: usize = 65_536;
 const WINDOW_TIME_MAX: Nanos = Nanos::from_secs(1);
 
-/// How a trace is to be read.
+/// Options for reading a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceOptions {
     /// Format of the trace; `None` detects it from its content and name.
@@ -37,7 +37,7 @@ pub struct TraceOptions {
     pub columns: Option<String>,
     /// Skip and count unusable records instead of failing at the first.
     pub lenient: bool,
-    /// Stop after so many requests.
+    /// Number of requests after which reading stops.
     pub limit: Option<u64>,
     /// Stop before the first request later than this (in trace time).
     pub duration_max: Option<Nanos>,
@@ -190,7 +190,7 @@ impl TraceReader {
         }
     }
 
-    /// What messages call the trace.
+    /// Name of the trace in messages.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -205,7 +205,7 @@ impl TraceReader {
         self.decoder.units().unwrap_or_else(|| self.format.units().into())
     }
 
-    /// All that is known of what has been handed on so far.
+    /// Everything known of the requests that were handed on.
     pub fn seen(&self) -> Scan {
         let mut stats = self.stats.clone();
         // A limit can cut off the first request of a volume that has been named.
@@ -218,13 +218,13 @@ impl TraceReader {
         Scan { format, units, notes, volumes, stats }
     }
 
-    /// Counts over what has been handed on so far.
+    /// Sums over the requests that were handed on.
     pub fn stats(&self) -> &TraceStats {
         &self.stats
     }
 
-    /// What the user should know of how it is read, so far: which files and events it is of, and
-    /// what was left out.
+    /// Remarks for the user until now: the files and events that the trace is of, and the records
+    /// that were left out.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         notes.extend(self.decoder.notes());

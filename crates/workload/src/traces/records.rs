@@ -10,7 +10,7 @@ use super::raw::{Decode, Raw, Step, Stop, Volumes};
 pub(super) struct Records<P> {
     buffer: Buffer,
     size: usize,
-    /// What is expected at the end of the file.
+    /// Expected text of a message about a record that the file's end cuts off.
     whole: &'static str,
     /// The request of a record; `None` for one of another kind.
     parse: P,

@@ -5,7 +5,7 @@ use super::error::Reason;
 use super::raw::{Raw, Span, Volumes};
 use seekway_core::request::Op;
 
-/// What stands between two fields, and how a message calls it.
+/// Byte between two fields, and its name in messages.
 type Separator = (u8, &'static str);
 
 pub(super) const COMMA: Separator = (b',', "a comma");
@@ -26,11 +26,11 @@ pub(super) struct Extent {
     pub(super) column: usize,
     pub(super) start: u64,
     pub(super) len: u64,
-    /// What was expected of the length.
+    /// Expected length, for messages.
     pub(super) expected: &'static str,
 }
 
-/// What names a volume, and its column.
+/// Name of a volume, with its column.
 #[derive(Clone, Copy)]
 pub(super) struct Key<'a> {
     pub(super) column: usize,

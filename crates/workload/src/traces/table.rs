@@ -36,7 +36,7 @@ impl Table {
         Table { fixed, ..Table::named() }
     }
 
-    /// What biosnoop and iosnoop print: sectors of 512 bytes, whatever the column is called.
+    /// Table of biosnoop or iosnoop: sectors of 512 bytes, whatever the column is called.
     pub(super) fn snoop() -> Table {
         let fixed = Fixed { time: None, start: Some(512), length: Some(1) };
         Table { fixed, ..Table::named() }

@@ -37,12 +37,12 @@ pub(super) trait ParseLine: Send {
         None
     }
 
-    /// What the user should know of how it was read.
+    /// Remarks for the user on how the trace was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How to read a trace in which no requests were found.
+    /// Advice for a trace in which no requests were found.
     fn advice(&self) -> Option<String> {
         None
     }

@@ -1,5 +1,5 @@
-//! What the first rows of a table tell of its columns where their names do not: units, and what is
-//! a write. Where they allow two readings, the error names both.
+//! Units and operations of a table's columns, as its first rows tell them where the names do not.
+//! Where the rows allow two readings, the error names both.
 
 use super::fields::{Separator, split_to};
 use super::figures::{RATE_MAX, REQUESTS_LEAST, TIMES, UPTIME_NS_MAX, time, within, year};
@@ -7,7 +7,7 @@ use super::names::{Role, has_other_unit, may_be_op, role};
 use super::ops::{self, Named};
 use seekway_core::request::Op;
 
-/// How a column says the operation.
+/// Form in which a column says the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OpKind {
     Named,
@@ -195,7 +195,7 @@ impl Rows<'_> {
         }
     }
 
-    /// How column `at` says the operation.
+    /// Finds the form in which column `at` says the operation.
     pub(super) fn op(&self, at: usize) -> Result<OpKind, String> {
         match role(&self.names[at]) {
             Role::IsWrite => Ok(OpKind::Bool { write: true }),

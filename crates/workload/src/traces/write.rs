@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
-/// What names the columns.
+/// Names of the columns.
 const HEADER: &str = "time_ns,op,start_sector,sectors,volume,pid,sync";
 
 /// Why a trace was not written.

@@ -20,7 +20,7 @@ fn guest(calls: Vec<Vec<Op>>, given: &[(&str, &str)]) -> GuestVm {
     GuestVm::new("t", GuestParams::from(&params), vec![app], 1).unwrap()
 }
 
-/// What the disk saw of the only file: operation, first page, pages.
+/// Requests for the only file at the disk: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     let given = [("journal", "none"), ("flush_interval", "1h"), ("read_ahead_kb", "512")];
     let mut vm = guest(vec![calls.to_vec()], &given);

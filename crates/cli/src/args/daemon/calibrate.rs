@@ -55,7 +55,7 @@ pub struct CalibrateArgs {
     pub report: Option<PathBuf>,
 }
 
-/// What is calibrated.
+/// Kind of input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Kind {
     /// Detected from its type and first bytes.
@@ -66,7 +66,7 @@ pub enum Kind {
     Disk,
 }
 
-/// How a disk is measured.
+/// Options for measuring a disk.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Measuring a disk")]
 pub struct MeasuringArgs {
@@ -76,7 +76,7 @@ pub struct MeasuringArgs {
     /// Size of each read
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub block: String,
-    /// Stop reading after this time and fit the reads so far
+    /// Stop reading after this time and fit the reads done
     #[arg(long, value_name = "TIME", default_value = "5min")]
     pub time_max: String,
     /// Seed of the random places
@@ -84,7 +84,7 @@ pub struct MeasuringArgs {
     pub seed: u64,
 }
 
-/// How a flash drive is measured.
+/// Options for measuring a flash drive.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Measuring a flash drive")]
 pub struct FlashArgs {
@@ -105,7 +105,7 @@ pub struct FlashArgs {
     pub cell_time: Option<String>,
 }
 
-/// How the line is fitted.
+/// Options for fitting the line.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Fitting")]
 pub struct FittingArgs {

@@ -28,7 +28,7 @@ pub struct CtlArgs {
     /// Output format; with `json`, commands that change something print the daemon's answer
     #[arg(long, visible_alias = "output", value_enum, default_value = "table", global = true)]
     pub format: Format,
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub command: CtlCommand,
 }
@@ -116,7 +116,7 @@ pub enum CtlCommand {
     },
     /// Show the last requests that took long, and where their time went
     Slow {
-        /// Requests that took at least so long
+        /// Requests that took at least this time
         #[arg(long, value_name = "TIME", default_value = "100ms")]
         over: String,
         /// Only those of this disk
@@ -137,7 +137,7 @@ pub enum CtlCommand {
         /// They thaw by themselves then, up to a minute
         #[arg(long, value_name = "TIME", default_value = "30s")]
         timeout: String,
-        /// What to run while they are frozen
+        /// Command to run while they are frozen
         #[arg(value_name = "COMMAND", last = true)]
         command: Vec<String>,
     },

@@ -59,7 +59,7 @@ fn disk_help() -> String {
          `write_bandwidth` and so on; `iops_burst=N` and `bandwidth_burst=SIZE` (a higher rate \
          after a quiet time) for `burst_length=TIME` [default: 1s]; `iops_size=SIZE` (a larger \
          request counts as several I/Os); `group=NAME` (see --group). Promises: \
-         `reserve_iops=N` and `reserve_bandwidth=SIZE` (at least so much per second), \
+         `reserve_iops=N` and `reserve_bandwidth=SIZE` (minimum per second), \
          `latency=TIME` (for 99 of 100 requests). docs/serve.md has all, and what libvirt and \
          QEMU call them",
         options.join(", ")

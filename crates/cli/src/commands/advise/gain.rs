@@ -75,7 +75,7 @@ impl CacheGain {
 
 const NO_CACHE: CacheChoice = CacheChoice { cache_mib: None, prefetch: None };
 
-/// What the cache brings, as a sentence; empty where no cache was tried.
+/// Describes the cache's gain in a sentence; empty where no cache was tried.
 pub fn sentence(ranking: &[Judged], goal: Goal) -> String {
     let three = |value: f64| significant(value, 3);
     let percent =

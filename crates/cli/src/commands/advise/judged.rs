@@ -1,4 +1,4 @@
-//! What each stack is worth for a load: the figures that `advise` ranks by.
+//! Value of each stack for a load: the figures that `advise` ranks by.
 
 use crate::args::Goal;
 use crate::json::CacheChoice;
@@ -49,7 +49,7 @@ impl Judged {
     }
 }
 
-/// What a VM has of the disk for itself.
+/// Figures of a VM that has the disk for itself.
 #[derive(Clone, Copy)]
 struct Reference {
     mean_ns: f64,
@@ -185,7 +185,7 @@ pub fn are_equal(goal: Goal, value: f64, best: f64) -> bool {
     }
 }
 
-/// What the goal's figure is called, with its unit.
+/// Name of the goal's figure, with its unit.
 pub fn figure_name(goal: Goal) -> &'static str {
     match goal {
         Goal::Latency => "worst VM's p99 over its p99 alone",

@@ -1,4 +1,4 @@
-//! What `advise` says: sentences and tables.
+//! Sentences and tables of `advise`.
 
 use super::gain;
 use super::judged::{EQUAL_WITHIN, Judged, are_equal, best};
@@ -108,7 +108,7 @@ pub fn recommendation(
     text.trim_end().to_string()
 }
 
-/// What is ranked, one and several: policies, or stacks where some have a cache.
+/// Name of what is ranked, one and several: policies, or stacks where some have a cache.
 fn kind(ranking: &[Judged]) -> (&'static str, &'static str) {
     match ranking.iter().any(|judged| judged.cache.cache_mib.is_some()) {
         true => ("stack", "stacks"),

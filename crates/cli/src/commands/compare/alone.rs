@@ -1,9 +1,8 @@
-//! What each VM asks for, which the fairness figures are judged against. In an open
-//! loop that is known; otherwise it is what the VM gets when it runs alone on the disk itself:
-//! under noop, without host cache, shared processors and agent, with the limits of the run that
-//! is judged. So runs with different caches, prefetchers, hosts and agents are judged by one
-//! yardstick: a cache that raises what one VM gets does not raise what it asks for. Limits are
-//! not part of the host but of what a VM may ask for.
+//! Demand of each VM, which the fairness figures are judged against. In an open loop that is known;
+//! otherwise the VM runs alone on the disk itself: under noop, without host cache, shared
+//! processors and agent, with the limits of the run that is judged. So runs with different caches,
+//! prefetchers, hosts and agents are judged by one yardstick: a cache that raises the throughput of
+//! a VM does not raise its demand. Limits are not part of the host but of the demand of a VM.
 
 use crate::json::Demands;
 use crate::runs::{Outcome, Stage};
@@ -16,9 +15,9 @@ use seekway_sim::scenario::{Alone, Scenario};
 /// Most different VMs that `--alone auto` runs.
 pub(super) const DIFFERENT_MAX: usize = 16;
 
-/// A rotating disk is divided into so many parts of equal size. VMs in one part count as
-/// equally placed: the outer edge of a disk is up to twice as fast as the inner one, and
-/// within an eighth the difference is below a tenth on the drives that are modelled.
+/// Number of parts of equal size of a rotating disk. VMs in one part count as equally placed: the
+/// outer edge of a disk is up to twice as fast as the inner one, and within an eighth the
+/// difference is below a tenth on the drives that are modelled.
 const PLACES: u64 = 8;
 
 /// Below totals where runs have more than the disk itself, and VMs were run alone.

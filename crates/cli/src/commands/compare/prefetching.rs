@@ -8,7 +8,7 @@ use seekway_report::table::{Cell, Table};
 /// A figure of a cache: its heading, its unit, its name in CSV, and what it is.
 type UsageFigure = (&'static str, &'static str, &'static str, fn(&Usage) -> Cell);
 
-/// What tables have of a cache.
+/// Columns of a cache's tables.
 pub const FIGURES: [UsageFigure; 8] = [
     ("hits", "", "hit_share", |u| Cell::Share(u.hit_share)),
     ("late", "", "late_share", |u| Cell::Share(u.late_share)),

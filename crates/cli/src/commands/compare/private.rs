@@ -67,8 +67,8 @@ pub fn check(stage: &Stage<'_>, stacks: &[Scenario], alone: Alone) -> Result<Pri
     Ok(PrivateDisks { slow, like, runs: Vec::new() })
 }
 
-/// How many times slower each VM's disk is: by weights, if there are any; a VM with several disks
-/// has the weight of the first.
+/// Slowdown of each VM's disk: by weights, if there are any; a VM with several disks has the weight
+/// of the first.
 fn times_slower(load: &Load) -> Result<Vec<u32>> {
     let vms = load.source_count();
     let weight = |vm| {

@@ -16,10 +16,10 @@ use std::path::Path;
 
 /// Fewer fitted requests than this are said to be few.
 const FEW: usize = 1_000;
-/// A profile's name has at most so many characters.
+/// Most characters in a profile's name.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What was measured, on a disk or by somebody else.
+/// Measured requests, of a disk or from somebody else.
 struct MeasuredRequests {
     /// In a phrase, as in "fitted to …".
     source: String,
@@ -28,7 +28,7 @@ struct MeasuredRequests {
     capacity: Option<u64>,
     /// Time of a read of what has just been read, in ms, where that is a hit.
     hit_ms: Option<f64>,
-    /// What the user should know, a sentence each.
+    /// Remarks for the user, a sentence each.
     notes: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ fn name(args: &CalibrateArgs) -> Result<String> {
     Ok(name)
 }
 
-/// What there is to say of a fit.
+/// Remarks on a fit.
 fn judged(found: &Fit, measured: &MeasuredRequests, options: &Options) -> Vec<String> {
     let mut notes = Vec::new();
     if found.fitted < FEW {

@@ -148,7 +148,7 @@ fn pending(pending: &PendingReport) -> String {
     format!("pending: {change} of disk {disk}{device} since {time_s:.0} s")
 }
 
-/// How far the daemon is confined, in a line.
+/// Describes the daemon's sandbox, in a line.
 fn sandbox(report: &SandboxReport) -> String {
     if !report.problems.is_empty() {
         return format!("sandbox: {}", report.problems.join("; "));
@@ -181,8 +181,8 @@ fn failed(report: &HostReport) -> Option<Table> {
     Some(table.done())
 }
 
-/// How evenly devices were shared lately, where there are several disks to share
-/// one.
+/// Table of the fairness between the disks of each device in the last interval, for devices with
+/// several disks.
 fn fairness(devices: &[DeviceReport]) -> Option<Table> {
     let shared: Vec<&DeviceReport> = devices.iter().filter(|d| d.disks.len() > 1).collect();
     let interval_s = shared.first()?.fairness.interval_s;
@@ -216,7 +216,7 @@ fn limits(report: &HostReport) -> Option<Table> {
     (!table.rows.is_empty() || !report.groups.is_empty()).then_some(table)
 }
 
-/// What disks have of their devices' caches, where there are some.
+/// Table of the use of caches by disks, if there are caches.
 fn caches(devices: &[DeviceReport]) -> Option<Table> {
     let cached: Vec<_> = devices.iter().filter_map(|d| Some((d, d.cache.as_ref()?))).collect();
     cached.first()?;
@@ -292,7 +292,7 @@ fn devices(devices: &[DeviceReport]) -> Table {
         .done()
 }
 
-/// What the policy alone knows of something, as far as it says anything.
+/// Policy's own figures of something, if any is not zero.
 fn known(name: &str, metrics: &BTreeMap<String, f64>) -> Option<String> {
     let some = metrics.iter().filter(|(_, value)| **value != 0.0);
     let shown = |value: f64| (value * 1e3).round() / 1e3;
@@ -326,7 +326,7 @@ fn disks<'d>(devices: &'d [DeviceReport]) -> Table {
         .done()
 }
 
-/// What there is to say of a disk in lines of its own.
+/// Remarks on a disk, a line each.
 fn remarks(disk: &DiskReport) -> Vec<String> {
     let mut remarks: Vec<String> = known(&disk.name, &disk.policy_metrics).into_iter().collect();
     if let Some(seconds) = disk.frozen_s {

@@ -21,7 +21,7 @@ use figures::{Figures, Side};
 use seekway_policy::schedulers;
 use seekway_sim::scenario::{Load, Ready, Scenario, profile_of};
 
-/// What was predicted, and what it is held against.
+/// Prediction, and the side that it is compared with.
 pub struct Prediction {
     pub predicted: Side,
     pub against: Option<Side>,
@@ -29,7 +29,7 @@ pub struct Prediction {
     pub demerit_ms: Option<f64>,
     /// Heading of a column with the stacks' names.
     pub heading: &'static str,
-    /// What all simulated runs have in common, in a sentence.
+    /// Description of what all simulated runs have in common, in a sentence.
     pub same: Option<String>,
 }
 

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileTypeExt;
 
 /// The only disk's name, where `--blk-file` gives none.
 const ONLY_NAME: &str = "disk";
-/// What the conventions for vhost-user back ends ask for
+/// Answer to `--print-capabilities`, by the conventions for vhost-user back ends
 /// (`VHostUserBackendCapabilities` in QEMU's docs/interop/vhost-user.json).
 const CAPABILITIES: &str = r#"{"type": "block", "features": ["read-only", "blk-file"]}"#;
 
@@ -112,7 +112,7 @@ fn settings(args: &ServeArgs) -> Settings {
     settings
 }
 
-/// What would be wrong with images and certificates. Locks and sockets are left
+/// Finds problems with images and certificates. Locks and sockets are left
 /// alone: the daemon that has them may be running.
 fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();

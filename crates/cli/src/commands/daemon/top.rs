@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a signal may go unnoticed.
+/// Longest time until a signal is noticed.
 const SIGNAL_TIME: Duration = Duration::from_millis(250);
 /// Lines of a picture that is printed: more disks than this say little.
 const PRINTED_LINES_MAX: u16 = 1000;

@@ -1,4 +1,4 @@
-//! What the control socket answers, line by line and by HTTP, and the metrics by HTTP.
+//! Answers of the control socket, line by line and by HTTP, and the metrics by HTTP.
 
 use crate::common::{Folder, json};
 use crate::daemon::{PATIENCE, Served};

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Largest file, 4 TiB.
 pub const FILE_BYTES_MAX: u64 = 1 << 42;
 
-/// How a set is made.
+/// Parameters of a set.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Files, existing or not.
@@ -18,7 +18,7 @@ pub struct Shape {
     pub mean_bytes: u64,
     /// Sizes by the gamma distribution of shape 1.5, else all the same.
     pub gamma: bool,
-    /// Of 100 files so many exist at the start, at random.
+    /// Files that exist at the start, in percent, at random.
     pub prealloc_percent: u64,
     /// Room behind each for appends, bytes.
     pub room_bytes: u64,
@@ -30,7 +30,7 @@ struct Entry {
     file: u32,
     /// The size that it has when written as a whole, bytes.
     whole: u64,
-    /// What there is of it now, bytes.
+    /// Present size, bytes.
     bytes: u64,
     /// Threads that have it open.
     open: u32,
@@ -152,7 +152,7 @@ impl FileSet {
         e.bytes = e.bytes.max(offset + len);
         len
     }
-    /// How many files exist, and how many do not.
+    /// Counts the files that exist, and those that do not.
     pub fn counts(&self) -> (usize, usize) {
         (self.existing.len(), self.absent.len())
     }

@@ -38,12 +38,12 @@ pub(super) const OPERATIONS: ParamSpec = param(
     "operations",
     Kind::Count(0, u64::MAX),
     "0",
-    "ends after so many reads, writes, fsyncs and removals (0: not)",
+    "reads, writes, fsyncs and removals after which it ends (0: not)",
 );
 pub(super) const BYTES: ParamSpec =
-    param("bytes", Kind::Size, "0", "ends when so much has been read and written (0: not)");
+    param("bytes", Kind::Size, "0", "bytes read and written after which it ends (0: not)");
 
-/// How many rounds of a server's flow there are.
+/// Rounds of a server's flow a second.
 pub(super) const RATE: ParamSpec = param(
     "rate",
     Kind::Count(0, 1_000_000),

@@ -13,17 +13,17 @@ use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
-/// What sets one personality apart from another.
+/// Differences between personalities.
 #[derive(Debug)]
 struct Personality {
     name: &'static str,
-    /// What a thread does first, how many files it then reads, and what it does last.
+    /// First steps of a thread, number of files that it then reads, and last steps.
     first: &'static [Step],
     reads: usize,
     last: &'static [Step],
-    /// Of 100 files, so many exist at the start.
+    /// Files that exist at the start, in percent.
     prealloc_percent: u64,
-    /// Room for so many of the longest appends behind each file.
+    /// Room behind each file, in longest appends.
     appends: u64,
 }
 

@@ -90,7 +90,7 @@ pub(super) struct Events {
     /// The last record had no magic number: the next one has to be looked for.
     lost: bool,
     sequence: Sequence,
-    /// How many there were of [`Kind::Queue`], [`Kind::Issue`] and [`Kind::Complete`].
+    /// Number of events of [`Kind::Queue`], [`Kind::Issue`] and [`Kind::Complete`].
     pub(super) seen: [u64; 3],
 }
 

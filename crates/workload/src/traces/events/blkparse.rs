@@ -29,7 +29,7 @@ pub(super) const ACTIONS: [&[u8]; 18] = [
     b"m", b"DR", b"AB",
 ];
 
-/// What is expected of an action, and behind the RWBS letters.
+/// Expected action, and expected text after the RWBS letters, for messages.
 pub(super) const ACTION: &str = "an action such as Q, D or C";
 pub(super) const EXTENT: &str = "a sector, + and a length in sectors, as blkparse prints them; give \
     the format of its -f by --columns, such as --columns '%T.%t %a %d %S %n'";

@@ -19,7 +19,7 @@ struct Part {
     letter: u8,
     /// The text behind it without blanks.
     behind: Vec<u8>,
-    /// How many words stand behind it.
+    /// Number of words after it.
     words: usize,
 }
 

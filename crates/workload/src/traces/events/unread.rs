@@ -3,7 +3,7 @@
 use super::blkparse;
 use memchr::memmem::find;
 
-/// How a form is told by the beginning of a file, and what to do; `{path}` stands for the file.
+/// Test of a file's beginning, and advice for such a file; `{path}` stands for the file.
 type Form = (fn(&[u8]) -> bool, &'static str);
 
 const FORMS: [Form; 6] = [
@@ -40,12 +40,12 @@ fn has(head: &[u8], text: &[u8]) -> bool {
     find(head, text).is_some()
 }
 
-/// What to do with the text of `blkparse -f`.
+/// Advice for the text of `blkparse -f`.
 const BLKPARSE_F: &str = "the text of blkparse -f, in another order than blkparse's own or without \
     the +: give its format by --columns, such as --columns '%T.%t %a %d %S %n'";
 
-/// What to do with a file that no format takes, if it is of one of these. `rows` are the first
-/// lines of one without a header.
+/// Advice for a file that no format takes, if it has one of these forms. `rows` are the first lines
+/// of a file without a header.
 pub(in super::super) fn unread(head: &[u8], rows: &[&[u8]]) -> Option<&'static str> {
     let found = FORMS.iter().find(|(is_it, _)| is_it(head)).map(|(_, what)| *what);
     let expected = |row: &[u8]| blkparse::event(row).err().map(|fault| fault.expected);

@@ -26,7 +26,7 @@ const CELL_TIME_MIN: Duration = Duration::from_millis(100);
 const CELL_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The first part of a cell, which does not count.
 const SETTLE_SHARE: u32 = 5;
-/// The longest command has so many places at least.
+/// Fewest sectors: 64 places for the longest command.
 const SECTORS_MIN: u64 = 64 * LONGEST_SECTORS;
 const LONGEST_SECTORS: u64 = 2048;
 /// A file with more holes than this is not measured.
@@ -39,9 +39,10 @@ pub struct FlashReport {
     /// Each load of the matrix that was measured.
     cells: Vec<FlashCell>,
     parameters: Vec<FlashParameter>,
-    /// What a read does whose die is at work for writes: `waits`, `goes first`, `suspends programs`.
+    /// Behaviour of a read whose die is at work for writes: `waits`, `goes first`, `suspends
+    /// programs`.
     reads_beside_writes: &'static str,
-    /// How far the model is off in each half of which something was measured.
+    /// Error of the model in each half of which something was measured.
     halves: Vec<Half>,
 }
 

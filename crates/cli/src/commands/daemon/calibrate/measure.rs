@@ -24,7 +24,7 @@ const BLOCK_MAX: Sectors = Sectors::new(2048);
 /// Places that are read twice, and the least that say anything.
 const TWICE: usize = 200;
 const TWICE_MIN: usize = 20;
-/// What was just read is a hit when it takes no more than this part of a random read.
+/// Largest share of a random read's time for a read that counts as a hit in the drive's cache.
 const HIT_RATIO: f64 = 0.5;
 /// Share of the device below which a file's line is drawn out far.
 const COVERED_MIN: f64 = 0.5;
@@ -193,7 +193,7 @@ struct Blocks<'a> {
     before: Vec<u64>,
     count: u64,
     block: u64,
-    /// Reads begin at multiples of so many sectors of the file.
+    /// Alignment of reads in the file, in sectors.
     align: u64,
     /// Lowest and highest sector of the pieces, and the one after.
     start: u64,

@@ -81,8 +81,8 @@ fn find<'r>(status: &'r HostReport, name: &str) -> Result<&'r DiskReport> {
     found.with_context(|| format!("there is no disk {name}: see `seekway ctl status`"))
 }
 
-/// What the page cache has of an image goes to its device. An open file of our own: the kernel
-/// tells each of a failure once, and the daemon's must hear of it at its guest's next flush.
+/// Flushes the page cache of an image to its device. The image is opened again: the kernel reports
+/// a failure once to each open file, and the daemon's must report it at its guest's next flush.
 fn sync(disk: &DiskReport) -> Result<()> {
     let path = Path::new(&disk.path);
     match std::fs::File::open(path).and_then(|file| file.sync_all()) {

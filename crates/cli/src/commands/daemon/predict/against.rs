@@ -1,5 +1,4 @@
-//! What a prediction is held against: another profile, a measured trace, or the
-//! figures of a real run.
+//! Other side of a prediction: another profile, a measured trace, or the figures of a real run.
 
 use super::Prediction;
 use super::figures::{Figures, SECTORS_PER_MS, Side};
@@ -22,7 +21,7 @@ const CACHE_MIB_MAX: f64 = 1048576.0;
 /// The one policy of a trace of which each request waited for the one before.
 const ONE_AT_A_TIME: &str = "one at a time";
 
-/// What a prediction is compared with, as `--against` names it.
+/// Other side, as `--against` names it.
 pub enum Against {
     /// Another profile, by its name or path.
     Profile(String),
@@ -32,7 +31,7 @@ pub enum Against {
 }
 
 impl Against {
-    /// What `--against WHAT` names: a profile by name, a file by its content.
+    /// Opens what `--against WHAT` names: a profile by name, a file by its content.
     pub fn open(what: &str) -> Result<Against> {
         let name = what.split(':').next().unwrap_or_default();
         let file = Path::new(what);
@@ -74,7 +73,7 @@ struct Run {
     #[serde(default, deserialize_with = "given")]
     cache_mib: Option<Option<f64>>,
     prefetch: Option<String>,
-    /// What `predict` does not choose, where `compare` has chosen it.
+    /// Options that `predict` does not have, where `compare` has chosen them.
     limits: Option<String>,
     shared_cpus: Option<String>,
     vcpu: Option<String>,
@@ -230,7 +229,7 @@ pub fn measured(
     })
 }
 
-/// What a drive gives that serves one request after the other.
+/// Figures of a drive that serves one request after the other.
 fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
     let n = services_ns.len().max(1) as f64;
     let mean_ms = services_ns.iter().map(|ns| *ns as f64 / 1e6).sum::<f64>() / n;

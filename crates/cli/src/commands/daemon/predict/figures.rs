@@ -1,5 +1,4 @@
-//! What is predicted and measured of a stack, in the shape in which it is
-//! written as JSON and read back.
+//! Predicted and measured figures of a stack, as they are written as JSON and read back.
 
 use crate::json::CacheChoice;
 use crate::lists::distinct;
@@ -63,8 +62,8 @@ impl Measure {
     }
 }
 
-/// What one policy gave in one run, one round of windows, or in the mean. What
-/// was not measured is absent.
+/// Figures of one policy in one run, one round of windows, or in the mean. Those that were not
+/// measured are absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
@@ -81,8 +80,7 @@ pub struct Figures {
     /// Mean device time of a command, from the later of its dispatch and the
     /// completion before it.
     pub service_ms: Option<f64>,
-    /// The same from its dispatch: with several commands on the device it counts
-    /// waiting there.
+    /// Mean service time from dispatch: with several commands on the device, waiting there counts.
     pub service_from_dispatch_ms: Option<f64>,
     /// Mean time of a request from arrival to completion.
     pub response_ms: Option<f64>,
@@ -91,7 +89,7 @@ pub struct Figures {
     /// Read and written, all together, in the papers' unit.
     pub sectors_per_ms: Option<f64>,
     pub mib_s: Option<f64>,
-    /// What a live window is judged by.
+    /// Figures by which a live window is judged.
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     pub window: Option<Window>,
 }
@@ -102,18 +100,18 @@ pub struct Figures {
 pub struct Window {
     /// Which time round all policies.
     pub round: u64,
-    /// How long it was, in real time.
+    /// Length in real time.
     pub window_s: f64,
     /// Requests done in it.
     pub requests: u64,
     /// The throttle's factor, in the mean over time; 1 where nothing is emulated.
     pub k: f64,
-    /// How often k changed in it.
+    /// Number of changes of k in it.
     pub k_changes: usize,
     /// Share of commands that the real device brought too late.
     pub late_share: f64,
-    /// What timers and the daemon's other work added to a command's time in the
-    /// mean, in real time: how busy the host was.
+    /// Mean delay of a command by timers and the daemon's other work, in real time: a sign of a
+    /// busy host.
     pub overslept_ms: f64,
 }
 
@@ -160,14 +158,14 @@ pub struct Side {
     pub what: String,
     /// Stack by stack, in it seed by seed.
     pub runs: Vec<Figures>,
-    /// What the reader has to know before trusting a figure.
+    /// Warnings for the reader, before a figure is trusted.
     pub warnings: Vec<String>,
-    /// What else there is to say.
+    /// Other remarks.
     pub notes: Vec<String>,
 }
 
 impl Side {
-    /// What it is called: a live one may be held against its own profile.
+    /// Name: a live one may be compared with its own profile.
     pub fn name(&self) -> String {
         let live = self.runs.iter().any(|r| r.window.is_some());
         format!("{}{}", self.what, if live { " (live)" } else { "" })

@@ -1,4 +1,4 @@
-//! How good a prediction is: rank agreement and error, measure by measure.
+//! Quality of a prediction: rank agreement and error, measure by measure.
 
 use super::figures::{Measure, Side};
 use seekway_sim::rank::{discordant, kendall_tau, relative_error, same_order};

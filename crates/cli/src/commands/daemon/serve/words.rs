@@ -1,11 +1,11 @@
-//! What is served, in words: where, how, and why so.
+//! Descriptions of what is served: where, in which way, and for which reason.
 
 use seekway_hostd::config::{CacheSize, Config, TlsConfig};
 use seekway_hostd::daemon::{Daemon, POLICY_DEFAULT};
 use seekway_hostd::reactor::{Poll, Submitter};
 use std::fmt::{self, Write as _};
 
-/// What a configuration would serve.
+/// Describes what a configuration would serve.
 pub fn describe(config: &Config) -> String {
     let mut text = String::new();
     for disk in &config.disks {
@@ -85,7 +85,7 @@ fn sandbox(config: &Config) -> String {
     }
 }
 
-/// How large the cache of each device is, and why.
+/// Describes the size of each device's cache, and the reason for it.
 fn cache(config: &Config) -> String {
     let locked = if config.cache_lock { ", locked in memory" } else { "" };
     let default = if config.cache.is_none() { " (default)" } else { "" };
@@ -104,7 +104,7 @@ fn cache(config: &Config) -> String {
     }
 }
 
-/// What prefetches, and when; nothing without a cache.
+/// Describes the prefetcher, and when it prefetches; nothing without a cache.
 fn prefetch(config: &Config) -> Option<String> {
     let default = if config.prefetch.is_none() { " (default)" } else { "" };
     if config.cache_size() == CacheSize::Off {
@@ -141,7 +141,7 @@ fn tls_word(tls: &TlsConfig) -> &'static str {
     }
 }
 
-/// What is served where, once it is; how, and why so.
+/// Describes what is served, and where, after the start.
 pub fn served(daemon: &Daemon, config: &Config, is_default_folder: bool) -> String {
     let host = daemon.host();
     let mut text = String::new();

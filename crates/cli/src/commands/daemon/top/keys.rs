@@ -1,4 +1,4 @@
-//! What keys do. Pure: what has to be asked of the daemon comes back as a request.
+//! Meaning of keys. Pure: what has to be asked of the daemon comes back as a request.
 
 use super::model::{Asked, Input, SORTS, View};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 /// Longest line that can be typed.
 const INPUT_MAX: usize = 500;
 
-/// What follows from a key.
+/// Consequence of a key.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Draw the view again; nothing is asked of the daemon.
@@ -81,7 +81,7 @@ fn type_into(view: &mut View, mut input: Input, key: KeyCode) -> Action {
     Action::Draw
 }
 
-/// What a typed line asks for.
+/// Makes a request of a typed line.
 fn request(input: &Input) -> Result<Request, String> {
     let (of, text) = (input.of.clone(), input.text.trim());
     Ok(match input.asked {

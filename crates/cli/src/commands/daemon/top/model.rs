@@ -1,5 +1,5 @@
-//! What `seekway top` knows: the daemon's last report, what happened in the intervals before it,
-//! and what the user has chosen. Pure.
+//! State of `seekway top`: the daemon's last report, the intervals before it, and the user's
+//! choices. Pure.
 
 use seekway_hostd::control::counts::quantile_ms;
 use seekway_hostd::control::history::{DeviceSample, DiskSample, Sample};
@@ -13,7 +13,7 @@ const SAMPLES: usize = 240;
 /// An order of the disks: the word for it, and a figure of which the largest comes first.
 type Sort = (&'static str, fn(&DiskRow) -> f64);
 
-/// What the disks can be sorted by.
+/// Orders of disks, each with its key.
 pub const SORTS: [Sort; 6] = [
     ("name", |_| 0.0),
     ("IOPS", |row| row.iops),
@@ -23,7 +23,7 @@ pub const SORTS: [Sort; 6] = [
     ("waiting", |row| f64::from(row.waiting)),
 ];
 
-/// What is being typed.
+/// Value that is being typed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     Weight,
@@ -51,7 +51,7 @@ pub struct View {
     /// Name of the disk.
     pub selected: Option<String>,
     pub input: Option<Input>,
-    /// What the daemon said last, or why it does not answer.
+    /// Last answer of the daemon, or the reason why it does not answer.
     pub message: String,
     pub paused: bool,
     pub help: bool,
@@ -192,7 +192,7 @@ impl View {
         disks.find(|(_, disk)| disk.name == *name)
     }
 
-    /// Select the disk so many rows below, or above.
+    /// Moves the selection by this number of rows, down if positive.
     pub fn move_selection(&mut self, by: isize) {
         let disks = self.disks();
         let at = disks.iter().position(|d| Some(&d.name) == self.selected.as_ref()).unwrap_or(0);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const PLAIN: Look = Look { colour: false, unicode: true };
 
-/// A disk that has done so many reads, each of 4 KiB and `ms`.
+/// A disk with `reads` reads done, each of 4 KiB and `ms`.
 fn disk(name: &str, reads: u64, class: u32, device_ms: f64) -> Value {
     let op = |requests: u64| json!({"requests": requests, "bytes": requests.saturating_mul(4096), "errors": 0});
     json!({
