@@ -7,8 +7,8 @@ mod device;
 
 use device::run;
 use seekway_core::units::Nanos;
-use seekway_workload::generators::fragmented::Recipe;
 use seekway_workload::generators::parse_vm;
+use seekway_workload::generators::surge::Recipe;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();

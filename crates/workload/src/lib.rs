@@ -8,6 +8,7 @@ pub mod generators;
 pub mod guest;
 mod recording;
 pub mod replay;
+pub mod rng;
 pub mod tasks;
 pub mod traces;
 

@@ -8,11 +8,9 @@
 //! has delayed is made up for. A job has one block size: `bssplit` and ranges of
 //! sizes are refused.
 
-use crate::generators::pace::Pace;
-use crate::generators::permutation::Permutation;
-use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::{Pace, Permutation, Rng, Zipf, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::{Instant, Nanos};
 

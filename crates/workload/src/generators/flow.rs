@@ -1,11 +1,9 @@
 //! Applications as tables: each thread repeats a list of steps, its flow, and one
 //! interpreter makes the system calls of all.
 
-use crate::generators::filebench::Limit;
-use crate::generators::filebench::fileset::FileSet;
-use crate::generators::pace::Pace;
-use crate::generators::rng::{Rng, Zipf, split};
+use crate::generators::filebench::{FileSet, Limit};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::{Pace, Rng, Zipf, split};
 use seekway_core::units::{Instant, Nanos};
 
 /// One step of a flow. A step makes one system call, several, or none.

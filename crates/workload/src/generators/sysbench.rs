@@ -10,9 +10,9 @@
 //!   the end. RRW reads and writes 1.5 : 1.
 //! - a file is opened once, by all threads: they share its read-ahead state.
 
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::Rng;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::Instant;
 

@@ -12,13 +12,13 @@
 //! change something are its workload's share of added persons and events, some
 //! 4 % (from memory, unverified), each with an upload; Wikipedia's 1 %.
 
-use crate::generators::dist::gamma;
-use crate::generators::filebench::fileset::FileSet;
-use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{
+    BYTES, FileSet, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes,
+};
 use crate::generators::flow::{Flows, Order, Popular, Region, Step};
-use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
+use crate::rng::{Rng, gamma, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 const fn percent(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {

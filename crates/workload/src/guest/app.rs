@@ -1,7 +1,7 @@
 //! Applications of a guest. Each is a pure state machine that says, for each of its threads, which
 //! system call comes next.
 
-use crate::guest::laid::LaidFiles;
+use crate::guest::layout::LaidFiles;
 use seekway_core::units::{Instant, Nanos};
 use std::sync::Arc;
 

@@ -4,9 +4,8 @@
 
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{MARKER, NONE, UPTODATE};
-use crate::guest::pages::Cleaner;
-use crate::guest::thread::{Call, SyncStage, Thread, Work};
-use crate::guest::vm::{GuestVm, Handle};
+use crate::guest::vm::{Call, GuestVm, Handle, SyncStage, Thread, Work};
+use crate::guest::writeback::Cleaner;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
 use crate::tasks::Need;
 use seekway_core::readahead::Window;

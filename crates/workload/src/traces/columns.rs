@@ -4,8 +4,8 @@
 use super::cursor::Fault;
 use super::error::Reason;
 use super::raw::{Raw, Span, Volumes, plain_name};
-use super::row::{BLANK, Extent, Key, Row, SEMICOLON};
 use super::text::ParseLine;
+use super::text::{BLANK, Extent, Key, Row, SEMICOLON};
 use seekway_core::request::Op;
 
 const SECTOR: &str = "a sector number";

@@ -10,7 +10,7 @@ use super::cursor::{Cursor, Fault};
 use super::error::Reason;
 use super::layout::lines;
 use super::raw::{Raw, Span, Volumes, plain_name};
-use super::row::{COMMA, Extent, Key, Row};
+use super::text::{COMMA, Extent, Key, Row};
 use super::text::{Head, ParseLine};
 use seekway_core::request::Op;
 

@@ -6,9 +6,9 @@ use device::{Run, Script, run, run_on_a_file};
 use seekway_core::params::Params;
 use seekway_core::request::Op as DiskOp;
 use seekway_core::units::Nanos;
-use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
+use seekway_workload::rng::Rng;
 
 const LATENCY: Nanos = Nanos::from_micros(300);
 const FILE_BYTES: u64 = 1 << 20;

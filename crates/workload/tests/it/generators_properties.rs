@@ -8,9 +8,9 @@ use seekway_core::params::Params;
 use seekway_core::request::Op as DiskOp;
 use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_workload::VmDisk;
-use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
+use seekway_workload::rng::Rng;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
