@@ -21,8 +21,7 @@ type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeMap<Module, String>>;
 
 /// Circles of folders that are left to be mended: crate, and the folders. No other may come.
-const LEFT: [(&str, &str); 9] = [
-    ("device", "profile profile/check"),
+const LEFT: [(&str, &str); 4] = [
     ("guestd", "migrate migrate/loads migrate/preemption migrate/tasks"),
     ("policy", "prefetchers prefetchers/following"),
     (
@@ -32,10 +31,6 @@ const LEFT: [(&str, &str); 9] = [
          schedulers/vmcd_time",
     ),
     ("policy", "schedulers/fairway schedulers/fairway/flash schedulers/fairway/head"),
-    ("sim", "metrics vcpu"),
-    ("workload", "generators generators/filebench"),
-    ("workload", "generators guest"),
-    ("workload", "traces traces/blktrace traces/events"),
 ];
 
 #[test]
