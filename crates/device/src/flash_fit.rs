@@ -70,11 +70,8 @@ impl Fit {
 // The loads under which a drive is measured.
 
 const SIZES_KIB: [u32; 3] = [4, 64, 1024];
-
 const WRITES_PERCENT: [u32; 4] = [0, 30, 70, 100];
-
 const DEPTHS: [u32; 4] = [1, 8, 32, 128];
-
 /// The ends, an odd number of steps apart: each half of the matrix has both.
 const DEPTHS_QUICK: [u32; 2] = [1, 128];
 
@@ -126,12 +123,9 @@ pub fn matrix(writes: bool, quick: bool) -> Vec<Cell> {
 // A cell's load as a state machine, which real disks and models are driven by alike.
 
 const KIB_SECTORS: u64 = 2;
-
 const READER_KIB: u32 = 4;
-
 /// Bytes that a simulated cell writes before it counts: twice the write buffer of a fitted drive.
 const WARM_UP_BYTES: u64 = 2 << 20;
-
 const LONG_KIB: u32 = 1024;
 
 /// Observations of a cell.
@@ -291,26 +285,16 @@ pub fn simulate(profile: &Profile, cell: Cell, seed: u64, longer: u64) -> Observ
 
 /// The profile that has all other figures of a fitted drive, and the defaults.
 const ORIGINAL: &str = "samsung-970-pro";
-
 /// Parameters that are fitted.
 pub const COUNT: usize = 9;
-
 const READ_COMMAND: usize = 0;
-
 const READ: usize = 1;
-
 const READ_LATENCY: usize = 2;
-
 const WRITE_COMMAND: usize = 3;
-
 const WRITE_LATENCY: usize = 4;
-
 const PROGRAM: usize = 5;
-
 const CHANNEL: usize = 6;
-
 const HOST: usize = 7;
-
 const DIES: usize = 8;
 
 /// A parameter: its key in a profile, and where it is searched for.
@@ -342,23 +326,16 @@ const fn key(name: &'static str, unit: &'static str, default: f64, min: f64, max
 
 /// Channels of the dies, or one for each die if there are fewer.
 const CHANNELS: u32 = 8;
-
 const PAGE_KIB: u32 = 32;
-
 /// Size above which a mapping unit is a page, so that a profile can have all units.
 const SMALL_UNITS_SECTORS_MAX: u64 = 1 << 33;
-
 /// Size of a simulated cell's drive: larger than the cell's writes, so that nothing is collected.
 const MODEL_SECTORS: u64 = 8 << 20;
-
 /// Of that drive: the smaller its blocks, the faster it is built. Without collection they do nothing.
 const MODEL_BLOCK_PAGES: u64 = 32;
-
 /// The most that a profile can have.
 const QUEUE_DEPTH: u64 = 256;
-
 const SUSPENDS: u32 = 100;
-
 const SUSPEND_US: &str = "20.0";
 
 /// Behaviour of a read whose die is busy with writes.
@@ -488,26 +465,19 @@ impl FlashDrive {
 
 /// Largest standard error of a determined parameter, as a share of it.
 pub const TOLD_ERROR_MAX: f64 = 0.1;
-
 /// Fewest cells that are fitted.
 const CELLS_MIN: usize = 3;
-
 /// With fewer reads the quiet reader's mean says nothing.
 const READER_READS_MIN: u64 = 5;
-
 /// Least standard error of a figure: the difference of two measurements of one cell.
 const FIGURE_ERROR_MIN: f64 = 0.02;
-
 /// A figure that changes by less while a parameter doubles does not depend on it: it is the
 /// chance of a short run.
 const CHANGE_MIN: f64 = 0.03;
-
 /// Squared standard errors by which a figure is clearly worse.
 const CLEARLY: f64 = 4.0;
-
 /// Dies with which a search begins.
 const DIES_TRIED: [f64; 3] = [4.0, 16.0, 64.0];
-
 /// Rounds of a descent, at most.
 const ROUNDS_MAX: usize = 60;
 

@@ -42,28 +42,21 @@ impl Published {
 
 /// Commands at once in the sequential tests.
 pub const SEQUENTIAL_DEPTH: u32 = 32;
-
 /// A model is good when each figure is as near as this to the published one, a mix of 70 % reads
 /// included.
 pub const ERROR_MAX: f64 = 0.15;
-
 /// Largest error for other mixes and for response times. The tail (p95, p99) of a load whose sizes
 /// are known as means only may be off by a factor of two.
 pub const CURVE_ERROR_MAX: f64 = 0.25;
 
 const SEQUENTIAL_SECTORS: u64 = 256;
-
 const RANDOM_SECTORS: u64 = 8;
-
 /// Commands before the clock starts: more than any buffer here holds, so that writes are timed at
 /// their lasting pace.
 const WARM_UP: u64 = 10_000;
-
 const TIMED: u64 = 20_000;
-
 /// The clock stops with this command; as many as before are in flight until then.
 const LAST: u64 = WARM_UP + TIMED;
-
 const SEED: u64 = 0x5EED_0001;
 
 /// One test of a drive.
@@ -194,7 +187,6 @@ impl Test {
 /// Commands that may wait in the host. Beyond this the drive cannot take the rate: the run ends,
 /// and waiting commands count with the time that they have waited.
 const WAITING_MAX: usize = 100_000;
-
 /// A block, of which longer commands have a whole number.
 const BLOCK_SECTORS: u64 = 8;
 

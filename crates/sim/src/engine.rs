@@ -669,7 +669,6 @@ pub enum SimError {
 
 /// Length of a command: 1 MiB.
 const COMMAND: Sectors = Sectors::new(2048);
-
 /// Commands in all: 1 GiB, or the whole device where it is smaller.
 const COMMANDS: u64 = 1024;
 

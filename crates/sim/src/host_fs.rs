@@ -29,18 +29,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 const BLOCK_SECTORS: u64 = 8;
-
 /// Blocks of a group, 128 MiB.
 const GROUP_BLOCKS: u64 = 32_768;
-
 /// Blocks at a group's start that no file has: the bitmaps and the inode table.
 const GROUP_META_BLOCKS: u64 = 2 + TABLE_BLOCKS;
-
 const TABLE_BLOCKS: u64 = 512;
-
 /// Blocks of a file that are reached without an index block.
 const DIRECT_BLOCKS: u64 = 12;
-
 /// Blocks that an index block leads to.
 const INDEX_ENTRIES: u64 = 1024;
 
@@ -156,11 +151,8 @@ fn index_blocks(chunk: u64) -> u64 {
 // asynchronous.
 
 const COMMIT_AGE: Nanos = Nanos::from_secs(5);
-
 const WRITE_BACK_AGE: Nanos = Nanos::from_secs(30);
-
 const SECOND_NS: u64 = 1_000_000_000;
-
 /// Name of the disk that the host's own requests go to.
 pub(crate) const NAME: &str = "host's ext3";
 

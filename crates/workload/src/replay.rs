@@ -20,10 +20,8 @@ use std::sync::Arc;
 
 /// Requests that wait in memory in the closed loop (10 MiB).
 pub const HELD_RECORDS_MAX: usize = 1 << 18;
-
 /// The most VMs that one trace is split into.
 pub const REPLAY_VMS_MAX: usize = 4096;
-
 /// Requests that one poll issues at most; the rest is due at once again.
 const POLL_ISSUES_MAX: usize = 4096;
 
@@ -443,7 +441,6 @@ impl Source for TraceSource {
 
 /// Volumes that share a disk begin at multiples of this (1 MiB).
 const VOLUME_ALIGN: u64 = 2048;
-
 /// The most processes that get a tag, over all VMs.
 const TAGS_MAX: usize = 1 << 16;
 

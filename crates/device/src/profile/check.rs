@@ -16,36 +16,22 @@ use std::ops::RangeInclusive;
 
 /// No device here holds more: 2^44 sectors are 8 PiB.
 const CAPACITY_MAX: u64 = 1 << 44;
-
 const SEGMENTS_MAX: u32 = 1_024;
-
 const SEGMENT_SECTORS_MAX: u64 = 1 << 24;
-
 const QUEUE_DEPTH_MAX: u32 = 256;
-
 /// Of an array: the largest request queue of Linux (nr_requests) in practice.
 const ARRAY_QUEUE_DEPTH_MAX: u32 = 8192;
-
 const CYLINDERS_MAX: u32 = 1 << 24;
-
 const SURFACES_MAX: u32 = 64;
-
 const ZONES_MAX: usize = 1_000;
-
 const SECTORS_PER_TRACK_MAX: u32 = 65_535;
-
 const MEMBERS_MAX: u32 = 64;
-
 const CHUNK_KIB_MAX: u32 = 1 << 20;
-
 /// I/Os or MiB a second: more than any volume is sold with.
 const RATE_MAX: u64 = 10_000_000;
-
 /// I/Os or MiB that a bucket holds.
 const CREDIT_MAX: u64 = 1_000_000_000_000;
-
 const UNIT_KIB_MAX: u32 = 1 << 20;
-
 /// Sectors of a KiB.
 const KIB_SECTORS: u32 = 2;
 
@@ -313,29 +299,18 @@ pub(super) fn raid0(f: &Raid0File) -> Result<Raid0Spec, ProfileError> {
 // A solid-state drive's figures.
 
 const CHANNELS_MAX: u32 = 64;
-
 const DIES_PER_CHANNEL_MAX: u32 = 64;
-
 const PLANES_MAX: u32 = 16;
-
 const SUSPENDS_MAX: u32 = 1_000;
-
 /// Enough to address 16 TiB of pages of 4 KiB.
 const ENTRY_BYTES_MIN: u32 = 4;
-
 const ENTRY_BYTES_MAX: u32 = 64;
-
 const MAP_CACHE_KIB_MAX: u32 = 1 << 30;
-
 const PAGE_KIB_MAX: u32 = 1_024;
-
 const BLOCK_PAGES_MAX: u32 = 1 << 14;
-
 /// A bus faster than this takes no time at all.
 const MB_S_MAX: u64 = 1_000_000;
-
 const WRITE_BUFFER_KIB_MAX: u32 = 1 << 22;
-
 /// Nothing is collected on a drive with more room than this leaves.
 const GC_FILLED_MIN: f64 = 0.5;
 

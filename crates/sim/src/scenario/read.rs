@@ -24,13 +24,10 @@ use toml::de::{DeTable, DeValue};
 
 /// Longest scenario that is read, in bytes.
 pub const SCENARIO_BYTES_MAX: u64 = 1 << 20;
-
 /// Most combinations of all axes but the seed's.
 const SCENARIOS_MAX: usize = 10_000;
-
 /// Most runs of a scenario with all its axes and cases.
 const RUNS_MAX: usize = 100_000;
-
 /// Most text of all combinations together, in bytes: read, it takes up to a hundred times as much.
 const TEXT_BYTES_MAX: usize = 1 << 24;
 
@@ -47,10 +44,8 @@ const LISTS: &[&str] = &[
     "images.at",
     "outcome.tables",
 ];
-
 /// Axes in this order are the outermost; the others follow in the order of the text.
 const OUTERMOST: &[&str] = &["policy", "cache", "limits", "cpu"];
-
 /// Axes that runs are named by; other axes are added to a run's name.
 const NAMED_ANYWAY: &[&str] = &[
     "policy",
@@ -69,7 +64,6 @@ const NAMED_ANYWAY: &[&str] = &[
 ];
 
 type Value<'t> = Spanned<DeValue<'t>>;
-
 type Table<'t> = DeTable<'t>;
 
 /// A combination of axes but for the seed, with its seeds.

@@ -237,7 +237,6 @@ fn recording<'a>(
 
 /// Memory of all requests that are kept, in bytes: 37 million requests.
 const BYTES_MAX: usize = 1 << 30;
-
 /// Most traces that are known.
 const TRACES_MAX: usize = 4096;
 

@@ -239,9 +239,7 @@ pub enum Load {
 
 /// Of processors, of vCPUs together, of tasks together.
 const COUNT_MAX: usize = 65_536;
-
 const SLICE_MIN: Nanos = Nanos::from_micros(10);
-
 const TIME_MAX: Nanos = Nanos::from_secs(86_400);
 
 pub(super) fn check(spec: &MachineSpec) -> Result<(), String> {

@@ -32,14 +32,12 @@ use std::collections::BTreeSet;
 
 pub(super) const RUNTIME: ParamSpec =
     param("runtime", Kind::Duration, "0", "ends after this time (0: when the run ends)");
-
 pub(super) const OPERATIONS: ParamSpec = param(
     "operations",
     Kind::Count(0, u64::MAX),
     "0",
     "reads, writes, fsyncs and removals after which it ends (0: not)",
 );
-
 pub(super) const BYTES: ParamSpec =
     param("bytes", Kind::Size, "0", "bytes read and written after which it ends (0: not)");
 

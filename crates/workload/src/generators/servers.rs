@@ -42,7 +42,6 @@ static FILESERVER: Personality = Personality {
     prealloc_percent: 80,
     appends: 4,
 };
-
 static WEBSERVER: Personality = Personality {
     name: "webserver",
     first: &[],
@@ -51,7 +50,6 @@ static WEBSERVER: Personality = Personality {
     prealloc_percent: 100,
     appends: 0,
 };
-
 static MAILSERVER: Personality = Personality {
     name: "mailserver",
     first: &[Delete, Create, Append, Fsync, Close, Open, ReadWhole, Append, Fsync, Close],
@@ -60,7 +58,6 @@ static MAILSERVER: Personality = Personality {
     prealloc_percent: 80,
     appends: 4,
 };
-
 static PROXY: Personality = Personality {
     name: "proxy",
     first: &[Delete, Create, Append, Close],
@@ -86,11 +83,8 @@ const fn params(files: &'static str, size: &'static str, threads: &'static str) 
 }
 
 static FILE_PARAMS: [ParamSpec; 9] = params("10000", "128KiB", "50");
-
 static WEB_PARAMS: [ParamSpec; 9] = params("50000", "16KiB", "100");
-
 static MAIL_PARAMS: [ParamSpec; 9] = params("32000", "16KiB", "16");
-
 static PROXY_PARAMS: [ParamSpec; 9] = params("64000", "16KiB", "100");
 
 /// `fileserver.f`; files as in Filebench, 1.3 GB.
@@ -101,7 +95,6 @@ pub const FILE_GENERATOR: Generator = Generator {
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&FILESERVER, params, seed)?))),
 };
-
 /// `webserver.f`; files 50 times as many, 0.8 GB.
 pub const WEB_GENERATOR: Generator = Generator {
     name: "webserver",
@@ -110,7 +103,6 @@ pub const WEB_GENERATOR: Generator = Generator {
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&WEBSERVER, params, seed)?))),
 };
-
 /// `varmail.f`; files 32 times as many, 0.5 GB.
 pub const MAIL_GENERATOR: Generator = Generator {
     name: "mailserver",
@@ -119,7 +111,6 @@ pub const MAIL_GENERATOR: Generator = Generator {
     ends_by: LIMITS,
     build: Build::App(|params, seed| Ok(Box::new(server(&MAILSERVER, params, seed)?))),
 };
-
 /// `webproxy.f`; files 6.4 times as many, 1 GB.
 pub const PROXY_GENERATOR: Generator = Generator {
     name: "proxy",
@@ -203,28 +194,20 @@ pub const OLTP_GENERATOR: Generator = Generator {
 
 /// Bytes of a write to the log.
 const LOG_WRITE_BYTES: u64 = 256 << 10;
-
 /// Writes of a database writer in a row.
 const BATCH: usize = 100;
-
 /// CPU time of a database writer after its writes (`hog` 10000).
 const WRITER_COMPUTE: Nanos = Nanos::from_micros(10);
-
 /// Reads that a database writer, and the log writer, wait for; and how many
 /// the shadows may be ahead.
 const WRITER_READS: u64 = 1000;
-
 const WRITER_AHEAD: u64 = 2000;
-
 const LOG_READS: u64 = 3200;
-
 const LOG_AHEAD: u64 = 1000;
 
 /// Regions: data blocks for readers, data blocks for writers, the log.
 const READS: usize = 0;
-
 const WRITES: usize = 1;
-
 const LOG: usize = 2;
 
 fn database(p: &Params, seed: u64) -> Result<Flows, ParamError> {

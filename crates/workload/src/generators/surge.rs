@@ -62,7 +62,6 @@ pub const GENERATOR: Generator = Generator {
 
 /// Shape of the file counts.
 const COUNT_SHAPE: f64 = 2.43;
-
 /// Shape of sleeps and pauses.
 const SLEEP_SHAPE: f64 = 1.5;
 
@@ -210,13 +209,10 @@ impl App for Surge {
 
 /// Largest file of the lognormal part, and the scale of the tail: 133 KB.
 const TAIL_FROM_BYTES: f64 = 133_000.0;
-
 /// Files that would be larger are cut to this: 100 MB.
 const FILE_BYTES_MAX: f64 = 100_000_000.0;
-
 /// Pages of a block group: 128 MiB.
 const GROUP_PAGES: u32 = 32_768;
-
 /// Files of a directory.
 const DIRECTORY_FILES: u32 = 1000;
 

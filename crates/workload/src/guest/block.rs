@@ -81,7 +81,6 @@ impl Io {
 }
 
 const READ: usize = 0;
-
 const WRITE: usize = 1;
 
 /// Requests from submission to completion.

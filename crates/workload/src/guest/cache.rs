@@ -17,20 +17,14 @@ pub const NONE: u32 = u32::MAX;
 
 /// The contents are valid.
 pub const UPTODATE: u8 = 1;
-
 /// Newer than the disk.
 pub const DIRTY: u8 = 2;
-
 /// On its way to the disk.
 pub const WRITEBACK: u8 = 4;
-
 /// Reading this page starts the next read-ahead window (`PG_readahead`).
 pub const MARKER: u8 = 8;
-
 const REFERENCED: u8 = 16;
-
 const ACTIVE: u8 = 32;
-
 const LISTED: u8 = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +48,7 @@ struct List {
 }
 
 const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
-
 const INACTIVE_LIST: usize = 0;
-
 const ACTIVE_LIST: usize = 1;
 
 /// All page frames of a guest, bounded.

@@ -31,7 +31,6 @@ pub struct Layout {
 }
 
 const MIB_PAGES: u64 = 256;
-
 /// At most this many free pages between one file and the next.
 const FILE_GAP_PAGES: u64 = 32;
 

@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 /// The first tag that a process gets (1–7 mean something else, see algorithms.md section 6).
 const TAG_FIRST: u16 = 8;
-
 /// The tags of one application start this far from the next one's.
 const TAG_STEP: u16 = 64;
 
@@ -557,7 +556,6 @@ impl TaskSource for GuestVm {
 
 /// Pages that are cached together: 256 KiB, twice the usual read-ahead.
 const CHUNK_PAGES: u32 = 64;
-
 /// Share of the page cache that stays free, one page of this number: dirty pages need some at once.
 const FREE_PART: u32 = 16;
 

@@ -382,15 +382,11 @@ impl Decode for BlktraceDecoder {
 
 /// `BLK_IO_TRACE_MAGIC`, the version in the lowest byte.
 const MAGIC: u32 = 0x6561_7400;
-
 /// `__BLK_TA_CGROUP`: the payload begins with the number of a cgroup.
 const CGROUP: u64 = 1 << 8;
-
 const CGROUP_BYTES: usize = 8;
-
 /// `BLK_TC_SHIFT`.
 const CATEGORY_SHIFT: u32 = 16;
-
 /// The longest payload that is looked into: a remap behind a cgroup.
 const PAYLOAD_BYTES: usize = CGROUP_BYTES + 16;
 

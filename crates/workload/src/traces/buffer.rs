@@ -158,10 +158,8 @@ impl Buffer {
 /// The largest window that is kept, in bytes: as `zstd -d` does without an option, and what
 /// `zstd --long` asks for.
 const ZSTD_WINDOW_MAX: u64 = 128 << 20;
-
 /// The largest window that `zstd` makes and unpacks.
 const ZSTD_LONGEST: u64 = 1 << 31;
-
 /// The largest dictionary that is kept; `xz -9` has 64 MiB.
 const XZ_DICTIONARY_MAX: u64 = 256 << 20;
 

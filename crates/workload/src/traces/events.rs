@@ -713,7 +713,6 @@ const ACTIONS: [&[u8]; 18] = [
 
 /// Expected action, and expected text after the RWBS letters, for messages.
 const ACTION: &str = "an action such as Q, D or C";
-
 const EXTENT: &str = "a sector, + and a length in sectors, as blkparse prints them; give \
     the format of its -f by --columns, such as --columns '%T.%t %a %d %S %n'";
 

@@ -9,7 +9,6 @@ use seekway_core::request::Op;
 
 /// Lines at the beginning among which a header is looked for, and rows that decide between units.
 const LINES_LOOKED_AT: usize = 200;
-
 /// Lines of prose that may stand in front of a header.
 const PROSE_LINES: usize = 20;
 
@@ -353,18 +352,14 @@ const SECTOR: u64 = 512;
 /// Words that say a time is not the request's arrival.
 const DURATIONS: &str = "latency lat response resp rt service duration delay wait queue que think gap \
                          interarrival next end ends complete completed completion finish ttl";
-
 const SIZES: &str = "size len length nbytes count bytes sectors nsectors blocks nr bs";
-
 const STARTS: &str = "offset off lba lbn lsn sector block blkno blockno address addr position pos slba \
                       startlba";
 
 const TIME_NAMES: &str =
     "time timestamp ts clock arrival epoch issue issued submit submitted elapsed starts";
-
 const VOLUMES: &str = "volume vol disk device dev lun asu vm host hostname drive file filename volumeid \
                        deviceid diskid disknumber node";
-
 /// Words of units that are not read, in the singular.
 const OTHER_UNITS: &str = "block page bit cluster chunk extent stripe pb pib min minute h hr hour day \
                            cycle tsc jiffie p psec";

@@ -116,7 +116,6 @@ pub(super) trait Decode: Send {
 
 /// No volume has this number.
 const NOBODY: u32 = u32::MAX;
-
 /// Places for short keys.
 const SHORT_KEYS: usize = 4096;
 
@@ -222,15 +221,12 @@ fn field<const N: usize>(record: &[u8], at: usize, big: bool) -> [u8; N] {
     }
     bytes
 }
-
 pub(super) fn read_u16(record: &[u8], at: usize, big: bool) -> u16 {
     u16::from_le_bytes(field(record, at, big))
 }
-
 pub(super) fn read_u32(record: &[u8], at: usize, big: bool) -> u32 {
     u32::from_le_bytes(field(record, at, big))
 }
-
 pub(super) fn read_u64(record: &[u8], at: usize, big: bool) -> u64 {
     u64::from_le_bytes(field(record, at, big))
 }

@@ -16,16 +16,12 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the format is detected from.
 const SNIFF_BYTES: usize = 64 << 10;
-
 /// Bytes of the windows of all packed files of one trace, and the least that each may have: more
 /// than the ordinary levels of zstd and xz take.
 const WINDOWS_BYTES_MAX: u64 = 1 << 30;
-
 const WINDOW_BYTES_LEAST: u64 = 8 << 20;
-
 /// Requests that the reorder window holds at most, and the trace time that it spans.
 const WINDOW_REQUESTS_MAX: usize = 65_536;
-
 const WINDOW_TIME_MAX: Nanos = Nanos::from_secs(1);
 
 /// Options for reading a trace.

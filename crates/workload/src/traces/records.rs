@@ -83,9 +83,7 @@ pub(super) struct Layout {
 
 /// Both versions are little-endian.
 const IS_BIG: bool = false;
-
 const V1: Layout = Layout { size: 32, len: 4, cmd: 12, lbn: 16, ts: 24, version: 1 };
-
 const V2: Layout = Layout { size: 40, cmd: 0, len: 8, lbn: 16, ts: 24, version: 2 };
 
 /// The version whose mark nine of the first ten records of `head` bear: a
@@ -176,7 +174,6 @@ const ORACLE_BYTES: usize = 24;
 
 /// More requests, or larger ones, no such trace has.
 const REQUESTS_MAX: u64 = 1 << 40;
-
 const SIZE_MAX: u32 = 1 << 30;
 
 /// Is `head` such a trace? Nothing marks one, so its records have to agree: times do not go back,

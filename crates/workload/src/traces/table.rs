@@ -48,12 +48,9 @@ impl Table {
 
 const OTHER_TIME: &str = "a time in the unit that the first rows tell; say by --columns, in place \
                           of this column, time_s, time_ms, time_us or time_ns";
-
 const OTHER_UNIT: &str = "whole sectors in bytes, as in the first rows; say by --columns, in place \
                           of this column, offset_bytes or sector, size_bytes or sectors";
-
 const TRUTH: &str = "0, 1, true or false";
-
 const EXPECTED_OP: &str = "an operation such as R, write, WS or 2a";
 
 impl ParseLine for Table {

@@ -59,7 +59,6 @@ pub(super) struct Head<'a> {
 
 /// Bytes of the lines that a parser sees before the first is parsed, at most; `events` says it.
 const AHEAD_BYTES_MAX: usize = 4 << 20;
-
 /// Why a file that begins so cannot be read by lines, and what makes lines of it.
 pub(super) fn other_text(head: &[u8]) -> Option<&'static str> {
     match head {
@@ -171,9 +170,7 @@ fn at(number: u64, mut fault: Fault, line: &[u8]) -> Stop {
 type Separator = (u8, &'static str);
 
 pub(super) const COMMA: Separator = (b',', "a comma");
-
 pub(super) const SEMICOLON: Separator = (b';', "a semicolon");
-
 pub(super) const BLANK: Separator = (b' ', "a blank");
 
 /// A line, and how far it has been read. Each field is preceded by a separator but the first.

@@ -1,5 +1,4 @@
 //! A device and a source simple enough that every time can be worked out by hand.
-#![allow(dead_code)] // each test file uses its part
 
 use seekway_core::request::{Extent, Op, ProcessTag, Request, RequestId};
 use seekway_core::scheduler::DeviceProfile;

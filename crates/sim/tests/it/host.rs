@@ -1,9 +1,7 @@
 //! The host cache in the engine: every time and every sector that reaches the
 //! device can be worked out by hand.
 
-mod common;
-
-use common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
+use crate::common::{CAPACITY, Constant, DISK, Log, Planned, Timed};
 use proptest::prelude::*;
 use seekway_core::prefetcher::{Access, Prefetcher, Proposal};
 use seekway_core::request::{Extent, Op, ProcessTag, VmId};

@@ -1,9 +1,7 @@
 //! The engine against a device and sources of the tests' own, simple enough
 //! that every time can be worked out by hand.
 
-mod common;
-
-use common::{CAPACITY, Constant, Timed, ms};
+use crate::common::{CAPACITY, Constant, Timed, ms};
 use seekway_core::request::{Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView};
 use seekway_core::units::{Instant, Nanos};
