@@ -347,7 +347,7 @@ fn the_standard_input() {
     for name in FIXTURES {
         let bytes = std::fs::read(fixture(name)).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "traces_streams::child", "--nocapture"])
+            .args(["--exact", "traces_formats::child", "--nocapture"])
             .env(CHILD, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
