@@ -1,9 +1,7 @@
 //! `convert`: traces as CSV, packed or not; and what is said of Parquet, which the program neither
 //! reads nor writes.
 
-mod common;
-
-use common::{Folder, fixture, seekway, seekway_with, timeless_runs, trace};
+use crate::common::{Folder, fixture, seekway, seekway_with, timeless_runs, trace};
 use std::fs;
 
 fn figures(trace: &str) -> Vec<serde_json::Value> {
