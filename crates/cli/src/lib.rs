@@ -6,25 +6,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod caching;
-mod caller;
 mod commands;
 mod complete;
 #[cfg(feature = "daemon")]
 mod control;
-mod cpu_time;
 mod figures;
-mod host;
 mod json;
 pub mod library;
-mod lists;
 mod load;
 pub mod output;
-mod progress;
-mod promises;
 mod runs;
-#[cfg(feature = "daemon")]
-mod signals;
 mod stacks;
 mod toml_text;
 

@@ -1,18 +1,15 @@
 //! Interface for programs in other languages (crate `python`): takes a command's arguments as on
 //! its command line, and returns its result as the JSON that it prints. So the figures are equal.
 
-pub use crate::caller::{Caller, OwnPolicy};
 pub use crate::commands::outcome::{Described, Ran};
+pub use crate::runs::{Caller, OwnPolicy};
 pub use seekway_sim::scenario::tables::Values;
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
-use crate::caller::NOBODY;
-use crate::commands::outcome;
-use crate::commands::{self, compare};
-use crate::load;
-use crate::runs::{self, Running};
-use crate::{Verdict, output};
+use crate::commands::{self, compare, outcome};
+use crate::runs::{self, NOBODY, Running};
+use crate::{Verdict, load, output};
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use indicatif::ProgressBar;

@@ -2,7 +2,7 @@
 
 use super::judged::p99_ms;
 use crate::json::CacheChoice;
-use crate::lists::distinct;
+use crate::load::distinct;
 use crate::runs::{self, Outcome, Stage};
 use anyhow::Result;
 use seekway_core::units::{Nanos, Sectors};

@@ -4,7 +4,7 @@
 use super::measure::{Signals, is_stopped};
 use super::{Calibrated, say_profile};
 use crate::args::CalibrateArgs;
-use crate::{Verdict, load, output, progress, runs};
+use crate::{Verdict, load, output, runs};
 use anyhow::{Context, Result, bail};
 use seekway_core::units::{Instant, SECTOR_BYTES, Sectors};
 use seekway_device::flash_fit::{self, Cell, CellLoad, Fit, KEYS, Measured, Observed, Told};
@@ -96,7 +96,7 @@ struct Matrix {
 
 pub fn run(args: &CalibrateArgs, name: &str) -> Result<Verdict> {
     let (matrix, seed) = (measure(args, cell_time(args)?)?, args.measuring.seed);
-    let bar = progress::steps("fitting");
+    let bar = runs::steps("fitting");
     let fit = flash_fit::fit(&matrix.cells, &mut |model, cells| simulate(model, cells, seed));
     bar.finish_and_clear();
     let shown = args.what.display();
@@ -155,7 +155,7 @@ fn measure(args: &CalibrateArgs, time: Duration) -> Result<Matrix> {
     eprintln!("measuring {shown} under {} loads for {minutes:.1} minutes", cells.len());
     let signals = Signals::heard().context("cannot handle signals")?;
     let (mut measured, mut notes) = (Vec::new(), Vec::new());
-    let bar = progress::runs(cells.len() as u64, "measuring");
+    let bar = runs::runs(cells.len() as u64, "measuring");
     for (n, &cell) in cells.iter().enumerate() {
         let seed = args.measuring.seed.wrapping_add(n as u64);
         let seen = measure_cell(what, sectors, cell, time, seed, &signals)?;

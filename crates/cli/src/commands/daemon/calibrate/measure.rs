@@ -3,8 +3,8 @@
 
 use super::MeasuredRequests;
 use crate::args::MeasuringArgs;
-use crate::caller::NOBODY;
-use crate::{load, progress};
+use crate::load;
+use crate::runs::{self, NOBODY};
 use anyhow::{Context, Result, bail};
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Lba, SECTOR_BYTES, Sectors};
@@ -61,7 +61,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let mut reader = Reader::new(&surface, &blocks);
     let mut places = Places::new(plan.seed, blocks.count);
 
-    let bar = progress::requests(Some(plan.reads as u64), "reading at random");
+    let bar = runs::requests(Some(plan.reads as u64), "reading at random");
     let mut samples = Vec::new();
     for place in places.by_ref().take(plan.reads) {
         if signals.came() || begun.elapsed() > plan.time_max {

@@ -6,7 +6,7 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
-use crate::{control, load, progress, signals};
+use crate::{control, load, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::units::Nanos;
 use seekway_hostd::control::{Client, DeviceReport, DeviceResponses, Request, ResponsesReport};
@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, daemon: &Daemon<'_>, stop: &Stop) -> Result<Vec<Figures>> {
-        let bar = progress::runs(self.rounds * self.policies.len() as u64, "windows");
+        let bar = runs::runs(self.rounds * self.policies.len() as u64, "windows");
         let mut runs = Vec::new();
         for round in 1..=self.rounds {
             for policy in self.policies {
@@ -118,8 +118,8 @@ struct Stop(Arc<AtomicBool>);
 impl Stop {
     /// The first signal ends in good order, a second one at once.
     fn watch() -> Result<Stop> {
-        use signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-        signals::first_noted(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map(Stop)
+        use control::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        control::first_noted(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map(Stop)
     }
 
     fn sleep(&self, time: Duration) -> Result<()> {

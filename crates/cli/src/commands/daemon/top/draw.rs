@@ -1,7 +1,7 @@
 //! Draws the view: devices above, disks below them, and the selected disk at the bottom. Pure but
 //! for the buffer that it draws into.
 
-use super::model::{Asked, DeviceRow, DiskRow, Input, SORTS, View};
+use super::{Asked, DeviceRow, DiskRow, Input, SORTS, View};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
