@@ -27,13 +27,10 @@ use std::time::{Duration, Instant};
 
 /// Largest request that a load may make.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
-
 /// Most threads that do I/O.
 pub const THREADS_MAX: u32 = 4096;
-
 /// Times in the histogram: from a microsecond to an hour.
 const TIMES_NS: (u64, u64) = (1_000, 3_600_000_000_000);
-
 /// Longest sleep without a look at the clock's end of the run.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -246,9 +243,7 @@ impl Run<'_> {
 
 /// Buffers of O_DIRECT start at a multiple of it, on any device.
 const ALIGN: usize = 4096;
-
 const SECTOR_BYTES: u64 = 512;
-
 /// Stack of a worker, which needs little.
 const STACK_BYTES: usize = 128 << 10;
 

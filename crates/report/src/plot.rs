@@ -98,7 +98,6 @@ fn colours(references: impl Iterator<Item = bool>) -> Vec<String> {
 
 /// Larger values are not shown, so that no difference of two overflows.
 const HUGE: f64 = 1e300;
-
 /// Values are written in steps of less than this part of an axis.
 const STEPS_DIGITS: i32 = 4;
 
@@ -427,21 +426,15 @@ impl Bars {
 
 /// More cells than this are merged, the largest value winning: a hot zone must stay visible.
 const COLUMNS_MAX: usize = 240;
-
 const ROWS_MAX: usize = 120;
-
 const OUTLINES_MAX: usize = 400;
-
 /// Ends that differ by less than this part of them, or of one, are one value, as in `figures.js`:
 /// no tick can tell them apart.
 const FLAT: f64 = 1e-12;
-
 /// Cells of an axis of one value, of which the first is filled: wide enough to be seen.
 const FLAT_CELLS: usize = 40;
-
 /// A cell's level as a character, from the least value to the largest by equal factors.
 const LEVELS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
-
 const BLANK: char = '.';
 
 /// Values on a grid of equal cells.
@@ -574,13 +567,10 @@ fn level(value: f64, least: f64, largest: f64) -> char {
 
 /// Bins per factor of ten; the page's script knows it.
 const PER_DECADE: usize = 2;
-
 /// Bins on each side of zero that hold every i64.
 const BINS: usize = 2 * 19;
-
 /// Least number of columns on each side, so that figures of different runs look alike.
 const SHOWN_MIN: usize = 8;
-
 const PANELS_MAX: usize = 16;
 
 /// Counts of signed distances in logarithmic bins, two for each factor of ten on each side, and
@@ -691,10 +681,8 @@ fn heading(name: &str, bins: &SeekBins) -> String {
 
 /// Of more points than this a sample is drawn.
 const POINTS_MAX: usize = 25_000;
-
 /// Longer lines are thinned in stretches, of which the ends and the extremes stay.
 const STRETCHES_MAX: usize = 500;
-
 /// Series that cover less than this part of a common axis are drawn in panels of their own.
 const COVERED_MIN: f64 = 0.2;
 

@@ -401,10 +401,8 @@ impl<'a, T> Rows<'a, T> {
 
 /// Spaces between two columns, or between a heading and its value.
 const GAP: usize = 2;
-
 /// Words longer than this may be broken to make a table fit.
 const WORD_MAX: usize = 16;
-
 /// Below this a terminal is not taken at its word.
 const WIDTH_MIN: usize = 20;
 
