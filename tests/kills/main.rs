@@ -32,7 +32,7 @@ use client::Client;
 use daemon::Daemon;
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_testing::setting;
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;

@@ -7,7 +7,7 @@ use crate::daemon::Daemon;
 use crate::mounted::Loop;
 use crate::{SECTORS, Setup, program};
 use seekway_testing::disk::SECTOR_BYTES;
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::fs::File;
 use std::io::Read;
 

@@ -11,7 +11,7 @@ use crate::mounted::{Loop, Mount, run};
 use crate::promises::{Mark, Promises};
 use crate::{Bench, CUTS_PER_ROUND, SECTORS, setting, survives};
 use seekway_testing::disk::SECTOR_BYTES;
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;

@@ -7,7 +7,7 @@ use crate::nbd::{self, Client};
 use crate::promises::{Ask, Mark};
 use crate::{Bench, CUTS_PER_ROUND, SECTORS, check_cuts, setting, survives};
 use seekway_testing::disk::{SECTOR_BYTES, sectors_of};
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::sync::Arc;
 
 const TRIM: u16 = 4;

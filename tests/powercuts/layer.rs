@@ -6,7 +6,7 @@ use fuser::{
     FileAttr, FileType, Filesystem, KernelConfig, MountOption, ReplyAttr, ReplyData, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow,
 };
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::ops::Range;

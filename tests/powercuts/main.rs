@@ -39,7 +39,7 @@ use layer::{Event, Layer, Log};
 use promises::{Mark, Marker, Promises};
 use seekway_testing::disk::SECTOR_BYTES;
 use seekway_testing::setting;
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

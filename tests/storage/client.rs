@@ -9,7 +9,7 @@
 
 use crate::raw::{self, Guest, USER, Vmm};
 use seekway_testing::disk::{Model, SECTOR_BYTES, sectors_of};
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

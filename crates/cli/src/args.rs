@@ -1,29 +1,15 @@
 //! The command line. Man pages, completions and `--help` all come from here.
 
 mod compare;
-mod convert;
 #[cfg(feature = "daemon")]
 mod daemon;
-mod exit_status;
-mod list;
-mod prefetch;
-mod run_load;
-mod sharing;
-mod trace;
-
-pub use compare::{CompareArgs, LimitsArg};
-pub use convert::ConvertArgs;
-#[cfg(feature = "daemon")]
-pub use daemon::*;
-pub use list::{ListArgs, Listed};
-pub use prefetch::PrefetchArgs;
-pub use run_load::RunLoadArgs;
-pub use sharing::SharingArgs;
-pub use trace::{AdviseArgs, Goal, InspectArgs};
 
 use crate::complete;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub use compare::{CompareArgs, LimitsArg, PrefetchArgs, RunLoadArgs, SharingArgs};
+#[cfg(feature = "daemon")]
+pub use daemon::*;
 use seekway_man::GenerateArgs;
 use std::path::PathBuf;
 
@@ -68,11 +54,11 @@ impl Cli {
 
     /// The command line with everything that help and man pages say.
     pub fn described() -> clap::Command {
-        exit_status::explained(Cli::command())
+        explained(Cli::command())
     }
 }
 
-/// What the conventions call a back end for block devices.
+/// Name of a back end for block devices, by the vhost-user conventions.
 const BACKEND_NAME: &str = "vhost-user-blk";
 
 /// Commands of before, and what took their place.
@@ -110,7 +96,7 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
     /// Aligned text.
@@ -172,7 +158,7 @@ pub struct PaceArgs {
     pub map: String,
 }
 
-/// How traces are read.
+/// Options for reading traces.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Reading traces")]
 pub struct ReadingArgs {
@@ -212,7 +198,7 @@ pub enum Event {
     Complete,
 }
 
-/// What serves them.
+/// Options of the device.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Disk")]
 pub struct DiskArgs {
@@ -229,7 +215,7 @@ pub struct DiskArgs {
     pub dispatch: DispatchArgs,
 }
 
-/// How requests become commands.
+/// Options for making commands of requests.
 #[derive(Args, Clone, Debug)]
 pub struct DispatchArgs {
     /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
@@ -260,7 +246,7 @@ pub struct RunsArgs {
     pub until: Option<String>,
 }
 
-/// How results leave that have no report.
+/// Output options of commands without a report.
 #[derive(Args, Debug)]
 pub struct FormatArgs {
     /// Output format
@@ -268,7 +254,7 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
-/// How results leave.
+/// Output options.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutArgs {
@@ -294,4 +280,216 @@ pub struct ReplayArgs {
     pub journal: PathBuf,
     #[command(flatten)]
     pub out: FormatArgs,
+}
+
+// Arguments of `seekway list`.
+
+/// List policies, prefetchers, loads, trace formats and devices, or describe one
+///
+/// The description is Markdown with all parameters; of a device it is the profile as TOML, with the
+/// source of every figure.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway list
+  seekway list policies
+  seekway list cfq
+  seekway list loads sysbench
+  seekway list devices seagate-1tb-7200 > mine.toml")]
+pub struct ListArgs {
+    /// `policies`, `prefetchers`, `vcpu` (policies for virtual CPUs), `loads`, `traces` or
+    /// `devices`; or the name of an entry [default: the names of all]
+    #[arg(value_name = "KIND|NAME", add = complete::entries(&Listed::WORDS))]
+    pub what: Option<String>,
+    /// Name of an entry of this kind
+    #[arg(value_name = "NAME", add = complete::entries(&[]))]
+    pub name: Option<String>,
+    /// Output format [default: table for a list, markdown or toml for a description]
+    #[arg(long, visible_alias = "output", value_enum)]
+    pub format: Option<Format>,
+}
+
+/// A kind of entries, which are listed together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listed {
+    Policies,
+    Prefetchers,
+    Vcpu,
+    Loads,
+    Traces,
+    Devices,
+}
+
+impl Listed {
+    pub const ALL: [Listed; 6] = [
+        Listed::Policies,
+        Listed::Prefetchers,
+        Listed::Vcpu,
+        Listed::Loads,
+        Listed::Traces,
+        Listed::Devices,
+    ];
+    /// The words of the command line, in the order of `ALL`.
+    pub const WORDS: [&str; 6] = ["policies", "prefetchers", "vcpu", "loads", "traces", "devices"];
+
+    pub fn word(self) -> &'static str {
+        Listed::WORDS[self as usize]
+    }
+
+    /// The kind of this word.
+    pub fn of_word(word: &str) -> Option<Listed> {
+        Listed::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+// Arguments of `seekway convert`.
+
+/// Write a trace as CSV
+///
+/// The columns are time_ns (nanoseconds since the first request), op (read, write, flush,
+/// discard, write-zeroes), start_sector and sectors (of 512 bytes), volume, pid (0: not known)
+/// and sync (1: somebody waits for it). DuckDB, pandas and Polars read the file, and every
+/// command of Seekway takes it as a trace.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway convert vm.vscsi vm.csv.gz
+  blktrace -d /dev/sdb -w 60 -o - | seekway convert - sdb.csv.gz
+  duckdb -c \"select op, count(*), avg(sectors) from 'vm.csv.gz' group by op\"")]
+pub struct ConvertArgs {
+    /// Trace in any format; `-` reads standard input
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// File to write, whole or not at all; packed with gzip if its name ends in .gz
+    #[arg(value_name = "OUT.csv[.gz]")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+}
+
+// Arguments of `seekway advise` and `seekway inspect`.
+
+/// Recommend a policy for traces and a disk
+///
+/// First says whether the disk can carry the load at all: under the best policy, are 99 %
+/// of each VM's requests answered within --p99-limit, and is none forced out at
+/// --hard-limit or kept from the queue? If not, it says how much of the load the disk
+/// carries and which modelled disks carry all of it. Then it runs every policy with its
+/// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
+/// than 2 percent) the first in `seekway list policies` is taken; policies that make a request
+/// wait past --hard-limit come last.
+///
+/// With --cache or --prefetch it ranks stacks: every policy with each cache and prefetcher,
+/// with each cache alone, and without a cache. It says what of the gain is the cache's.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway advise vm.vscsi db.csv --device cheetah-15k5
+  blktrace -d /dev/sdb -w 60 -o - | seekway advise - --for latency
+  seekway advise vm.vscsi db.csv --cache 512MiB,2GiB --prefetch vio --for latency")]
+pub struct AdviseArgs {
+    /// Traces, one VM each; `-` reads standard input
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Goal to judge policies by
+    #[arg(long = "for", value_enum, value_name = "GOAL", default_value = "balance")]
+    pub goal: Goal,
+    /// Replaced by --for
+    #[arg(long = "goal", hide = true, value_parser = refuse_goal)]
+    pub replaced_goal: Option<String>,
+    /// The disk carries a load if 99 % of each VM's requests take at most this long
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub p99_limit: String,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub disk: DiskArgs,
+    #[command(flatten)]
+    pub prefetch: PrefetchArgs,
+    #[command(flatten)]
+    pub pace: PaceArgs,
+    #[command(flatten)]
+    pub out: OutArgs,
+}
+
+fn refuse_goal(_: &str) -> Result<String, String> {
+    Err("it is now --for latency, throughput, fairness or balance".into())
+}
+
+/// Goal by which `advise` judges policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Goal {
+    /// p99 of the VM that comes off worst, over what it has alone
+    Latency,
+    /// MiB a second of all VMs together
+    Throughput,
+    /// Speed of the VM that comes off worst, as a share of what it has alone
+    Fairness,
+    /// Mean distance from the best policy in these three
+    Balance,
+}
+
+/// Show what Pregather's model sees in a trace
+///
+/// Feeds the traces to the vNavigator model, one for each VM, in windows of the
+/// trace's own time, and shows hot zones and predicted intervals.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway inspect vm.vscsi --report model.html
+  seekway inspect vm.vscsi --at 12.5s --at 60s --format json")]
+pub struct InspectArgs {
+    /// Traces, one VM each; `-` reads standard input
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Show the model at this time of the trace (repeatable)
+    #[arg(long = "at", value_name = "TIME")]
+    pub at: Vec<String>,
+    /// Size of a zone
+    #[arg(long, value_name = "SIZE", default_value = "1000KiB")]
+    pub zone: String,
+    /// Factor by which a zone's density decays from window to window
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    pub lambda: f64,
+    /// Length of a window
+    #[arg(long, value_name = "TIME", default_value = "20ms")]
+    pub window: String,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub out: FormatArgs,
+    /// Also write an HTML report with a heat map for each VM
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+// The exit statuses of all commands, in `--help` and in the man pages. docs/exit-status.md
+// has the same for all commands together.
+
+/// Text of `--help` for commands with the usual exit status.
+const USUAL: &str = "Exit status: 0 if it did what was asked, 2 for wrong usage, input or output.";
+
+/// Commands that judge something: status 1.
+const JUDGES: [(&str, &str); 2] = [
+    (
+        "replay",
+        "Exit status: 0 if the policy decides the same, 1 if not, 2 for wrong usage or input.",
+    ),
+    (
+        "predict",
+        "Exit status: 0 if it did what was asked, 1 if the model misses a figure of \
+         --against published, 2 for\nwrong usage or input.",
+    ),
+];
+
+/// Adds the exit status to all commands that do not say theirs.
+fn explained(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(explained);
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if command.has_subcommands() || help.contains("Exit status") {
+        return command;
+    }
+    let judge = JUDGES.iter().find(|(name, _)| *name == command.get_name());
+    let said = match judge {
+        Some((_, said)) => said,
+        None => USUAL,
+    };
+    let blank = if help.is_empty() { "" } else { "\n\n" };
+    command.after_help(format!("{help}{blank}{said}"))
 }

@@ -1,5 +1,5 @@
-//! What the shell completes while somebody types: disks and devices of the daemon that runs, and
-//! the names and parameters of policies, prefetchers, vCPU policies and devices.
+//! Completions for the shell: disks and devices of the running daemon, and the names and parameters
+//! of policies, prefetchers, vCPU policies and devices.
 //!
 //! The scripts of `seekway generate` call this program with SEEKWAY_COMPLETE set. Nothing here
 //! prints an error or waits long: a daemon that does not answer has no candidates.

@@ -1,21 +1,15 @@
-//! What scripts read: the keys of `compare --format json`, which stay as they
-//! are. Times in milliseconds, rates per second, shares from 0 to 1.
-
-mod host;
-mod private;
-mod stack;
-mod vcpus;
-
-pub use host::{Host, Process, Usage, VmCache};
-pub use private::{PrivateRun, PrivateVm};
-pub use stack::{CacheChoice, Stack};
-pub use vcpus::Vcpus;
+//! Output for scripts: the keys of `compare --format json`, which are stable. Times in
+//! milliseconds, rates per second, shares from 0 to 1.
 
 use crate::stacks::StackNames;
-use seekway_core::units::Instant;
+use seekway_core::prefetcher::Stream as Followed;
+use seekway_core::units::{Instant, Sectors};
 use seekway_policy::schedulers;
 use seekway_sim::RunResult;
-use seekway_sim::metrics::{Times, ms};
+use seekway_sim::metrics::{Times, VmHost, ms, per_second};
+use seekway_sim::scenario::Scenario;
+use seekway_sim::vcpu::VmCpu;
+use seekway_stack::cache::Usage as Counts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -27,13 +21,13 @@ pub struct CompareReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scenario: Option<String>,
     pub device: String,
-    /// How runs are named.
+    /// Parts of the stack that the names of runs tell.
     #[serde(skip)]
     pub names: StackNames,
-    /// What all runs have in common, in a sentence.
+    /// Description of what all runs have in common, in a sentence.
     #[serde(skip)]
     pub same: String,
-    /// What a VM's demand is, where that needs to be said.
+    /// Explanation of a VM's demand, where that is needed.
     #[serde(skip)]
     pub demand_note: Option<&'static str>,
     /// One for each stack and seed.
@@ -123,13 +117,13 @@ pub struct Vm {
     /// When its load was over, in seconds, if that was before the run was: its rates are
     /// over the time until then.
     pub ended_s: Option<f64>,
-    /// What it asked for, where that is known: φ is judged against it.
+    /// Demand, where known: φ is judged against it.
     pub demand_mib_s: Option<f64>,
     pub policy_metrics: BTreeMap<&'static str, f64>,
     /// The VM on its private disk, with `--fair-to private`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateVm>,
-    /// What it had of the host cache.
+    /// Share of the host cache, and its use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<VmCache>,
 }
@@ -156,7 +150,7 @@ pub fn response(times: &Times, worst_ns: u64) -> Response {
     }
 }
 
-/// What each VM asks for, in MiB/s.
+/// Demand of each VM, in MiB/s.
 pub enum Demands {
     Known(Vec<f64>),
     /// There is nothing to tell VMs apart: each is taken to want all that there is.
@@ -261,6 +255,268 @@ impl Run {
             host: Host::new(r),
             private: None,
             vcpus: Vcpus::all(r),
+        }
+    }
+}
+
+// The keys of a run with a host cache; absent from one without.
+
+/// Use of the cache and of the prefetcher.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Usage {
+    /// Guests' reads.
+    pub reads: u64,
+    /// Of what they asked for, in bytes: found in the cache.
+    pub hit_share: f64,
+    /// Of the same: found being prefetched.
+    pub late_share: f64,
+    /// Prefetched and used, of all that was used (the VIO paper's accuracy).
+    pub accuracy: f64,
+    /// Prefetched and unused, of all that was used or prefetched (its cost).
+    pub cost: f64,
+    pub prefetched_mib: f64,
+    /// Prefetched, and gone from the cache unused.
+    pub wasted_mib: f64,
+    /// Prefetches that demand pushed out before they reached the device.
+    pub dropped_mib: f64,
+    /// Prefetches that a guest's read took over while they waited.
+    pub promoted: u64,
+}
+
+/// The host cache of a run.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Host {
+    pub cache_mib: f64,
+    /// Throughput of the device at best, measured before the run.
+    pub device_mib_s: f64,
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// Commands of the background class.
+    pub background_commands: u64,
+    /// Time for which the host's thread was busy.
+    pub host_busy_s: f64,
+    /// Times that the prefetcher woke of its own accord.
+    pub polls: u64,
+    pub prefetch_metrics: BTreeMap<&'static str, f64>,
+}
+
+/// Use of the cache by a VM.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VmCache {
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// Of it in the cache when the run ended.
+    pub resident_mib: f64,
+    pub processes: Vec<Process>,
+    /// As the run ended.
+    pub streams: Vec<Stream>,
+}
+
+/// Use of the cache by a process of a VM.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Process {
+    /// `null` for all that is untagged.
+    pub tag: Option<u16>,
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+/// A stream of reads as the prefetcher saw it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Stream {
+    pub tag: Option<u16>,
+    pub armed: bool,
+    /// Share of its blocks that followed its pattern.
+    pub linear: f64,
+    /// Aggressiveness S.
+    pub scale: f64,
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+impl Usage {
+    pub fn new(u: &Counts) -> Usage {
+        let share = |part: u64| part as f64 / u.read.max(1) as f64;
+        let sectors = |n: u64| mib(Sectors::new(n).bytes());
+        Usage {
+            reads: u.reads,
+            hit_share: share(u.cached),
+            late_share: share(u.late),
+            accuracy: u.accuracy(),
+            cost: u.cost(),
+            prefetched_mib: sectors(u.prefetched),
+            wasted_mib: sectors(u.wasted),
+            dropped_mib: sectors(u.dropped),
+            promoted: u.promoted,
+        }
+    }
+}
+
+impl Host {
+    pub fn new(result: &RunResult) -> Option<Host> {
+        let host = result.host.as_ref()?;
+        Some(Host {
+            cache_mib: mib(host.cache_bytes),
+            device_mib_s: mib(host.bandwidth),
+            usage: Usage::new(&host.usage),
+            background_commands: result.stats.background_commands,
+            host_busy_s: host.busy.as_secs_f64(),
+            polls: host.polls,
+            prefetch_metrics: host.metrics.iter().copied().collect(),
+        })
+    }
+}
+
+impl VmCache {
+    pub fn new(host: &VmHost) -> VmCache {
+        let stream = |s: &Followed| Stream {
+            tag: s.tag.map(|t| t.get()),
+            armed: s.armed,
+            linear: s.linear,
+            scale: s.scale,
+        };
+        let process = |p: &seekway_sim::metrics::ProcessUsage| Process {
+            tag: p.tag.map(|t| t.get()),
+            usage: Usage::new(&p.usage),
+        };
+        VmCache {
+            usage: Usage::new(&host.usage),
+            resident_mib: mib(host.resident_bytes),
+            processes: host.processes.iter().map(process).collect(),
+            streams: host.streams.iter().map(stream).collect(),
+        }
+    }
+}
+
+// The keys of `compare --fair-to private`.
+
+/// A VM's disk beside its private disk.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PrivateVm {
+    /// Factor by which the private disk is slower than the run's.
+    pub slow: u32,
+    /// Throughput on it: of the VM's applications if it has any, else of its requests.
+    pub mib_s: f64,
+    /// Of the response times of this disk.
+    pub p99_ms: f64,
+    /// Throughput in the run over that, at least 1 if the VM has 0.98 of its demand; null if it
+    /// moves nothing on its private disk.
+    pub progress: Option<f64>,
+    /// The p99 of response times in the run over that on the private disk; null if that is 0.
+    pub p99_over_private: Option<f64>,
+}
+
+/// The progress of all VMs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PrivateRun {
+    /// Of the VM with the least; null if no VM has any.
+    pub least_progress: Option<f64>,
+    /// Its name.
+    pub least_progress_vm: Option<String>,
+    /// The geometric mean of the VMs'.
+    pub mean_progress: Option<f64>,
+}
+
+// The keys that say through which stack a run went, in every run.
+
+/// The stack of a run, what is not in it too.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Stack {
+    pub policy: String,
+    #[serde(flatten)]
+    pub cache: CacheChoice,
+    /// `given`: the limits of VMs and groups hold; `none` otherwise.
+    pub limits: &'static str,
+    /// The processors that vCPUs share, as `--host` has them; null if none are shared.
+    pub shared_cpus: Option<String>,
+    /// The policy for vCPUs; `vanilla` is no agent.
+    pub vcpu: String,
+}
+
+/// The host cache that was chosen for a run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CacheChoice {
+    /// Its size, null without a cache.
+    pub cache_mib: Option<f64>,
+    /// Its prefetcher, null without a cache.
+    pub prefetch: Option<String>,
+}
+
+impl CacheChoice {
+    pub fn new(stack: &Scenario) -> CacheChoice {
+        CacheChoice { cache_mib: stack.cache_mib(), prefetch: stack.prefetch().map(str::to_string) }
+    }
+}
+
+impl Stack {
+    pub fn new(stack: &Scenario) -> Stack {
+        Stack {
+            policy: stack.policy.clone(),
+            cache: CacheChoice::new(stack),
+            limits: stack.limits.name(),
+            shared_cpus: stack.cpu.as_ref().map(ToString::to_string),
+            vcpu: stack.agent().to_string(),
+        }
+    }
+}
+
+// The keys of VMs that share the host's processors, in a comparison.
+
+/// A VM that shared processors with others.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Vcpus {
+    pub vm: String,
+    pub vcpus: u16,
+    /// Throughput of its applications.
+    pub app_mib_s: f64,
+    /// Time for which its vCPUs ran, together.
+    pub ran_s: f64,
+    /// Time for which they had something to run and no processor, together.
+    pub stolen_s: f64,
+    /// Waits of its tasks for the disk, until they ran again.
+    pub wait_ms: Response,
+    /// Moves of tasks that its agent made.
+    pub moves: u64,
+    /// CPU time of its agent.
+    pub agent_s: f64,
+}
+
+impl Vcpus {
+    /// Those of a run; none where no processors were shared.
+    pub fn all(r: &RunResult) -> Vec<Vcpus> {
+        let Some(machine) = &r.machine else { return Vec::new() };
+        // Their disks come behind those of traces.
+        let first = r.vms.len() - machine.vms.last().map_or(0, |vm| vm.disks.end);
+        machine.vms.iter().map(|vm| Vcpus::new(r, first, vm)).collect()
+    }
+
+    /// `first`: the run's first disk that is the machine's.
+    fn new(r: &RunResult, first: usize, vm: &VmCpu) -> Vcpus {
+        let waits = vm.waits();
+        let disks = first + vm.disks.start..first + vm.disks.end;
+        let apps = r.apps.iter().filter(|app| disks.contains(&usize::from(app.vm)));
+        let bytes: u64 = apps.map(|app| app.bytes).sum();
+        Vcpus {
+            vm: r.vms[disks.start].name.clone(),
+            vcpus: vm.vcpus,
+            app_mib_s: per_second(bytes as f64 / f64::from(1 << 20), r.simulated),
+            ran_s: vm.ran.as_secs_f64(),
+            stolen_s: vm.stolen.as_secs_f64(),
+            wait_ms: response(&waits, waits.max()),
+            moves: vm.moves,
+            agent_s: vm.agent.as_secs_f64(),
         }
     }
 }

@@ -6,32 +6,23 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod caching;
-mod caller;
 mod commands;
 mod complete;
 #[cfg(feature = "daemon")]
 mod control;
-mod cpu_time;
 mod figures;
-mod host;
 mod json;
 pub mod library;
-mod lists;
 mod load;
 pub mod output;
-mod progress;
-mod promises;
 mod runs;
-#[cfg(feature = "daemon")]
-mod signals;
 mod stacks;
 mod toml_text;
 
 use seekway_policy::schedulers::{Entry, REGISTRY};
 use std::process::ExitCode;
 
-/// What a command came to.
+/// Verdict of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Did what was asked.

@@ -1,18 +1,15 @@
-//! What programs in other languages call (crate `python`): a command's arguments as on its command
-//! line, and its result as the JSON that it prints. So the figures are the same.
+//! Interface for programs in other languages (crate `python`): takes a command's arguments as on
+//! its command line, and returns its result as the JSON that it prints. So the figures are equal.
 
-pub use crate::caller::{Caller, OwnPolicy};
 pub use crate::commands::outcome::{Described, Ran};
+pub use crate::runs::{Caller, OwnPolicy};
 pub use seekway_sim::scenario::tables::Values;
 pub use seekway_workload::Recorded;
 
 use crate::args::{Cli, Command, CompareArgs};
-use crate::caller::NOBODY;
-use crate::commands::outcome;
-use crate::commands::{self, compare};
-use crate::load;
-use crate::runs::{self, Running};
-use crate::{Verdict, output};
+use crate::commands::{self, compare, outcome};
+use crate::runs::{self, NOBODY, Running};
+use crate::{Verdict, load, output};
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
@@ -40,7 +37,7 @@ impl Watch {
     }
 }
 
-/// What a comparison came to.
+/// Result of a comparison.
 pub struct Compared {
     /// As `compare --format json` prints it.
     pub json: String,
@@ -150,7 +147,7 @@ fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Command> {
     Ok(Cli::try_parse_from(line).map_err(|e| anyhow!("{}", first_line(&e)))?.command)
 }
 
-/// What is wrong with a command line, without how to call the program.
+/// First line of the error in a command line, without the usage.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! From the command line to a scenario: its VMs, their places and the disk.
+//! From the command line to a scenario: its VMs, their places and the disk; and checks of lists.
 
 use crate::args::{DispatchArgs, Event, LoadArgs, ReadingArgs, RunsArgs};
 use anyhow::{Context, Result, anyhow, bail};
@@ -43,7 +43,7 @@ pub fn measure(until: Option<&str>) -> Result<Measure> {
     Ok(Measure { until: until.map(Time), ..Measure::default() })
 }
 
-/// How a trace is read, by the arguments.
+/// Options for reading a trace, from the arguments.
 fn read_as(path: impl Into<PathBuf>, reading: &ReadingArgs) -> Result<TraceText> {
     let max_time = reading.max_time.as_deref().map(|t| duration("--max-time", t)).transpose()?;
     Ok(TraceText {
@@ -62,7 +62,7 @@ fn read_as(path: impl Into<PathBuf>, reading: &ReadingArgs) -> Result<TraceText>
     })
 }
 
-/// How traces are read, by the arguments.
+/// As `read_as`, in the reader's form.
 pub fn trace_options(reading: &ReadingArgs) -> Result<TraceOptions> {
     scenario::load::trace_options(&read_as("-", reading)?)
 }
@@ -147,6 +147,33 @@ pub fn on_disk(disk: &str, args: &DispatchArgs, scenario: Scenario) -> Result<Sc
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
     let stack = Dispatch { coalesce: Size(coalesce), hard_limit: Time(hard_limit) };
     Ok(Scenario { device: Device::named(disk), stack, ..scenario })
+}
+
+// Lists, on the command line above all.
+
+/// Each item once, in the order of its first.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
+/// Refuses a list that names the same twice: these runs would have the same name.
+pub fn check_distinct<T: PartialEq>(
+    flag: &str,
+    list: &[T],
+    name: impl Fn(&T) -> String,
+) -> Result<()> {
+    for (n, item) in list.iter().enumerate() {
+        if list[..n].contains(item) {
+            bail!("{flag}: {} is given twice", name(item));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

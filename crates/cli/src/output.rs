@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 thread_local! {
-    /// What this thread prints, while somebody captures it.
+    /// Output of this thread, while somebody captures it.
     static CAPTURED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

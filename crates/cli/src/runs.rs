@@ -1,14 +1,15 @@
-//! Many runs of the simulator on the cores there are.
+//! Many runs of the simulator on the cores there are, their progress and their caller.
 
-use crate::caller::{Caller, NOBODY};
-use crate::progress;
 use crate::stacks::StackNames;
-use anyhow::{Result, bail};
-use indicatif::ProgressBar;
-use seekway_core::units::Instant;
+use anyhow::{Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekway_core::scheduler::Scheduler;
+use seekway_core::units::{Instant, Nanos};
+use seekway_policy::schedulers;
 use seekway_sim::RunResult;
 use seekway_sim::scenario::{self, Ready, Scenario, Wanted, With};
 use seekway_workload::Recorded;
+use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,7 +38,7 @@ pub struct Outcome {
     pub journal: String,
 }
 
-/// How runs are made, and how others see how far they are.
+/// Execution of runs, and its progress for others.
 pub struct Running<'a> {
     /// Runs at a time.
     pub jobs: usize,
@@ -53,15 +54,15 @@ impl Running<'_> {
     }
 }
 
-/// What all runs of a command share.
+/// Context that all runs of a command share.
 pub struct Stage<'a> {
     pub ready: &'a Ready,
-    /// How runs are named.
+    /// Parts of the stack that the names of runs tell.
     pub names: StackNames,
     pub running: &'a Running<'a>,
 }
 
-/// How many runs at a time: `jobs`, or the machine's cores.
+/// Number of concurrent runs: `given`, or the machine's cores.
 pub fn jobs(given: Option<NonZeroUsize>) -> usize {
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     given.unwrap_or_else(cores).get()
@@ -98,10 +99,10 @@ impl<'a> Stage<'a> {
         Stage { ready, names: StackNames::of(stacks), running }
     }
 
-    /// A bar over the requests of so many runs of the whole load.
+    /// Makes a progress bar over the requests of `runs` runs of the whole load.
     pub fn bar(&self, runs: usize, what: &str) -> ProgressBar {
         let total = self.ready.load.requests().map(|n| n * runs as u64);
-        let bar = self.running.bar.clone().unwrap_or_else(|| progress::requests(total, what));
+        let bar = self.running.bar.clone().unwrap_or_else(|| requests(total, what));
         total.inspect(|&total| bar.set_length(total));
         bar
     }
@@ -177,6 +178,123 @@ impl<'a> Stage<'a> {
     }
 }
 
+// A progress bar on a terminal's standard error; nothing elsewhere.
+
+/// A bar over `total` requests (unknown: a spinner).
+pub fn requests(total: Option<u64>, what: &str) -> ProgressBar {
+    bar(total, what, "{pos}/{len} requests, {per_sec}, {eta} left", "{pos} requests, {per_sec}")
+}
+
+/// A bar over `total` runs.
+#[cfg(feature = "daemon")]
+pub fn runs(total: u64, what: &str) -> ProgressBar {
+    bar(Some(total), what, "{pos}/{len} runs, {eta} left", "")
+}
+
+/// A spinner whose message says what is being done.
+#[cfg(feature = "daemon")]
+pub fn steps(what: &str) -> ProgressBar {
+    bar(None, what, "", "{elapsed}")
+}
+
+fn bar(total: Option<u64>, what: &str, known: &str, unknown: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match total {
+        Some(n) => (ProgressBar::new(n), format!("{{msg}} [{{bar:30}}] {known}")),
+        None => (ProgressBar::new_spinner(), format!("{{msg}} {{spinner}} {unknown}")),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+    let style = ProgressStyle::with_template(&template).expect("a constant template");
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_message(what.to_string());
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+// Caller's part of runs: policies of its own, and a request to stop.
+
+/// Makes a policy; called once for each run, on the run's thread.
+type Make = Box<dyn Fn() -> Result<Box<dyn Scheduler>> + Send + Sync>;
+
+/// A policy that is not in the registry.
+pub struct OwnPolicy {
+    pub name: String,
+    pub make: Make,
+}
+
+/// Caller of the runs.
+pub struct Caller {
+    policies: Vec<OwnPolicy>,
+    stop: AtomicBool,
+}
+
+/// The command line: it has no policies of its own. Whoever stops it stops all its commands in
+/// this process.
+pub static NOBODY: Caller = Caller { policies: Vec::new(), stop: AtomicBool::new(false) };
+
+impl Caller {
+    /// Brings these policies.
+    ///
+    /// # Errors
+    /// A name that is taken, or that `--policies` could not say.
+    pub fn new(policies: Vec<OwnPolicy>) -> Result<Caller> {
+        for (n, policy) in policies.iter().enumerate() {
+            let name = &policy.name;
+            schedulers::REGISTRY.check_name(name)?;
+            if policies[..n].iter().any(|other| other.name == *name) {
+                return Err(anyhow!("policy '{name}': there is one of this name; choose another"));
+            }
+        }
+        Ok(Caller { policies, stop: AtomicBool::new(false) })
+    }
+
+    /// Builds a policy of the caller's or of the registry.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot be built.
+    pub fn build(&self, spec: &str) -> Result<Box<dyn Scheduler>> {
+        match self.own(spec) {
+            Some(own) => (own.make)(),
+            None => Ok(schedulers::build(spec)?),
+        }
+    }
+
+    /// Is this one of the caller's own?
+    pub fn has(&self, spec: &str) -> bool {
+        self.own(spec).is_some()
+    }
+
+    fn own(&self, spec: &str) -> Option<&OwnPolicy> {
+        self.policies.iter().find(|own| own.name == spec)
+    }
+
+    /// Runs end soon, with an error. For another thread.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs may begin again.
+    pub fn resume(&self) {
+        self.stop.store(false, Ordering::Relaxed);
+    }
+
+    /// True after [`Caller::stop`] and until [`Caller::resume`].
+    pub fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+// CPU time of threads, as Linux tells it.
+
+/// CPU time of this thread; `None` where the system does not tell it. Exact to a
+/// scheduler's tick: what is measured by it lasts long.
+pub fn of_this_thread() -> Option<Nanos> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok().map(Nanos::new)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,5 +307,30 @@ mod tests {
         let failed =
             parallel(&items, 3, |n| if *n >= 10 { anyhow::bail!("item {n}") } else { Ok(()) });
         assert!(failed.unwrap_err().to_string().starts_with("item 1"));
+    }
+}
+
+#[cfg(test)]
+mod caller_tests {
+    use super::*;
+
+    fn named(name: &str) -> OwnPolicy {
+        OwnPolicy { name: name.into(), make: Box::new(|| Ok(schedulers::build("noop")?)) }
+    }
+
+    #[test]
+    fn own_policies_are_found_beside_the_registry() {
+        let caller = Caller::new(vec![named("mine")]).unwrap();
+        assert!(caller.has("mine") && !caller.has("noop"));
+        assert!(caller.build("mine").is_ok() && caller.build("cfq:quantum=4").is_ok());
+        assert!(caller.build("theirs").is_err_and(|e| e.to_string().contains("noop")));
+    }
+
+    #[test]
+    fn names_are_plain_and_not_taken() {
+        for name in ["", "all", "a,b", "cfq", "a:b"] {
+            assert!(Caller::new(vec![named(name)]).is_err(), "{name}");
+        }
+        assert!(Caller::new(vec![named("a"), named("a")]).is_err());
     }
 }

@@ -1,19 +1,28 @@
 //! The stack that a run goes through: what a command line chooses of it, as lists, and how
 //! runs are named by what differs between them.
 
-use anyhow::{Result, bail};
-use seekway_sim::scenario::{ByteSize, Cache, Cpu, LimitsChoice, NO_AGENT, Scenario};
+use crate::args::{PrefetchArgs, SharingArgs};
+use crate::load::{check_distinct, distinct};
+use anyhow::{Context, Result, anyhow, bail};
+use seekway_core::params::split_specs;
+use seekway_policy::schedulers::REGISTRY;
+pub use seekway_sim::scenario::NO_PREFETCH;
+use seekway_sim::scenario::{
+    ByteSize, CACHE_BYTES_DEFAULT, Cache, Cpu, LimitsChoice, NO_AGENT, Scenario, cache_bytes,
+};
+use seekway_stack::stack::limit::Limits;
+use seekway_vcpu as vcpu;
 
 /// Most stacks of one command. Each runs with every seed.
 const STACKS_MAX: usize = 1_000;
 
-/// What a command line lists of each part of the stack.
+/// Alternatives that a command line lists for each part of the stack.
 #[derive(Clone, Debug)]
 pub struct StackLists {
     pub policies: Vec<String>,
     pub caches: Vec<Option<Cache>>,
     pub limits: Vec<LimitsChoice>,
-    /// How processors are shared, with the policy for vCPUs.
+    /// Ways to share processors, each with the policy for vCPUs.
     pub hosts: Vec<Option<Cpu>>,
 }
 
@@ -89,7 +98,7 @@ impl StackNames {
         names
     }
 
-    /// The same, always with the policy and with a cache's prefetcher: for names of files.
+    /// As `self`, always with the policy and with a cache's prefetcher: for names of files.
     pub fn for_files(self) -> StackNames {
         StackNames { policy: true, prefetch: true, ..self }
     }
@@ -119,8 +128,8 @@ impl StackNames {
         parts.into_iter().flatten().collect::<Vec<_>>().join(" + ")
     }
 
-    /// What all runs have in common, the parts that were not chosen among it. `stacks` are the
-    /// runs'.
+    /// Describes what all runs, of the stacks `stacks`, have in common, also parts that were not
+    /// chosen.
     pub fn same(self, stacks: &[Scenario]) -> String {
         let Some(first) = stacks.first() else { return String::new() };
         let of_cache = first.cache.as_ref().map_or("cache none".into(), |_| cache(first));
@@ -165,6 +174,139 @@ fn host(stack: &Scenario) -> String {
 fn agent(stack: &Scenario) -> String {
     let name = stack.agent();
     if name == NO_AGENT { "no agent".into() } else { format!("agent {name}") }
+}
+
+// `--host` and `--vcpu`: how VMs share the host's processors, and what the agent in each
+// guest does about it.
+
+/// Each way in which processors are shared with each policy for vCPUs. Where they are not
+/// shared no agent has anything to do, and there is one run without.
+pub fn sharing(args: &SharingArgs) -> Result<Vec<Option<Cpu>>> {
+    let parse = |text: &String| match text.trim() {
+        "none" => Ok(None),
+        text => Cpu::parse(text).map(Some).map_err(|e| anyhow!("--host {text}: {e}")),
+    };
+    let mut hosts = args.host.iter().map(parse).collect::<Result<Vec<_>>>()?;
+    if hosts.is_empty() {
+        hosts.push(None);
+    }
+    check_distinct("--host", &hosts, |host| {
+        host.as_ref().map_or("none".into(), ToString::to_string)
+    })?;
+    let agents = agents(args.vcpu.as_deref())?;
+    if hosts.iter().all(Option::is_none)
+        && let Some(agent) = agents.iter().find(|agent| *agent != NO_AGENT)
+    {
+        bail!(
+            "--vcpu {agent}: an agent has nothing to do where each vCPU has a processor of its \
+             own; share them with --host cpus=N"
+        );
+    }
+    let mut sharing = Vec::new();
+    for host in hosts {
+        let Some(host) = host else {
+            sharing.push(None);
+            continue;
+        };
+        for agent in &agents {
+            let host = host.clone().with_agent(agent).map_err(|e| anyhow!("--vcpu: {e}"))?;
+            sharing.push(Some(host));
+        }
+    }
+    Ok(sharing)
+}
+
+/// The policies for vCPUs that `--vcpu` names, checked.
+fn agents(list: Option<&str>) -> Result<Vec<String>> {
+    let agents = match list {
+        None => vec![NO_AGENT.to_string()],
+        Some("all") => vcpu::REGISTRY.names().map(str::to_string).collect(),
+        Some(list) => split_specs(list),
+    };
+    if agents.is_empty() {
+        bail!("--vcpu: name at least one, or `vanilla`");
+    }
+    for agent in &agents {
+        vcpu::build(agent).context("--vcpu")?;
+    }
+    check_distinct("--vcpu", &agents, String::clone)?;
+    Ok(agents)
+}
+
+// `--prefetch` and `--cache`, checked.
+
+/// The host caches with their prefetchers that the arguments list: each size with each
+/// prefetcher, and `None` once for no cache. Says on standard error which size it takes where
+/// none is given.
+pub fn caches(args: &PrefetchArgs) -> Result<Vec<Option<Cache>>> {
+    let prefetchers = prefetchers(&args.prefetch)?;
+    let sizes = match &args.cache {
+        Some(list) => sizes(list)?,
+        None if prefetchers.is_empty() => return Ok(vec![None]),
+        None => {
+            eprintln!("host cache: 1GiB (--cache SIZE for another)");
+            vec![Some(CACHE_BYTES_DEFAULT)]
+        }
+    };
+    let useless = prefetchers.iter().find(|spec| *spec != NO_PREFETCH);
+    if let (true, Some(spec)) = (sizes.iter().all(Option::is_none), useless) {
+        bail!("--prefetch {spec}: it needs a cache to prefetch into; give --cache a size");
+    }
+    let prefetchers =
+        if prefetchers.is_empty() { vec![NO_PREFETCH.to_string()] } else { prefetchers };
+    let of_size = |size: Option<u64>| match size {
+        None => vec![None],
+        Some(bytes) => {
+            prefetchers.iter().map(|spec| Some(Cache::new(bytes, spec.clone()))).collect()
+        }
+    };
+    Ok(sizes.into_iter().flat_map(of_size).collect())
+}
+
+fn prefetchers(lists: &[String]) -> Result<Vec<String>> {
+    let all = || seekway_policy::prefetchers::REGISTRY.iter().map(|e| e.name.to_string()).collect();
+    let named = |list: &String| if list == "all" { all() } else { split_specs(list) };
+    let specs: Vec<String> = lists.iter().flat_map(named).collect();
+    if specs.is_empty() && !lists.is_empty() {
+        bail!("--prefetch: name at least one, or `none`");
+    }
+    for spec in &specs {
+        seekway_policy::prefetchers::build(spec).context("--prefetch")?;
+    }
+    Ok(specs)
+}
+
+/// The sizes in bytes; `None` for no cache.
+fn sizes(list: &str) -> Result<Vec<Option<u64>>> {
+    let size = |text: &str| match text {
+        "none" => Ok(None),
+        text => cache_bytes(text).map(Some).map_err(|e| anyhow!("--cache {text}: {e}")),
+    };
+    let sizes = list.split(',').map(|text| size(text.trim())).collect::<Result<Vec<_>>>()?;
+    let shown = |size: &Option<u64>| size.map_or("none".into(), |bytes| format!("{bytes} bytes"));
+    check_distinct("--cache", &sizes, shown)?;
+    Ok(sizes)
+}
+
+// Service-level targets of a VM beside its weight (a reservation, a latency, a group's share), and
+// the policies that keep them.
+
+/// The promises among these limits that a policy does not keep, by their keys, each once.
+/// `policy` may have parameters; nothing is said of a policy that is not known.
+pub fn targets_not_kept<'l>(
+    policy: &str,
+    limits: impl IntoIterator<Item = &'l Limits>,
+) -> Vec<&'static str> {
+    let name = policy.split(':').next().unwrap_or(policy);
+    let Ok(entry) = REGISTRY.find(name) else { return Vec::new() };
+    let promises = limits.into_iter().flat_map(Limits::promises);
+    distinct(promises.filter(|(promise, _)| !entry.keeps.contains(promise)).map(|(_, key)| key))
+}
+
+/// The policies that keep all of these promises, for a message.
+pub fn target_keepers() -> String {
+    let all = REGISTRY.iter().filter(|entry| entry.keeps.len() > 1);
+    all.map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -252,5 +394,59 @@ mod tests {
             ),
             "{error}"
         );
+    }
+}
+
+#[cfg(test)]
+mod host_tests {
+    use super::*;
+
+    fn made(hosts: &[&str], vcpu: Option<&str>) -> Result<Vec<Option<Cpu>>> {
+        let host = hosts.iter().map(|h| h.to_string()).collect();
+        sharing(&SharingArgs { host, vcpu: vcpu.map(str::to_string) })
+    }
+
+    #[test]
+    fn agents_run_only_where_processors_are_shared() {
+        let shared = made(&["none", "cpus=2"], Some("vanilla,vmigrater")).unwrap();
+        let shown: Vec<Option<&str>> =
+            shared.iter().map(|cpu| cpu.as_ref().map(|cpu| cpu.agent.as_str())).collect();
+        assert_eq!(shown, [None, Some("vanilla"), Some("vmigrater")]);
+        assert_eq!(made(&[], Some("vanilla")).unwrap(), [None]);
+        for (hosts, vcpu, part) in [
+            (&[][..], "vmigrater", "share them with --host cpus=N"),
+            (&["cpus=2"], "vsmt", "--vcpu: no vCPU policy 'vsmt'"),
+            (&["cpus=2"], ",", "name at least one"),
+            (&["cpus=2"], "vmigrater,vmigrater", "vmigrater is given twice"),
+            (&["cpus=2", "cpus=2"], "vanilla", "cpus=2 is given twice"),
+            (&["cpus=0"], "vanilla", "--host cpus=0: "),
+        ] {
+            let error = format!("{:#}", made(hosts, Some(vcpu)).unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod caching_tests {
+    use super::*;
+
+    fn made(cache: Option<&str>, prefetch: &[&str]) -> Result<Vec<(u64, String)>> {
+        let prefetch = prefetch.iter().map(|p| p.to_string()).collect();
+        let made = caches(&PrefetchArgs { prefetch, cache: cache.map(str::to_string) })?;
+        let plain = |cache: Option<Cache>| cache.map_or((0, "".into()), |c| (c.size, c.prefetch));
+        Ok(made.into_iter().map(plain).collect())
+    }
+
+    #[test]
+    fn each_size_comes_with_each_prefetcher_and_no_cache_once() {
+        let pairs = made(Some("none,4KiB, 1MiB"), &["none,vio"]).unwrap();
+        let shown: Vec<(u64, &str)> = pairs.iter().map(|(b, p)| (*b, p.as_str())).collect();
+        let (kib, mib) = (4 << 10, 1 << 20);
+        assert_eq!(shown, [(0, ""), (kib, "none"), (kib, "vio"), (mib, "none"), (mib, "vio")]);
+        assert_eq!(made(Some("none"), &["none"]).unwrap(), [(0, String::new())]);
+        assert_eq!(made(None, &[]).unwrap(), [(0, String::new())]);
+        assert_eq!(made(Some("1MiB"), &[]).unwrap(), [(mib, "none".into())]);
+        assert_eq!(made(None, &["vio"]).unwrap(), [(CACHE_BYTES_DEFAULT, "vio".into())]);
     }
 }

@@ -2,16 +2,10 @@
 #![allow(missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use seekway_core::mix;
 use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_device::profile;
-
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
 
 fn commands(c: &mut Criterion) {
     let mut group = c.benchmark_group("device");
@@ -40,7 +34,8 @@ fn commands(c: &mut Criterion) {
                     in_flight -= 1;
                 }
             }
-            next = if sequential { (next + 8) % capacity } else { random(&mut state) % capacity };
+            next =
+                if sequential { (next + 8) % capacity } else { mix::next(&mut state) % capacity };
             let extent = Extent::new(Lba::new(next), Sectors::new(8)).expect("not empty");
             let request = Request {
                 id: RequestId::new(0),

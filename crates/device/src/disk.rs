@@ -16,11 +16,9 @@
 //! one, the queue in front of it.
 
 pub mod cache;
-mod divisor;
 mod drive;
 pub mod geometry;
 pub mod mechanics;
-pub mod seek;
 
 use crate::DeviceModel;
 use crate::in_flight::assert_inside;

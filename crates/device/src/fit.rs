@@ -20,8 +20,6 @@
 //! 6. How good it is: RMS of the points about the line, R², and the demerit
 //!    figure between the measured services and those of the fitted device.
 
-mod model;
-pub mod spike;
 #[cfg(test)]
 mod tests;
 
@@ -29,11 +27,9 @@ use crate::closed_loop::serve;
 use crate::profile::{Profile, ProfileError};
 use crate::validate::{Pace, Record, TraceError, Validation};
 use crate::{DeviceModel, validate};
-pub use model::{ModelError, ReadAhead, of_model, read_ahead};
 use seekway_core::mix::Draws;
 use seekway_core::request::{Extent, Op};
-use seekway_core::units::{Instant, Lba, Sectors};
-use spike::Spike;
+use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::fmt;
 use std::fmt::Write as _;
 use thiserror::Error;
@@ -238,7 +234,7 @@ pub fn fit(samples: &[Sample], options: Options) -> Result<Fit, FitError> {
         Form::Averaged => line_averaged,
     };
     let quality = quality(&points, line, largest);
-    let spike = spike::find(samples, options.beyond);
+    let spike = find_spike(samples, options.beyond);
     let mut fit = Fit {
         requests,
         fitted: found,
@@ -624,4 +620,295 @@ pub(crate) fn quoted(text: &str) -> String {
         }
     }
     out + "\""
+}
+
+// The time of a cache hit, from the histogram of reads: "a prominent initial
+// spike" (the throttle paper, section 6.2, at 250 µs).
+//
+// The histogram is logarithmic, 16 bins to the octave. Averaged over half an octave, which joins
+// the hits of different sizes, the trough is the bin that is deepest below the higher bins on its
+// left and on its right. The spike is the highest bin on its left, without that averaging.
+
+/// Bins to the octave; one is 4.4 % wide.
+const BINS: usize = 16;
+/// From 1 ns up to 2^52 ns, which is 52 days.
+const OCTAVES: usize = 52;
+/// Bins on each side in the average that joins hits of different sizes.
+const BROAD: usize = BINS / 4;
+/// Least share of all reads in a spike, so that a thin tail is none.
+const SHARE_MIN: f64 = 0.005;
+const COUNT_MIN: u64 = 10;
+/// Least height of both hills, in heights of the trough.
+const PROMINENCE: f64 = 2.0;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Spike {
+    /// Median of the reads in the spike and the bins beside it.
+    pub ms: f64,
+    /// Standard deviation of all reads below the trough.
+    pub spread_ms: f64,
+    pub trough_ms: f64,
+    /// Share of the reads below the trough, 0 to 1.
+    pub share: f64,
+}
+
+/// Finds the hits among reads (among all requests where none is a read).
+/// `None` where no trough is below the median of the reads that are further
+/// than `beyond` from their predecessor.
+pub fn find_spike(samples: &[Sample], beyond: u64) -> Option<Spike> {
+    let mut far: Vec<u64> = counted(samples)
+        .filter(|s| s.distance().is_some_and(|d| d > beyond))
+        .map(|s| s.service_ns)
+        .collect();
+    far.sort_unstable();
+    let median = *far.get(far.len() / 2)?;
+    let mut services: Vec<u64> = counted(samples).map(|s| s.service_ns).collect();
+    services.sort_unstable();
+    let bins = bins(counted(samples));
+
+    let trough = trough(&bins, bin(median))?;
+    let hits = &services[..services.partition_point(|&ns| bin(ns) < trough)];
+    let share = hits.len() as f64 / services.len() as f64;
+    if (hits.len() as u64) < COUNT_MIN || share < SHARE_MIN {
+        return None;
+    }
+    let below = &bins[..trough];
+    let mode = (0..trough).max_by_key(|&b| (window(below, b, 1), std::cmp::Reverse(b)))?;
+    let spike: Vec<u64> = hits.iter().copied().filter(|&ns| bin(ns).abs_diff(mode) <= 1).collect();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let mean = hits.iter().map(|&ns| ms(ns)).sum::<f64>() / hits.len() as f64;
+    let variance = hits.iter().map(|&ns| (ms(ns) - mean).powi(2)).sum::<f64>() / hits.len() as f64;
+    Some(Spike {
+        ms: ms(spike[spike.len() / 2]),
+        spread_ms: variance.sqrt(),
+        trough_ms: 2_f64.powf(trough as f64 / BINS as f64) / 1e6,
+        share,
+    })
+}
+
+/// The histogram of the reads (of all requests where none is a read): the
+/// middle of each bin in ms and the requests in it, from the first bin that
+/// holds any to the last.
+pub fn histogram(samples: &[Sample]) -> Vec<(f64, u64)> {
+    let bins = bins(counted(samples));
+    let first = bins.iter().position(|&n| n > 0).unwrap_or(0);
+    let last = bins.iter().rposition(|&n| n > 0).unwrap_or(0);
+    let middle_ms = |b: usize| 2_f64.powf((b as f64 + 0.5) / BINS as f64) / 1e6;
+    (first..=last).map(|b| (middle_ms(b), bins[b])).collect()
+}
+
+/// The requests that can be hits.
+fn counted(samples: &[Sample]) -> impl Iterator<Item = &Sample> {
+    let any_read = samples.iter().any(|s| s.op == Op::Read);
+    samples.iter().filter(move |s| !any_read || s.op == Op::Read)
+}
+
+fn bins<'a>(samples: impl Iterator<Item = &'a Sample>) -> Vec<u64> {
+    let mut bins = vec![0; OCTAVES * BINS];
+    samples.for_each(|s| bins[bin(s.service_ns)] += 1);
+    bins
+}
+
+fn bin(ns: u64) -> usize {
+    let place = (ns.max(1) as f64).log2() * BINS as f64;
+    (place as usize).min(OCTAVES * BINS - 1)
+}
+
+/// Requests in the bins from `at - side` to `at + side`.
+fn window(bins: &[u64], at: usize, side: usize) -> u64 {
+    bins[at.saturating_sub(side)..(at + side + 1).min(bins.len())].iter().sum()
+}
+
+/// The deepest valley whose bottom is below bin `median`.
+fn trough(bins: &[u64], median: usize) -> Option<usize> {
+    let broad: Vec<u64> = (0..bins.len()).map(|b| window(bins, b, BROAD)).collect();
+    let mut right = vec![0; bins.len() + 1];
+    for b in (0..bins.len()).rev() {
+        right[b] = right[b + 1].max(broad[b]);
+    }
+    let mut left = 0;
+    let mut best: Option<(u64, usize)> = None;
+    for (b, &height) in broad.iter().enumerate().take(median) {
+        left = left.max(height);
+        let hills = left.min(right[b]);
+        let prominent = hills as f64 >= PROMINENCE * height as f64 + PROMINENCE;
+        let depth = hills - height;
+        if prominent && best.is_none_or(|(deepest, _)| depth > deepest) {
+            best = Some((depth, b));
+        }
+    }
+    best.map(|(_, b)| b)
+}
+
+// Measures a model as a host measures a drive: the line by random reads, the time of a cache hit,
+// and the read-ahead.
+
+/// Sectors of a page, which each read reads.
+const READ_SECTORS: u64 = 8;
+/// Longest read-ahead that is looked for: 1 MiB.
+const AHEAD_PAGES_MAX: u64 = 256;
+/// Idle for a drive: several turns and seeks.
+const IDLE: Nanos = Nanos::from_millis(50);
+
+/// Why a model cannot be measured.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum ModelError {
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Fit(#[from] FitError),
+    #[error("no page at sector {start}: the device is too small to be measured")]
+    Small { start: u64 },
+}
+
+/// Fits `profile` by `reads` random reads of a page without its cache, as the throttle's paper does.
+/// The hit time is that of a page read again.
+///
+/// # Errors
+/// There is no such profile, its device is too small, or no line fits.
+pub fn of_model(profile: &str, form: Form, reads: usize, seed: u64) -> Result<Fit, ModelError> {
+    let separator = if profile.contains(':') { ',' } else { ':' };
+    let mut without_cache = build(&format!("{profile}{separator}segments=0"))?;
+    let samples = probe(without_cache.as_mut(), reads, READ_SECTORS, seed);
+    let mut reader = Reader::new(profile)?;
+    let told = reader.device.profile();
+    let options = Options {
+        form,
+        capacity: Some(told.capacity.get()),
+        hit_ms: reader.hit_ms()?,
+        rotation_ms: told.rotation.map(|r| r.as_millis_f64()),
+        ..Options::default()
+    };
+    Ok(fit(&samples, options)?)
+}
+
+fn build(profile: &str) -> Result<Box<dyn DeviceModel>, ProfileError> {
+    crate::profile::load(profile).map(|p| p.build())
+}
+
+/// Read-ahead of a drive, measured by service times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadAhead {
+    /// Sectors behind a read that are in the cache although another read follows at once.
+    pub sectors: u64,
+    /// Reads further after a hit although another read follows at once.
+    pub after_hits: bool,
+    /// Reads further after a hit while the drive is idle.
+    pub when_idle: bool,
+}
+
+/// Measures the read-ahead of `profile`: reads a page, then one far away, then one behind the first.
+///
+/// # Errors
+/// There is no such profile, or its device is too small.
+pub fn read_ahead(profile: &str) -> Result<ReadAhead, ModelError> {
+    let mut reader = Reader::new(profile)?;
+    let Some(hit_ms) = reader.hit_ms()? else {
+        return Ok(ReadAhead { sectors: 0, after_hits: false, when_idle: false });
+    };
+    // Far from the time of a hit, and of anything that moves the arm.
+    let limit_ms = 2.0 * hit_ms;
+    let mut pages = 0;
+    while pages < AHEAD_PAGES_MAX {
+        let start = reader.fresh();
+        reader.read(start)?;
+        reader.read_far()?;
+        if reader.read(start + (pages + 1) * READ_SECTORS)? > limit_ms {
+            break;
+        }
+        pages += 1;
+    }
+    let mut beyond = |pause| {
+        let start = reader.fresh();
+        for page in [0, pages] {
+            reader.read(start + page * READ_SECTORS)?;
+            reader.now = reader.now + pause;
+            reader.read_far()?;
+            reader.now = reader.now + pause;
+        }
+        Ok::<bool, ModelError>(reader.read(start + (pages + 1) * READ_SECTORS)? <= limit_ms)
+    };
+    Ok(ReadAhead {
+        sectors: pages * READ_SECTORS,
+        after_hits: pages > 0 && beyond(Nanos::ZERO)?,
+        when_idle: beyond(IDLE)?,
+    })
+}
+
+/// Reads pages of an otherwise idle device, one at a time.
+struct Reader {
+    device: Box<dyn DeviceModel>,
+    now: Instant,
+    /// Offsets given out, in both halves of the device together.
+    used: u64,
+}
+
+impl Reader {
+    fn new(profile: &str) -> Result<Reader, ModelError> {
+        Ok(Reader { device: build(profile)?, now: Instant::ZERO, used: 0 })
+    }
+
+    /// An offset in the second half of the device that was not read before.
+    fn fresh(&mut self) -> u64 {
+        self.used += 1;
+        self.device.profile().capacity.get() / 2 + 10_000 * self.used
+    }
+
+    /// Reads a page in the first half where nothing was read.
+    fn read_far(&mut self) -> Result<f64, ModelError> {
+        self.used += 1;
+        self.read(10_000 * self.used)
+    }
+
+    /// Time of the read of a page that was just read; `None` where that is not much less than a
+    /// read elsewhere: there is no cache.
+    fn hit_ms(&mut self) -> Result<Option<f64>, ModelError> {
+        let far_ms = self.read_far()?;
+        let start = self.fresh();
+        self.read(start)?;
+        let again_ms = self.read(start)?;
+        Ok(Some(again_ms).filter(|ms| 2.0 * ms < far_ms))
+    }
+
+    /// Reads the page at `start`; its time in ms.
+    fn read(&mut self, start: u64) -> Result<f64, ModelError> {
+        let outside = || ModelError::Small { start };
+        let extent = Extent::new(Lba::new(start), Sectors::new(READ_SECTORS));
+        let extent = extent.filter(|e| e.end().get() <= self.device.profile().capacity.get());
+        let done = serve(&mut *self.device, self.now, Op::Read, extent.ok_or_else(outside)?);
+        let began = std::mem::replace(&mut self.now, done);
+        Ok(done.since(began).as_millis_f64())
+    }
+}
+
+#[cfg(test)]
+mod model_tests {
+    use super::*;
+
+    const LINEAR: &str = "linear-15k4";
+
+    #[test]
+    fn the_linear_device_is_recovered() {
+        for form in [Form::Points, Form::Averaged] {
+            let fit = of_model(LINEAR, form, 100_000, 3).unwrap();
+            let near = |found: f64, own: f64| (found / own - 1.0).abs() < 0.01;
+            assert!(near(fit.line.intercept_ms, 4.25), "{form:?}: {:?}", fit.line);
+            assert!(near(fit.device_stroke_ms(), 5.25), "{form:?}: {:?}", fit.line);
+            assert_eq!(fit.hit_ms, Some(0.25));
+        }
+    }
+
+    #[test]
+    fn what_a_drive_reads_ahead_is_found() {
+        let check = |profile: &str, sectors, after_hits, when_idle| {
+            let found = read_ahead(profile);
+            assert_eq!(found, Ok(ReadAhead { sectors, after_hits, when_idle }), "{profile}");
+        };
+        check(LINEAR, 64, true, true);
+        check("linear-15k4:on_hit=keep,prefetch_sectors=32", 32, false, false);
+        check("linear-15k4:on_hit=keep,idle_ahead=true", 64, false, true);
+        check("linear-15k4:segments=0", 0, false, false);
+        check("cheetah-15k4:read_ahead_min=64", 64, false, true);
+        check("cheetah-15k4", 0, false, true);
+    }
 }

@@ -118,4 +118,114 @@ impl DeviceModel for Raid0 {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::profile;
+    use crate::tests::{read, request, serve_one};
+    use proptest::prelude::*;
+
+    fn array(members: u32, chunk_sectors: u64) -> Raid0 {
+        let profile = profile::load("intel-x25m-g2").unwrap();
+        let all = (0..members).map(|_| profile.build_ssd().unwrap()).collect();
+        Raid0::new(Raid0Spec { members, chunk_sectors, queue_depth: 8 }, all)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// Chunk by chunk, by the definition: chunk c is on member c mod n, as its
+        /// chunk c div n.
+        #[test]
+        fn the_parts_are_the_chunks_in_order(
+            members in 1..9_u32, chunk in 1..300_u64, start in 0..5_000_u64, sectors in 1..3_000_u64,
+        ) {
+            let array = array(members, chunk);
+            let end = start + sectors;
+            let mut expected = vec![Vec::new(); members as usize];
+            for sector in start..end {
+                let (number, within) = (sector / chunk, sector % chunk);
+                let member = (number % u64::from(members)) as usize;
+                expected[member].push(number / u64::from(members) * chunk + within);
+            }
+            for (member, sectors) in expected.iter().enumerate() {
+                let (from, to) = array.part(member as u64, start, end);
+                prop_assert_eq!(&(from..to).collect::<Vec<_>>(), sectors);
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_is_done_with_its_last_part() {
+        // One chunk on each of two members takes as long as a chunk on one member.
+        let mut single = profile::load("intel-x25m-g2").unwrap().build();
+        let one = serve_one(&mut *single, 0, &read(0, 0, 64));
+        let mut pair = array(2, 64);
+        assert_eq!(serve_one(&mut pair, 0, &read(0, 0, 128)), one);
+        // Half a chunk on the second is no longer, and a whole stripe more is.
+        let mut pair = array(2, 64);
+        assert_eq!(serve_one(&mut pair, 0, &read(0, 0, 96)), one);
+        let mut pair = array(2, 64);
+        assert!(serve_one(&mut pair, 0, &read(0, 0, 256)) > one);
+    }
+
+    #[test]
+    fn members_work_at_once() {
+        let mut pair = array(2, 64);
+        let alone = serve_one(&mut array(2, 64), 0, &read(0, 0, 8));
+        pair.submit(Instant::ZERO, &read(1, 0, 8));
+        pair.submit(Instant::ZERO, &read(2, 64, 8));
+        let done = Instant::from_nanos(alone);
+        assert_eq!(pair.next_completion(), Some(done));
+        assert_eq!(pair.pop_completed(done), Some(RequestId::new(1)));
+        assert_eq!(pair.pop_completed(done), Some(RequestId::new(2)));
+    }
+
+    #[test]
+    fn the_capacity_is_whole_chunks_and_a_flush_goes_to_all() {
+        let one = array(1, 1).capacity;
+        let mut three = array(3, 100);
+        assert_eq!(three.capacity, one / 100 * 300);
+        serve_one(&mut three, 0, &request(1, Op::Flush, 0, 1));
+        let mut parts = 0.0;
+        three.metrics(&mut |name, value| parts += if name == "parts" { value } else { 0.0 });
+        assert_eq!(parts, 3.0);
+    }
+
+    #[test]
+    fn sequential_reads_and_writes_have_the_bandwidth_of_all_members() {
+        let profile = profile::load("raid0-8x-x25m-g2").unwrap();
+        let published = profile::load("intel-x25m-g2").unwrap().published().unwrap();
+        let member = profile::load("intel-x25m-g2").unwrap();
+        let alone = crate::published::run(&published, |_| member.build());
+        let all = crate::published::run(&published, |_| profile.build());
+        // Sequential reads, sequential writes.
+        for (alone, all) in alone.iter().zip(&all).take(2) {
+            let members = all.model / alone.model;
+            assert!((7.5..=8.1).contains(&members), "{}: {members} members' worth", all.test);
+        }
+    }
+
+    #[test]
+    fn a_flush_of_the_array_waits_for_what_reads_suspend_on_its_members() {
+        let flushed = |reads: bool| {
+            let member = "intel-x25m-g2:reads_first=1,program_suspends=1,program_suspend_us=100";
+            let profile = profile::load(member).unwrap();
+            let all = (0..2).map(|_| profile.build_ssd().unwrap()).collect();
+            let spec = Raid0Spec { members: 2, chunk_sectors: 8, queue_depth: 8 };
+            let mut pair = Raid0::new(spec, all);
+            // To the second member's first die, the only one with work.
+            let t = serve_one(&mut pair, 0, &request(0, Op::Write, 24, 8));
+            pair.submit(Instant::from_nanos(t), &request(1, Op::Flush, 0, 1));
+            if reads {
+                pair.submit(Instant::from_nanos(t + 500_000), &read(2, 8, 8));
+                let at = pair.next_completion().unwrap();
+                assert_eq!(pair.pop_completed(at), Some(RequestId::new(2)));
+            }
+            let at = pair.next_completion().unwrap();
+            assert_eq!(pair.pop_completed(at), Some(RequestId::new(1)));
+            at.as_nanos()
+        };
+        // 100 µs to suspend, and the read itself.
+        let moved = flushed(true) - flushed(false);
+        assert!((100_000..300_000).contains(&moved), "{moved}");
+    }
+}

@@ -29,31 +29,25 @@
 //! data that wait to be programmed, `lane` one bus, `writes` the path of a write; this one, that of
 //! all other commands.
 
-mod buffer;
 mod flash;
 mod ftl;
-mod holes;
-mod lane;
-mod mapping;
-mod tasks;
-mod writes;
-
-pub use flash::FlashTimes;
-pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
-pub use mapping::MapSpec;
-pub use tasks::{ReadRules, Suspension};
+#[cfg(test)]
+mod tests;
 
 use crate::DeviceModel;
 use crate::in_flight::{Behind, InFlight, Moved, assert_inside};
-use buffer::Buffer;
+pub use flash::FlashTimes;
 use flash::{Flash, Turn, transfer_ns};
-use ftl::{Ftl, Place};
-use lane::Lane;
-use mapping::Mapping;
+pub use flash::{ReadRules, Suspension};
+pub use ftl::MapSpec;
+use ftl::{Ftl, Mapping, Place, Work};
+pub use ftl::{Layout, SPARE_BLOCKS_MIN, Start, UNITS_MAX};
 use seekway_core::request::{Op, Request, RequestId};
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Instant, SECTOR_BYTES, Sectors};
 use serde::Deserialize;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Everything that a profile states of a solid-state drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -390,5 +384,424 @@ impl DeviceModel for Ssd {
     }
 }
 
+// The way of a write: into the buffer, which may have to make room, and from there to the flash.
+
+impl Ssd {
+    fn write(&mut self, now_ns: u64, start: u64, end: u64) -> u64 {
+        self.counts.writes += 1;
+        self.counts.written_bytes += (end - start) * SECTOR_BYTES;
+        let command = self.write_command(now_ns);
+        let mut ready = self.look_up(command, start, end, true);
+        let mut waited_for = None;
+        for (unit, from, to) in self.units(start, end) {
+            ready = self.write_unit(ready, unit, from, to, &mut waited_for);
+        }
+        let done = ready + self.spec.write_latency_ns;
+        // Of several programs that it waited for, the last counts.
+        if let Some((job, end)) = waited_for.filter(|_| self.flash.is_movable()) {
+            self.behind = Some(Behind { first_job: job, last_job: job, tail_ns: done - end });
+        }
+        done
+    }
+
+    /// Takes part of a unit into the buffer; when it is there.
+    fn write_unit(
+        &mut self,
+        ready_ns: u64,
+        unit: u32,
+        from: u32,
+        to: u32,
+        waited_for: &mut Option<(u64, u64)>,
+    ) -> u64 {
+        let sectors = u64::from(to - from);
+        if let Place::Buffered(ticket) = self.ftl.place(unit) {
+            let arrived = self.fetch(ready_ns, sectors);
+            if let Some(waiting) = self.buffer.get_mut(ticket) {
+                self.counts.write_hits += 1;
+                waiting.ready_ns = waiting.ready_ns.max(arrived);
+                // Sectors between the two runs count as written only when the rest was
+                // read; close enough, and the unit stays one program either way.
+                if from <= waiting.to && waiting.from <= to {
+                    waiting.from = waiting.from.min(from);
+                    waiting.to = waiting.to.max(to);
+                }
+            }
+            return arrived;
+        }
+        let admitted = self.wait_for_room(ready_ns, waited_for);
+        let arrived = self.fetch(admitted, sectors);
+        let rest = self.ftl.buffer(unit, self.buffer.ticket());
+        self.buffer.push(Pending { unit: Some(unit), from, to, rest, ready_ns: arrived });
+        arrived
+    }
+
+    /// When the buffer has room for a unit, from `ready_ns` on. If it has to wait, sets for which
+    /// program, and when that ends.
+    fn wait_for_room(&mut self, ready_ns: u64, waited_for: &mut Option<(u64, u64)>) -> u64 {
+        let mut at = ready_ns;
+        self.buffer.release(at);
+        while self.buffer.is_full() {
+            let (end, job) = match self.buffer.next_end() {
+                Some((end, job)) => {
+                    self.drain(end);
+                    self.buffer.next_end().unwrap_or((end, job))
+                }
+                None => {
+                    // All of it waits: a page goes out now, whole or not.
+                    if !self.program_page(u64::MAX) {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            if end > at {
+                at = end;
+                *waited_for = Some((job, end));
+            }
+            self.buffer.release(at);
+        }
+        if at > ready_ns {
+            self.counts.stalls += 1;
+            self.counts.stall_ns += at - ready_ns;
+        }
+        at
+    }
+
+    /// Begins every program that begins before `until_ns`.
+    fn drain(&mut self, until_ns: u64) {
+        while self.is_due() && self.program_page(until_ns) {}
+    }
+
+    /// Programs a page of the longest waiting units, or fewer if there are fewer, if that begins
+    /// before `until_ns`; with several planes, also the pages beside it.
+    fn program_page(&mut self, until_ns: u64) -> bool {
+        let count = self.spec.layout.page_units as usize;
+        let ready = self.buffer.front(count).map(|p| p.ready_ns).max();
+        let Some(ready) = ready.map(|ready| ready.max(self.past_ns)) else { return false };
+        let mut full = Vec::new();
+        let die = loop {
+            let home = if full.is_empty() { self.home() } else { None };
+            let Some(die) = home.or_else(|| self.flash.idlest(&full)) else { return false };
+            if home.is_none() && self.flash.program_begin(ready, die) >= until_ns {
+                return false;
+            }
+            let mut work = Work::default();
+            let room = self.ftl.make_room(die, &mut work);
+            self.flash.collect(self.past_ns, die, work);
+            if room {
+                break die;
+            }
+            // Nothing to gain there: all its blocks are full of valid data.
+            full.push(die);
+        };
+        self.flash.next_turn(die);
+        let (mut units, mut ready) = self.take_page(ready);
+        let mut work = Work::default();
+        if let Some(number) = self.place_page(die, &mut work) {
+            let mut pages = 1;
+            while (number + pages) % self.spec.layout.planes > 0 && self.joins(ready, die) {
+                let (more, ready_too) = self.take_page(ready);
+                units += more;
+                ready = ready.max(ready_too);
+                pages += u32::from(self.place_page(die, &mut work).is_some());
+            }
+            let begin = self.flash.program_begin(ready, die);
+            let (job, end) = self.flash.program(self.past_ns, begin, die, number, pages);
+            self.programmed_ns = self.programmed_ns.max(end);
+            self.buffer.program(end, units, job);
+            self.flash.collect(self.past_ns, die, work);
+        } else {
+            self.buffer.program(ready, units, 0);
+        }
+        true
+    }
+
+    /// Places the units of `page` on `die`; returns the number of the physical page, if there are
+    /// units.
+    fn place_page(&mut self, die: u32, work: &mut Work) -> Option<u32> {
+        if self.page.is_empty() { None } else { self.ftl.program(die, &self.page, work) }
+    }
+
+    /// Is there one more page that can go into the row of planes that is about to be programmed
+    /// on `die`? It must be whole, here by then, and for this die.
+    fn joins(&self, ready_ns: u64, die: u32) -> bool {
+        let begin_ns = self.flash.program_begin(ready_ns, die);
+        let count = self.spec.layout.page_units as usize;
+        self.is_due()
+            && self.buffer.front(count).all(|p| p.ready_ns <= begin_ns)
+            && self.home().is_none_or(|home| home == die)
+    }
+
+    /// Does a page wait that can be programmed: whole units, or too many for others to wait on?
+    fn is_due(&self) -> bool {
+        let page_units = self.spec.layout.page_units as usize;
+        let whole = |p: &Pending| p.unit.is_none() || p.to - p.from == self.spec.unit_sectors;
+        self.buffer.queued() >= page_units
+            && (self.buffer.is_pressed() || self.buffer.front(page_units).all(whole))
+    }
+
+    /// The die that the address of the first unit to be programmed names, if addresses decide.
+    fn home(&self) -> Option<u32> {
+        if self.spec.write_place == WritePlace::Idlest {
+            return None;
+        }
+        self.buffer.front(1).next()?.unit.map(|unit| self.ftl.layout.home_die(unit))
+    }
+
+    /// Takes a page's worth of units from the buffer into `page`, without discarded ones, and reads
+    /// the rest of partly written ones. Returns their number, and the time when all is there.
+    fn take_page(&mut self, ready_ns: u64) -> (u32, u64) {
+        self.page.clear();
+        let (mut units, mut ready) = (0, ready_ns);
+        while units < self.spec.layout.page_units {
+            let Some(pending) = self.buffer.pop() else { break };
+            units += 1;
+            let Some(unit) = pending.unit else { continue };
+            self.page.push(unit);
+            let missing = self.spec.unit_sectors - (pending.to - pending.from);
+            if let Some(at) = pending.rest.filter(|_| missing > 0) {
+                self.counts.rest_reads += 1;
+                let from = self.ftl.layout.die_of(at);
+                let page = at / self.spec.layout.page_units;
+                let bytes = u64::from(missing) * SECTOR_BYTES;
+                let turn = Turn::Background;
+                let past = self.past_ns;
+                ready = ready.max(self.flash.read(past, ready_ns, from, page, bytes, turn));
+            }
+        }
+        (units, ready)
+    }
+
+    /// Everything in the buffer reaches the flash; when it has.
+    fn flush(&mut self, now_ns: u64) -> u64 {
+        let ready = self.write_command(now_ns);
+        while self.program_page(u64::MAX) {}
+        let tail_ns = self.spec.write_latency_ns;
+        if self.flash.is_movable() {
+            let last_job = self.flash.last_job();
+            self.behind = Some(Behind { first_job: 0, last_job, tail_ns });
+        }
+        ready.max(self.programmed_ns) + tail_ns
+    }
+}
+
+// A bus that carries one transfer at a time: a channel to the dies, or the
+// link to the host. Transfers are reserved ahead of time, and a later one that
+// is ready earlier takes a gap that is long enough.
+
+/// The reserved times of one bus.
+#[derive(Default)]
+struct Lane {
+    /// [from, to) in ns, ascending, with gaps between them.
+    busy: VecDeque<(u64, u64)>,
+}
+
+impl Lane {
+    /// Reserves `length_ns` in one piece from `ready_ns` on; says when it ends.
+    /// Nothing before `past_ns` is asked for ever again: `ready_ns >= past_ns`.
+    fn reserve(&mut self, past_ns: u64, ready_ns: u64, length_ns: u64) -> u64 {
+        while self.busy.front().is_some_and(|&(_, to)| to <= past_ns) {
+            self.busy.pop_front();
+        }
+        if length_ns == 0 {
+            return ready_ns;
+        }
+        let mut at = ready_ns;
+        // Most transfers come last: look from the back for where `at` may lie.
+        let mut index = self.busy.len();
+        while index > 0 && self.busy[index - 1].1 > at {
+            index -= 1;
+        }
+        while let Some(&(from, to)) = self.busy.get(index) {
+            if at + length_ns <= from {
+                break;
+            }
+            at = at.max(to);
+            index += 1;
+        }
+        self.enter(index, at, at + length_ns);
+        at + length_ns
+    }
+
+    /// Enters [from, to) before `index`, joined with adjacent reservations.
+    fn enter(&mut self, index: usize, from: u64, to: u64) {
+        let joins_next = self.busy.get(index).is_some_and(|&(next, _)| next == to);
+        let joins_last = index > 0 && self.busy[index - 1].1 == from;
+        match (joins_last, joins_next) {
+            (true, true) => {
+                if let Some((_, end)) = self.busy.remove(index) {
+                    self.busy[index - 1].1 = end;
+                }
+            }
+            (true, false) => self.busy[index - 1].1 = to,
+            (false, true) => self.busy[index].0 = from,
+            (false, false) => self.busy.insert(index, (from, to)),
+        }
+    }
+}
+
+// The write buffer: units that were written and have not reached the flash, in
+// the order in which they came. A unit that is written again while it waits
+// stays where it is.
+
+/// A unit in the buffer.
+#[derive(Clone, Copy)]
+struct Pending {
+    /// `None` once it was discarded.
+    pub unit: Option<u32>,
+    /// Sectors of the unit that were written: [from, to).
+    pub from: u32,
+    pub to: u32,
+    /// Where the rest of a unit that was written in part is on flash, to be
+    /// read before the whole can be programmed.
+    pub rest: Option<u32>,
+    /// When its data was in the buffer.
+    pub ready_ns: u64,
+}
+
+struct Buffer {
+    capacity: u32,
+    queue: VecDeque<Pending>,
+    /// Ticket of the first in the queue; they count up and wrap.
+    first: u32,
+    /// Being programmed: when that ends, how many units it frees, and the program's number.
+    programming: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// Units in `programming`, which still take room in the buffer.
+    leaving: u32,
+}
+
+/// Tickets are one bit short: the map needs one.
+const TICKETS: u32 = 1 << 31;
+
+impl Buffer {
+    /// A buffer of `capacity` units, at least one.
+    fn new(capacity: u32) -> Buffer {
+        Buffer {
+            capacity,
+            queue: VecDeque::with_capacity(capacity as usize),
+            first: 0,
+            programming: BinaryHeap::new(),
+            leaving: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held() >= self.capacity
+    }
+
+    /// Units that take room.
+    fn held(&self) -> u32 {
+        self.queue.len() as u32 + self.leaving
+    }
+
+    fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Tells whether the queue is long enough that partly written units stop waiting for the rest.
+    fn is_pressed(&self) -> bool {
+        self.queue.len() as u32 > self.capacity / 4
+    }
+
+    /// The ticket that [`Buffer::push`] gives next.
+    fn ticket(&self) -> u32 {
+        (self.first + self.queue.len() as u32) % TICKETS
+    }
+
+    fn push(&mut self, pending: Pending) {
+        self.queue.push_back(pending);
+    }
+
+    /// The unit with this ticket, which is still in the queue.
+    fn get_mut(&mut self, ticket: u32) -> Option<&mut Pending> {
+        let index = (ticket + TICKETS - self.first) % TICKETS;
+        self.queue.get_mut(index as usize)
+    }
+
+    /// The first `count` units, or all that there are.
+    fn front(&self, count: usize) -> impl Iterator<Item = &Pending> {
+        self.queue.iter().take(count)
+    }
+
+    /// Takes the first unit.
+    fn pop(&mut self) -> Option<Pending> {
+        let pending = self.queue.pop_front()?;
+        self.first = (self.first + 1) % TICKETS;
+        Some(pending)
+    }
+
+    /// `units` that were taken are in the flash at `end_ns`, when program `job` ends.
+    fn program(&mut self, end_ns: u64, units: u32, job: u64) {
+        self.leaving += units;
+        self.programming.push(Reverse((end_ns, units, job)));
+    }
+
+    /// The next end of a program, and the program's number.
+    fn next_end(&self) -> Option<(u64, u64)> {
+        self.programming.peek().map(|&Reverse((end, _, job))| (end, job))
+    }
+
+    /// Delays programs. Those whose room was given away already have left; the new owner of the
+    /// room follows them.
+    fn follow(&mut self, moved: &[Moved]) {
+        let mut programming = std::mem::take(&mut self.programming).into_vec();
+        for Reverse((end_ns, _, job)) in &mut programming {
+            if let Some(moved) = moved.iter().rfind(|moved| moved.job == *job) {
+                *end_ns = moved.to_ns;
+            }
+        }
+        self.programming = programming.into();
+    }
+
+    /// Frees the units that are in the flash at `now_ns`.
+    fn release(&mut self, now_ns: u64) {
+        while let Some(&Reverse((end, units, _))) = self.programming.peek() {
+            if end > now_ns {
+                break;
+            }
+            self.leaving -= units;
+            self.programming.pop();
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod lane_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_transfer_takes_the_first_gap_that_holds_it() {
+        let mut lane = Lane::default();
+        assert_eq!(lane.reserve(0, 100, 50), 150);
+        assert_eq!(lane.reserve(0, 200, 50), 250);
+        // 50 to 100 is free, 150 to 200 too, and 30 more only behind 250.
+        assert_eq!(lane.reserve(0, 40, 50), 90);
+        assert_eq!(lane.reserve(0, 120, 50), 200);
+        assert_eq!(lane.reserve(0, 0, 60), 310);
+        assert_eq!(lane.busy, [(40, 90), (100, 310)]);
+        assert_eq!(lane.reserve(310, 310, 1), 311);
+        assert_eq!(lane.busy.len(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn transfers_never_overlap_and_gaps_are_used(
+            asked in prop::collection::vec((0..2_000_u64, 1..100_u64), 1..80),
+        ) {
+            let mut lane = Lane::default();
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (ready, length) in asked {
+                let end = lane.reserve(0, ready, length);
+                let begin = end - length;
+                prop_assert!(begin >= ready);
+                let free = |at: u64| taken.iter().all(|&(f, t)| at + length <= f || t <= at);
+                prop_assert!(free(begin), "overlap at {}", begin);
+                let earlier = (ready..begin).find(|&at| free(at));
+                prop_assert_eq!(earlier, None, "there was room before {}", begin);
+                taken.push((begin, end));
+            }
+        }
+    }
+}

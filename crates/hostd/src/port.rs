@@ -96,7 +96,7 @@ pub fn has_edges(offset: u64, len: u64, align: u32) -> bool {
 #[derive(Debug)]
 pub struct Budget {
     left: u32,
-    /// What copies took of it.
+    /// The part of it that copies took.
     copies: u32,
 }
 
@@ -136,7 +136,7 @@ impl Budget {
         self.spend(work);
     }
 
-    /// What copies took: a disk with a few long reads is a quiet one all the same.
+    /// Work of copies: a disk with a few long reads is a quiet one all the same.
     pub fn copies(&self) -> u32 {
         self.copies
     }

@@ -3,14 +3,11 @@
 //! A call takes the arguments of a command line and returns the command's output, so the figures
 //! are the same to the bit. Python's lock is released while it runs, and Ctrl-C ends it.
 
-mod batches;
 mod compare;
 mod errors;
 mod fit;
 mod policy;
 mod records;
-mod traces;
-mod watched;
 
 use pyo3::prelude::*;
 use seekway_core::params::parse_duration;
@@ -35,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use crate::records::Records;
     #[pymodule_export]
-    use crate::traces::{TraceBatches, check_trace};
+    use crate::records::{TraceBatches, check_trace};
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -1,10 +1,9 @@
 //! The event loop: time jumps from event to event, and all events of one instant are handled in a
 //! fixed order before the dispatcher is polled.
 
-mod bandwidth;
 mod host;
 
-use crate::host_fs::source::FileBacked;
+use crate::host_fs::FileBacked;
 use crate::layout::Layout;
 use crate::metrics::{HostResult, Meter, RunResult, VmHost};
 use host::{Guest, HostSide};
@@ -13,10 +12,10 @@ use seekway_core::request::{Extent, Op, RequestId, VmId};
 use seekway_core::scheduler::Scheduler;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use seekway_device::DeviceModel;
+use seekway_device::closed_loop::ClosedLoop;
 use seekway_stack::dispatcher::Config;
-use seekway_stack::stack;
 use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits as GroupLimits};
-use seekway_stack::stack::{Action, DiskSpec, IoError, Member, Stack, Submit};
+use seekway_stack::stack::{self, Action, DiskSpec, IoError, Member, Stack, Submit};
 use seekway_workload::{AppReport, Issue, Source, SourceError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -664,4 +663,49 @@ pub enum SimError {
          the simulator; give it reads or writes, or a think time"
     )]
     RunAway { at: Instant },
+}
+
+// A device's highest read rate, the paper's BW_T (algorithms.md, section 6): measured when the
+// device is opened, before the run.
+
+/// Length of a command: 1 MiB.
+const COMMAND: Sectors = Sectors::new(2048);
+/// Commands in all: 1 GiB, or the whole device where it is smaller.
+const COMMANDS: u64 = 1024;
+
+/// Bytes a second of sequential reads at the device's own queue depth, from its
+/// first sector on. The device has to be new: the run needs another of its kind.
+pub fn measure_bandwidth(mut device: Box<dyn DeviceModel>) -> u64 {
+    let capacity = device.profile().capacity.get();
+    let length = COMMAND.get().min(capacity);
+    let commands = COMMANDS.min(capacity / length);
+    let mut end = Instant::ZERO;
+    let next = |sent| {
+        let extent = Extent::new(Lba::new(sent * length), Sectors::new(length))?;
+        (sent < commands).then_some((Op::Read, extent))
+    };
+    let depth = device.queue_depth();
+    ClosedLoop { depth, think: Nanos::ZERO }.run(&mut *device, next, |at| end = at);
+    let bytes = u128::from(commands * Sectors::new(length).bytes());
+    (bytes * 1_000_000_000 / u128::from(end.as_nanos().max(1))) as u64
+}
+
+#[cfg(test)]
+mod bandwidth_tests {
+    use super::measure_bandwidth;
+    use seekway_device::profile;
+
+    #[test]
+    fn drives_read_what_is_published_of_them() {
+        let rate =
+            |name: &str| measure_bandwidth(profile::load(name).expect("a profile").build()) as f64;
+        for name in ["intel-320", "intel-x25m-g2", "samsung-970-pro"] {
+            let published = profile::load(name).ok().and_then(|p| p.published());
+            let published = published.and_then(|p| p.sequential_read_mb_s).expect("a figure");
+            let error = rate(name) / 1e6 / published - 1.0;
+            assert!(error.abs() < 0.15, "{name}: {:.0} of {published} MB/s", rate(name) / 1e6);
+        }
+        let array = rate("raid0-8x-x25m-g2") / rate("intel-x25m-g2");
+        assert!((7.0..=8.1).contains(&array), "eight drives read {array:.2} times as much as one");
+    }
 }

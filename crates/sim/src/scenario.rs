@@ -5,25 +5,24 @@
 //! no key: reading refuses it.
 
 mod cpu;
-mod kept;
 pub mod load;
 pub mod read;
 mod run;
 pub mod tables;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub use cpu::{Cpu, NO_AGENT, SPECS};
 pub use load::{Load, Trace};
+pub use read::{ByteSize, Bytes, Map, Place, Scalar, Size, Time};
 pub use read::{SCENARIO_BYTES_MAX, Study, study};
 pub use run::{Outcome, Ready, With, run};
-pub use text::{ByteSize, Bytes, Map, Place, Scalar, Size, Time};
 
 use crate::engine::HostCosts;
 use crate::layout::Placement;
 use crate::vcpu;
 use anyhow::{Context, Result, bail};
+use read::{Chosen, none_or};
 use seekway_core::units::{Lba, Nanos};
 use seekway_device::profile::{self, Profile};
 use seekway_policy::prefetchers;
@@ -37,7 +36,6 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use text::{Chosen, none_or};
 
 /// The disk unless one is given.
 pub const DEVICE_DEFAULT: &str = "seagate-1tb-7200";

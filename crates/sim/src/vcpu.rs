@@ -13,28 +13,17 @@
 
 mod agent;
 mod build;
-mod check;
-mod events;
-mod fair;
 mod guest;
 mod guests;
-mod host;
-mod irq;
 mod machine;
-mod measure;
-mod moves;
-mod outcome;
-mod plans;
-mod result;
 mod spec;
 mod state;
-mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use crate::metrics::{MachineResult, PcpuResult, TaskResult, VmCpu};
+pub use build::{PlannedVm, Processors};
 pub use machine::Machine;
-pub use plans::{PlannedVm, Processors};
-pub use result::{MachineResult, PcpuResult, TaskResult, VmCpu};
 pub use spec::{
     Ablation, Completes, Costs, Detector, GuestCpu, HostCpu, Load, MachineSpec, Start, TaskSpec,
     VmSpec,

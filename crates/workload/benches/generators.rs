@@ -1,14 +1,14 @@
-//! What a generator's request costs the simulator, and how deep its virtual
-//! queue is: `cargo bench -p seekway-workload --bench generators`, or one part of
-//! it with `-- files`, `-- cost` or `-- depth`.
+//! Cost of a generator's request in the simulator, and depth of its virtual queue: `cargo bench -p
+//! seekway-workload --bench generators`, or one part of it with `-- files`, `-- cost` or `--
+//! depth`.
 
 #[path = "../tests/it/device.rs"]
 mod device;
 
 use device::run;
 use seekway_core::units::Nanos;
-use seekway_workload::generators::fragmented::Recipe;
 use seekway_workload::generators::parse_vm;
+use seekway_workload::generators::surge::Recipe;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +26,7 @@ fn main() {
     }
 }
 
-/// CPU time of this thread so far; other work on the machine does not count.
+/// CPU time of this thread; other work on the machine does not count.
 fn cpu_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()

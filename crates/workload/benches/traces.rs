@@ -1,6 +1,6 @@
-//! How fast the readers are, and how much memory a hundred million requests
-//! take: `cargo bench -p seekway-workload --bench traces`, with traces of your
-//! own in the folder that SEEKWAY_TRACES names.
+//! Speed of the readers, and memory for a hundred million requests: `cargo bench -p
+//! seekway-workload --bench traces`, with traces of your own in the folder that SEEKWAY_TRACES
+//! names.
 
 use seekway_workload::traces::{TraceOptions, TraceReader, scan};
 use std::fmt::Write as _;

@@ -8,6 +8,7 @@ pub mod generators;
 pub mod guest;
 mod recording;
 pub mod replay;
+pub mod rng;
 pub mod tasks;
 pub mod traces;
 
@@ -31,9 +32,9 @@ pub struct VmDisk {
 pub struct Issue {
     /// The source's own handle; it comes back in [`Source::completed`].
     pub token: u64,
-    /// Whose request it is: an index into [`Source::vms`].
+    /// Owner: an index into [`Source::vms`].
     pub vm: u16,
-    /// Which process inside the guest, where the source knows it.
+    /// Process inside the guest, where the source knows it.
     pub tag: Option<ProcessTag>,
     pub op: Op,
     /// Does somebody wait for it (see `policy::request::Request::sync`)?
@@ -44,7 +45,7 @@ pub struct Issue {
     pub len: Sectors,
 }
 
-/// How one application of a source fares, for the experiments' tables.
+/// Figures of one application of a source, for the experiments' tables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AppReport {
     /// The VM that it runs in: an index into [`Source::vms`].
@@ -76,9 +77,9 @@ pub trait Source: Send {
     /// True when the source will issue nothing more and waits for nothing.
     fn finished(&self) -> bool;
 
-    /// What the page cache of a VM that begins warm lacks of the files that the VM reads through
-    /// it, by the VM's number in the source, in random order. A host's cache that begins warm
-    /// has it.
+    /// Extents of the files of a prefilled VM that are read through its page cache and are not in
+    /// it, in random order. A prefilled host cache has them. `_vm` is the VM's number in the
+    /// source.
     fn lacks(&self, _vm: usize) -> Vec<Extent> {
         Vec::new()
     }

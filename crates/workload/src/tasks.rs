@@ -9,10 +9,10 @@ use seekway_core::request::Extent;
 use seekway_core::units::{Instant, Nanos};
 use std::collections::VecDeque;
 
-/// What a task needs before it goes on.
+/// Condition for a task to go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// So much time of a vCPU.
+    /// Time on a vCPU.
     Compute(Nanos),
     /// To be woken, or that this time comes, whatever is first.
     Wait {

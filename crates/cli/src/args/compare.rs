@@ -1,6 +1,7 @@
-//! `compare`: one load, several stacks.
+//! Arguments of `compare` (one load, several stacks) and `load`, and those that other commands share.
 
-use super::{DiskArgs, LoadArgs, OutArgs, PrefetchArgs, RunsArgs, SharingArgs};
+use super::{DiskArgs, FormatArgs, LoadArgs, OutArgs, RunsArgs};
+use crate::complete;
 use clap::{Args, ValueEnum};
 use seekway_sim::scenario;
 use std::path::PathBuf;
@@ -53,7 +54,7 @@ pub enum Alone {
     Always,
 }
 
-/// What each VM's part is judged against.
+/// Reference that each VM's share is judged against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FairTo {
     /// The disk alone: what the VM asks for
@@ -156,10 +157,9 @@ pub struct CompareArgs {
         help_heading = "Comparison"
     )]
     pub alone: Alone,
-    /// What a VM's part is judged against: what it gets alone on the disk, or also what it gets
-    /// on a private disk: n times slower for n VMs (W/w times for a weight w of W in all), with
-    /// an n-th of the processors' time and of the host cache. Adds progress: MiB/s over those on
-    /// the private disk
+    /// Reference for each VM's share: its throughput alone on the disk, or also that on a private
+    /// disk: n times slower for n VMs (W/w times for a weight w of W in all), with an n-th of the
+    /// processors' time and of the host cache. Adds progress: MiB/s over those on the private disk
     #[arg(
         long,
         value_enum,
@@ -173,4 +173,74 @@ pub struct CompareArgs {
     /// Write each run's journal to this folder, for `seekway replay`
     #[arg(long, value_name = "DIR")]
     pub journal: Option<PathBuf>,
+}
+
+// Arguments for the host's processors and the guests' agents.
+
+/// Options for sharing the host's processors among VMs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Shared processors")]
+pub struct SharingArgs {
+    /// VMs' vCPUs share the processors of a host, `cpus=4,slice=11ms`; keys: cpus, slice,
+    /// jitter, cut (slices in 1000 that end early), switch, completes (submitter, fixed,
+    /// any, steered). Repeat it to compare hosts; `none` shares nothing [default: none]
+    #[arg(long, value_name = "SPEC")]
+    pub host: Vec<String>,
+    /// Policies for vCPUs of the guests' agents (`seekway list vcpu`), a list or `all`;
+    /// each runs on every --host [default: vanilla, which is no agent]
+    #[arg(long, value_name = "LIST", add = complete::vcpu_policy())]
+    pub vcpu: Option<String>,
+}
+
+// Arguments for the host cache of `compare`, `predict` and `advise`.
+
+/// A host cache and its prefetcher.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Host cache")]
+pub struct PrefetchArgs {
+    /// Prefetch into a host cache (`seekway list prefetchers`), with parameters as
+    /// `NAME:key=value,…`; a list or `all`, each runs with every size of --cache
+    #[arg(long, value_name = "LIST", add = complete::prefetcher())]
+    pub prefetch: Vec<String>,
+    /// Sizes of the host cache, `none,512MiB,2GiB`; every policy runs with each
+    /// [default: 1GiB with --prefetch, else none]
+    #[arg(long, value_name = "LIST")]
+    pub cache: Option<String>,
+}
+
+// Arguments of `seekway load`.
+
+/// Run a generated load on a real disk or file, with O_DIRECT
+///
+/// The load, with its model of the guest's page cache and think times, is the
+/// simulator's; the disk is real. Without --write it only reads.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  seekway load --vm image=1g,app=fio:rw=randread,direct=true,size=512m --on disk.img --for 10s
+  seekway load --vm image=64g,tags=true,app=surge:direct=true --on /dev/vda --settle 3s --for 20s")]
+pub struct RunLoadArgs {
+    /// The VM: `image=1g,app=fio:rw=randread,direct=true` (see `seekway list loads`)
+    #[arg(long, value_name = "SPEC")]
+    pub vm: String,
+    /// Block device or file to load, at least as large as the VM's image
+    #[arg(long, value_name = "PATH")]
+    pub on: PathBuf,
+    /// Time to measure [default: until the load ends]
+    #[arg(long = "for", value_name = "TIME")]
+    pub window: Option<String>,
+    /// Time to run before the measurement begins
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub settle: String,
+    /// Seed of the generated load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Most requests outstanding at once
+    #[arg(long, value_name = "N", default_value_t = 128,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: u32,
+    /// Allow writes; they DESTROY the data on the disk
+    #[arg(long)]
+    pub write: bool,
+    #[command(flatten)]
+    pub out: FormatArgs,
 }

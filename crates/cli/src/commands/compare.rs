@@ -1,34 +1,25 @@
 //! `seekway compare`: one load, one disk, several stacks.
 
-mod alone;
-mod columns;
-mod csv;
-mod prefetching;
 mod private;
 mod tables;
-mod vcpus;
-mod warnings;
 
-pub use warnings::{Signs, warnings};
-
-use crate::Verdict;
 use crate::args::{CompareArgs, Format, LimitsArg};
-use crate::caller::{Caller, NOBODY};
 use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
-use crate::lists::{check_distinct, distinct};
-use crate::load;
-use crate::runs::{Outcome, Running, Stage, with_seeds};
-use crate::stacks::{StackLists, StackNames};
-use crate::{caching, host, output, progress, toml_text};
+use crate::load::{self, check_distinct, distinct};
+use crate::runs::{self, Caller, NOBODY, Outcome, Running, Stage, with_seeds};
+use crate::stacks::{self, StackLists, StackNames};
+use crate::{Verdict, output, toml_text};
 use anyhow::{Context, Result, bail};
 use seekway_core::params::split_specs;
+use seekway_core::units::Nanos;
 use seekway_policy::schedulers::REGISTRY;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::Table;
+use seekway_sim::RunResult;
 use seekway_sim::scenario::read::study_of_file;
 use seekway_sim::scenario::tables::Values;
-use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Ready, Scenario, Study, Wanted};
+use seekway_sim::scenario::{FairTo, LimitsChoice, Load, Measure, Ready, Scenario, Study, Wanted};
 use seekway_workload::Recorded;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -90,9 +81,9 @@ pub fn made(args: &CompareArgs, running: &Running<'_>) -> Result<Vec<Comparison>
 fn described(args: &CompareArgs, caller: &Caller) -> Result<(Scenario, StackLists, Vec<u64>)> {
     let lists = StackLists {
         policies: policies(args.runs.policies.as_deref().unwrap_or("all"), caller)?,
-        caches: caching::caches(&args.prefetch)?,
+        caches: stacks::caches(&args.prefetch)?,
         limits: limits(&args.limits)?,
-        hosts: host::sharing(&args.sharing)?,
+        hosts: stacks::sharing(&args.sharing)?,
     };
     let base = Scenario {
         measure: load::measure(args.runs.until.as_deref())?,
@@ -225,7 +216,7 @@ pub fn requests(
     };
     let load = &asked.ready.load;
     let total = load.requests();
-    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(total, "running"));
+    let bar = running.bar.clone().unwrap_or_else(|| runs::requests(total, "running"));
     let recorded = asked.stage(running).recorded(&scenario, &bar)?;
     bar.finish_and_clear();
     Ok((load.disks.iter().map(|disk| disk.name.clone()).collect(), recorded))
@@ -306,14 +297,14 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
         device: asked.base().device.shown(),
         names: stage.names,
         same: stage.names.same(stacks),
-        demand_note: explain.then_some(alone::NOTE),
+        demand_note: explain.then_some(private::NOTE),
         runs,
         no_fairness: unknown,
     };
     Ok(Comparison { compared, outcomes, warnings })
 }
 
-/// What VMs ask for, for each choice of limits that any run has.
+/// Finds the demand of VMs, for each choice of limits that any run has.
 fn demands(
     stage: &Stage<'_>,
     asked: &Asked,
@@ -326,7 +317,7 @@ fn demands(
             return Ok((limits, Demands::Unknown(why.into())));
         }
         let alone = Scenario { limits, seed: asked.seeds[0], ..asked.base().clone() };
-        Ok((limits, alone::demands(stage, outcomes, &alone)?))
+        Ok((limits, private::demands(stage, outcomes, &alone)?))
     };
     distinct(asked.stacks.iter().map(|stack| stack.limits)).into_iter().map(of).collect()
 }
@@ -366,7 +357,7 @@ fn write_journals(
 /// Print the result in the format asked for.
 fn print(made: &[Comparison], format: Format) -> Result<()> {
     let tables: Vec<Table> = match format {
-        Format::Csv => vec![csv::flat(&compared(made))],
+        Format::Csv => vec![tables::flat(&compared(made))],
         _ => made.iter().flat_map(|made| tables(&made.compared)).collect(),
     };
     match made {
@@ -389,13 +380,13 @@ pub fn json(made: &[Comparison]) -> Result<String> {
 
 /// The table of `--format csv` in typed columns.
 pub fn columns(made: &[Comparison]) -> Vec<(String, Values)> {
-    columns::of(csv::flat(&compared(made)))
+    tables::of(tables::flat(&compared(made)))
 }
 
 /// The result as `--format csv` prints it.
 pub fn csv(made: &[Comparison]) -> Result<String> {
     let mut text = Vec::new();
-    csv::flat(&compared(made)).write_csv(&mut text)?;
+    tables::flat(&compared(made)).write_csv(&mut text)?;
     Ok(String::from_utf8(text)?)
 }
 
@@ -406,8 +397,8 @@ pub fn tables(compared: &CompareReport) -> Vec<Table> {
         all.push(tables::by_vm(compared));
     }
     all.extend(tables::withheld(compared));
-    all.extend(vcpus::table(compared));
-    all.extend(prefetching::totals(compared));
+    all.extend(tables::table(compared));
+    all.extend(tables::cache_totals(compared));
     for (table, name) in all.iter_mut().zip(std::iter::repeat(&compared.scenario)) {
         table.title =
             name.iter().map(|name| format!("{name}: ")).collect::<String>() + &table.title;
@@ -481,7 +472,7 @@ fn sections(made: &Comparison) -> Vec<Section> {
     let shown: Vec<Shown<'_>> = shown.map(|o| (o.label.as_str(), &o.result)).collect();
     let mut result: Vec<Block> = made.warnings.iter().cloned().map(Block::Warning).collect();
     result.extend(tables(compared).into_iter().map(Block::Table));
-    result.extend(prefetching::by_process(compared).map(Block::Table));
+    result.extend(tables::by_process(compared).map(Block::Table));
     let title = match &compared.scenario {
         Some(name) => format!("Result of {name}"),
         None => "Result".into(),
@@ -526,6 +517,89 @@ fn pictures(shown: &[Shown<'_>]) -> Vec<Section> {
         Section::new("Response times", responses),
         Section::new("Bandwidth over time", bandwidth),
     ]
+}
+
+// Warnings: reasons to doubt the figures of a comparison.
+
+/// Signs of a run that warnings are made of.
+pub struct Signs {
+    label: String,
+    policy: String,
+    limits: LimitsChoice,
+    outstanding_max: usize,
+    forced: u64,
+    finished: bool,
+}
+
+impl Signs {
+    /// Of a run that tables call `label`.
+    pub fn new(label: String, scenario: &Scenario, result: &RunResult) -> Signs {
+        Signs {
+            label,
+            policy: scenario.policy.clone(),
+            limits: scenario.limits,
+            outstanding_max: result.outstanding_max,
+            forced: result.stats.forced,
+            finished: result.finished,
+        }
+    }
+
+    /// Of each of these runs.
+    pub fn all(outcomes: &[Outcome]) -> Vec<Signs> {
+        outcomes.iter().map(|o| Signs::new(o.label.clone(), &o.scenario, &o.result)).collect()
+    }
+}
+
+/// Warnings that a reader needs before trusting a figure.
+pub fn warnings(load: &Load, runs: &[Signs], measure: &Measure) -> Vec<String> {
+    let until = measure.until.map(|time| time.0);
+    let mut warnings = Vec::new();
+    if let (None, Some(vm)) = (until, load.endless()) {
+        warnings.push(format!(
+            "VM {vm}'s load does not end by itself: each run stops at {} (see --until)",
+            load::RUN_DEFAULT
+        ));
+    }
+    // What is to be told of some of the runs, if of any.
+    let told = |of: &dyn Fn(&Signs) -> Option<String>| {
+        let told: Vec<String> = runs.iter().filter_map(of).collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    };
+    let named = |o: &Signs, is_so: bool| is_so.then(|| o.label.clone());
+    if let Some(limit) = load.stalls_at()
+        && let Some(full) = told(&|o| named(o, o.outstanding_max >= limit))
+    {
+        warnings.push(format!(
+            "the disk could not keep up with the trace's clock under {full}: {limit} requests were \
+             outstanding and the clock waited; response times then measure the backlog \
+             (try --time-scale 2 or --outstanding)"
+        ));
+    }
+    let limits = load.limits.iter().map(|l| &l.limits);
+    let limits: Vec<_> = limits.chain(load.groups.iter().map(|(_, limits)| limits)).collect();
+    let broken = |o: &Signs| {
+        let keys = stacks::targets_not_kept(&o.policy, limits.iter().copied());
+        let is_broken = o.limits == LimitsChoice::Given && !keys.is_empty();
+        is_broken.then(|| format!("{} ({})", o.label, keys.join(", ")))
+    };
+    if let Some(broken) = told(&broken) {
+        let keepers = stacks::target_keepers();
+        warnings.push(format!("these policies do not keep all promises, {keepers} does: {broken}"));
+    }
+    let forced = |o: &Signs| {
+        let forced = o.forced;
+        (forced > 0).then(|| format!("{} ({forced})", o.label))
+    };
+    if let Some(forced) = told(&forced) {
+        warnings.push(format!(
+            "requests waited past the hard limit and were forced out under {forced}"
+        ));
+    }
+    let ends = load.until(until, Nanos::ZERO).is_none() && measure.requests.is_none();
+    if let Some(unfinished) = told(&|o| named(o, ends && !o.finished)) {
+        warnings.push(format!("the load did not come to its end under {unfinished}"));
+    }
+    warnings
 }
 
 #[cfg(test)]

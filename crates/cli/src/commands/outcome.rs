@@ -2,7 +2,7 @@
 
 use crate::commands::compare::{Asked, Signs, warnings};
 use crate::runs::{self, Running, Stage, with_seeds};
-use crate::{Verdict, cpu_time, output, progress, toml_text};
+use crate::{Verdict, output, toml_text};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use seekway_sim::scenario::read::{study, study_of_file};
@@ -78,7 +78,7 @@ fn json(ran: &Ran) -> Result<String> {
 /// Makes all runs of a scenario. Each is reduced to its rows as soon as it is done.
 pub fn ran(described: &Described<'_>, running: &Running<'_>) -> Result<Ran> {
     let (mut all, mut told): (Vec<Table>, Vec<String>) = (Vec::new(), Vec::new());
-    let bar = running.bar.clone().unwrap_or_else(|| progress::requests(None, "running"));
+    let bar = running.bar.clone().unwrap_or_else(|| runs::requests(None, "running"));
     let asked = Asked::of_studies(described.studies()?)?;
     let stages: Vec<Stage<'_>> = asked.iter().map(|asked| asked.stage(running)).collect();
     let of = |(n, asked): (usize, &Asked)| {
@@ -108,9 +108,9 @@ fn one(
     scenario: &Scenario,
     bar: &ProgressBar,
 ) -> Result<(Vec<Table>, Signs)> {
-    let before = cpu_time::of_this_thread();
+    let before = runs::of_this_thread();
     let (made, wall) = stage.run(scenario, bar)?;
-    let cpu = before.and_then(|before| Some(cpu_time::of_this_thread()?.saturating_sub(before)));
+    let cpu = before.and_then(|before| Some(runs::of_this_thread()?.saturating_sub(before)));
     let mut rows = tables(number, &made);
     if let Some(runs) = rows.iter_mut().find(|table| table.name == "runs") {
         runs.add("wall_ns", Some(wall.as_nanos() as u64));

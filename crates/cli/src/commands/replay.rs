@@ -82,9 +82,9 @@ pub(super) struct ReplayReport {
 struct Difference {
     /// Line of the journal, counted from 1.
     line: usize,
-    /// What the journal has there.
+    /// Line of the journal.
     journal: String,
-    /// What the policy decided now.
+    /// Decision of the policy in the replay.
     replay: String,
 }
 

@@ -46,7 +46,7 @@ fn status() -> Option<HostReport> {
     control::status(&mut Client::connect_within(&socket, ANSWER_TIME).ok()?).ok()
 }
 
-/// What `--socket` says among the words that are typed already.
+/// Finds the value of `--socket` among the words that are typed already.
 fn socket(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     let mut found = None;
     let mut words = words.peekable();

@@ -17,7 +17,7 @@ pub const DEMO: &str = "compare --vm name=vm1,app=sysbench:mode=SR,app=sysbench:
     --vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
     --map packed:1283200000 --until 60s";
 
-/// What a run of the program left.
+/// Result of a run of the program.
 pub struct Ran {
     pub code: Option<i32>,
     pub out: String,

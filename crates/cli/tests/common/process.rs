@@ -1,4 +1,4 @@
-//! What a process has, and limits of what it may have.
+//! Resources of a process, and limits of them.
 #![allow(dead_code)] // each test file uses its part
 
 use super::common::PATIENCE;
@@ -60,7 +60,7 @@ pub fn limit(pid: u32, resource: u32, soft: Option<u64>) {
     }
 }
 
-/// From now on it can open so many descriptors more.
+/// Limits the process to `more` descriptors beyond those that it has.
 pub fn limit_new_descriptors(pid: u32, more: usize) {
     let used = descriptors(pid);
     let free = (0..).filter(|number| !used.contains(number)).nth(more);

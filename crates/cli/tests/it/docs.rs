@@ -1,6 +1,6 @@
-//! What docs/demo.md, docs/policies, docs/prefetchers and docs/vcpu say of the program is what
-//! the program says: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1)
-//! rewrites the parts between the markers.
+//! The program agrees with what docs/demo.md, docs/policies, docs/prefetchers and docs/vcpu say of
+//! it: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1) rewrites the parts between
+//! the markers.
 
 use crate::common::{DEMO, json, line, listed, root, seekway};
 use serde_json::Value;

@@ -48,7 +48,7 @@ impl World {
         World::told_to(folder, more, log.into())
     }
 
-    /// The same with this standard error.
+    /// As `start`, with this standard error.
     fn told_to(folder: Folder, more: &[&str], log: Stdio) -> World {
         for name in ["web.img", "db.img"] {
             write_image(&folder.path(name), IMAGE_BYTES).expect("an image");
@@ -168,7 +168,6 @@ fn as_nbd(run: &Path) -> Result<(), String> {
         .map_err(|e| format!("error {e} of NBD"))
 }
 
-/// What only the daemon touches of it would be charged to the daemon.
 /// The kernel sends SIGXFSZ with the error.
 #[test]
 fn a_file_may_grow_no_further() {
@@ -189,6 +188,7 @@ fn a_file_may_grow_no_further() {
     world.check();
 }
 
+/// Memory that the daemon alone touches would be charged to it.
 #[test]
 fn a_vmm_hands_over_no_more_memory_than_its_disk_allows() {
     let mut world = World::start(&[]);

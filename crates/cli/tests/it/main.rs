@@ -17,10 +17,10 @@ mod nbd;
 
 mod advise;
 mod calibrate;
+mod convert;
 mod defaults;
 mod docs;
 mod exhausted;
-mod faults;
 mod predict;
 mod prefetch;
 mod results;
@@ -31,5 +31,4 @@ mod serve;
 mod soak;
 mod stacks;
 mod top;
-mod units;
 mod usage;

@@ -1,6 +1,6 @@
-//! What scripts rely on: JSON, CSV, determinism, the report, journals. The keys of all JSON are
-//! held to schemas: unit tests make these of the types, `tests/system/test_schemas.py` compares what
-//! is printed.
+//! Results that scripts rely on: JSON, CSV, determinism, the report, journals. The keys of all JSON
+//! are held to schemas: unit tests make these of the types, `tests/system/test_schemas.py` compares
+//! what is printed.
 
 use crate::common::{
     Folder, json, line, number, policies, seekway, seekway_with, timeless_runs, trace,
@@ -50,7 +50,7 @@ fn compare_keeps_limits_of_vms_and_of_groups() {
     let made = json(&seekway(&[&vms[..], &more].concat()).ok());
     let vms = made["runs"][0]["vms"].as_array().expect("a list");
     let done: Vec<u64> = vms.iter().map(|v| v["requests"].as_u64().expect("a count")).collect();
-    // So many in 20 s, and a tenth of a second's at once.
+    // N IOPS for 20 s, and the burst of a tenth of a second.
     let about = |n: u64, iops: u64| (iops * 19..=iops * 20 + iops / 10 + 1).contains(&n);
     assert!(about(done[0], 20) && about(done[1] + done[2], 10), "{done:?}");
 }
@@ -84,7 +84,7 @@ fn csv_has_a_line_for_each_run_and_vm() {
     assert!(lines[1..].iter().all(|l| l.ends_with(",none,0,none,none,vanilla")), "{csv}");
 }
 
-/// Comparison of so many VMs, each by its description, under noop for a second.
+/// Compares VMs, each given by its description, under noop for a second.
 fn noop(vms: &[String], more: &[&str]) -> Value {
     let mut args = vec!["compare", "--policies", "noop", "--device", "linear-15k4"];
     vms.iter().for_each(|vm| args.extend(["--vm", vm]));

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A field of each thread of a process, by the thread's name. Threads that end meanwhile are left
@@ -172,7 +173,7 @@ fn commands_work_in_the_sandbox() {
     assert_eq!(served.end(), Some(0));
 }
 
-/// The process that sent what comes next, and so many bytes of it.
+/// Receives bytes, and finds the process that sent them.
 fn sender(socket: &UnixStream, bytes: &mut [u8]) -> u32 {
     // SAFETY: the option reads an int, which is valid.
     let done = unsafe {
@@ -299,4 +300,33 @@ fn it_can_be_switched_off() {
     assert!(threads(served.child.id(), "Seccomp").iter().all(|(_, value)| value == "0"));
     assert!(served.ctl(&["status"]).ok().contains("sandbox: off (--sandbox off)"));
     assert_eq!(served.end(), Some(0));
+}
+
+/// Grade that `systemd-analyze security` gives a unit: 0 is closed, 10 is open.
+fn exposure(unit: &str) -> Option<f64> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../share/systemd").join(unit);
+    let mut analyze = Command::new("systemd-analyze");
+    let output = analyze.args(["security", "--offline=true", "--no-pager"]).arg(&path).output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.contains("Overall exposure level"))?;
+    let words = line.split(": ").nth(1)?;
+    words.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn units_leave_little_open() {
+    // Version 250 has --offline.
+    if exposure("seekway.service").is_none() {
+        seekway_testing::skip("systemd-analyze, version 250 or later");
+        return;
+    }
+    for (unit, most) in [
+        ("seekway.service", 2.0),
+        ("seekway-guest-tag.service", 3.0),
+        ("seekway-guest-migrate.service", 3.0),
+    ] {
+        let exposure = exposure(unit).expect("a judgement");
+        assert!(exposure <= most, "{unit}: {exposure}, at most {most}: systemd-analyze security");
+    }
 }

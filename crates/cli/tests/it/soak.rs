@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 const ROUNDS_DEFAULT: u64 = 24;
 /// Rounds before the first look: all that is made once has been made by then.
 const WARM_UP: u64 = 8;
-/// What memory may grow from the middle of a long run to its end.
+/// Most growth of memory from the middle of a long run to its end.
 const GROWTH_KIB_MAX: u64 = 4 << 10;
-/// A run of so many rounds is long.
+/// Rounds from which on a run is long.
 const LONG_ROUNDS: u64 = 500;
 const SPAN: Span = Span { warm_up: Duration::ZERO, counted: Duration::from_millis(20) };
 
-/// What the daemon has at one time.
+/// Resources of the daemon at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     rss_kib: u64,
@@ -143,7 +143,7 @@ impl Soak {
         ]);
     }
 
-    /// What it has when whoever came last has gone.
+    /// Resources when whoever came last has gone.
     fn settled(&self) -> Held {
         wait_until("no queue and no connection is left", || {
             let status = self.served.status();

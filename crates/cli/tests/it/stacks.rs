@@ -163,8 +163,8 @@ const SHARED: &str = "compare \
     --vm name=b,image=6GiB,vcpus=2,app=build:jobs=2 --device samsung-970-pro --policies noop \
     --until 1s --alone never";
 
-/// What VMs lose by sharing processors shows, for each way of sharing and each agent; where
-/// they share none the run is what it was without the option.
+/// VMs lose by sharing processors, for each way of sharing and each agent; where they share none
+/// the run is equal to one without the option.
 #[test]
 fn vms_share_processors_where_they_are_told_to() {
     let of =

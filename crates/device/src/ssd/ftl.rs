@@ -9,7 +9,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::holes::Holes;
+use super::{Pending, Ssd};
+use seekway_core::units::SECTOR_BYTES;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
@@ -547,6 +548,352 @@ impl Ftl {
             self.close(open.block);
         } else {
             self.dies[die as usize].moved = Some(open);
+        }
+    }
+}
+
+// Where data lies in blocks that have been written at random for a long time.
+// A formula, like the order of a fresh drive: no memory for each unit, and a
+// drive of any size is built at once.
+//
+// Random writes make a block lose units in proportion to those it still has, so that of blocks
+// ranked by age, from 0 for the newest to 1 for the one that is collected next, the one at r has
+// e^(-λr) of its units. λ follows from the share of all blocks that holds data, (1 - e^-λ)/λ
+// (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012, for the collection of the
+// oldest block; greedy collection does a little better).
+//
+// Simplified: neighbouring logical units stay neighbours, only with gaps between them, so that
+// sequential reads are faster than on a drive whose data was really written at random.
+
+/// The blocks of a die, all dies alike.
+pub(super) struct Holes {
+    block_units: u32,
+    /// Units of each block that hold data, spread evenly over it.
+    held: Vec<u32>,
+    /// Units that the blocks before it hold; the last entry is the sum of all.
+    before: Vec<u32>,
+}
+
+impl Holes {
+    /// `units` in `blocks` blocks of `block_units`, which have room for more.
+    pub(super) fn new(units: u32, blocks: u32, block_units: u32) -> Holes {
+        let room = u64::from(blocks) * u64::from(block_units);
+        let decay = decay(f64::from(units) / room as f64);
+        let stride = stride(blocks);
+        let share = |block: u32| {
+            // Blocks of one age lie all over the die.
+            let rank = u64::from(block) * u64::from(stride) % u64::from(blocks);
+            (-decay * (rank as f64 + 0.5) / f64::from(blocks)).exp()
+        };
+        let mut held: Vec<u32> = (0..blocks)
+            .map(|block| (share(block) * f64::from(block_units)).round() as u32)
+            .map(|held| held.min(block_units))
+            .collect();
+        settle(&mut held, u64::from(units), block_units);
+        let mut before = vec![0];
+        before.extend(held.iter().scan(0, |sum, held| {
+            *sum += held;
+            Some(*sum)
+        }));
+        Holes { block_units, held, before }
+    }
+
+    /// Position of the die's `index`-th unit; the last one's if it has fewer, and one of the last
+    /// block if it has none at all.
+    pub(super) fn place(&self, index: u32) -> u32 {
+        let last = self.before[self.held.len()].saturating_sub(1);
+        let index = index.min(last);
+        let block = self.before.partition_point(|&before| before <= index).min(self.held.len()) - 1;
+        let number = u64::from(index - self.before[block]);
+        let slot = number * u64::from(self.block_units) / u64::from(self.held[block].max(1));
+        block as u32 * self.block_units + slot as u32
+    }
+
+    /// Which unit of the die lies at `place` of it, if any does.
+    pub(super) fn index(&self, place: u32) -> Option<u32> {
+        let (block, slot) = ((place / self.block_units) as usize, place % self.block_units);
+        let (held, units) = (u64::from(*self.held.get(block)?), u64::from(self.block_units));
+        let number = (u64::from(slot) * held).div_ceil(units);
+        let there = number < held && number * units / held == u64::from(slot);
+        there.then(|| self.before[block] + number as u32)
+    }
+
+    /// Number of the die's first `units` units in `block`.
+    pub(super) fn held(&self, block: u32, units: u32) -> u32 {
+        let block = block as usize;
+        self.before[block + 1].min(units) - self.before[block].min(units)
+    }
+}
+
+/// λ, for blocks of which so large a share holds data.
+fn decay(share: f64) -> f64 {
+    let (mut low, mut high) = (1e-9_f64, 50.0_f64);
+    for _ in 0..100 {
+        let middle = 0.5 * (low + high);
+        if (1.0 - (-middle).exp()) / middle > share {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// A step through `blocks` blocks that comes by every one: near the golden section.
+fn stride(blocks: u32) -> u32 {
+    let divisor = |mut a: u32, mut b: u32| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let first = (f64::from(blocks) * 0.618) as u32;
+    (first.max(1)..blocks).find(|&stride| divisor(stride, blocks) == 1).unwrap_or(1)
+}
+
+/// Gives and takes units one by one until all blocks hold `units` together.
+fn settle(held: &mut [u32], units: u64, block_units: u32) {
+    let mut sum: u64 = held.iter().map(|&held| u64::from(held)).sum();
+    while sum != units {
+        for held in held.iter_mut() {
+            if sum < units && *held < block_units {
+                *held += 1;
+                sum += 1;
+            } else if sum > units && *held > 0 {
+                *held -= 1;
+                sum -= 1;
+            }
+        }
+    }
+}
+
+// The mapping table where the drive's memory does not hold all of it: as in DFTL (Gupta, Kim,
+// Urgaonkar, "DFTL: a flash translation layer employing demand-based selective caching of
+// page-level address mappings", ASPLOS 2009) it is in the flash, and the most recently used part
+// is in memory. Here whole pages of the map are cached, not single entries.
+//
+// A page of the map has the size of a mapping unit. It is in the units behind the host's, and is
+// buffered, programmed and collected like those. A command that needs one that is not in memory
+// reads it first; the least recently used one makes room, and is written if it changed.
+//
+// Left out: changes of the map by collection and discards, a journal of changes, writing changed
+// pages on a flush. The positions of the map's pages are in memory.
+
+/// A mapping table that is not all in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapSpec {
+    /// Entries of a page of the map, at least 1.
+    pub entries: u32,
+    /// Pages that fit in memory, at least 1.
+    pub cached_pages: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum PageState {
+    #[default]
+    Absent,
+    Clean,
+    Changed,
+}
+
+/// A page that has to be read, and the one that has to be written before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Miss {
+    written: Option<u32>,
+}
+
+/// Which pages of the map are in memory.
+pub(super) struct Mapping {
+    spec: MapSpec,
+    states: Vec<PageState>,
+    /// Links of each page in memory to its neighbours in the order of use, in a ring with one more
+    /// for the end.
+    ring: Vec<[u32; 2]>,
+    cached: u32,
+    pub(super) lookups: u64,
+    pub(super) misses: u64,
+    pub(super) written: u64,
+}
+
+impl Mapping {
+    /// A map of `pages` pages, none of which is in memory.
+    pub(super) fn new(spec: MapSpec, pages: u32) -> Mapping {
+        let mut ring = vec![[0; 2]; pages as usize + 1];
+        ring[pages as usize] = [pages; 2];
+        Mapping {
+            spec,
+            states: vec![PageState::default(); pages as usize],
+            ring,
+            cached: 0,
+            lookups: 0,
+            misses: 0,
+            written: 0,
+        }
+    }
+
+    fn end(&self) -> u32 {
+        self.states.len() as u32
+    }
+
+    fn take_out(&mut self, page: u32) {
+        let [before, after] = self.ring[page as usize];
+        self.ring[before as usize][1] = after;
+        self.ring[after as usize][0] = before;
+    }
+
+    fn put_newest(&mut self, page: u32) {
+        let end = self.end();
+        let newest = self.ring[end as usize][0];
+        self.ring[page as usize] = [newest, end];
+        self.ring[newest as usize][1] = page;
+        self.ring[end as usize][0] = page;
+    }
+
+    /// `page` is used, and changed if `changes`; `None` if it is in memory.
+    fn look_up(&mut self, page: u32, changes: bool) -> Option<Miss> {
+        self.lookups += 1;
+        let state = self.states[page as usize];
+        if changes || state == PageState::Absent {
+            self.states[page as usize] =
+                if changes { PageState::Changed } else { PageState::Clean };
+        }
+        if state != PageState::Absent {
+            self.take_out(page);
+            self.put_newest(page);
+            return None;
+        }
+        self.misses += 1;
+        let mut written = None;
+        if self.cached == self.spec.cached_pages {
+            let oldest = self.ring[self.end() as usize][1];
+            self.take_out(oldest);
+            let state = std::mem::take(&mut self.states[oldest as usize]);
+            written = Some(oldest).filter(|_| state == PageState::Changed);
+            self.written += u64::from(written.is_some());
+        } else {
+            self.cached += 1;
+        }
+        self.put_newest(page);
+        Some(Miss { written })
+    }
+}
+
+impl Ssd {
+    /// The map's entries of the units that [start, end) touches are needed, to be changed or only
+    /// looked at; when they are in memory.
+    pub(super) fn look_up(&mut self, ready_ns: u64, start: u64, end: u64, changes: bool) -> u64 {
+        let Some(mapping) = &self.mapping else { return ready_ns };
+        let sectors = u64::from(self.spec.unit_sectors) * u64::from(mapping.spec.entries);
+        let mut ready = ready_ns;
+        for page in start / sectors..end.div_ceil(sectors) {
+            let page = page as u32;
+            let miss = self.mapping.as_mut().and_then(|mapping| mapping.look_up(page, changes));
+            let Some(miss) = miss else { continue };
+            let mut admitted = ready_ns;
+            if let Some(written) = miss.written {
+                admitted = self.write_map_page(ready_ns, written);
+            }
+            ready = ready.max(self.read_map_page(admitted, page));
+        }
+        ready
+    }
+
+    fn map_unit(&self, page: u32) -> u32 {
+        self.spec.layout.units - self.spec.layout.map_units + page
+    }
+
+    fn read_map_page(&mut self, ready_ns: u64, page: u32) -> u64 {
+        let Place::Flash { at, .. } = self.ftl.place(self.map_unit(page)) else { return ready_ns };
+        let die = self.ftl.layout.die_of(at);
+        let number = at / self.spec.layout.page_units;
+        let bytes = u64::from(self.spec.unit_sectors) * SECTOR_BYTES;
+        let turn = self.turn();
+        self.flash.read(self.past_ns, ready_ns, die, number, bytes, turn)
+    }
+
+    /// A changed page goes to the write buffer; when it is there.
+    fn write_map_page(&mut self, ready_ns: u64, page: u32) -> u64 {
+        let unit = self.map_unit(page);
+        if let Place::Buffered(_) = self.ftl.place(unit) {
+            return ready_ns;
+        }
+        let admitted = self.wait_for_room(ready_ns, &mut None);
+        self.ftl.buffer(unit, self.buffer.ticket());
+        let to = self.spec.unit_sectors;
+        let unit = Some(unit);
+        self.buffer.push(Pending { unit, from: 0, to, rest: None, ready_ns: admitted });
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod holes_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn every_unit_has_a_place_and_every_place_its_unit(
+            blocks in 1..40_u32,
+            block_units in 1..70_u32,
+            share in 0.0..1.0_f64,
+        ) {
+            let units = (f64::from(blocks * block_units) * share) as u32;
+            let holes = Holes::new(units, blocks, block_units);
+            let places: Vec<u32> = (0..units).map(|index| holes.place(index)).collect();
+            prop_assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
+            prop_assert!(places.last().is_none_or(|&last| last < blocks * block_units));
+            for place in 0..blocks * block_units {
+                let expected = places.binary_search(&place).ok().map(|index| index as u32);
+                prop_assert_eq!(holes.index(place), expected);
+            }
+            let held: u32 = (0..blocks).map(|block| holes.held(block, units)).sum();
+            prop_assert_eq!(held, units);
+        }
+    }
+
+    #[test]
+    fn a_die_without_units_has_places_too() {
+        let holes = Holes::new(0, 9, 8);
+        assert!(holes.place(3) < 9 * 8);
+        assert_eq!((holes.index(holes.place(3)), holes.held(8, 0)), (None, 0));
+    }
+
+    #[test]
+    fn what_is_held_falls_with_age_as_analysis_has_it() {
+        // 93.5 % full: λ = 0.137, and the oldest block holds e^-λ = 87.2 %.
+        let holes = Holes::new(93_458, 100, 1_000);
+        let (least, most) = (holes.held.iter().min().unwrap(), holes.held.iter().max().unwrap());
+        assert!((870..=874).contains(least) && (998..=1_000).contains(most), "{least} {most}");
+    }
+}
+
+#[cfg(test)]
+mod mapping_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        /// Against a list in order of use.
+        #[test]
+        fn the_page_used_least_recently_makes_room(
+            cached_pages in 1..6_u32,
+            uses in prop::collection::vec((0..9_u32, any::<bool>()), 1..80),
+        ) {
+            let mut mapping = Mapping::new(MapSpec { entries: 1, cached_pages }, 9);
+            let mut list: Vec<(u32, bool)> = Vec::new();
+            for (page, changes) in uses {
+                let found = mapping.look_up(page, changes);
+                let at = list.iter().position(|&(p, _)| p == page);
+                let changed = at.map(|at| list.remove(at).1);
+                let is_full = changed.is_none() && list.len() as u32 == cached_pages;
+                let oldest = is_full.then(|| list.remove(0));
+                list.push((page, changes || changed == Some(true)));
+                let written = oldest.and_then(|(page, changed)| changed.then_some(page));
+                prop_assert_eq!(found, changed.is_none().then_some(Miss { written }));
+            }
         }
     }
 }

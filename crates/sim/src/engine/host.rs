@@ -1,7 +1,6 @@
 //! The host's side of a run: the costs of the stack's cache and prefetcher on the host, and the
 //! delay of guests' answers by them.
 
-use super::bandwidth;
 use crate::metrics::{HostResult, ProcessUsage, VmHost};
 use seekway_core::params::ParamError;
 use seekway_core::request::{Op, VmId};
@@ -75,7 +74,7 @@ impl Host {
         like: Box<dyn DeviceModel>,
     ) -> Result<Host, ParamError> {
         let cache = CacheSpec::new(cache, prefetch)?;
-        Ok(Host { cache, costs, bandwidth: bandwidth::measure(like) })
+        Ok(Host { cache, costs, bandwidth: super::measure_bandwidth(like) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The VMs' shares of the host's processors, and the agents in the guests.
 
-use super::text::{Chosen, Scalar, Time, is_default};
+use super::read::{Chosen, Scalar, Time, is_default};
 use crate::vcpu::{Ablation, Completes, Costs, Detector, GuestCpu, Processors};
 use seekway_core::params::{Kind, ParamSpec, Params, param, parse_spec};
 use seekway_core::units::Nanos;

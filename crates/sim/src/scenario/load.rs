@@ -1,7 +1,7 @@
 //! From VMs as they are described to sources of requests: traces and generated VMs, placed on a
 //! disk.
 
-use super::kept::{self, ScannedTrace};
+use super::run::{self, ScannedTrace};
 use super::{Group, Images, Scenario, TraceText, Vm, VmLoad};
 use crate::layout::Placement;
 use crate::vcpu::{PlannedVm, VmSpec};
@@ -247,7 +247,7 @@ impl Load {
         let mut names = Vec::new();
         for (trace, n) in Trace::open_each(&paths)? {
             let (_, options, name) = &given[n];
-            let scanned = kept::scanned(&trace.path, &options.trace);
+            let scanned = run::scanned(&trace.path, &options.trace);
             let (scanned, is_new) = scanned.map_err(|e| trace.error(e))?;
             if is_new {
                 tell(&trace, &scanned.scan);

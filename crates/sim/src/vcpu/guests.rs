@@ -4,7 +4,7 @@
 //! The kernel's own work costs no CPU time, as in a guest whose vCPUs nobody takes away.
 
 use super::Machine;
-use super::events::Event;
+use super::machine::Event;
 use super::state::{Asker, Heard, Io, Phase, State};
 use seekway_core::units::{Instant, Nanos};
 use seekway_workload::tasks::Need;

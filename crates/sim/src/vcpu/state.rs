@@ -1,13 +1,11 @@
-//! State of a machine. Processors, vCPUs and tasks are numbered over the whole machine; a VM's
+//! State of a machine, with the clocks of fairness and of results. Processors, vCPUs and tasks are numbered over the whole machine; a VM's
 //! vCPUs are consecutive.
 
-use super::fair::Age;
-use super::measure::{LeastMoves, Tally};
 use super::{Load, PcpuResult, TaskResult, VmSpec};
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::agent::{Agent, News, Seen, Timetable};
 use seekway_vcpu::{Action, VcpuId, VcpuPolicy, VcpuSet};
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::collections::VecDeque;
 
 /// A processor of the host.
@@ -395,6 +393,196 @@ impl Vm {
             interrupted: first,
             any,
             ..Vm::default()
+        }
+    }
+}
+
+// Weighted fairness by virtual runtime, for the host's scheduler and the guests': the common core
+// of CFS and EEVDF (Linux, kernel/sched/fair.c).
+//
+// A running entity ages by the time it ran, divided by its weight; the youngest goes next. One
+// that slept for long wakes no younger than a slice before the youngest of those that did not
+// (`place_entity`).
+
+/// Age by virtual runtime: nanoseconds at weight 1, in 2^-20.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) struct Age(pub i128);
+
+const SCALE: i128 = 1 << 20;
+
+impl Age {
+    /// By how much `ran` ages at this weight.
+    pub fn of(ran: Nanos, weight: u32) -> Age {
+        Age(i128::from(ran.get()) * SCALE / i128::from(weight))
+    }
+
+    /// After ageing by `by`.
+    pub fn plus(self, by: Age) -> Age {
+        Age(self.0 + by.0)
+    }
+
+    /// Difference of age; negative if this one is younger.
+    pub fn minus(self, other: Age) -> Age {
+        Age(self.0 - other.0)
+    }
+
+    /// Age at a wake-up: the old one, but no more than `credit` younger than `floor`.
+    pub fn waking(self, floor: Age, credit: Age) -> Age {
+        self.max(floor.minus(credit))
+    }
+
+    /// When it moves to another queue, it is as much before or behind there.
+    pub fn moved(self, from: Age, to: Age) -> Age {
+        to.plus(self.minus(from))
+    }
+
+    /// Time until the mean age of all with `weights` together has grown to this from
+    /// `mean`; zero if it has.
+    pub fn until(self, mean: Age, weights: u64) -> Nanos {
+        let left = (self.0 - mean.0).max(0) * i128::from(weights);
+        Nanos::new(u64::try_from((left + SCALE - 1) / SCALE).unwrap_or(u64::MAX))
+    }
+
+    /// The mean by weight (EEVDF's virtual time).
+    pub fn mean(of: impl Iterator<Item = (Age, u32)>) -> Option<Age> {
+        let (mut sum, mut weights) = (0i128, 0i128);
+        for (age, weight) in of {
+            sum += age.0 * i128::from(weight);
+            weights += i128::from(weight);
+        }
+        (weights > 0).then(|| Age(sum.div_euclid(weights)))
+    }
+}
+
+// Times that add up while something lasts, and the least number of moves.
+
+/// Total duration of a state that comes and goes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Tally {
+    sum: Nanos,
+    since: Option<Instant>,
+}
+
+impl Tally {
+    /// Begins the state; nothing if it has begun already.
+    pub fn start(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    pub fn stop(&mut self, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.sum += now - since;
+        }
+    }
+
+    /// The sum up to `now`, with the stretch that still lasts.
+    pub fn at(&self, now: Instant) -> Nanos {
+        self.since.map_or(self.sum, |since| self.sum + (now - since))
+    }
+
+    /// Forgets the time up to now.
+    pub fn restart(&mut self, now: Instant) {
+        self.sum = Nanos::ZERO;
+        self.since = self.since.map(|_| now);
+    }
+}
+
+/// The least number of moves that keeps one task on a running vCPU all the time that one runs,
+/// known afterwards: at each move it goes to the vCPU whose turn then ends last. Computed without
+/// knowing the future, by following all vCPUs that it may be on: the last remaining one was right.
+#[derive(Clone, Default, Debug)]
+pub(super) struct LeastMoves {
+    /// Where it may be, if it was wise.
+    may: VcpuSet,
+    /// Where it was when all were away.
+    left_on: Option<VcpuId>,
+    moves: u64,
+}
+
+impl LeastMoves {
+    /// A vCPU runs from now on, and it alone if `first`.
+    pub fn runs(&mut self, vcpu: VcpuId, first: bool) {
+        if first {
+            self.moves += u64::from(self.left_on.is_some_and(|on| on != vcpu));
+            self.may = VcpuSet::only(vcpu);
+        }
+    }
+
+    /// A vCPU does not run any more; `running` do.
+    pub fn stops(&mut self, vcpu: VcpuId, running: &VcpuSet) {
+        self.may.remove(vcpu);
+        if !self.may.is_empty() {
+            return;
+        }
+        if running.is_empty() {
+            self.left_on = Some(vcpu);
+        } else {
+            self.may = *running;
+            self.moves += 1;
+        }
+    }
+
+    /// The least number of moves since the beginning or the last [`Self::restart`].
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Forget those up to now.
+    pub fn restart(&mut self) {
+        self.moves = 0;
+    }
+}
+
+#[cfg(test)]
+mod measure_tests {
+    use super::*;
+    use seekway_workload::rng::Rng;
+
+    /// Knowing all spans: at each move to the vCPU that then runs for longest.
+    fn naive(spans: &[(usize, u64, u64)], until: u64) -> u64 {
+        let (mut on, mut moves, mut t) = (None, 0, 0);
+        while t < until {
+            let runs = spans.iter().filter(|(_, from, to)| *from <= t && t < *to);
+            let Some(&(next, _, to)) = runs.max_by_key(|(_, _, to)| *to) else {
+                t += 1;
+                continue;
+            };
+            moves += u64::from(on.is_some_and(|on| on != next));
+            (on, t) = (Some(next), to);
+        }
+        moves
+    }
+
+    #[test]
+    fn the_least_moves_are_those_of_who_knows_the_future() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let mut edges: Vec<(u64, bool, usize)> = Vec::new();
+            let mut spans = Vec::new();
+            for vcpu in 0..1 + rng.below(5) as usize {
+                let mut t = 0;
+                // Times of a vCPU have a remainder of their own: no two are the same.
+                while t < 2_000 {
+                    let from = (t / 8 + 1 + rng.below(12)) * 8 + vcpu as u64;
+                    let to = (from / 8 + 1 + rng.below(12)) * 8 + vcpu as u64;
+                    spans.push((vcpu, from, to));
+                    edges.extend([(from, true, vcpu), (to, false, vcpu)]);
+                    t = to;
+                }
+            }
+            edges.sort_unstable();
+            let (mut least, mut running) = (LeastMoves::default(), VcpuSet::EMPTY);
+            for (_, runs, vcpu) in edges {
+                let id = VcpuId::new(vcpu as u16);
+                if runs {
+                    running.insert(id);
+                    least.runs(id, running.len() == 1);
+                } else {
+                    running.remove(id);
+                    least.stops(id, &running);
+                }
+            }
+            assert_eq!(least.moves(), naive(&spans, 3_000), "seed {seed}");
         }
     }
 }

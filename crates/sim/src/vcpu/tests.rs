@@ -2,19 +2,17 @@
 
 mod guests;
 mod moves;
-mod script;
 mod support;
 mod swarm;
 
 use super::{Completes, MachineSpec};
 use crate::vcpu::{MachineResult, Start, *};
-use script::{Log, Script, Told, scripted, spans};
 use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_vcpu::*;
 use seekway_workload::{Issue, Source};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use support::*;
+use support::{Log, Script, Told, scripted, spans, *};
 
 #[test]
 fn two_vms_halve_what_an_io_task_gets() {

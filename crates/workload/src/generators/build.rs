@@ -4,13 +4,14 @@
 //! eleven headers of 8 KiB on average, compiles for 80 ms, and writes an object; each object
 //! replaces an old file, so that the tree keeps its size.
 
-use crate::generators::filebench::fileset::{FileSet, Shape};
-use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{
+    BYTES, FileSet, LIMITS, Limit, OPERATIONS, RUNTIME, Shape, call_bytes,
+};
 use crate::generators::flow::Flows;
 use crate::generators::flow::Step::{Close, Compute, Create, Delete, Open, ReadWhole, WriteWhole};
-use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::HandleSpec;
+use crate::rng::{Rng, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[

@@ -11,9 +11,9 @@
 //! one process are several streams, each in an open file of its own.
 
 use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::Rng;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::{Instant, Nanos};
 

@@ -8,11 +8,9 @@
 //! has delayed is made up for. A job has one block size: `bssplit` and ranges of
 //! sizes are refused.
 
-use crate::generators::pace::Pace;
-use crate::generators::permutation::Permutation;
-use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::{Pace, Permutation, Rng, Zipf, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::{Instant, Nanos};
 
@@ -30,7 +28,7 @@ static PARAMS: &[ParamSpec] = &[
     param("time_based", Kind::Flag, "false", "go on until runtime is over"),
     param("direct", Kind::Flag, "false", "O_DIRECT"),
     param("sync", Kind::Flag, "false", "O_SYNC"),
-    param("fsync", Kind::Count(0, u64::MAX), "0", "fsync after so many writes of a job"),
+    param("fsync", Kind::Count(0, u64::MAX), "0", "writes of a job between fsyncs (0: none)"),
     param("rate_iops", Kind::Count(0, 10_000_000), "0", "requests a second of a job (0: no limit)"),
     param("thinktime", Kind::Duration, "0", "pause after each request"),
     param("rwmixread", Kind::Count(0, 100), "50", "rw, randrw: % of reads"),
@@ -132,7 +130,7 @@ impl From<&Params> for Config {
 struct Job {
     rng: Rng,
     order: Permutation,
-    /// Reads and writes that the job has asked for so far.
+    /// Reads and writes that the job has asked for.
     made: u64,
     writes: u64,
     /// Sequential patterns: the next block of reads and of writes.
@@ -141,7 +139,7 @@ struct Job {
     pace: Option<Pace>,
 }
 
-/// What a thread does before it asks its job again.
+/// Next action of a thread before it asks its job again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     op: Option<Op>,

@@ -1,11 +1,9 @@
 //! Applications as tables: each thread repeats a list of steps, its flow, and one
 //! interpreter makes the system calls of all.
 
-use crate::generators::filebench::Limit;
-use crate::generators::filebench::fileset::FileSet;
-use crate::generators::pace::Pace;
-use crate::generators::rng::{Rng, Zipf, split};
+use crate::generators::filebench::{FileSet, Limit};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::{Pace, Rng, Zipf, split};
 use seekway_core::units::{Instant, Nanos};
 
 /// One step of a flow. A step makes one system call, several, or none.
@@ -43,8 +41,8 @@ pub(super) enum Step {
     Sync(usize),
     /// Draws a record by popularity: goes to its place, and opens its file if another is open.
     Find,
-    /// Goes back to the beginning at the end of a stream, and opens the next of so many
-    /// files if that is not zero.
+    /// Goes back to the beginning at the end of a stream, and opens the next of this number of
+    /// files if it is not zero.
     Rewind(u32),
     /// Reads a block of the stream and stays there.
     ReadHere,
@@ -60,11 +58,11 @@ pub(super) enum Step {
     Sleep(Nanos),
     /// Chooses a file of the set by popularity, and forgets all tosses.
     Choose,
-    /// Sets this flag with a chance of so many %.
+    /// Sets this flag with this chance, in percent.
     Toss(u8, u64),
-    /// Sets this flag if the next block of the region is every so many-th.
+    /// Sets this flag for each n-th block of the region.
     Every(u8, usize, u64),
-    /// Skips so many steps unless the flag is set.
+    /// Skips this number of steps unless the flag is set.
     Unless(u8, usize),
     /// Takes a piece of the application's work; the thread is done if none is left.
     Take,
@@ -146,12 +144,12 @@ impl Region {
     }
 }
 
-/// Where a thread waits until others have made so many requests (a semaphore).
+/// Semaphore at which a thread waits until others have made a number of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     /// Requests that the thread waits for each time.
     pub posts: u64,
-    /// So many more may be posted before the thread arrives.
+    /// Number of posts that may still come before the thread arrives.
     pub ahead: u64,
     /// Times that the thread has arrived.
     pub rounds: u64,

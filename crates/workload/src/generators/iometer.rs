@@ -18,10 +18,9 @@
 
 use crate::generators::filebench::Limit;
 use crate::generators::flow::{Flows, Order, Region, Step};
-use crate::generators::pace::Pace;
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
+use crate::rng::{Pace, Rng};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[

@@ -9,22 +9,17 @@
 
 pub mod build;
 pub mod darwin;
-pub mod dist;
 pub mod filebench;
 pub mod fio;
 mod flow;
-pub mod fragmented;
 pub mod hadoop;
 pub mod iometer;
-pub mod pace;
-pub mod permutation;
 pub mod plan;
-pub mod rng;
+mod servers;
 pub mod surge;
 pub mod sysbench;
 pub mod tpch;
 pub mod uniform;
-mod vm_text;
 pub mod web;
 pub mod ycsb;
 
@@ -36,14 +31,14 @@ use seekway_core::registry::{Registry, RegistryEntry};
 use seekway_core::units::{Nanos, Sectors};
 
 pub use plan::{AppPlan, DiskPlan, VmPlan};
-pub use vm_text::{AppText, DiskText, Pairs, VmText, disk_limits, parse_vm};
+pub use plan::{AppText, DiskText, Pairs, VmText, disk_limits, parse_vm};
 
 /// Makes an application from its parameters and a seed.
 pub type BuildApp = fn(&Params, u64) -> Result<Box<dyn App>, ParamError>;
 /// Makes a source for a disk from its parameters and a seed.
 pub type BuildSource = fn(VmDisk, &Params, u64) -> Result<Box<dyn Source>, ParamError>;
 
-/// How a generator is made.
+/// Constructor of a generator.
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
     /// An application of a guest.
@@ -99,12 +94,12 @@ pub static REGISTRY: Registry<Generator> = Registry::new(
         fio::SYNC_GENERATOR,
         iometer::GENERATOR,
         surge::GENERATOR,
-        filebench::servers::FILE_GENERATOR,
-        filebench::servers::WEB_GENERATOR,
-        filebench::oltp::GENERATOR,
-        filebench::servers::MAIL_GENERATOR,
-        filebench::servers::PROXY_GENERATOR,
-        filebench::video::GENERATOR,
+        servers::FILE_GENERATOR,
+        servers::WEB_GENERATOR,
+        servers::OLTP_GENERATOR,
+        servers::MAIL_GENERATOR,
+        servers::PROXY_GENERATOR,
+        servers::VIDEO_GENERATOR,
         darwin::GENERATOR,
         web::CLOUDSTONE_GENERATOR,
         web::WIKI_GENERATOR,

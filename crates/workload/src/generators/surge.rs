@@ -1,7 +1,7 @@
 //! The load of "Predicting disk scheduling performance with virtual machines"
 //! (Geist, Jones and Westall, section 5, figure 2), made after SURGE (Barford
 //! and Crovella 1998): processes that read files of a fragmented file system
-//! ([`crate::generators::fragmented`]) page by page.
+//! (below) page by page.
 //!
 //! Each process, for ever: draw a count n from Pareto(2.43, 1); n times: choose
 //! a file by Zipf's law, read it from its first page to its last, 4 KiB at a
@@ -25,17 +25,15 @@
 //! Above 64 processes share tags. A million files need about 58 GiB of image with
 //! the default `fill`: `image=64g` does for any seed.
 
-use crate::generators::dist::pareto;
-use crate::generators::fragmented::Recipe;
-use crate::generators::permutation::Permutation;
-use crate::generators::rng::{Rng, Zipf, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::PAGE_BYTES;
 use crate::guest::app::{App, AppSpec, HandleSpec, Op};
-use crate::guest::laid::LaidFiles;
+use crate::guest::layout::{Extent, LaidFiles};
+use crate::rng::{Permutation, Rng, Zipf, lognormal, pareto, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::{Instant, Nanos};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 static PARAMS: &[ParamSpec] = &[
     param("processes", Kind::Count(1, 1024), "50", "processes"),
@@ -193,6 +191,203 @@ impl App for Surge {
                 Op::Read { handle: thread, offset, len: PAGE_BYTES as u32 }
             }
             State::Sleep => Op::Sleep(self.sleep(thread)),
+        }
+    }
+}
+
+// The file system of the load `surge`: a million files of SURGE's sizes, half
+// of which have been erased and replaced by others, which lie in the holes.
+//
+// Placement follows ext2 and ext3 in outline. The files are in directories of
+// a thousand; the directories are spread evenly over block groups of 128 MiB. A
+// file takes the first free blocks of its directory's group, in as many
+// extents as that makes, and goes on in the groups behind when that one is full.
+// All files are written first, directory by directory; then a random half is
+// erased; then the same names are written once more in the same order, with
+// sizes drawn anew. Left out: ext3's search for eight free blocks in a row
+// before it takes fewer, its reservations, and indirect blocks.
+
+/// Largest file of the lognormal part, and the scale of the tail: 133 KB.
+const TAIL_FROM_BYTES: f64 = 133_000.0;
+/// Files that would be larger are cut to this: 100 MB.
+const FILE_BYTES_MAX: f64 = 100_000_000.0;
+/// Pages of a block group: 128 MiB.
+const GROUP_PAGES: u32 = 32_768;
+/// Files of a directory.
+const DIRECTORY_FILES: u32 = 1000;
+
+/// Parameters that determine a file system: equal recipes give equal files.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Recipe {
+    /// The stream that it is drawn from.
+    pub seed: u64,
+    /// Files, at least one.
+    pub files: u32,
+    /// Files of the Pareto tail, in percent.
+    pub tail_percent: f64,
+    /// Share of the file system's blocks that are used when it is fullest, in percent; 1 to 100.
+    pub fill_percent: u32,
+}
+
+/// Bytes of a file: lognormal(9.357, 1.318) below 133 KB, with a chance of
+/// `tail_percent` Pareto(1.1, 133 KB), at most 100 MB.
+pub fn file_bytes(rng: &mut Rng, tail_percent: f64) -> u64 {
+    if rng.unit() * 100.0 < tail_percent {
+        return pareto(rng, 1.1, TAIL_FROM_BYTES).min(FILE_BYTES_MAX) as u64;
+    }
+    loop {
+        let bytes = lognormal(rng, 9.357, 1.318);
+        if bytes < TAIL_FROM_BYTES {
+            return (bytes as u64).max(1);
+        }
+    }
+}
+
+impl Recipe {
+    fn draw_pages(&self, rng: &mut Rng, count: usize) -> Vec<u32> {
+        let one = |_| file_bytes(rng, self.tail_percent).div_ceil(PAGE_BYTES) as u32;
+        (0..count).map(one).collect()
+    }
+
+    /// Lay the file system out.
+    pub fn lay_out(&self) -> LaidFiles {
+        let mut sizes = Rng::new(split(self.seed, 0));
+        let mut erased: Vec<u32> = (0..self.files).collect();
+        Rng::new(split(self.seed, 1)).shuffle(&mut erased);
+        erased.truncate(self.files as usize / 2);
+        erased.sort_unstable();
+
+        let first = self.draw_pages(&mut sizes, self.files as usize);
+        let second = self.draw_pages(&mut sizes, erased.len());
+        let sum = |pages: &[u32]| pages.iter().map(|p| u64::from(*p)).sum::<u64>();
+        let gone: u64 = erased.iter().map(|f| u64::from(first[*f as usize])).sum();
+        let used = sum(&first).max(sum(&first) - gone + sum(&second));
+        let wanted = (used * 100).div_ceil(u64::from(self.fill_percent.clamp(1, 100)));
+        let mut space = Space::new(wanted.div_ceil(u64::from(GROUP_PAGES)) as u32);
+
+        let directories = self.files.div_ceil(DIRECTORY_FILES);
+        let groups = space.free.len() as u64;
+        let home = |file: u32| {
+            (u64::from(file / DIRECTORY_FILES) * groups / u64::from(directories)) as u32
+        };
+        let mut laid = LaidFiles::new(space.free.len() as u32 * GROUP_PAGES, self.files);
+        let mut extents = Vec::new();
+        for (file, pages) in (0..).zip(&first) {
+            space.allocate(home(file), *pages, &mut extents);
+            laid.place(file, extents.drain(..));
+        }
+        for file in &erased {
+            laid.extents(*file).iter().for_each(|e| space.release(*e));
+        }
+        for (file, pages) in erased.iter().zip(&second) {
+            space.allocate(home(*file), *pages, &mut extents);
+            laid.place(*file, extents.drain(..));
+        }
+        laid
+    }
+
+    /// Makes the files, or takes them from a small store of the process: an experiment runs the
+    /// same file system under many policies and settings.
+    pub fn stored(&self) -> Arc<LaidFiles> {
+        /// Some 25 MB each for a million files.
+        const STORED_MAX: usize = 8;
+        type Cell = Arc<OnceLock<Arc<LaidFiles>>>;
+        static STORE: Mutex<VecDeque<(Recipe, Cell)>> = Mutex::new(VecDeque::new());
+        let cell = {
+            let mut store = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = store.iter().position(|(recipe, _)| recipe == self);
+            let entry = found.and_then(|at| store.remove(at));
+            let entry = entry.unwrap_or_else(|| (*self, Cell::default()));
+            let cell = entry.1.clone();
+            store.push_back(entry); // the one used last is dropped last
+            if store.len() > STORED_MAX {
+                store.pop_front();
+            }
+            cell
+        };
+        // Not under the lock: two seeds may be laid out at once.
+        cell.get_or_init(|| Arc::new(self.lay_out())).clone()
+    }
+}
+
+/// Which pages are in use, by block group.
+struct Space {
+    used: Vec<u64>,
+    /// Free pages of each group.
+    free: Vec<u32>,
+    /// In each group, no page before this one is free.
+    from: Vec<u32>,
+}
+
+impl Space {
+    fn new(groups: u32) -> Self {
+        Space {
+            used: vec![0; (groups * (GROUP_PAGES / 64)) as usize],
+            free: vec![GROUP_PAGES; groups as usize],
+            from: vec![0; groups as usize],
+        }
+    }
+
+    /// Takes the first `pages` free pages from group `home` on, as extents. At least `pages` must
+    /// be free.
+    fn allocate(&mut self, home: u32, mut pages: u32, extents: &mut Vec<Extent>) {
+        let groups = self.free.len() as u32;
+        for group in (home..groups).chain(0..home) {
+            let number = group as usize;
+            while pages > 0 && self.free[number] > 0 {
+                let first = group * GROUP_PAGES;
+                let end = first + GROUP_PAGES;
+                let start = self.next(first + self.from[number], end, false);
+                let run = (self.next(start, end.min(start + pages), true)) - start;
+                self.mark(start, run, true);
+                self.free[number] -= run;
+                self.from[number] = start + run - first;
+                pages -= run;
+                match extents.last_mut() {
+                    Some(last) if last.start + last.pages == start => last.pages += run,
+                    _ => extents.push(Extent { start, pages: run }),
+                }
+            }
+            if pages == 0 {
+                return;
+            }
+        }
+        unreachable!("the file system was made as large as its files need");
+    }
+
+    fn release(&mut self, extent: Extent) {
+        self.mark(extent.start, extent.pages, false);
+        let (mut at, end) = (extent.start, extent.start + extent.pages);
+        while at < end {
+            let group = (at / GROUP_PAGES) as usize;
+            let next = end.min((group as u32 + 1) * GROUP_PAGES);
+            self.free[group] += next - at;
+            self.from[group] = self.from[group].min(at % GROUP_PAGES);
+            at = next;
+        }
+    }
+
+    /// The first page in `at..end` that is used, or that is free; else `end`.
+    fn next(&self, mut at: u32, end: u32, used: bool) -> u32 {
+        while at < end {
+            let word = self.used[at as usize / 64];
+            let word = if used { word } else { !word } >> (at % 64);
+            if word != 0 {
+                return end.min(at + word.trailing_zeros());
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    }
+
+    fn mark(&mut self, start: u32, pages: u32, used: bool) {
+        let (mut at, end) = (start, start + pages);
+        while at < end {
+            let next = end.min((at / 64 + 1) * 64);
+            let bits = (u64::MAX >> (64 - (next - at))) << (at % 64);
+            let word = &mut self.used[at as usize / 64];
+            *word = if used { *word | bits } else { *word & !bits };
+            at = next;
         }
     }
 }

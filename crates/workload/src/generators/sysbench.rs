@@ -10,9 +10,9 @@
 //!   the end. RRW reads and writes 1.5 : 1.
 //! - a file is opened once, by all threads: they share its read-ahead state.
 
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
+use crate::rng::Rng;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::units::Instant;
 
@@ -26,7 +26,12 @@ static PARAMS: &[ParamSpec] = &[
     param("block", Kind::Size, "16KiB", "size of a request"),
     param("requests", Kind::Count(1, u64::MAX), "10000", "random modes: how many requests"),
     param("bytes", Kind::Size, "0", "random modes: how much in all, instead of requests (0: not)"),
-    param("fsync_freq", Kind::Count(0, u64::MAX), "100", "random modes: fsync all after so many"),
+    param(
+        "fsync_freq",
+        Kind::Count(0, u64::MAX),
+        "100",
+        "random modes: requests between fsyncs of all files",
+    ),
     param("fsync_end", Kind::Flag, "true", "writing modes: fsync all files at the end"),
     param("direct", Kind::Flag, "false", "O_DIRECT"),
     param("read_share", Kind::Count(0, 100), "60", "RRW: % of reads"),

@@ -7,9 +7,9 @@
 //! database, lineitem is 70 %, partsupp 11 %, part 3 %, supplier 1 %.
 
 use crate::generators::flow::{Flows, Order, Region, Step};
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
+use crate::rng::Rng;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[

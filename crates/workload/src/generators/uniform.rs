@@ -10,8 +10,8 @@
 //! beginning at time 0, and what is then outstanding is served out. With `start` nothing is
 //! asked for before that time.
 
-use crate::generators::rng::Rng;
 use crate::generators::{Build, Generator, param};
+use crate::rng::Rng;
 use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 use seekway_core::request::Op;

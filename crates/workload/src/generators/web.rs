@@ -12,13 +12,13 @@
 //! change something are its workload's share of added persons and events, some
 //! 4 % (from memory, unverified), each with an upload; Wikipedia's 1 %.
 
-use crate::generators::dist::gamma;
-use crate::generators::filebench::fileset::FileSet;
-use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
+use crate::generators::filebench::{
+    BYTES, FileSet, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes,
+};
 use crate::generators::flow::{Flows, Order, Popular, Region, Step};
-use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
+use crate::rng::{Rng, gamma, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 const fn percent(key: &'static str, default: &'static str, help: &'static str) -> ParamSpec {
@@ -84,12 +84,12 @@ const LOG_FILE: usize = 1;
 const FIRST_FILE: u32 = 2;
 /// Each worker's handles: the database, its log, and the file that it has open.
 const HANDLES: u32 = 3;
-/// What a request may do: update the database, replace a file, read one.
+/// Flags for the actions of a request: update the database, replace a file, read one.
 const UPDATE: u8 = 0;
 const UPLOAD: u8 = 1;
 const READ_FILE: u8 = 2;
 
-/// What a worker does for a request.
+/// Steps of a worker for one request.
 fn request(p: &Params) -> Vec<Step> {
     use Step::{Choose, Close, Compute, OpenChosen, Read, ReadWhole, Sync, Toss, Unless};
     use Step::{Write, WriteWhole};

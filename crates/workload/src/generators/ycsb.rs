@@ -10,9 +10,9 @@
 
 use crate::generators::filebench::{BYTES, LIMITS, Limit, OPERATIONS, RUNTIME, call_bytes};
 use crate::generators::flow::{Flows, Popular, Step};
-use crate::generators::rng::{Rng, split};
 use crate::generators::{Build, Generator, param};
 use crate::guest::app::{FileSpec, HandleSpec};
+use crate::rng::{Rng, split};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params};
 
 static PARAMS: &[ParamSpec] = &[

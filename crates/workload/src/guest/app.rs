@@ -1,7 +1,7 @@
-//! What a guest runs: an application is a pure state machine that says, for
-//! each of its threads, what system call comes next.
+//! Applications of a guest. Each is a pure state machine that says, for each of its threads, which
+//! system call comes next.
 
-use crate::guest::laid::LaidFiles;
+use crate::guest::layout::LaidFiles;
 use seekway_core::units::{Instant, Nanos};
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub struct FileSpec {
     /// Its size, or the size that it will grow to, in bytes.
     pub bytes: u64,
-    /// So many bytes of it exist, with their blocks, when the application starts;
-    /// writing allocates the rest.
+    /// Bytes that exist, with their blocks, when the application starts; writing allocates the
+    /// rest.
     pub present: u64,
 }
 
@@ -106,12 +106,12 @@ impl Op {
     }
 }
 
-/// What an application has, fixed for its lifetime.
+/// Resources of an application, fixed for its lifetime.
 #[derive(Clone, Default, Debug)]
 pub struct AppSpec {
     /// As it shows in the tables.
     pub name: String,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: u32,
     /// Its files, in the order in which they lie on the image.
     pub files: Vec<FileSpec>,
@@ -127,7 +127,7 @@ pub trait App: Send {
     fn laid_files(&mut self) -> Option<Arc<LaidFiles>> {
         None
     }
-    /// What `thread` does next. Called once for each system call, when the one
-    /// before has returned. After [`Op::Done`] it is not called again.
+    /// Next operation of `thread`. Called once for each system call, when the one before has
+    /// returned. After [`Op::Done`] it is not called again.
     fn next(&mut self, now: Instant, thread: u32) -> Op;
 }

@@ -1,17 +1,18 @@
-//! The guest's block layer. With noop, requests go to the virtual disk in the
+//! The guest's block layer, with its elevator. With noop, requests go to the virtual disk in the
 //! order of issue, at most `nr_requests` of each direction allocated (as the
 //! single-queue block layer of Linux did, `block/blk-core.c`) and at most
 //! `ring` on the virtual queue. A request that cannot leave yet grows by an
 //! adjacent one behind it (`elv_merge`'s last-merge). With another
-//! [elevator](super::elevator) that decides who goes next, and nothing is merged.
+//! [`Elevator`] that decides who goes next, and nothing is merged.
 
 use super::cache::NONE;
-use super::elevator::Elevator;
-use seekway_core::request::{Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_core::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
+use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Sectors};
+use seekway_policy::schedulers;
 use std::collections::VecDeque;
 
-/// What an I/O is for.
+/// Purpose of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Reads into page frames, for a reader or ahead of one.
@@ -49,7 +50,7 @@ pub struct Io {
     pub page: u32,
     /// Pages that it carries, from `page` on; zero if it carries none.
     pub pages: u32,
-    /// Who is to be told: threads, by number, or the journal.
+    /// Waiting threads, by number, and the journal.
     pub waiters: Vec<u32>,
 }
 
@@ -126,7 +127,7 @@ impl BlockLayer {
     pub fn is_idle(&self) -> bool {
         self.free.len() == self.ios.len()
     }
-    /// So many reads are under way that read-ahead had better not add to them
+    /// True if reads under way are so numerous that read-ahead should not add to them
     /// (`bdi_read_congested`: 7/8 of nr_requests).
     pub fn reads_congested(&self) -> bool {
         self.allocated[READ] + self.waiting[READ].len() as u32 > self.nr_requests * 7 / 8
@@ -238,4 +239,93 @@ impl BlockLayer {
 
 fn direction(io: &Io) -> usize {
     if io.op == Op::Read { READ } else { WRITE }
+}
+
+// The scheduler of a guest's block layer (`elevator=`), for those that are not noop: a
+// policy of the host's that stands before the virtual disk, with a queue for each process
+// where the host's has one for each VM.
+
+/// Processes are told apart by their tags modulo this.
+const PROCESSES: u16 = 256;
+
+/// A policy, and what it was told of.
+pub struct Elevator {
+    policy: Box<dyn Scheduler>,
+    profile: DeviceProfile,
+    /// By number: each request that has come, and when it went to the disk.
+    requests: Vec<Option<(Request, Instant)>>,
+    known: Vec<bool>,
+    head: Lba,
+    last_done: Instant,
+    /// When it wants to be asked again though nothing happens.
+    pub until: Option<Instant>,
+}
+
+impl Elevator {
+    /// The policy of this name for a virtual disk of `capacity`; `None` for noop. To guests
+    /// such a disk does not rotate (`QUEUE_FLAG_VIRT` of virtio-blk and xen-blkfront). Panics
+    /// for a name that is none: the guest's parameters list them.
+    pub fn new(name: &str, capacity: Sectors) -> Option<Self> {
+        (name != "noop").then(|| Elevator {
+            policy: schedulers::build(name).expect("a listed name"),
+            profile: DeviceProfile::unknown(capacity, false),
+            requests: Vec::new(),
+            known: vec![false; usize::from(PROCESSES)],
+            head: Lba::ZERO,
+            last_done: Instant::ZERO,
+            until: None,
+        })
+    }
+
+    /// A read or write joins the queue: its process is its tag's, whatever `vm` says.
+    pub fn arrived(&mut self, now: Instant, request: Request) {
+        let process = VmId::new(request.tag.map_or(0, |tag| tag.get() % PROCESSES));
+        if !std::mem::replace(&mut self.known[process.index()], true) {
+            self.policy.attach(now, process, VmSpec::default());
+        }
+        let (request, number) = (Request { vm: process, tag: None, ..request }, request.id.slot());
+        if self.requests.len() <= number {
+            self.requests.resize(number + 1, None);
+        }
+        self.requests[number] = Some((request, now));
+        self.policy.arrived(now, request);
+    }
+
+    /// The next request for the disk, of which `in_flight` of at most `depth` are there.
+    pub fn next(&mut self, now: Instant, in_flight: u32, depth: u32) -> Option<u32> {
+        let view = DeviceView {
+            in_flight,
+            depth,
+            commands: in_flight,
+            ..DeviceView::idle(self.head, &self.profile)
+        };
+        self.until = None;
+        match self.policy.decide(now, &view) {
+            // None of those that a guest may have cuts what is as short as a guest's.
+            Decision::Dispatch(id) | Decision::DispatchPart { id, .. } => {
+                let (request, sent) = self.requests[id.slot()].as_mut()?;
+                (*sent, self.head) = (now, request.extent.end());
+                Some(id.slot() as u32)
+            }
+            Decision::Hold { until, .. } => {
+                self.until = Some(until);
+                None
+            }
+            Decision::Wait { until, .. } => {
+                self.until = until;
+                None
+            }
+            Decision::Idle => None,
+        }
+    }
+
+    /// The disk is done with a request, if it is one that came by here.
+    pub fn completed(&mut self, now: Instant, number: u32) {
+        let slot = self.requests.get_mut(number as usize);
+        if let Some((request, sent)) = slot.and_then(Option::take) {
+            let service = now.since(sent.max(self.last_done));
+            self.last_done = now;
+            self.policy.completed(now, &Completion::alone(request, sent, service));
+        }
+    }
 }

@@ -45,23 +45,11 @@
 pub mod app;
 pub mod block;
 pub mod cache;
-mod commit;
-mod delete;
 mod disk;
-mod elevator;
-pub mod file;
-mod flusher;
-mod journal;
-pub mod laid;
 pub mod layout;
-mod pages;
 pub mod params;
-mod source;
-mod tasks;
-mod thread;
 mod threads;
 mod vm;
-mod warm;
 mod writeback;
 
 pub use params::GuestParams;

@@ -1,4 +1,4 @@
-//! What can be set on a guest, with the defaults of a Linux guest of 1 GB.
+//! Parameters of a guest, with the defaults of a Linux guest of 1 GB.
 
 use crate::guest::PAGE_SECTORS;
 use seekway_core::params::{Kind, ParamSpec, Params, param};
@@ -89,8 +89,8 @@ pub struct GuestParams {
     pub atime: bool,
     /// Added to each completion.
     pub latency: Nanos,
-    /// Uniformly so much more or less than `latency`; completions keep their order. Not on
-    /// modelled vCPUs.
+    /// Most by which the latency differs from `latency`, uniformly; completions keep their order.
+    /// Not on modelled vCPUs.
     pub jitter: Nanos,
     /// Every write is synchronous to the host's scheduler, as with blktap AIO
     /// and QEMU's cache=none (`REQ_SYNC` of an O_DIRECT write); else only those

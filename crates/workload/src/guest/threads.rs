@@ -4,9 +4,8 @@
 
 use crate::guest::block::{Io, Purpose};
 use crate::guest::cache::{MARKER, NONE, UPTODATE};
-use crate::guest::pages::Cleaner;
-use crate::guest::thread::{Call, SyncStage, Thread, Work};
-use crate::guest::vm::{GuestVm, Handle};
+use crate::guest::vm::{Call, GuestVm, Handle, SyncStage, Thread, Work};
+use crate::guest::writeback::Cleaner;
 use crate::guest::{PAGE_BYTES, PAGE_SECTORS, app};
 use crate::tasks::Need;
 use seekway_core::readahead::Window;
@@ -287,7 +286,7 @@ impl GuestVm {
         }
     }
 
-    /// What the page cache has that the disk has not goes there first; twice, for
+    /// Begins a direct request. Pages that are dirty in the cache go to the disk first; twice, for
     /// a page may be under write-back and dirty again (`generic_file_direct_write`,
     /// `generic_file_read_iter`).
     fn begin_direct(&mut self, thread: u32, call: Call, op: Op, passes: u8) -> Step {

@@ -1,19 +1,18 @@
-//! What a guest is made of: its applications, open files, page cache, disks, vCPUs and timers.
+//! Guest: its applications, open files, page cache, disks, vCPUs and timers; its event loop, as a
+//! source and as tasks for modelled vCPUs; and its state at the start.
 
-use crate::generators::rng::{Rng, split};
 use crate::guest::app::{App, AppSpec};
-use crate::guest::cache::{Cache, NONE};
-use crate::guest::disk::{Formatted, GuestDisk};
-use crate::guest::file::File;
-use crate::guest::laid::LaidFiles;
-use crate::guest::layout::{Run, pages_of};
+use crate::guest::block::{Io, Purpose};
+use crate::guest::cache::{Cache, DIRTY, File, NONE, UPTODATE};
+use crate::guest::disk::{self, Formatted, GuestDisk, JOURNAL};
+use crate::guest::layout::{LaidFiles, Run, pages_of};
 use crate::guest::params::GuestParams;
-use crate::guest::thread::Thread;
 use crate::guest::{DISKS_MAX, PAGE_BYTES};
-use crate::tasks::Need;
-use crate::{SourceError, VmDisk};
+use crate::rng::{Rng, split};
+use crate::tasks::{Need, TaskSource};
+use crate::{AppReport, Issue, Source, SourceError, VmDisk};
 use seekway_core::readahead::ReadAhead;
-use seekway_core::request::ProcessTag;
+use seekway_core::request::{Extent, Op, ProcessTag};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -48,7 +47,7 @@ pub(super) struct Running {
     brought: Option<Brought>,
 }
 
-/// Who models the guest's vCPUs: the guest itself, or somebody else.
+/// Owner of the model of vCPUs: the guest itself, or somebody else.
 pub(super) enum Cpus {
     /// Nobody ever takes them away: when each is free.
     Own(Vec<Instant>),
@@ -313,5 +312,471 @@ fn sizes(app: &dyn App, brought: &Option<Arc<LaidFiles>>) -> Vec<u64> {
     match brought {
         Some(files) => vec![u64::from(files.area_pages()) * PAGE_BYTES],
         None => app.spec().files.iter().map(|file| file.bytes).collect(),
+    }
+}
+
+// The event loop of a guest, as a `Source`.
+
+impl GuestVm {
+    /// Let everything happen that can at `now`.
+    fn settle(&mut self, now: Instant) {
+        self.now = now;
+        loop {
+            while let Some(thread) = self.ready.pop_front() {
+                self.run_thread(now, thread);
+            }
+            self.maybe_commit(now);
+            self.flush(now);
+            match self.timers.peek() {
+                Some(Reverse((at, _, _))) if *at <= now => {
+                    let Some(Reverse((_, _, thread))) = self.timers.pop() else { return };
+                    self.ready.push_back(thread);
+                }
+                _ if self.ready.is_empty() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Time that a completion takes to the guest.
+    fn way_back(&mut self) -> Nanos {
+        let GuestParams { latency, jitter, .. } = self.params;
+        if jitter == Nanos::ZERO {
+            return latency;
+        }
+        Nanos::new(latency.get() - jitter.get() + self.jitter.below(2 * jitter.get() + 1))
+    }
+
+    /// When the kernel does something of its own accord: the first commit, flusher or elevator
+    /// that is due.
+    pub(super) fn kernel_timer(&self) -> Option<Instant> {
+        let due = |disk: &GuestDisk| {
+            let GuestDisk { block, journal, flusher } = disk;
+            [journal.due(self.params.commit), flusher.due(), block.next_wake()]
+        };
+        self.disks.iter().flat_map(due).flatten().min()
+    }
+
+    /// Append the requests that may go to the disks now.
+    pub(super) fn issue(&mut self, out: &mut Vec<Issue>) {
+        for (disk, GuestDisk { block, .. }) in self.disks.iter_mut().enumerate() {
+            while let Some(number) = block.issue(self.now) {
+                let io = block.io(number);
+                out.push(Issue {
+                    token: disk::token(disk, number),
+                    vm: disk as u16,
+                    tag: io.tag,
+                    op: io.op,
+                    sync: io.sync || self.params.host_direct,
+                    start: Lba::new(io.sector),
+                    len: Sectors::new(u64::from(io.sectors)),
+                });
+            }
+        }
+    }
+
+    /// The guest sees the completion of the request with this token.
+    pub(super) fn arrived(&mut self, now: Instant, token: u64) {
+        let (disk, number) = disk::of_token(token);
+        let block = &mut self.disks[disk].block;
+        block.complete(now, number);
+        let &Io { purpose, file, page, pages, .. } = block.io(number);
+        match purpose {
+            Purpose::Fill => self.filled(file, page, pages),
+            Purpose::Clean { background } => self.cleaned(disk, number, background),
+            Purpose::Direct | Purpose::Journal | Purpose::Barrier => {}
+        }
+        let waiters = self.disks[disk].block.take_waiters(number);
+        for waiter in &waiters {
+            if *waiter == JOURNAL {
+                self.journal_io_done(now, disk);
+            } else {
+                let thread = &mut self.threads[*waiter as usize];
+                thread.pending -= 1;
+                if thread.pending == 0 {
+                    self.ready.push_back(*waiter);
+                }
+            }
+        }
+        self.disks[disk].block.release(number, waiters);
+    }
+}
+
+impl Source for GuestVm {
+    fn vms(&self) -> &[VmDisk] {
+        &self.vm_disks
+    }
+
+    fn poll(&mut self, now: Instant, out: &mut Vec<Issue>) -> Result<(), SourceError> {
+        while let Some((at, token)) = self.arriving.front().copied() {
+            if at > now {
+                break;
+            }
+            self.arriving.pop_front();
+            self.arrived(now, token);
+        }
+        self.settle(now);
+        self.issue(out);
+        Ok(())
+    }
+
+    fn completed(&mut self, now: Instant, token: u64) {
+        if self.params.latency == Nanos::ZERO {
+            self.arrived(now, token);
+        } else {
+            let at = now + self.way_back();
+            // The ring keeps its order.
+            let at = self.arriving.back().map_or(at, |&(last, _)| last.max(at));
+            self.arriving.push_back((at, token));
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
+        let arrival = self.arriving.front().map(|(at, _)| *at);
+        let candidates = [timer, arrival, self.kernel_timer()];
+        candidates.into_iter().flatten().min()
+    }
+
+    fn finished(&self) -> bool {
+        self.threads_left == 0
+            && self.ready.is_empty()
+            && self.arriving.is_empty()
+            && self.disks.iter().all(|disk| disk.is_finished(self.params.sync_at_end))
+    }
+
+    fn lacks(&self, vm: usize) -> Vec<Extent> {
+        self.lacks_on(vm)
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        let report = |a: &Running| AppReport {
+            vm: a.disk as u16,
+            name: a.name.clone(),
+            finished: a.finished,
+            bytes: a.bytes,
+        };
+        self.apps.iter().map(report).collect()
+    }
+}
+
+// A guest whose vCPUs somebody else models: its threads are tasks of theirs.
+
+impl GuestVm {
+    /// The guest on vCPUs that somebody else models. Nothing has run yet.
+    pub fn on_modelled_vcpus(mut self: Box<Self>) -> Box<dyn TaskSource> {
+        self.cpus = Cpus::Modelled { need: None };
+        // They begin when they are executed for the first time.
+        self.ready.clear();
+        self
+    }
+
+    /// Runs the kernel's own work, on the vCPU that notices it.
+    fn work_of_kernel(&mut self, now: Instant) {
+        self.now = now;
+        self.maybe_commit(now);
+        self.flush(now);
+    }
+}
+
+impl TaskSource for GuestVm {
+    fn disks(&self) -> &[VmDisk] {
+        &self.vm_disks
+    }
+
+    fn tasks(&self) -> Vec<String> {
+        let name = |thread: &Thread| {
+            let running = &self.apps[thread.app as usize];
+            match running.app.spec().threads {
+                1 => running.name.clone(),
+                _ => format!("{}/{}", running.name, thread.local + 1),
+            }
+        };
+        self.threads.iter().map(name).collect()
+    }
+
+    fn run(&mut self, now: Instant, task: u32) -> Result<Need, SourceError> {
+        self.run_thread(now, task);
+        let Cpus::Modelled { need } = &mut self.cpus else {
+            unreachable!("a guest on its own vCPUs is no task source")
+        };
+        // Whoever stops without a word waits for pages, requests, room or a commit.
+        let need = need.take().unwrap_or(Need::Wait { until: None, io: true });
+        self.work_of_kernel(now);
+        Ok(need)
+    }
+
+    fn heard(&mut self, now: Instant, token: u64) {
+        self.arrived(now, token);
+        self.work_of_kernel(now);
+    }
+
+    fn waiting_for(&self, token: u64) -> Vec<u32> {
+        let (disk, number) = disk::of_token(token);
+        let waiters = self.disks[disk].block.io(number).waiters.iter().copied();
+        let last = |&thread: &u32| thread != JOURNAL && self.threads[thread as usize].pending <= 1;
+        waiters.filter(last).collect()
+    }
+
+    fn timer(&self) -> Option<Instant> {
+        self.kernel_timer()
+    }
+
+    fn timer_due(&mut self, now: Instant) {
+        self.work_of_kernel(now);
+    }
+
+    fn take(&mut self, woken: &mut Vec<u32>, issues: &mut Vec<Issue>) {
+        woken.extend(self.ready.drain(..));
+        self.issue(issues);
+    }
+
+    fn latency(&self) -> Nanos {
+        self.params.latency
+    }
+
+    fn finished(&self) -> bool {
+        Source::finished(self)
+    }
+
+    fn apps(&self) -> Vec<AppReport> {
+        Source::apps(self)
+    }
+
+    fn lacks(&self, disk: usize) -> Vec<Extent> {
+        Source::lacks(self, disk)
+    }
+}
+
+// A guest that has been up for long: its page cache is full of its applications' files.
+//
+// Under a load that reads its files evenly, the page cache holds a random part of them once it
+// is full. So a random part is put there before anything runs, and a run need not wait for
+// hours of simulated time until it is. What a load prefers comes to stay by its own reads.
+
+/// Pages that are cached together: 256 KiB, twice the usual read-ahead.
+const CHUNK_PAGES: u32 = 64;
+/// Share of the page cache that stays free, one page of this number: dirty pages need some at once.
+const FREE_PART: u32 = 16;
+
+impl GuestVm {
+    /// Fills the page cache with pages of the files that are read through it, in an order that
+    /// follows from `seed`. Files that an application brought along stay outside.
+    pub(super) fn warm(&mut self, seed: u64) {
+        let inodes = self.disks.len() as u32;
+        let chunks = |(number, pages): (u32, u32)| {
+            (0..pages.div_ceil(CHUNK_PAGES)).map(move |chunk| (number, chunk * CHUNK_PAGES))
+        };
+        let size = |n: u32| (n, self.files[n as usize].size_pages);
+        let direct = self.direct();
+        let cached = (inodes..self.files.len() as u32).filter(|&n| !direct[n as usize]);
+        let mut order: Vec<(u32, u32)> = cached.map(size).flat_map(chunks).collect();
+        Rng::new(seed).shuffle(&mut order);
+        let most = self.cache.limit() - self.cache.limit() / FREE_PART;
+        for (file, start) in order {
+            let end = self.files[file as usize].size_pages.min(start + CHUNK_PAGES);
+            for page in start..end {
+                if self.cache.used() >= most {
+                    return;
+                }
+                let Some(at) = self.allocate(file, page) else { return };
+                *self.cache.flags_mut(at) |= UPTODATE;
+                self.cache.unpin(at);
+            }
+        }
+    }
+
+    /// Extents that the page cache of a prefilled guest lacks of the files on `disk` that are read
+    /// through it, in random order.
+    pub(super) fn lacks_on(&self, disk: usize) -> Vec<Extent> {
+        let inodes = self.disks.len() as u32;
+        let direct = self.direct();
+        let files = (inodes..self.files.len() as u32).filter(|&n| {
+            self.params.warm && self.files[n as usize].disk == disk && !direct[n as usize]
+        });
+        let mut lacks: Vec<Extent> = files.flat_map(|n| self.files[n as usize].lacks()).collect();
+        Rng::new(lacks.len() as u64).shuffle(&mut lacks);
+        lacks
+    }
+
+    /// By file: is it read past the page cache, by every handle that was opened on it?
+    fn direct(&self) -> Vec<bool> {
+        let mut direct = vec![false; self.files.len()];
+        // What one handle reads through the cache is in it.
+        for is_direct in [true, false] {
+            for handle in self.handles.iter().filter(|h| h.direct == is_direct) {
+                direct.get_mut(handle.file as usize).into_iter().for_each(|d| *d = is_direct);
+            }
+        }
+        direct
+    }
+}
+
+// Removing a file (`truncate_inode_pages`, `ext3_truncate`).
+
+impl GuestVm {
+    /// Remove `file` for `thread`; false when that has to wait for pages under
+    /// way, and will be woken to try again.
+    pub(super) fn delete(&mut self, now: Instant, thread: u32, file: u32) -> bool {
+        let pending = self.wait_for_pages(file, thread);
+        if pending > 0 {
+            self.threads[thread as usize].pending = pending;
+            return false;
+        }
+        self.drop_pages(file);
+        self.free_blocks(now, file);
+        self.wake_throttled();
+        self.wake_memory_waiters();
+        true
+    }
+
+    /// Make `thread` wait for the requests that carry pages of `file`: how many.
+    fn wait_for_pages(&mut self, file: u32, thread: u32) -> u32 {
+        let f = &self.files[file as usize];
+        let mut numbers = f.cleaning.clone();
+        for at in f.frames.iter().filter(|at| **at != NONE) {
+            let frame = self.cache.frame(*at);
+            if frame.flags & UPTODATE == 0 && numbers.last() != Some(&frame.io) {
+                numbers.push(frame.io); // a request's pages are neighbours
+            }
+        }
+        for number in &numbers {
+            self.disk_of(file).block.add_waiter(*number, thread);
+        }
+        numbers.len() as u32
+    }
+
+    fn drop_pages(&mut self, file: u32) {
+        let f = &mut self.files[file as usize];
+        for page in 0..f.frames.len() {
+            let at = std::mem::replace(&mut f.frames[page], NONE);
+            if at == NONE {
+                continue;
+            }
+            if self.cache.frame(at).flags & DIRTY != 0 {
+                *self.cache.flags_mut(at) &= !DIRTY;
+                f.clear_dirty(page as u32);
+                self.disks[f.disk].flusher.dirty -= 1;
+                self.cache.unpin(at);
+            }
+            let dropped = self.cache.discard(at);
+            assert!(dropped, "a page of a removed file is under way");
+        }
+        f.cursor = 0;
+    }
+
+    fn free_blocks(&mut self, now: Instant, file: u32) {
+        let mut page = 0;
+        while page < self.files[file as usize].size_pages {
+            let (sector, contiguous) = self.files[file as usize].locate(page);
+            self.change_bitmap(now, file, sector);
+            page += contiguous;
+        }
+        self.change_inode(now, file);
+        let f = &mut self.files[file as usize];
+        f.size_pages = 0;
+        f.read_once = false;
+    }
+}
+
+// A thread of an application: which system call it is in, and how far.
+
+/// A read or write under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub handle: u32,
+    pub offset: u64,
+    pub len: u32,
+    /// The page that comes next.
+    pub page: u32,
+}
+
+/// Stage of an fsync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SyncStage {
+    /// Write what is dirty and wait.
+    Data,
+    /// Once more for what was under write-back and dirty at once.
+    DataAgain,
+    Journal,
+    Done,
+}
+
+/// Work of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// Between two system calls.
+    Next,
+    Read(Call),
+    Write(Call),
+    /// O_DIRECT: dirty pages in its range are written, with this number of passes left, then its
+    /// own requests; bytes count when these are done.
+    DirectBegin(Call, Op, u8),
+    Direct(Call, Op),
+    DirectDone(Call, Op),
+    Fsync(u32, SyncStage),
+    /// Remove a file, by its number.
+    Delete(u32),
+}
+
+/// One thread of an application.
+#[derive(Debug)]
+pub(super) struct Thread {
+    /// The application, and the thread's number in it.
+    pub app: u32,
+    pub local: u32,
+    pub work: Work,
+    /// I/Os that it waits for.
+    pub pending: u32,
+}
+
+impl Thread {
+    /// Thread number `local` of application `app`.
+    pub fn new(app: u32, local: u32) -> Self {
+        Thread { app, local, work: Work::Next, pending: 0 }
+    }
+}
+
+#[cfg(test)]
+mod warm_tests {
+    use crate::generators::parse_vm;
+    use crate::generators::plan::Load;
+    use crate::guest::cache::File;
+    use crate::guest::vm::GuestVm;
+
+    /// The guest before anything runs.
+    fn guest(text: &str) -> Box<GuestVm> {
+        let Ok(Load::Guest(guest)) = parse_vm(text).expect("a VM").load(1, 0) else {
+            panic!("{text}: no guest")
+        };
+        guest
+    }
+
+    #[test]
+    fn a_warm_guest_has_a_random_part_of_its_files() {
+        const LOAD: &str = "app=webserver:threads=16,files=50000";
+        assert_eq!(guest(&format!("ram=512MiB,{LOAD}")).cache_pages().0, 0);
+        let warm = guest(&format!("ram=512MiB,warm=true,{LOAD}"));
+        let (used, limit) = warm.cache_pages();
+        assert!(used < limit && used > limit / 10 * 9, "{used} of {limit} pages");
+        let cached = |file: &File| file.size_pages > 0 && file.is_cached(0);
+        let files = |range: std::ops::Range<usize>| {
+            let part = &warm.files[range.clone()];
+            part.iter().filter(|file| cached(file)).count() as f64 / range.len() as f64
+        };
+        // 412 MiB of 781: a half everywhere, whatever the order of the files.
+        for range in [1..10_000, 20_000..30_000, 40_000..50_000] {
+            let part = files(range.clone());
+            assert!((0.4..0.6).contains(&part), "{range:?}: {part}");
+        }
+        let again = guest(&format!("ram=512MiB,warm=true,{LOAD}"));
+        let all = |guest: &GuestVm| guest.files.iter().map(cached).collect::<Vec<_>>();
+        assert_eq!(all(&warm), all(&again));
+    }
+
+    #[test]
+    fn what_is_read_past_the_cache_is_not_in_it() {
+        let direct = "ram=512MiB,warm=true,app=fio:rw=read,bs=1MiB,size=1GiB,direct=true";
+        assert_eq!(guest(direct).cache_pages().0, 0);
     }
 }

@@ -4,8 +4,8 @@
 use super::cursor::Fault;
 use super::error::Reason;
 use super::raw::{Raw, Span, Volumes, plain_name};
-use super::row::{BLANK, Extent, Key, Row, SEMICOLON};
 use super::text::ParseLine;
+use super::text::{BLANK, Extent, Key, Row, SEMICOLON};
 use seekway_core::request::Op;
 
 const SECTOR: &str = "a sector number";
@@ -164,7 +164,7 @@ impl ParseLine for DisksimAscii {
 /// the next. The measured service time is not used here.
 #[derive(Default)]
 pub(super) struct Disksim {
-    /// When the next request is due: the sum of the gaps so far.
+    /// Time at which the next request is due: the sum of the gaps until now.
     clock_ns: u64,
 }
 

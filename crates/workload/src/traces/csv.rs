@@ -4,12 +4,12 @@
 //! tabs or semicolons, `4096.0`, and a comma at the end are read, too.
 
 use super::cursor::Fault;
+use super::cursor::{Field, Separator, split};
 use super::error::Reason;
-use super::fields::{Field, Separator, split};
+use super::layout::is_comment;
 use super::raw::{Raw, Span, Volumes, plain_name};
-use super::row::{COMMA, Row};
 use super::text::ParseLine;
-use super::told::is_comment;
+use super::text::{COMMA, Row};
 use seekway_core::request::Op;
 use seekway_core::units::SECTOR_BYTES;
 

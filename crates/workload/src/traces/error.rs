@@ -1,5 +1,5 @@
-//! What can be wrong with a trace, said so that the user can mend it: which
-//! file, which line or record, which column, what was expected and found.
+//! Errors in a trace, with all that the user needs to mend it: file, line or record, column, the
+//! expected and the found value.
 
 use super::Format;
 use std::fmt;
@@ -67,7 +67,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What stands between `file:` and the place.
+    /// Text between `file:` and the place.
     const fn gap(self) -> &'static str {
         match self {
             Place::Line { .. } => "",
@@ -103,7 +103,7 @@ pub enum TraceError {
         compression: &'static str,
         /// The command that checks such a file.
         tool: &'static str,
-        /// What the decoder said.
+        /// Error of the decoder.
         cause: io::Error,
     },
     /// Unpacking takes too much memory.
@@ -138,9 +138,9 @@ pub enum TraceError {
         place: Place,
         /// The kind of fault.
         reason: Reason,
-        /// What the format wants there.
+        /// Value that the format has there.
         expected: &'static str,
-        /// What is there, escaped and shortened.
+        /// Value of the file there, escaped and shortened.
         found: String,
     },
     /// There is nothing in it at all.
@@ -178,14 +178,14 @@ pub enum TraceError {
         format: Format,
         /// Lines and events that are no requests.
         ignored: u64,
-        /// How to take others as requests.
+        /// Advice on taking other events as requests.
         advice: Option<String>,
     },
     /// The trace cannot be replayed in the way that was asked for.
     #[error("{path}: {problem}")]
     Replay {
         path: String,
-        /// What does not fit, and what to do.
+        /// Description of the problem, and of what to do.
         problem: String,
     },
 }
@@ -196,7 +196,7 @@ fn file_of(path: &str) -> String {
 }
 
 impl TraceError {
-    /// What messages call the trace.
+    /// Name of the trace in messages.
     pub fn path(&self) -> &str {
         let (TraceError::Open { path, .. }
         | TraceError::Read { path, .. }
@@ -213,7 +213,7 @@ impl TraceError {
         path
     }
 
-    /// The same error of a trace that the user knows as `shown`.
+    /// Renames the trace in the error to `shown`, the name that the user knows.
     pub fn renamed(mut self, shown: &str) -> TraceError {
         // What to do may be a command, which names the file too.
         if let TraceError::Unclear { path, problem } = &mut self {

@@ -24,7 +24,7 @@ pub(super) fn year(name: &str, ns: f64) -> String {
     format!("{:.0}", (first + ns / 1e9 / YEAR_S).floor())
 }
 
-/// The span of so many requests, and their rate.
+/// Describes the span of `requests` requests, and their rate.
 pub(super) fn within(requests: u64, span_s: f64) -> String {
     let rate = requests.saturating_sub(1) as f64 / span_s;
     match rate {

@@ -4,7 +4,8 @@
 //! `NAME.blktrace` and a pattern.
 
 use super::blktrace;
-use super::compress::{self, read_up_to};
+use super::buffer;
+use super::buffer::read_up_to;
 use super::{Format, TraceError};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -238,7 +239,7 @@ fn taken(files: BTreeMap<u32, Vec<PathBuf>>, named: Option<&Path>) -> TraceFiles
 /// The first bytes of a file, unpacked; `None` if it cannot be read.
 fn head_of(path: &Path) -> Option<Vec<u8>> {
     let input = Box::new(File::open(path).ok()?);
-    let (mut input, _) = compress::unpack(input, u64::MAX).ok()?;
+    let (mut input, _) = buffer::unpack(input, u64::MAX).ok()?;
     let mut head = vec![0; blktrace::RECORD_BYTES_MAX];
     let held = read_up_to(&mut *input, &mut head).ok()?;
     head.truncate(held);

@@ -10,7 +10,7 @@ use super::cursor::{Cursor, Fault};
 use super::error::Reason;
 use super::layout::lines;
 use super::raw::{Raw, Span, Volumes, plain_name};
-use super::row::{COMMA, Extent, Key, Row};
+use super::text::{COMMA, Extent, Key, Row};
 use super::text::{Head, ParseLine};
 use seekway_core::request::Op;
 
@@ -123,7 +123,7 @@ impl Latencies {
         Latencies { fields: 0, unit_ns: 1 }
     }
 
-    /// How the lines are read; `None` if they are none of fio's. The error says why no requests can
+    /// Parser for the lines; `None` if they are none of fio's. The error says why no requests can
     /// be made of them.
     pub(super) fn of(lines: &[&[u8]]) -> Option<Result<Latencies, String>> {
         let logged: Vec<Logged> = lines.iter().filter_map(|line| Logged::of(line)).collect();

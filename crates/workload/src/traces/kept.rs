@@ -28,7 +28,7 @@ const SYNC: u8 = 0x80;
 pub const KEPT_BYTES_EACH: usize = size_of::<Packed>();
 
 impl Kept {
-    /// With room for so many.
+    /// Makes an empty list with room for `count` requests.
     pub(super) fn for_requests(count: usize) -> Kept {
         Kept(Vec::with_capacity(count))
     }
@@ -46,7 +46,7 @@ impl Kept {
         });
     }
 
-    /// Request number `n` in the order of time, if there are so many.
+    /// Request number `n` in the order of time, if there is one.
     pub fn get(&self, n: usize) -> Option<Record> {
         let Packed { at_ns, start, sectors, volume, process, op } = *self.0.get(n)?;
         Some(Record {

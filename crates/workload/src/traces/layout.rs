@@ -1,16 +1,18 @@
-//! Where the fields of a table's request are: from its header, or from `--columns`.
+//! Where the fields of a table's request are: from its header, or from `--columns`; and
+//! their units and operations, by names of columns and by the first rows.
 
-use super::FormatPage;
-use super::fields::{Field, Separator, split, split_to};
-use super::names::{Role, role, words};
-use super::told::{OpKind, Rows, both, is_comment};
+use super::cursor::{Field, Separator, split, split_to};
+use super::figures::{RATE_MAX, REQUESTS_LEAST, TIMES, UPTIME_NS_MAX, time, within, year};
+use super::raw::Named;
+use super::{FormatPage, raw};
+use seekway_core::request::Op;
 
 /// Lines at the beginning among which a header is looked for, and rows that decide between units.
 const LINES_LOOKED_AT: usize = 200;
 /// Lines of prose that may stand in front of a header.
 const PROSE_LINES: usize = 20;
 
-/// How [`Layout::units`] ends where no column says the operation.
+/// End of [`Layout::units`] where no column says the operation.
 pub(super) const ALL_READS: &str = ", all reads";
 
 /// The columns of a table.
@@ -307,5 +309,437 @@ impl Layout {
         };
         let (start, length) = (size(self.start_unit), size(self.length_unit));
         format!("times in {time}, offsets in {start}, sizes in {length}{op}")
+    }
+}
+
+// Names of columns: what a header, or `--columns`, says a column holds, and in which unit.
+
+/// Content of a column. A unit that its name does not tell is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// The power of ten that makes nanoseconds of it: 9 for seconds.
+    Time(Option<u32>),
+    /// Bytes in one of it.
+    Start(Option<u64>),
+    /// Bytes in one of it.
+    Length(Option<u64>),
+    /// Words, RWBS letters or SCSI commands.
+    Op,
+    /// One or true for a write.
+    IsWrite,
+    /// One or true for a read.
+    IsRead,
+    /// One or true if somebody waits for the request.
+    Sync,
+    Volume,
+    Process,
+    /// The name of a process: the one column that may hold blanks in a table of blanks.
+    Command,
+    /// Of a request's life, as blkparse has it: Q, D, C.
+    Action,
+    /// Of no interest.
+    Other,
+}
+
+impl Role {
+    pub(super) fn is_op(self) -> bool {
+        matches!(self, Role::Op | Role::IsRead | Role::IsWrite)
+    }
+}
+
+const SECTOR: u64 = 512;
+
+/// Words that say a time is not the request's arrival.
+const DURATIONS: &str = "latency lat response resp rt service duration delay wait queue que think gap \
+                         interarrival next end ends complete completed completion finish ttl";
+const SIZES: &str = "size len length nbytes count bytes sectors nsectors blocks nr bs";
+const STARTS: &str = "offset off lba lbn lsn sector block blkno blockno address addr position pos slba \
+                      startlba";
+
+const TIME_NAMES: &str =
+    "time timestamp ts clock arrival epoch issue issued submit submitted elapsed starts";
+const VOLUMES: &str = "volume vol disk device dev lun asu vm host hostname drive file filename volumeid \
+                       deviceid diskid disknumber node";
+/// Words of units that are not read, in the singular.
+const OTHER_UNITS: &str = "block page bit cluster chunk extent stripe pb pib min minute h hr hour day \
+                           cycle tsc jiffie p psec";
+
+/// Is the word one of the list?
+fn is_in(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
+
+/// Finds the content of the column called `name`: `time_us`, `TIME(s)`, `offset_bytes`, `lenKiB`,
+/// `lba`.
+pub(super) fn role(name: &str) -> Role {
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let has = |list: &str| words.iter().any(|word| is_in(list, word));
+    if words.is_empty() || has(DURATIONS) {
+        return Role::Other;
+    }
+    let plain = words.concat();
+    match plain.as_str() {
+        "op" | "ops" | "rw" | "rwbs" | "type" | "iotype" | "opcode" | "operation" | "optype"
+        | "t" | "dir" | "direction" | "ddir" | "cmd" | "kind" | "request" | "requesttype"
+        | "reqtype" | "accesstype" | "readwrite" | "command" => return Role::Op,
+        "sync" => return Role::Sync,
+        "iswrite" | "write" => return Role::IsWrite,
+        "isread" | "read" => return Role::IsRead,
+        "comm" | "process" | "processname" | "pname" => return Role::Command,
+        "action" | "event" => return Role::Action,
+        "pid" | "processid" | "tid" | "tgid" => return Role::Process,
+        "name" | "version" | "index" | "id" | "id0" | "hash" => return Role::Other,
+        _ => {}
+    }
+    let is_start = has(STARTS) || (has("start") && size_unit(&words).is_some());
+    if is_start && !has("size len length count nr num") {
+        let fixed = has("lba lbn lsn sector sectors slba startlba");
+        return Role::Start(size_unit(&words).or(fixed.then_some(SECTOR)));
+    }
+    if has(SIZES) {
+        return Role::Length(size_unit(&words));
+    }
+    if has(TIME_NAMES) || (words.len() == 2 && matches!(words[0], "t" | "at" | "start" | "begin")) {
+        let unit = if plain == "starts" { Some(9) } else { time_unit(&words) };
+        return Role::Time(unit);
+    }
+    if has(VOLUMES) { Role::Volume } else { Role::Other }
+}
+
+/// The power of ten that makes nanoseconds of the unit among `words`.
+fn time_unit(words: &[&str]) -> Option<u32> {
+    words.iter().find_map(|word| match *word {
+        "s" | "sec" | "secs" | "second" | "seconds" => Some(9),
+        "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => Some(6),
+        "us" | "usec" | "usecs" | "micros" | "microsecond" | "microseconds" => Some(3),
+        "ns" | "nsec" | "nsecs" | "nanos" | "nanosecond" | "nanoseconds" => Some(0),
+        "filetime" | "ticks" | "100ns" => Some(2),
+        _ => None,
+    })
+}
+
+/// Bytes in one of the unit among `words`; there may be a number in front of it, `4k`.
+fn size_unit(words: &[&str]) -> Option<u64> {
+    words.iter().find_map(|word| {
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        let bytes = match unit {
+            "b" | "byte" | "bytes" | "nbytes" => 1,
+            "sector" | "sectors" | "nsectors" => SECTOR,
+            "k" | "kb" | "kib" | "ki" => 1 << 10,
+            "m" | "mb" | "mib" | "mi" => 1 << 20,
+            "g" | "gb" | "gib" | "gi" => 1 << 30,
+            "tb" | "tib" | "ti" => 1 << 40,
+            "" if matches!(*word, "512" | "4096") => 1,
+            _ => return None,
+        };
+        match &word[..word.len() - unit.len()] {
+            "" => Some(bytes),
+            number => number.parse::<u64>().ok()?.checked_mul(bytes).filter(|bytes| *bytes > 0),
+        }
+    })
+}
+
+/// Does the column's name have a unit that is not read? Then no other is guessed.
+pub(super) fn has_other_unit(name: &str) -> bool {
+    words(name).iter().any(|word| is_in(OTHER_UNITS, word.strip_suffix('s').unwrap_or(word)))
+}
+
+/// Does the name tell of operations, though it is none of those that are known?
+pub(super) fn may_be_op(name: &str) -> bool {
+    const BEGINNINGS: [&str; 6] = ["rw", "read", "writ", "direction", "operation", "access"];
+    words(name).iter().any(|word| {
+        matches!(word.as_str(), "op" | "io" | "mode" | "dir" | "rd" | "wr" | "iotype" | "type")
+            || BEGINNINGS.iter().any(|begins| word.starts_with(begins))
+    })
+}
+
+/// The words of a name, in small letters: at signs, capitals behind small letters, and small
+/// letters behind two capitals (`LATms`, `STARTs`) one ends and another begins.
+pub(super) fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut open = false;
+    let letters: Vec<char> = name.replace(['µ', 'μ'], "u").chars().collect();
+    for (at, letter) in letters.iter().enumerate() {
+        if !letter.is_alphanumeric() {
+            open = false;
+            continue;
+        }
+        let before = at.checked_sub(1).map_or(' ', |at| letters[at]);
+        let capital = letter.is_uppercase() && before.is_lowercase();
+        let unit = letter.is_lowercase()
+            && at >= 2
+            && before.is_uppercase()
+            && letters[at - 2].is_uppercase()
+            && matches!(
+                letters[at..].iter().collect::<String>().as_str(),
+                "s" | "ms" | "us" | "ns"
+            );
+        // `KiB` stays one word.
+        let kib = before == 'i' && *letter == 'B';
+        if !open || (capital && !kib) || unit {
+            words.push(String::new());
+        }
+        open = true;
+        words.last_mut().expect("one is open").extend(letter.to_lowercase());
+    }
+    words
+}
+
+// Units and operations of a table's columns, as its first rows tell them where the names do not.
+// Where the rows allow two readings, the error names both.
+
+/// Form in which a column says the operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OpKind {
+    Named,
+    /// One or true is a write, or else a read.
+    Bool {
+        write: bool,
+    },
+}
+
+pub(super) fn is_comment(line: &[u8]) -> bool {
+    line.trim_ascii_start().first() == Some(&b'#')
+}
+
+/// Two columns that could both be the one that is looked for.
+pub(super) fn both(names: &[String], (a, b): (usize, usize), holds: &str) -> String {
+    format!(
+        "columns {} `{}` and {} `{}` could both be {holds}: list the columns with --columns, \
+         and - for those to be left alone",
+        a + 1,
+        names[a],
+        b + 1,
+        names[b]
+    )
+}
+
+/// The rows that tell what names do not say.
+pub(super) struct Rows<'a> {
+    pub(super) separator: Separator,
+    pub(super) names: &'a [String],
+    pub(super) rows: &'a [&'a [u8]],
+    /// The column of operations.
+    pub(super) op: Option<usize>,
+}
+
+impl Rows<'_> {
+    /// The values of column `at`, as text and as numbers.
+    fn column(&self, at: usize) -> Vec<(String, f64)> {
+        let mut values = Vec::new();
+        for row in self.rows {
+            let mut fields = Vec::new();
+            if !is_comment(row)
+                && split_to(row, self.separator, self.names.len(), &mut fields).is_ok()
+                && fields.len() >= self.names.len()
+                && let Some(field) = fields.get(at)
+            {
+                let text = String::from_utf8_lossy(field.bytes).into_owned();
+                let value = text.parse().unwrap_or(f64::NAN);
+                values.push((text, value));
+            }
+        }
+        values
+    }
+
+    /// The columns, with column `at` called `name`.
+    fn renamed(&self, at: usize, name: &str) -> String {
+        let listed = self.names.iter().enumerate().map(|(n, own)| match role(own) {
+            _ if n == at => name,
+            Role::Other | Role::Command | Role::Action if self.op == Some(n) => "op",
+            Role::Other | Role::Command | Role::Action => "-",
+            _ => own.as_str(),
+        });
+        listed.collect::<Vec<_>>().join(",")
+    }
+
+    /// The refusal of a column with two readings.
+    fn either(&self, at: usize, what: &str, first: &str, second: &str) -> String {
+        format!(
+            "column {} `{}` does not say {what}: --columns {}, or {}",
+            at + 1,
+            self.names[at],
+            self.renamed(at, first),
+            self.renamed(at, second)
+        )
+    }
+
+    /// Bytes in one of column `at`: those that its name says or that are fixed, else one, if the
+    /// values can be bytes and `other`, the unit of the other end of the request, is no longer one.
+    /// `names` are those for bytes and for sectors.
+    pub(super) fn unit(
+        &self,
+        at: usize,
+        (told, other): (Option<u64>, Option<u64>),
+        names: (&str, &str),
+    ) -> Result<u64, String> {
+        let is_told = has_other_unit(&self.names[at]) || other.is_some_and(|other| other > 1);
+        let is_whole = |value: f64| !value.is_finite() || value % 512.0 == 0.0;
+        match told {
+            Some(unit) => Ok(unit),
+            None if !is_told && self.column(at).iter().all(|(_, value)| is_whole(*value)) => Ok(1),
+            None => Err(self.either(at, "bytes or sectors", names.0, names.1)),
+        }
+    }
+
+    /// The unit of the times in column `at`, and between which nanoseconds it holds: the only one
+    /// in which they are wall-clock times, or times since a start, at a rate that can be. Nobody
+    /// writes fractions of another unit beside numbers that are wall-clock times.
+    pub(super) fn time(&self, at: usize) -> Result<(u32, (u64, u64)), String> {
+        let column = self.column(at);
+        let what = format!("column {} `{}`", at + 1, self.names[at]);
+        if column.iter().any(|(text, _)| text.contains(':') || text.matches('-').count() == 2) {
+            return Err(format!(
+                "{what} has dates or times of day, which are not read: write them as seconds, \
+                 such as those since 1970"
+            ));
+        }
+        if has_other_unit(&self.names[at]) {
+            return Err(format!(
+                "{what} is in a unit that is not read: write it in s, ms, us or ns, and name it so"
+            ));
+        }
+        let values = column.iter().map(|(_, value)| *value).filter(|value| value.is_finite());
+        if values.clone().count() == 0 {
+            return Err(self.either(at, "in which unit times are", "time_s", "time_us"));
+        }
+        let (low, high) =
+            (values.clone().fold(f64::MAX, f64::min), values.clone().fold(0.0, f64::max));
+        let has_fraction = values.clone().any(|value| value.fract() != 0.0);
+        let readings = TIMES.iter().filter_map(|&(name, scale, from, to)| {
+            let ns = 10_f64.powi(scale as i32);
+            let span_s = (high - low) * ns / 1e9;
+            let is_wall = from <= low && high < to;
+            let is_uptime = name != "time_filetime" && high * ns <= UPTIME_NS_MAX;
+            let count = column.len() as u64;
+            let too_fast = count >= REQUESTS_LEAST && (count - 1) as f64 > RATE_MAX * span_s;
+            let can_be = is_wall || (is_uptime && !(scale == 0 && has_fraction));
+            let bounds = if is_wall { (from * ns, to * ns) } else { (0.0, UPTIME_NS_MAX) };
+            let since = if is_wall { year(name, low * ns) } else { time(low * ns / 1e9) };
+            let told = || format!("from {since} on, {}", within(count, span_s));
+            (can_be && !(too_fast && span_s > 0.0)).then(|| (name, is_wall, scale, bounds, told()))
+        });
+        let mut readings: Vec<_> = readings.collect();
+        if has_fraction && readings.iter().any(|(_, is_wall, ..)| *is_wall) {
+            readings.retain(|(_, is_wall, ..)| *is_wall);
+        }
+        match &readings[..] {
+            [(_, _, scale, (from, to), _)] => Ok((*scale, (*from as u64, *to as u64))),
+            [] => Err(self.either(at, "in which unit times are", "time_s", "time_us")),
+            _ => {
+                let told = |(name, .., told): &(&str, bool, u32, (f64, f64), String)| {
+                    format!("--columns {} ({told})", self.renamed(at, name))
+                };
+                let told: Vec<String> = readings.iter().map(told).collect();
+                Err(format!("{what} does not say in which unit times are: {}", told.join(", or ")))
+            }
+        }
+    }
+
+    /// A column of operations whose name is none that is known: in words, or else in numbers that
+    /// do not say what is a write.
+    pub(super) fn unnamed_op(&self) -> Result<Option<usize>, String> {
+        let is_left = |at: &usize| {
+            let role = role(&self.names[*at]);
+            self.names[*at] != "-" && matches!(role, Role::Other | Role::Command | Role::Action)
+        };
+        let left: Vec<_> =
+            (0..self.names.len()).filter(is_left).map(|at| (at, self.column(at))).collect();
+        // One of other words stops the reading at its line: no column of operations is passed over.
+        let are_words = |values: &[(String, f64)]| {
+            let text = values.iter().filter(|(_, value)| !value.is_finite()).count();
+            let named: Vec<_> =
+                values.iter().filter_map(|(text, _)| raw::named(text.as_bytes())).collect();
+            let moves = |named: &Named| matches!(named.op, Some(Op::Read | Op::Write));
+            text > 0 && named.len() * 2 >= values.len() && named.iter().any(moves)
+        };
+        let mut words = left.iter().filter(|(_, values)| are_words(values)).map(|(at, _)| *at);
+        match (words.next(), words.next()) {
+            (Some(a), Some(b)) => Err(both(self.names, (a, b), "the operation")),
+            (Some(at), None) => Ok(Some(at)),
+            _ => {
+                let is_flag = |text: &str| {
+                    let small = text.to_ascii_lowercase();
+                    matches!(small.as_str(), "0" | "1" | "0.0" | "1.0" | "true" | "false")
+                };
+                let flags = left.iter().find(|(at, values)| {
+                    let all = !values.is_empty() && values.iter().all(|(text, _)| is_flag(text));
+                    all && may_be_op(&self.names[*at])
+                });
+                match flags {
+                    Some((at, _)) => {
+                        Err(self.either(*at, "what is a write", "is_write", "is_read"))
+                    }
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Finds the form in which column `at` says the operation.
+    pub(super) fn op(&self, at: usize) -> Result<OpKind, String> {
+        match role(&self.names[at]) {
+            Role::IsWrite => Ok(OpKind::Bool { write: true }),
+            Role::IsRead => Ok(OpKind::Bool { write: false }),
+            _ => {
+                let values = self.column(at);
+                let unnamed = |(text, value): &(String, f64)| {
+                    value.is_finite() && raw::named(text.as_bytes()).is_none()
+                };
+                if values.is_empty() || !values.iter().all(unnamed) {
+                    return Ok(OpKind::Named);
+                }
+                Err(self.either(at, "what is a write", "is_write", "is_read"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod names_tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_a_column_holds_and_in_which_unit() {
+        for (names, role_of) in [
+            ("time_s TIME(s) TimeSec time.seconds STARTs t_s start_s", Role::Time(Some(9))),
+            ("time_ms ts[ms] arrivalMs", Role::Time(Some(6))),
+            ("time_us timestamp(µs) issue_us ts-usec elapsed_us begin_us", Role::Time(Some(3))),
+            ("time_ns ts_ns Timestamp_ns", Role::Time(Some(0))),
+            ("time_filetime time_100ns", Role::Time(Some(2))),
+            ("time Timestamp ts", Role::Time(None)),
+            ("offset_bytes offset_b start_bytes", Role::Start(Some(1))),
+            ("offset Offset address", Role::Start(None)),
+            ("lba lbn sector SECTOR start_sector offset_sectors LBA", Role::Start(Some(512))),
+            ("offset_kib offsetKiB", Role::Start(Some(1024))),
+            ("block", Role::Start(None)),
+            ("block_4k", Role::Start(Some(4096))),
+            ("bytes size_bytes BYTES nbytes len_b", Role::Length(Some(1))),
+            ("size len length Size", Role::Length(None)),
+            ("sectors nr_sectors nsectors sector_count size_sectors", Role::Length(Some(512))),
+            ("len_kib size_kb sizeKiB", Role::Length(Some(1024))),
+            ("op rw Type IOType io_type opcode T rwbs", Role::Op),
+            ("is_write write", Role::IsWrite),
+            ("is_read", Role::IsRead),
+            ("disk volume DISK DiskNumber Hostname device_id VolumeID lun", Role::Volume),
+            ("pid PID process_id", Role::Process),
+            ("COMM", Role::Command),
+            (
+                "ResponseTime LAT(ms) QUE(ms) latency_us ENDs complete_time_us service_time \
+                 version md5 P next_access_vtime",
+                Role::Other,
+            ),
+        ] {
+            for name in names.split(' ') {
+                assert_eq!(role(name), role_of, "{name}");
+            }
+        }
+        assert_eq!(role("Time (microseconds)"), Role::Time(Some(3)));
+        assert_eq!(role("Transfer length [bytes]"), Role::Length(Some(1)));
+        assert_eq!(role("Start LBA"), Role::Start(Some(512)));
+        assert_eq!(role("R/W"), Role::Op);
+        assert_eq!(role("Unnamed: 0"), Role::Other);
+        assert_eq!(role(""), Role::Other);
     }
 }

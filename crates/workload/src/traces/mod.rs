@@ -13,47 +13,35 @@
 mod blktrace;
 mod buffer;
 mod columns;
-mod compress;
 mod csv;
 mod cursor;
 mod error;
 mod events;
-mod fields;
 mod figures;
 mod files;
 mod fio;
 mod format;
 mod kept;
 mod layout;
-mod names;
-mod once;
-mod ops;
-mod oracle;
-mod order;
-mod pages;
 mod plausible;
 mod raw;
 mod reader;
 mod records;
-mod row;
 mod stats;
 mod table;
 mod text;
-mod told;
-mod vscsi;
-mod write;
 
 pub use blktrace::BlktraceEvent;
 pub use error::{Place, Reason, TraceError};
 pub use files::{TraceFiles, expand};
 pub use format::Format;
+pub use format::{Column, FormatPage};
 pub use kept::{KEPT_BYTES_EACH, Kept};
 pub use layout::check_columns;
-pub use pages::{Column, FormatPage};
 pub(crate) use reader::stem;
 pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
-pub use write::{WriteError, write_csv};
+pub use table::{WriteError, write_csv};
 
 use seekway_core::request::Op;
 use seekway_core::units::{Lba, Nanos, Sectors};
@@ -79,7 +67,7 @@ pub struct Record {
     pub volume: u32,
     /// The process that asked (FIU, blktrace); zero where the trace has none.
     pub process: u32,
-    /// What it asks for.
+    /// Operation.
     pub op: Op,
     /// Does somebody wait for it? True for reads and for flushes of a
     /// blktrace; a write's only where the trace says so (`REQ_SYNC` in a

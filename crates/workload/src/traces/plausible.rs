@@ -24,7 +24,7 @@ const BLOCKS_ALIGN: u64 = 4096;
 /// Longer than anybody traces.
 const SPAN_S_MAX: f64 = 3.0 * YEAR_S;
 
-/// What the first requests of a file sum up to.
+/// Sums over the first requests of a file.
 #[derive(Default)]
 pub(super) struct Figures {
     /// Starts are in sectors, sizes in bytes: only the starts can be in the wrong unit, and they
@@ -166,7 +166,7 @@ impl Scan {
         text
     }
 
-    /// What no disk or trace has: signs of wrong units.
+    /// Figures that no disk or trace has: signs of wrong units.
     pub fn warnings(&self) -> Vec<String> {
         let (requests, span_s) = (self.stats.requests(), self.stats.duration.as_secs_f64());
         let mut absurd = Vec::new();

@@ -1,12 +1,12 @@
-//! What decoders produce: a request with its own clock, and the table of
-//! volumes that they name.
+//! Output of decoders: a request with its own clock, the table of volumes that they name,
+//! names of operations, and the filter of requests that are traced twice.
 
 use super::cursor::Fault;
 use super::error::Reason;
 use super::{REQUEST_SECTORS_MAX, SECTORS_MAX, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 use seekway_core::request::Op;
 use seekway_core::units::{Lba, SECTOR_BYTES, Sectors};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// One request as the trace has it: time by the trace's own clock.
@@ -67,7 +67,7 @@ impl Span {
     }
 }
 
-/// What a decoder found next.
+/// Next finding of a decoder.
 #[derive(Debug)]
 pub(super) enum Step {
     Request(Raw),
@@ -103,12 +103,12 @@ pub(super) trait Decode: Send {
         None
     }
 
-    /// What the user should know of how it was read.
+    /// Remarks for the user on how the trace was read.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How to read a trace in which no requests were found.
+    /// Advice for a trace in which no requests were found.
     fn advice(&self) -> Option<String> {
         None
     }
@@ -137,7 +137,7 @@ pub(super) struct Volumes {
     /// Short keys, each in the one place that its hash gives it: only what
     /// does not stand there costs a look into the map.
     short: Vec<(u64, u32)>,
-    /// What the one volume of a format without volumes is called.
+    /// Name of the only volume of a format without volumes.
     anonymous: Box<str>,
 }
 
@@ -234,4 +234,247 @@ pub(super) fn read_u64(record: &[u8], at: usize, big: bool) -> u64 {
 /// A volume's key shown as it is.
 pub(super) fn plain_name(key: &[u8]) -> String {
     String::from_utf8_lossy(key).into_owned()
+}
+
+// Each request once: the kernel traces some of them again.
+//
+// - Linux before 4.12 queues the rest of a split request (`X`) as if it were a new one.
+// - A request to a device made of others (dm, md) is queued there, and once more on the device
+//   below (`A`, then `Q`). If both are traced, the upper one is the request.
+// - A request that the driver did not take (`R`) is issued again.
+
+/// CPUs, devices and requests that are remembered at most. Beyond that, a request may be counted
+/// twice.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// The events that matter, by their numbers in the lowest byte of an action of blktrace's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Queue = 1,
+    Requeue = 6,
+    Issue = 7,
+    Complete = 8,
+    Split = 13,
+    Remap = 15,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 6] =
+        [Kind::Queue, Kind::Requeue, Kind::Issue, Kind::Complete, Kind::Split, Kind::Remap];
+
+    /// As a set with one member.
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// The event of blkparse's action.
+    pub(super) fn of_letter(action: &[u8]) -> Option<Kind> {
+        let [letter] = action else { return None };
+        let at = b"QRDCXA".iter().position(|known| known == letter);
+        at.map(|at| Kind::ALL[at])
+    }
+}
+
+/// The parts of an event that tell a repeat.
+pub(super) struct Traced {
+    pub(super) kind: Kind,
+    pub(super) cpu: u32,
+    pub(super) device: u32,
+    pub(super) sector: u64,
+    /// Bytes, or sectors.
+    pub(super) len: u64,
+    /// Of a split: where its rest begins. Of a remap: the device that it comes from.
+    pub(super) from: u64,
+}
+
+/// Remembers which of the next events are known requests.
+#[derive(Default)]
+pub(super) struct Once {
+    /// Device and sector of the next queue event on a CPU, if it is a known request.
+    announced: HashMap<u32, (u32, u64)>,
+    /// Devices with requests.
+    queued: HashSet<u32>,
+    /// Device, sector and length of requests that the driver gave back, and how often it did.
+    given_back: HashMap<(u32, u64, u64), u32>,
+    /// Events that were a known request.
+    repeated: u64,
+}
+
+impl Once {
+    /// True if the event is a request that was there before. All events have to pass, in order.
+    pub(super) fn is_repeat(&mut self, event: &Traced) -> bool {
+        let repeat = match event.kind {
+            Kind::Split => {
+                self.announce(event.cpu, (event.device, event.from));
+                false
+            }
+            Kind::Remap => {
+                let from = event.from as u32;
+                if from != event.device && self.queued.contains(&from) {
+                    self.announce(event.cpu, (event.device, event.sector));
+                }
+                false
+            }
+            Kind::Requeue => {
+                let request = (event.device, event.sector, event.len);
+                if self.given_back.len() < REMEMBERED_MAX {
+                    *self.given_back.entry(request).or_default() += 1;
+                }
+                false
+            }
+            Kind::Queue => {
+                let announced = self.announced.remove(&event.cpu);
+                let repeat = announced == Some((event.device, event.sector));
+                if !repeat && self.queued.len() < REMEMBERED_MAX {
+                    self.queued.insert(event.device);
+                }
+                repeat
+            }
+            Kind::Issue => self.was_given_back((event.device, event.sector, event.len)),
+            Kind::Complete => false,
+        };
+        self.repeated += u64::from(repeat);
+        repeat
+    }
+
+    /// A line for the user about the repeats, if there were any.
+    pub(super) fn note(&self) -> Option<String> {
+        (self.repeated > 0).then(|| {
+            format!(
+                "{} events left out that repeat a request (rest of a split, remapped from another \
+                 device of the trace, or requeued)",
+                self.repeated
+            )
+        })
+    }
+
+    fn announce(&mut self, cpu: u32, request: (u32, u64)) {
+        if self.announced.len() < REMEMBERED_MAX {
+            self.announced.insert(cpu, request);
+        }
+    }
+
+    fn was_given_back(&mut self, request: (u32, u64, u64)) -> bool {
+        if self.given_back.is_empty() {
+            return false;
+        }
+        let Some(times) = self.given_back.get_mut(&request) else { return false };
+        *times -= 1;
+        if *times == 0 {
+            self.given_back.remove(&request);
+        }
+        true
+    }
+}
+
+// Operations by their names: words, SCSI commands, and the kernel's RWBS letters.
+
+/// Meaning of an operation's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Named {
+    /// The device's cache is flushed first.
+    pub(super) flush: bool,
+    /// Operation on the sectors, if there is one.
+    pub(super) op: Option<Op>,
+    /// Somebody waits for it.
+    pub(super) sync: bool,
+}
+
+impl Named {
+    /// Neither a flush nor an operation that moves or frees data.
+    pub(super) const NONE: Named = Named { flush: false, op: None, sync: false };
+
+    /// Its requests: a flush in front of data comes first, then the data.
+    pub(super) fn requests(
+        self,
+        span: Span,
+        raw: impl Fn(Op, bool, Span) -> Raw,
+    ) -> (Option<Raw>, Option<Raw>) {
+        let flush = self.flush.then(|| raw(Op::Flush, true, Span::NONE));
+        let data = self.op.map(|op| raw(op, self.sync, span));
+        match flush {
+            Some(_) => (flush, data),
+            None => (data, None),
+        }
+    }
+
+    const fn of(op: Op) -> Named {
+        let flush = matches!(op, Op::Flush);
+        let sync = matches!(op, Op::Read | Op::Flush);
+        Named { flush, op: if flush { None } else { Some(op) }, sync }
+    }
+}
+
+/// A word, a SCSI command in hexadecimal (`2a`, `0x28`) or RWBS letters. `None` for any other.
+pub(super) fn named(word: &[u8]) -> Option<Named> {
+    let small = word.to_ascii_lowercase();
+    let op = match small.strip_prefix(b"0x").unwrap_or(&small) {
+        b"read" | b"rd" | b"get" | b"load" | b"08" | b"28" | b"88" | b"a8" => Op::Read,
+        b"write" | b"wr" | b"set" | b"put" | b"store" | b"0a" | b"2a" | b"8a" | b"aa" => Op::Write,
+        b"flush" | b"sync" | b"fsync" | b"datasync" | b"fdatasync" | b"35" | b"91" => Op::Flush,
+        b"discard" | b"trim" | b"unmap" | b"delete" | b"42" => Op::Discard,
+        b"write-zeroes" | b"write_zeroes" | b"writezeroes" | b"z" | b"93" | b"41" => {
+            Op::WriteZeroes
+        }
+        _ => return rwbs(word),
+    };
+    Some(Named::of(op))
+}
+
+/// The kernel's RWBS field (`blk_fill_rwbs`) of all versions: `F` for a flush in front, then one of
+/// `R`, `W`, `WZ` (write-zeroes), `D` (discard), `DE` (secure erase), `ZA` (zone append), `N`
+/// (another) or a zone operation (`Z` and another letter), then `F` (FUA), `A` (read-ahead), `B`
+/// (barrier, of old kernels), `S` (sync), `M` (metadata), `U` (atomic), `E` (secure, of old kernels).
+pub(super) fn rwbs(word: &[u8]) -> Option<Named> {
+    let upper = word.to_ascii_uppercase();
+    let (preflush, rest) = match upper.as_slice() {
+        [b'F', rest @ ..] => (true, rest),
+        all => (false, all),
+    };
+    let (op, flags) = match rest {
+        [b'R', flags @ ..] => (Some(Op::Read), flags),
+        [b'W', b'Z', flags @ ..] => (Some(Op::WriteZeroes), flags),
+        [b'W', flags @ ..] | [b'Z', b'A', flags @ ..] => (Some(Op::Write), flags),
+        [b'D', b'E', flags @ ..] | [b'D' | b'E', flags @ ..] => (Some(Op::Discard), flags),
+        [b'N', flags @ ..] | [b'Z', b'R' | b'O' | b'C' | b'F', flags @ ..] => (None, flags),
+        [b'F', flags @ ..] | flags if preflush => (None, flags),
+        _ => return None,
+    };
+    // In this order: words such as `web` are none.
+    let mut order = b"FABSMUE".iter();
+    let is_flag = |flag: &u8| order.any(|other| other == flag);
+    let flush = preflush || flags.contains(&b'B');
+    let sync = op == Some(Op::Read) || flags.contains(&b'S') || (flush && op.is_none());
+    flags.iter().all(is_flag).then_some(Named { flush, op, sync: sync && (flush || op.is_some()) })
+}
+
+#[cfg(test)]
+mod ops_tests {
+    use super::*;
+
+    #[test]
+    fn words_commands_and_letters() {
+        let named = |words: &str| -> Vec<Option<Named>> {
+            words.split(' ').map(|word| named(word.as_bytes())).collect()
+        };
+        let all = |words: &str, expected: Named| {
+            assert!(
+                named(words).iter().all(|n| *n == Some(expected)),
+                "{words}: {:?}",
+                named(words)
+            );
+        };
+        let of = |flush, op, sync| Named { flush, op, sync };
+        all("r R read READ Read 28 0x28 88 RA RSM get", of(false, Some(Op::Read), true));
+        all("w W write 2a 2A WM set WFA", of(false, Some(Op::Write), false));
+        all("WS WFS WSM WSU WFSMU ZAS", of(false, Some(Op::Write), true));
+        all("FWS FWFS WBS", of(true, Some(Op::Write), true));
+        all("F FF FFFS FN FS flush fsync 35", of(true, None, true));
+        all("WZ z write_zeroes 93", of(false, Some(Op::WriteZeroes), false));
+        all("D DE discard TRIM 42", of(false, Some(Op::Discard), false));
+        all("W ZA WU", of(false, Some(Op::Write), false));
+        all("DSE", of(false, Some(Op::Discard), true));
+        all("N NS ZR ZRA ZRAS ZO ZCS", Named::NONE);
+        assert_eq!(named("0 1 x Rx W! 12 web WSF "), [None; 9]);
+    }
 }

@@ -1,17 +1,17 @@
-//! Opening a trace and drawing records from it.
+//! Opening a trace and drawing records from it, in the order of time.
 
-use super::blktrace::{self, BlktraceDecoder, BlktraceEvent};
+use super::blktrace::{BlktraceDecoder, BlktraceEvent};
 use super::buffer::Buffer;
-use super::compress::{Compression, TooLarge, foreign, is_tar, packed, read_up_to, unpack};
-use super::fio;
-use super::order::Window;
+use super::buffer::{Compression, TooLarge, foreign, is_tar, packed, read_up_to, unpack};
 use super::raw::{Decode, Raw, Step, Stop, Volumes};
 use super::stats::{Scan, ScannedVolume, TraceStats, VolumeStats};
 use super::text::{Head, TextDecoder, other_text};
-use super::{Format, Kept, Record, TraceError, TraceFiles, oracle, vscsi};
+use super::{Format, Kept, Record, TraceError, TraceFiles, blktrace, fio, records};
 use seekway_core::units::Nanos;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
 /// Bytes that the format is detected from.
@@ -24,7 +24,7 @@ const WINDOW_BYTES_LEAST: u64 = 8 << 20;
 const WINDOW_REQUESTS_MAX: usize = 65_536;
 const WINDOW_TIME_MAX: Nanos = Nanos::from_secs(1);
 
-/// How a trace is to be read.
+/// Options for reading a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TraceOptions {
     /// Format of the trace; `None` detects it from its content and name.
@@ -37,7 +37,7 @@ pub struct TraceOptions {
     pub columns: Option<String>,
     /// Skip and count unusable records instead of failing at the first.
     pub lenient: bool,
-    /// Stop after so many requests.
+    /// Number of requests after which reading stops.
     pub limit: Option<u64>,
     /// Stop before the first request later than this (in trace time).
     pub duration_max: Option<Nanos>,
@@ -132,8 +132,8 @@ impl TraceReader {
                 parser.begin(&begin, options).map_err(unclear)?;
                 Box::new(TextDecoder::new(buffer, parser))
             }
-            (Format::Vscsi, _) => vscsi::decoder(buffer, &head),
-            (Format::OracleGeneral, _) => oracle::decoder(buffer),
+            (Format::Vscsi, _) => records::vscsi(buffer, &head),
+            (Format::OracleGeneral, _) => records::oracle(buffer),
             _ => {
                 Box::new(BlktraceDecoder::new(vec![(name.into(), buffer)], options.blktrace_event))
             }
@@ -190,7 +190,7 @@ impl TraceReader {
         }
     }
 
-    /// What messages call the trace.
+    /// Name of the trace in messages.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -205,7 +205,7 @@ impl TraceReader {
         self.decoder.units().unwrap_or_else(|| self.format.units().into())
     }
 
-    /// All that is known of what has been handed on so far.
+    /// Everything known of the requests that were handed on.
     pub fn seen(&self) -> Scan {
         let mut stats = self.stats.clone();
         // A limit can cut off the first request of a volume that has been named.
@@ -218,13 +218,13 @@ impl TraceReader {
         Scan { format, units, notes, volumes, stats }
     }
 
-    /// Counts over what has been handed on so far.
+    /// Sums over the requests that were handed on.
     pub fn stats(&self) -> &TraceStats {
         &self.stats
     }
 
-    /// What the user should know of how it is read, so far: which files and events it is of, and
-    /// what was left out.
+    /// Remarks for the user until now: the files and events that the trace is of, and the records
+    /// that were left out.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         notes.extend(self.decoder.notes());
@@ -418,4 +418,104 @@ pub(crate) fn stem(name: &str) -> String {
     let file = Path::new(name).file_name().map_or(name.into(), |f| f.to_string_lossy());
     let stem = file.split('.').find(|part| !part.is_empty()).unwrap_or("trace");
     stem.into()
+}
+
+// Sorting by time within a bounded window.
+
+/// Holds requests back until nothing earlier can come any more, as far as the
+/// window reaches. Requests that come in order cost no sorting: they queue;
+/// only the late ones go through a map.
+pub(super) struct Window {
+    records_max: usize,
+    time_max_ns: u64,
+    in_order: VecDeque<Raw>,
+    /// By time, and then in the order in which they came.
+    late: BTreeMap<(u64, u64), Raw>,
+    /// The latest time that has come in, and the latest that has gone out.
+    newest_ns: u64,
+    released_ns: u64,
+    pub(super) reordered: u64,
+    pub(super) clamped: u64,
+}
+
+impl Window {
+    /// A window of at most `records_max` requests and `time_max_ns` nanoseconds
+    /// of trace time, whichever is reached first.
+    pub(super) fn new(records_max: usize, time_max_ns: u64) -> Self {
+        Window {
+            records_max,
+            time_max_ns,
+            in_order: VecDeque::new(),
+            late: BTreeMap::new(),
+            newest_ns: 0,
+            released_ns: 0,
+            reordered: 0,
+            clamped: 0,
+        }
+    }
+
+    /// Take in the next request of the trace.
+    pub(super) fn push(&mut self, raw: Raw) {
+        if raw.time_ns >= self.newest_ns {
+            self.newest_ns = raw.time_ns;
+            self.in_order.push_back(raw);
+            return;
+        }
+        self.reordered += 1;
+        self.late.insert((raw.time_ns, self.reordered), raw);
+    }
+
+    /// The earliest request, once the window is full or `over` says that no
+    /// more will come. Times never decrease: a request that came too late for
+    /// the window gets the time of the one before it.
+    pub(super) fn pop(&mut self, over: bool) -> Option<Raw> {
+        let front = self.in_order.front().map(|raw| raw.time_ns);
+        let late = self.late.first_key_value().map(|((time_ns, _), _)| *time_ns);
+        let earliest = match (front, late) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        let held = self.in_order.len() + self.late.len();
+        if !over && held <= self.records_max && self.newest_ns - earliest <= self.time_max_ns {
+            return None;
+        }
+        // Of equal times the one in order came first.
+        let mut raw = match (front, late) {
+            (Some(a), Some(b)) if b < a => self.late.pop_first()?.1,
+            (None, _) => self.late.pop_first()?.1,
+            _ => self.in_order.pop_front()?,
+        };
+        if raw.time_ns < self.released_ns {
+            self.clamped += 1;
+            raw.time_ns = self.released_ns;
+        }
+        self.released_ns = raw.time_ns;
+        Some(raw)
+    }
+}
+
+#[cfg(test)]
+mod order_tests {
+    use super::super::raw::Span;
+    use super::*;
+    use seekway_core::request::Op;
+
+    #[test]
+    fn later_than_the_window_is_clamped() {
+        let read = |records, time_ns| {
+            let mut window = Window::new(records, time_ns);
+            let mut times = Vec::new();
+            for time_ns in [100, 101, 102, 103, 104, 50, 103] {
+                let (op, span) = (Op::Read, Span::NONE);
+                window.push(Raw { time_ns, volume: 0, process: 0, op, sync: true, span });
+                times.extend(std::iter::from_fn(|| window.pop(false)).map(|raw| raw.time_ns));
+            }
+            times.extend(std::iter::from_fn(|| window.pop(true)).map(|raw| raw.time_ns));
+            (times, window.reordered, window.clamped)
+        };
+        assert_eq!(read(100, 1000), (vec![50, 100, 101, 102, 103, 103, 104], 2, 0));
+        assert_eq!(read(3, 1000), (vec![100, 101, 101, 102, 103, 103, 104], 2, 1));
+        assert_eq!(read(100, 2), (vec![100, 101, 101, 102, 103, 103, 104], 2, 1));
+        assert_eq!(read(0, 0), (vec![100, 101, 102, 103, 104, 104, 104], 2, 2));
+    }
 }

@@ -1,11 +1,11 @@
-//! What a pass over a trace has seen.
+//! Sums over the requests of one pass over a trace.
 
 use super::error::Reason;
 use super::{Format, Record};
 use seekway_core::request::Op;
 use seekway_core::units::{Lba, Nanos, Sectors};
 
-/// How many requests there are of each operation.
+/// Requests by operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)] // The names say it.
 pub struct OpCounts {
@@ -36,13 +36,13 @@ impl OpCounts {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skipped {
     pub reason: Reason,
-    /// How many records had it.
+    /// Number of records that had it.
     pub count: u64,
     /// The message that the first of them would have been in strict mode.
     pub first: String,
 }
 
-/// What the requests of one volume sum up to.
+/// Sums over the requests of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VolumeStats {
     /// Its requests by operation.
@@ -126,14 +126,14 @@ impl ScannedVolume {
     }
 }
 
-/// What one pass over a whole trace has found.
+/// Result of one pass over a whole trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scan {
     /// The format that was given, or else detected.
     pub format: Format,
     /// Of times, offsets and sizes.
     pub units: String,
-    /// What the user should know of how it was read.
+    /// Remarks for the user on how the trace was read.
     pub notes: Vec<String>,
     /// In the order of their first appearance: the volume numbers of records.
     pub volumes: Vec<ScannedVolume>,

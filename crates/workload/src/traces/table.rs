@@ -1,17 +1,20 @@
 //! Tables whose header names the columns and their units, or whose columns the user lists: a CSV
 //! of one's own, libCacheSim's, and what biosnoop (bcc, bpftrace) and iosnoop print.
 
-use super::TraceOptions;
-use super::cursor::Fault;
+use super::cursor::{Fault, Field, Separator, split_to};
 use super::error::Reason;
-use super::fields::{Field, Separator, split_to};
-use super::layout::{self, Fixed, Header, Layout};
-use super::ops::{self, Named};
-use super::raw::{Raw, Span, Volumes, plain_name};
+use super::layout::{Fixed, Header, Layout};
+use super::layout::{OpKind, is_comment};
+use super::raw::{Named, Raw, Span, Volumes, plain_name};
 use super::text::{Head, ParseLine};
-use super::told::{OpKind, is_comment};
+use super::{TraceError, TraceOptions, TraceReader, layout, raw};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use seekway_core::request::Op;
 use seekway_core::units::SECTOR_BYTES;
+use std::borrow::Cow;
+use std::io;
+use std::io::{BufWriter, Write};
 
 /// The parser of all tables. Its columns are known after [`ParseLine::begin`].
 pub(super) struct Table {
@@ -36,7 +39,7 @@ impl Table {
         Table { fixed, ..Table::named() }
     }
 
-    /// What biosnoop and iosnoop print: sectors of 512 bytes, whatever the column is called.
+    /// Table of biosnoop or iosnoop: sectors of 512 bytes, whatever the column is called.
     pub(super) fn snoop() -> Table {
         let fixed = Fixed { time: None, start: Some(512), length: Some(1) };
         Table { fixed, ..Table::named() }
@@ -239,7 +242,7 @@ impl Layout {
             _ => field.fault_of(Reason::UnknownOp, expected),
         };
         let OpKind::Bool { write } = kind else {
-            return ops::named(field.bytes).ok_or_else(|| unknown(EXPECTED_OP));
+            return raw::named(field.bytes).ok_or_else(|| unknown(EXPECTED_OP));
         };
         let yes = truth(field.bytes).ok_or_else(|| unknown(TRUTH))?;
         let op = if yes == write { Op::Write } else { Op::Read };
@@ -262,4 +265,55 @@ fn truth(bytes: &[u8]) -> Option<bool> {
         b"0" | b"0.0" | b"false" | b"f" | b"no" | b"n" => Some(false),
         _ => None,
     }
+}
+
+// Traces written as CSV, in columns that a table reads again without a loss.
+
+/// Names of the columns.
+const HEADER: &str = "time_ns,op,start_sector,sectors,volume,pid,sync";
+
+/// Why a trace was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Writes all that `reader` has still to read, packed with gzip if so asked: the number of
+/// requests.
+pub fn write_csv(
+    reader: &mut TraceReader,
+    out: &mut dyn Write,
+    packed: bool,
+) -> Result<u64, WriteError> {
+    if !packed {
+        return lines(reader, out);
+    }
+    let mut packer = BufWriter::new(GzEncoder::new(out, Compression::default()));
+    let count = lines(reader, &mut packer)?;
+    packer.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
+    Ok(count)
+}
+
+fn lines(reader: &mut TraceReader, out: &mut dyn Write) -> Result<u64, WriteError> {
+    let mut count = 0;
+    writeln!(out, "{HEADER}")?;
+    while let Some(record) = reader.next_record()? {
+        let (time, start, sectors) = (record.at.get(), record.start.get(), record.len.get());
+        let (op, pid, sync) = (record.op.word(), record.process, u8::from(record.sync));
+        let volume = quoted(reader.volume_name(record.volume));
+        writeln!(out, "{time},{op},{start},{sectors},{volume},{pid},{sync}")?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// A name as a field: in quotes if it has a comma or a quote.
+fn quoted(name: &str) -> Cow<'_, str> {
+    if name.contains([',', '"']) {
+        return format!("\"{}\"", name.replace('"', "\"\"")).into();
+    }
+    name.into()
 }

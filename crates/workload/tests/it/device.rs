@@ -9,14 +9,14 @@ use seekway_workload::guest::app::{self, App, AppSpec, FileSpec, HandleSpec};
 use seekway_workload::{AppReport, Issue, Source};
 use std::collections::{BTreeSet, VecDeque};
 
-/// How long [`vm`]'s disk takes.
+/// Latency of [`vm`]'s disk.
 pub const LATENCY: Nanos = Nanos::from_micros(500);
 /// Sectors of a MiB.
 pub const MIB: u64 = 2048;
 /// Where metadata ends on a 12 GiB image: 1 MiB, 64 MiB of inodes, 128 MiB of journal.
 pub const DATA: u64 = 193 * MIB;
 
-/// What a source did.
+/// Actions of a source.
 pub struct Run {
     /// (when, what, how many were outstanding already)
     pub issued: Vec<(Instant, Issue, usize)>,
@@ -110,7 +110,8 @@ impl App for Script {
     }
 }
 
-/// What the disk saw of the first file of a guest, to its end: operation, first page, pages.
+/// Runs a guest to its end, and collects the requests for its first file at the disk: operation,
+/// first page, pages.
 pub fn run_on_a_file(vm: &mut GuestVm, latency: Nanos) -> (Run, Vec<(Op, u64, u64)>) {
     let first = vm.sector_of(0, 0, 0).get();
     let run = run(vm, latency);

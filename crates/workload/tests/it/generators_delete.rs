@@ -6,9 +6,9 @@ use device::{Run, Script, run, run_on_a_file};
 use seekway_core::params::Params;
 use seekway_core::request::Op as DiskOp;
 use seekway_core::units::Nanos;
-use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
+use seekway_workload::rng::Rng;
 
 const LATENCY: Nanos = Nanos::from_micros(300);
 const FILE_BYTES: u64 = 1 << 20;
@@ -20,7 +20,7 @@ fn guest(calls: Vec<Vec<Op>>, given: &[(&str, &str)]) -> GuestVm {
     GuestVm::new("t", GuestParams::from(&params), vec![app], 1).unwrap()
 }
 
-/// What the disk saw of the only file: operation, first page, pages.
+/// Requests for the only file at the disk: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     let given = [("journal", "none"), ("flush_interval", "1h"), ("read_ahead_kb", "512")];
     let mut vm = guest(vec![calls.to_vec()], &given);

@@ -21,7 +21,7 @@ const fn write(handle: u32, page: u64, pages: u32) -> Op {
     Op::Write { handle, offset: page * 4096, len: pages * 4096 }
 }
 
-/// What the disk saw of the file: operation, first page, pages.
+/// Requests for the file at the disk: operation, first page, pages.
 fn requests(calls: &[Op]) -> (Run, Vec<(DiskOp, u64, u64)>) {
     // One file, open in both ways.
     let handles = [false, true].map(|direct| HandleSpec { direct, ..HandleSpec::default() });

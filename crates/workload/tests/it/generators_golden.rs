@@ -12,7 +12,7 @@ use seekway_workload::Issue;
 use seekway_workload::generators::parse_vm;
 use std::fmt::Write;
 
-/// A disk that takes so long for each request.
+/// Latency of the disk.
 const LATENCY: Nanos = Nanos::from_micros(300);
 /// Requests that are looked at.
 const REQUESTS: usize = 5000;

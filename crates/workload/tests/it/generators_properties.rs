@@ -1,5 +1,5 @@
-//! What must hold in the guest whatever its applications do: random sequences
-//! of system calls, checked against what the disk saw.
+//! Invariants of the guest under all applications: random sequences of system calls, checked
+//! against the requests at the disk.
 
 use crate::device;
 
@@ -8,9 +8,9 @@ use seekway_core::params::Params;
 use seekway_core::request::Op as DiskOp;
 use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_workload::VmDisk;
-use seekway_workload::generators::rng::Rng;
 use seekway_workload::guest::app::{App, AppSpec, FileSpec, HandleSpec, Op};
 use seekway_workload::guest::{GuestParams, GuestVm, params};
+use seekway_workload::rng::Rng;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -102,7 +102,7 @@ impl App for Script {
     }
 }
 
-/// What the application on one disk did.
+/// Calls and requests of the application on one disk.
 struct Outcome {
     seed: u64,
     run: Rc<Run>,
@@ -116,7 +116,7 @@ fn simulate(seed: u64, given: &[(&str, &str)], what: (bool, bool), calls: u32) -
     simulate_on(1, seed, given, what, calls).remove(0)
 }
 
-/// A guest with so many disks and an application on each.
+/// Runs a guest with `disks` disks and an application on each.
 fn simulate_on(
     disks: usize,
     seed: u64,
@@ -205,8 +205,8 @@ fn what_is_written_reaches_the_disk_and_fsync_waits_for_it() {
     }
 }
 
-/// The same with an application on each of several disks, in one page cache: what each disk
-/// gets, and when an fsync returns, is what holds for one disk.
+/// An application on each of several disks, in one page cache: the requests at each disk, and the
+/// time at which an fsync returns, satisfy what holds for one disk.
 #[test]
 fn each_of_several_disks_gets_what_is_written_to_its_files() {
     for seed in 300..330 {

@@ -182,7 +182,7 @@ fn blkparse_without_a_plus() {
     }
 }
 
-/// What blkparse 1.2.0 prints beside the lines in the form of its `-f`.
+/// Lines of blkparse 1.2.0 beside those in the form of its `-f`.
 const ASIDE: &str = "Input file sdb.blktrace.0 added\n  8,16   0        0     0.009000005     0  m   N cfq100A / dispatched a request\nCPU0 (sdb):\n Reads Queued:           1,        4KiB\t Writes Queued:           0,        0KiB\n Read Dispatches:        1,        4KiB\t Write Dispatches:        0,        0KiB\n PC Reads Queued:        0,        0KiB\t PC Writes Queued:        0,        0KiB\n IO unplugs:             0        \t Timer unplugs:           0\n\nfio (100)\nfio worker (100, ...)\n Allocation wait:        0        \t Allocation wait:         0\n Dispatch wait:          0        \t Dispatch wait:           0\n Completion wait:        0        \t Completion wait:         0\nTotal (sdb):\n\nThroughput (R/W): 20KiB/s / 0KiB/s\nEvents (sdb): 20 entries\nSkips: 0 forward (0 -   0.0%)\n";
 
 #[test]

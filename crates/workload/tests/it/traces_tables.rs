@@ -30,7 +30,7 @@ fn refused(read: Result<Vec<String>, String>, with: &[&str]) {
     assert!(with.iter().all(|part| error.contains(part)), "{error}");
 }
 
-/// A hundred rows, from a time on and so far apart.
+/// A hundred rows from time `from` on, `gap` apart.
 fn rows(header: &str, from: u64, gap: u64) -> String {
     let row = |n: u64| format!("{},R,{},4096\n", from + n * gap, n * 8192);
     format!("{header},op,offset,size\n") + &(0..100).map(row).collect::<String>()

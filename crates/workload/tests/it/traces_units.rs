@@ -118,7 +118,7 @@ fn fio_logs_with_a_time_of_issue() {
     assert_eq!(read(&log(|n| format!(", {}", n * 1_000_000 - 200_000))).unwrap(), without);
 }
 
-/// Requests of 4 KiB, so many units of time apart.
+/// Requests of 4 KiB, `gap` units of time apart.
 fn five_columns(count: u64, gap: u64, unit: u64) -> String {
     let row = |n: u64| {
         format!("{} 0 {} {} {}\n", n * gap, n * 7919 % 4096 * 4096 / unit, 4096 / unit, n % 2)
@@ -265,7 +265,7 @@ fn columns_are_listed() {
     .assert_eq(&errors);
 }
 
-/// What `blkparse -f` prints is read by the same form.
+/// The output of `blkparse -f` is read by the format string of its `-f`.
 #[test]
 fn forms_of_blkparse() {
     let expected = ["0ms 8:0 R sync 2048+8", "1us 8:0 W sync 4096+16"];

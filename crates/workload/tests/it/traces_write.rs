@@ -74,7 +74,7 @@ fn the_samples_come_back_as_they_were() {
 fn all_operations_names_and_processes_come_back() {
     let text = "time_ns,op,start_sector,sectors,volume,pid,sync\n\
                 0,read,0,8,\"8,16\",0,1\n\
-                7,write,18014398509481976,8,\"the \"\"best\"\", so far\",4294967295,0\n\
+                7,write,18014398509481976,8,\"the \"\"best\"\", of all\",4294967295,0\n\
                 7,write,8,2147483648,8:16,1,1\n\
                 8,flush,0,0,8:16,0,0\n\
                 9,flush,0,0,8:16,0,1\n\
@@ -84,7 +84,7 @@ fn all_operations_names_and_processes_come_back() {
     assert_eq!(write_csv(&mut read("all", text.as_bytes()), &mut bytes, false).unwrap(), 7);
     assert_eq!(String::from_utf8(bytes).unwrap(), text);
     let names: Vec<String> = named(read("all", text.as_bytes())).into_iter().map(|r| r.1).collect();
-    assert_eq!(names[..2], ["8,16", "the \"best\", so far"]);
+    assert_eq!(names[..2], ["8,16", "the \"best\", of all"]);
 }
 
 /// A column `sync` says it; without one, the operation does.

@@ -1,4 +1,4 @@
-//! What each stack is worth for a load: the figures that `advise` ranks by.
+//! Value of each stack for a load: the figures that `advise` ranks by.
 
 use crate::args::Goal;
 use crate::json::CacheChoice;
@@ -38,18 +38,33 @@ pub struct Judged {
     pub regret: f64,
 }
 
-impl Judged {
-    fn figure(&self, goal: Goal) -> f64 {
-        match goal {
-            Goal::Latency => self.worst_vm_p99_over_alone,
-            Goal::Throughput => self.mib_s,
-            Goal::Fairness => self.worst_vm_speed,
-            Goal::Balance => self.regret,
-        }
+/// Figure by which a goal judges stacks.
+pub struct GoalFigure {
+    /// Its name, with its unit.
+    pub name: &'static str,
+    pub smaller_is_better: bool,
+    of: fn(&Judged) -> f64,
+}
+
+impl GoalFigure {
+    pub fn of(goal: Goal) -> GoalFigure {
+        let (smaller_is_better, name, of): (_, _, fn(&Judged) -> f64) = match goal {
+            Goal::Latency => {
+                (true, "worst VM's p99 over its p99 alone", |j| j.worst_vm_p99_over_alone)
+            }
+            Goal::Throughput => (false, "bandwidth (MiB/s)", |j| j.mib_s),
+            Goal::Fairness => {
+                (false, "worst VM's speed as a share of its speed alone", |j| j.worst_vm_speed)
+            }
+            Goal::Balance => {
+                (true, "mean regret in latency, throughput and fairness", |j| j.regret)
+            }
+        };
+        GoalFigure { name, smaller_is_better, of }
     }
 }
 
-/// What a VM has of the disk for itself.
+/// Figures of a VM that has the disk for itself.
 #[derive(Clone, Copy)]
 struct Reference {
     mean_ns: f64,
@@ -84,10 +99,10 @@ pub fn judge(outcomes: &[Outcome], alone: Option<&[Vec<Outcome>]>, goal: Goal) -
         })
         .collect();
     let mut judged: Vec<Judged> = outcomes.iter().map(|o| one(o, &references)).collect();
-    let regrets = regrets(&judged);
+    let (regrets, figure) = (regrets(&judged), GoalFigure::of(goal));
     for (judged, regret) in judged.iter_mut().zip(regrets) {
         judged.regret = regret;
-        judged.value = judged.figure(goal);
+        judged.value = (figure.of)(judged);
     }
     judged
 }
@@ -167,13 +182,8 @@ fn sort_by_value(mut left: Vec<Judged>, goal: Goal) -> Vec<Judged> {
 
 /// The best figure of the goal, if there is any policy.
 pub fn best(judged: &[Judged], goal: Goal) -> Option<f64> {
-    let better = |a: f64, b: f64| if smaller_is_better(goal) { a.min(b) } else { a.max(b) };
+    let better = if GoalFigure::of(goal).smaller_is_better { f64::min } else { f64::max };
     judged.iter().map(|j| j.value).reduce(better)
-}
-
-/// Is a smaller figure of the goal the better one?
-pub fn smaller_is_better(goal: Goal) -> bool {
-    matches!(goal, Goal::Latency | Goal::Balance)
 }
 
 /// Is `value` as good as `best`, the best there is? Regret is a distance already.
@@ -182,16 +192,6 @@ pub fn are_equal(goal: Goal, value: f64, best: f64) -> bool {
         Goal::Balance => value - best <= EQUAL_WITHIN,
         Goal::Latency => value <= best * (1.0 + EQUAL_WITHIN),
         Goal::Throughput | Goal::Fairness => value >= best * (1.0 - EQUAL_WITHIN),
-    }
-}
-
-/// What the goal's figure is called, with its unit.
-pub fn figure_name(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Latency => "worst VM's p99 over its p99 alone",
-        Goal::Throughput => "bandwidth (MiB/s)",
-        Goal::Fairness => "worst VM's speed as a share of its speed alone",
-        Goal::Balance => "mean regret in latency, throughput and fairness",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::judged::p99_ms;
 use crate::json::CacheChoice;
-use crate::lists::distinct;
+use crate::load::distinct;
 use crate::runs::{self, Outcome, Stage};
 use anyhow::Result;
 use seekway_core::units::{Nanos, Sectors};
@@ -17,7 +17,7 @@ const STEPS: u32 = 7;
 /// The least share that is looked for is 2^-7, somewhat below 1 %.
 const SHARE_MIN_LOG2: f64 = -7.0;
 
-/// How a load was served under the policy that serves it best. Scripts read these keys.
+/// Service of a load under the policy that serves it best. Scripts read these keys.
 #[derive(Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Service {

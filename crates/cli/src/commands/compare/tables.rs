@@ -1,7 +1,11 @@
 //! A comparison as tables.
 
-use crate::json::{CompareReport, Response, Run, Vm};
+use crate::json::{
+    CompareReport, PrivateRun, PrivateVm, Process, Response, Run, Usage, Vcpus, Vm, VmCache,
+};
+use crate::stacks::NO_PREFETCH;
 use seekway_report::table::{Cell, Rows, Table};
+use seekway_sim::scenario::tables::Values;
 use std::collections::BTreeSet;
 
 /// Below totals, with `--fair-to private`.
@@ -121,4 +125,276 @@ pub fn withheld(compared: &CompareReport) -> Option<Table> {
         })
         .note("paid: the wait ended early, with a request that came during it.");
     Some(table.done())
+}
+
+// A table as typed columns.
+
+/// The table's columns under their headings: text, whole numbers, or numbers; `None` where a cell
+/// is absent. Shares are parts of one.
+pub fn of(table: Table) -> Vec<(String, Values)> {
+    let Table { columns, rows, .. } = table;
+    let cells = |n: usize| rows.iter().map(|row| row.get(n).unwrap_or(&Cell::Absent)).collect();
+    columns.into_iter().enumerate().map(|(n, column)| (column.name, values(cells(n)))).collect()
+}
+
+fn values(cells: Vec<&Cell>) -> Values {
+    let whole = |cell: &&Cell| matches!(cell, Cell::Count(_) | Cell::Absent);
+    if cells.iter().any(|cell| text(cell).is_some()) {
+        return Values::Text(cells.into_iter().map(text).collect());
+    }
+    if cells.iter().all(whole) && cells.iter().any(|cell| matches!(cell, Cell::Count(_))) {
+        let count = |cell: &Cell| if let Cell::Count(n) = cell { Some(*n) } else { None };
+        return Values::Count(cells.into_iter().map(count).collect());
+    }
+    Values::Number(cells.into_iter().map(Cell::number).collect())
+}
+
+fn text(cell: &Cell) -> Option<&str> {
+    match cell {
+        Cell::Text(text) | Cell::Badge { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+// A comparison as CSV.
+
+/// A run, or a VM of it.
+struct Line<'a> {
+    /// The scenario that it is of.
+    scenario: Option<&'a str>,
+    run: &'a Run,
+    vm: Option<&'a Vm>,
+}
+
+impl<'a> Line<'a> {
+    /// A figure that both have.
+    fn of<T>(&self, run: fn(&'a Run) -> T, vm: fn(&'a Vm) -> T) -> T {
+        self.vm.map_or_else(|| run(self.run), vm)
+    }
+
+    /// A figure of the whole run.
+    fn whole<T>(&self, figure: fn(&'a Run) -> T) -> Option<T> {
+        self.vm.is_none().then(|| figure(self.run))
+    }
+
+    fn response(&self) -> &'a Response {
+        self.of(|run| &run.response_ms, |vm| &vm.response_ms)
+    }
+
+    fn usage(&self) -> Option<&'a Usage> {
+        self.of(|run| Some(&run.host.as_ref()?.usage), |vm| Some(&vm.cache.as_ref()?.usage))
+    }
+
+    fn private_vm(&self) -> Option<&'a PrivateVm> {
+        self.vm?.private.as_ref()
+    }
+
+    fn private_run(&self) -> Option<&'a PrivateRun> {
+        self.whole(|run| run.private.as_ref()).flatten()
+    }
+}
+
+/// One line for each run and VM.
+pub fn flat(all: &[&CompareReport]) -> Table {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for compared in all {
+        let scenario = compared.scenario.as_deref();
+        for run in &compared.runs {
+            lines.push(Line { scenario, run, vm: None });
+            lines.extend(run.vms.iter().map(|vm| Line { scenario, run, vm: Some(vm) }));
+        }
+    }
+    let has_cache = lines.iter().any(|line| line.run.host.is_some());
+    let has_private = all.iter().any(|compared| has_private(compared));
+    Table::of("", &lines)
+        .text("policy", |line| &line.run.stack.policy)
+        .text("vm", |line| line.of(|_| "all", |vm| &vm.name))
+        .number("seed", "", |line| line.run.seed)
+        .number("requests", "", |line| line.of(|run| run.requests, |vm| vm.requests))
+        .number("iops", "", |line| line.of(|run| run.iops, |vm| vm.iops))
+        .number("mib_s", "", |line| line.of(|run| run.mib_s, |vm| vm.mib_s))
+        .number("mean_ms", "", |line| line.response().mean)
+        .number("p50_ms", "", |line| line.response().p50)
+        .number("p99_ms", "", |line| line.response().p99)
+        .number("p999_ms", "", |line| line.response().p999)
+        .number("max_ms", "", |line| line.response().max)
+        .number("service_mean_ms", "", |line| line.whole(|run| run.service_ms.mean))
+        .number("zero_seek_share", "", |line| line.whole(|run| run.zero_seek_share))
+        .number("waits_tried", "", |line| line.whole(|run| run.waits.tried))
+        .number("waits_paid", "", |line| line.whole(|run| run.waits.paid))
+        .number("phi", "", |line| line.whole(|run| run.phi))
+        .number("jain", "", |line| line.whole(|run| run.jain))
+        .number("max_min_share", "", |line| line.whole(|run| run.max_min_share))
+        .number("ended_s", "", |line| line.of(|_| None, |vm| vm.ended_s))
+        .text("prefetch", |line| line.run.stack.cache.prefetch.as_deref().unwrap_or(NO_PREFETCH))
+        .each(FIGURES.into_iter().filter(|_| has_cache), |table, figure| {
+            let (_, _, name, figure) = figure;
+            table.number(name, "", |line| line.usage().map(figure))
+        })
+        // What a run chose besides its policy and prefetcher, what it did not choose too.
+        .number("cache_mib", "", |line| line.run.stack.cache.cache_mib.unwrap_or(0.0))
+        .text("limits", |line| line.run.stack.limits)
+        .text("shared_cpus", |line| line.run.stack.shared_cpus.as_deref().unwrap_or("none"))
+        .text("vcpu", |line| &line.run.stack.vcpu)
+        .when(has_private, |table| {
+            table
+                .number("progress", "", |line| line.private_vm()?.progress)
+                .number("p99_over_private", "", |line| line.private_vm()?.p99_over_private)
+                .number("least_progress", "", |line| line.private_run()?.least_progress)
+                .number("mean_progress", "", |line| line.private_run()?.mean_progress)
+                .text("least_progress_vm", |line| line.private_run()?.least_progress_vm.as_ref())
+        })
+        .when(all.iter().any(|compared| compared.scenario.is_some()), |table| {
+            table.text("scenario", |line| line.scenario)
+        })
+        .done()
+}
+
+// The table of runs in which VMs shared the host's processors.
+
+/// One line for each VM and run; none where no processors were shared.
+pub fn table(compared: &CompareReport) -> Option<Table> {
+    let vms = compared.runs.iter().map(|run| run.vcpus.len()).max().filter(|&vms| vms > 0)?;
+    let sharing = || compared.runs.iter().filter(|run| !run.vcpus.is_empty());
+    let rows: Vec<(&Run, &Vcpus)> =
+        (0..vms).flat_map(|vm| sharing().map(move |run| (run, &run.vcpus[vm]))).collect();
+    let seconds = |run: &Run| run.simulated_s.max(f64::MIN_POSITIVE);
+    let of_vcpus = |time: f64, (run, vm): &(&Run, &Vcpus)| {
+        Cell::Share(time / (seconds(run) * f64::from(vm.vcpus)))
+    };
+    let table = Table::of("VMs that share processors", &rows)
+        .text("VM", |(_, vm)| &vm.vm)
+        .text(compared.names.heading(), |(run, _)| &run.label)
+        .number("applications", "MiB/s", |(_, vm)| vm.app_mib_s)
+        .number("wait", "ms", |(_, vm)| vm.wait_ms.mean)
+        .number("p99 of waits", "ms", |(_, vm)| vm.wait_ms.p99)
+        .number("CPU", "", |row| of_vcpus(row.1.ran_s, row))
+        .number("CPU lost", "", |row| of_vcpus(row.1.stolen_s, row))
+        .number("moves", "1/s", |(run, vm)| vm.moves as f64 / seconds(run))
+        .number("agent", "", |row| of_vcpus(row.1.agent_s, row))
+        .note(
+            "applications: what they read and wrote, from the guest's page cache or its disk. \
+             wait: of a task for the disk, until it ran again. CPU, CPU lost, agent: of its vCPUs' \
+             time, what they ran, what they had something to run in and no processor, and what the \
+             agent ran.",
+        );
+    Some(table.done())
+}
+
+// The tables of runs with a host cache: what it and its prefetcher gave, all
+// together and by process.
+
+/// A figure of a cache: its heading, its unit, its name in CSV, and what it is.
+type UsageFigure = (&'static str, &'static str, &'static str, fn(&Usage) -> Cell);
+
+/// Columns of a cache's tables.
+pub const FIGURES: [UsageFigure; 8] = [
+    ("hits", "", "hit_share", |u| Cell::Share(u.hit_share)),
+    ("late", "", "late_share", |u| Cell::Share(u.late_share)),
+    ("accuracy", "", "accuracy", |u| Cell::Share(u.accuracy)),
+    ("cost", "", "cost", |u| Cell::Share(u.cost)),
+    ("prefetched", "MiB", "prefetched_mib", |u| u.prefetched_mib.into()),
+    ("wasted", "MiB", "wasted_mib", |u| u.wasted_mib.into()),
+    ("dropped", "MiB", "dropped_mib", |u| u.dropped_mib.into()),
+    ("promoted", "", "promoted", |u| u.promoted.into()),
+];
+
+/// One line a run with a host cache; none without any.
+pub fn cache_totals(compared: &CompareReport) -> Option<Table> {
+    let rows: Vec<_> =
+        compared.runs.iter().filter_map(|run| Some((run, run.host.as_ref()?))).collect();
+    let (_, first) = rows.first()?;
+    let title = match rows.iter().all(|(_, host)| host.cache_mib == first.cache_mib) {
+        true => format!("Prefetching into a host cache of {:.0} MiB", first.cache_mib),
+        false => "Prefetching into host caches".into(),
+    };
+    let table = Table::of(title, &rows)
+        .text(compared.names.heading(), |(run, _)| &run.label)
+        .each(FIGURES, |table, (name, unit, _, figure)| {
+            table.number(name, unit, |(_, host)| figure(&host.usage))
+        })
+        .number("host busy", "", |(run, host)| {
+            Cell::Share(host.host_busy_s / run.simulated_s.max(f64::MIN_POSITIVE))
+        })
+        .note(format!(
+            "hits, late: shares of what guests read that were in the cache, or on the way to it by \
+             a prefetch. accuracy: prefetched and used, of all that was read. cost: prefetched and \
+             unused, of all that was read or prefetched. wasted: gone from the cache unused. \
+             dropped: taken back because demand wanted the device. promoted: taken over by a \
+             guest's read. host busy: the host's thread, with cache and prefetcher. The device \
+             reads {:.0} MiB/s at best, measured before the run.",
+            first.device_mib_s
+        ));
+    Some(table.done())
+}
+
+/// One line a run, VM and process; none where no process is told apart and no
+/// stream is followed.
+pub fn by_process(compared: &CompareReport) -> Option<Table> {
+    let told_apart = |r: &Run| {
+        let mut caches = r.vms.iter().filter_map(|v| v.cache.as_ref());
+        caches.any(|c| c.processes.len() > 1 || !c.streams.is_empty())
+    };
+    if !compared.runs.iter().any(told_apart) {
+        return None;
+    }
+    let mut rows: Vec<(&Run, &str, &VmCache, &Process)> = Vec::new();
+    for (run, vm) in each_vm(compared) {
+        let Some(cache) = &vm.cache else { continue };
+        rows.extend(cache.processes.iter().map(|process| (run, &*vm.name, cache, process)));
+    }
+    let table = Table::of("Prefetching for each process", &rows)
+        .text("VM", |(_, vm, ..)| *vm)
+        .text("process", |(.., process)| {
+            process.tag.map_or("untagged".into(), |tag| tag.to_string())
+        })
+        .text(compared.names.heading(), |(run, ..)| &run.label)
+        .each(FIGURES, |table, (name, unit, _, figure)| {
+            table.number(name, unit, |(.., process)| figure(&process.usage))
+        })
+        .number("streams", "", |(.., cache, process)| {
+            cache.streams.iter().filter(|s| s.tag == process.tag).count()
+        })
+        .number("S", "", |(.., cache, process)| mean_scale(cache, process))
+        .note(
+            "streams: followed when the run ended. S: aggressiveness of those among them that are \
+             prefetched for, in the mean.",
+        );
+    Some(table.done())
+}
+
+/// Of the process's streams that are prefetched for.
+fn mean_scale(cache: &VmCache, process: &Process) -> Option<f64> {
+    let armed = cache.streams.iter().filter(|s| s.tag == process.tag && s.armed);
+    let scales: Vec<f64> = armed.map(|s| s.scale).collect();
+    (!scales.is_empty()).then(|| scales.iter().sum::<f64>() / scales.len() as f64)
+}
+
+#[cfg(test)]
+mod columns_tests {
+    use super::*;
+    use seekway_report::table::Column;
+
+    #[test]
+    fn columns_have_the_types_of_their_cells() {
+        let names = ["what", "n", "x", "none"].map(|name| Column::number(name, ""));
+        let mut table = Table::new("", names.into());
+        table.push([Cell::Text("a".into()), Cell::Count(3), Cell::Number(0.5), Cell::Absent]);
+        table.push([Cell::Absent, Cell::Absent, Cell::Count(2), Cell::Absent]);
+        let columns = of(table);
+        let [
+            (what, Values::Text(texts)),
+            (_, Values::Count(counts)),
+            (_, Values::Number(numbers)),
+            (_, Values::Number(none)),
+        ] = &columns[..]
+        else {
+            panic!("of other types");
+        };
+        assert_eq!(what, "what");
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Some("a"), None]);
+        assert_eq!(counts, &[Some(3), None]);
+        assert_eq!(numbers, &[Some(0.5), Some(2.0)]);
+        assert_eq!(none, &[None, None]);
+    }
 }

@@ -1,20 +1,22 @@
 //! `seekway ctl`: the control protocol for people.
 
-mod freeze;
-mod promised;
-mod slow;
-
 use crate::args::{CtlArgs, CtlCommand, Format};
-use crate::{Verdict, control, load, output};
+use crate::control::{self, SIGINT, SIGTERM};
+use crate::{Verdict, load, output, stacks};
 use anyhow::{Context, Result, anyhow, bail};
+use seekway_core::scheduler::Promise;
 use seekway_hostd::config::{CacheSize, DiskConfig};
 use seekway_hostd::control::{
     Client, DeviceReport, DiskReport, HostReport, LimitRequest, PendingReport, Request,
-    SandboxReport, UsageReport,
+    SandboxReport, SlowReport, SlowRequestReport, UsageReport,
 };
 use seekway_report::table::{Cell, Table};
+use seekway_stack::stack::limit::DiskLimits;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering;
 
 pub fn run(args: &CtlArgs) -> Result<Verdict> {
     let socket = control::socket(args.daemon.socket.clone())?;
@@ -27,10 +29,10 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
     }
     if let CtlCommand::Freeze { disks, timeout, command } = &args.command {
         let client = &mut Client::connect(&socket)?;
-        return freeze::run(client, disks, timeout, command, args.format);
+        return freeze(client, disks, timeout, command, args.format);
     }
     if let CtlCommand::Thaw { disks } = &args.command {
-        freeze::thaw(&mut Client::connect(&socket)?, disks)?;
+        thaw(&mut Client::connect(&socket)?, disks)?;
         done(args.format, &json!({}))?;
         return Ok(Verdict::Done);
     }
@@ -38,7 +40,7 @@ pub fn run(args: &CtlArgs) -> Result<Verdict> {
     let answer = Client::connect(&socket)?.ask(&request)?;
     match &args.command {
         CtlCommand::Status => status(args.format, answer)?,
-        CtlCommand::Slow { over, .. } => slow::print(args.format, over, &answer)?,
+        CtlCommand::Slow { over, .. } => print(args.format, over, &answer)?,
         CtlCommand::Metrics => {
             output::print(answer["text"].as_str().context("no metrics in the answer")?)?;
         }
@@ -135,7 +137,7 @@ fn status(format: Format, answer: Value) -> Result<()> {
     tables[0].notes.extend(report.pending.iter().map(pending));
     tables.extend(failed(&report));
     tables.extend(limits(&report));
-    tables.extend(promised::table(&report));
+    tables.extend(table(&report));
     tables.extend(caches(&report.devices));
     tables.extend(fairness(&report.devices));
     output::print_as(format, &tables, &answer)
@@ -148,7 +150,7 @@ fn pending(pending: &PendingReport) -> String {
     format!("pending: {change} of disk {disk}{device} since {time_s:.0} s")
 }
 
-/// How far the daemon is confined, in a line.
+/// Describes the daemon's sandbox, in a line.
 fn sandbox(report: &SandboxReport) -> String {
     if !report.problems.is_empty() {
         return format!("sandbox: {}", report.problems.join("; "));
@@ -181,8 +183,8 @@ fn failed(report: &HostReport) -> Option<Table> {
     Some(table.done())
 }
 
-/// How evenly devices were shared lately, where there are several disks to share
-/// one.
+/// Table of the fairness between the disks of each device in the last interval, for devices with
+/// several disks.
 fn fairness(devices: &[DeviceReport]) -> Option<Table> {
     let shared: Vec<&DeviceReport> = devices.iter().filter(|d| d.disks.len() > 1).collect();
     let interval_s = shared.first()?.fairness.interval_s;
@@ -216,7 +218,7 @@ fn limits(report: &HostReport) -> Option<Table> {
     (!table.rows.is_empty() || !report.groups.is_empty()).then_some(table)
 }
 
-/// What disks have of their devices' caches, where there are some.
+/// Table of the use of caches by disks, if there are caches.
 fn caches(devices: &[DeviceReport]) -> Option<Table> {
     let cached: Vec<_> = devices.iter().filter_map(|d| Some((d, d.cache.as_ref()?))).collect();
     cached.first()?;
@@ -292,7 +294,7 @@ fn devices(devices: &[DeviceReport]) -> Table {
         .done()
 }
 
-/// What the policy alone knows of something, as far as it says anything.
+/// Policy's own figures of something, if any is not zero.
 fn known(name: &str, metrics: &BTreeMap<String, f64>) -> Option<String> {
     let some = metrics.iter().filter(|(_, value)| **value != 0.0);
     let shown = |value: f64| (value * 1e3).round() / 1e3;
@@ -326,7 +328,7 @@ fn disks<'d>(devices: &'d [DeviceReport]) -> Table {
         .done()
 }
 
-/// What there is to say of a disk in lines of its own.
+/// Remarks on a disk, a line each.
 fn remarks(disk: &DiskReport) -> Vec<String> {
     let mut remarks: Vec<String> = known(&disk.name, &disk.policy_metrics).into_iter().collect();
     if let Some(seconds) = disk.frozen_s {
@@ -339,4 +341,196 @@ fn remarks(disk: &DiskReport) -> Vec<String> {
     }
     remarks.extend(disk.warnings.iter().map(|w| format!("warning: {}: {w}", disk.name)));
     remarks
+}
+
+// Reservations and targets of latency in `ctl status`: are they kept?
+
+/// A target counts as missed from this part of late requests on.
+const MISSED: f64 = 0.01;
+/// Reservations count as met from this part on.
+const MET: f64 = 0.99;
+
+/// A row for each promise to a disk, if there are some.
+fn table(report: &HostReport) -> Option<Table> {
+    let mut rows: Vec<(&str, String, String)> = Vec::new();
+    for device in &report.devices {
+        for disk in &device.disks {
+            let Ok(limits) = DiskLimits::parse(&disk.limits) else { continue };
+            let not_kept = stacks::targets_not_kept(&device.policy, [&limits.limits]);
+            for (promise, key) in limits.limits.promises() {
+                let kept = match not_kept.contains(&key) {
+                    true => format!("no: policy {} does not keep it", device.policy),
+                    false => kept(device, disk, promise),
+                };
+                rows.push((&disk.name, pair(&disk.limits, key), kept));
+            }
+        }
+    }
+    let table = Table::of("Reservations and latency", &rows)
+        .text("disk", |row| row.0)
+        .text("promised", |row| &row.1)
+        .text("kept", |row| &row.2);
+    (!rows.is_empty()).then(|| table.done())
+}
+
+/// The pair of this key in the text of limits.
+fn pair(limits: &str, key: &str) -> String {
+    let found = limits.split(',').find(|pair| pair.split('=').next() == Some(key));
+    found.unwrap_or(key).to_string()
+}
+
+fn kept(device: &DeviceReport, disk: &DiskReport, promise: Promise) -> String {
+    let of = |key: &str| disk.policy_metrics.get(key).copied();
+    let ms = |us: f64| format!("{:.3} ms", us / 1e3);
+    match promise {
+        Promise::Iops | Promise::Bandwidth => match of("reservation_met") {
+            Some(met) if met < MET => format!(
+                "{:.0} %: {} cannot do all that is reserved on it",
+                100.0 * met,
+                device.name
+            ),
+            _ => "yes".into(),
+        },
+        Promise::Latency => {
+            let Some(missed) = of("latency_missed") else { return "no request yet".into() };
+            let p99 = ms(of("latency_p99_us").unwrap_or(0.0));
+            match of("latency_unreachable_best_us") {
+                Some(best) => format!("unreachable: p99 {} at best, {p99} now", ms(best)),
+                None if missed > MISSED => format!("not yet: p99 {p99}"),
+                None => format!("yes: p99 {p99}"),
+            }
+        }
+        Promise::Group => String::new(),
+    }
+}
+
+// `seekway ctl slow`: the last slow requests, and where their time went.
+
+/// Print them, oldest first.
+fn print(format: Format, over: &str, answer: &Value) -> Result<()> {
+    let report: SlowReport = control::read(answer.clone())?;
+    let note = match report.requests.len() {
+        0 => "none lately",
+        _ => {
+            "limited: held by rate limits; queued: in the policy's queue, until the device got \
+              the first of it; device: from then until it was done. The last hundred of each device \
+              are kept."
+        }
+    };
+    let operation = |request: &SlowRequestReport| match request.ok {
+        true => request.op.clone(),
+        false => format!("{} (failed)", request.op),
+    };
+    let table = Table::of(format!("Requests that took {over} or longer"), &report.requests)
+        .number("ago", "s", |r| r.ago_s)
+        .text("disk", |r| &r.disk)
+        .text("operation", operation)
+        .number("offset", "KiB", |r| r.offset_bytes as f64 / 1024.0)
+        .number("size", "KiB", |r| r.len_bytes as f64 / 1024.0)
+        .number("took", "ms", |r| r.response_ms)
+        .number("limited", "ms", |r| r.limited_ms)
+        .number("queued", "ms", |r| r.queued_ms)
+        .number("device", "ms", |r| r.device_ms)
+        .note(note)
+        .done();
+    output::print_as(format, &[table], answer)
+}
+
+// `seekway ctl freeze`: disks stand still while somebody takes a snapshot of their images.
+
+/// Freeze the disks, for `timeout` at the most. With a command: run it, and thaw them.
+///
+/// # Errors
+/// A disk that cannot be frozen; a command that cannot be run or fails; a disk that thawed before
+/// the command had ended. No disk stays frozen then.
+pub fn freeze(
+    client: &mut Client,
+    names: &[String],
+    timeout: &str,
+    command: &[String],
+    format: Format,
+) -> Result<Verdict> {
+    let time = load::duration("--timeout", timeout)?;
+    let status = control::status(client)?;
+    let disks = names.iter().map(|name| find(&status, name)).collect::<Result<Vec<_>>>()?;
+    // A signal that ended us now would leave disks frozen until their time is over.
+    let ended = control::noted(&[SIGINT, SIGTERM])?;
+    for (at, disk) in disks.iter().enumerate() {
+        let request = Request::Freeze { disk: disk.name.clone(), timeout_s: time.as_secs_f64() };
+        let frozen = client.ask(&request).map_err(|e| anyhow!(e)).and_then(|_| sync(disk));
+        if let Err(e) = frozen {
+            // The last one may be frozen and not synced. What thaws by itself need not be told.
+            let _ = thaw(client, &names[..=at]);
+            return Err(e);
+        }
+    }
+    let Some((program, arguments)) = command.split_first() else {
+        if format != Format::Table {
+            done(format, &json!({}))?;
+            return Ok(Verdict::Done);
+        }
+        let list = names.join(" ");
+        output::print(&format!(
+            "frozen for up to {timeout}: {list}\nthaw with: seekway ctl thaw {list}\n"
+        ))?;
+        return Ok(Verdict::Done);
+    };
+    let status = match ended.load(Ordering::Relaxed) {
+        true => Err(anyhow!("interrupted before {program} was started")),
+        false => Command::new(program).args(arguments).status().with_context(|| program.clone()),
+    };
+    let thawed = thaw(client, names);
+    let status = status?;
+    if !status.success() {
+        bail!("{program}: {status}; the disks take requests again");
+    }
+    thawed.context(
+        "what the command made is not a snapshot of one moment: give a longer --timeout",
+    )?;
+    Ok(Verdict::Done)
+}
+
+/// Take requests of all these disks again.
+///
+/// # Errors
+/// The first disk that was not frozen any more, or is unknown; the others are thawed.
+fn thaw(client: &mut Client, names: &[String]) -> Result<()> {
+    let ask = |name: &String| client.ask(&Request::Thaw { disk: name.clone() });
+    let answers: Vec<_> = names.iter().map(ask).collect();
+    for answer in answers {
+        answer?;
+    }
+    Ok(())
+}
+
+fn find<'r>(status: &'r HostReport, name: &str) -> Result<&'r DiskReport> {
+    let mut disks = status.devices.iter().flat_map(|device| &device.disks);
+    let found = disks.find(|disk| disk.name == name);
+    found.with_context(|| format!("there is no disk {name}: see `seekway ctl status`"))
+}
+
+/// Flushes the page cache of an image to its device. The image is opened again: the kernel reports
+/// a failure once to each open file, and the daemon's must report it at its guest's next flush.
+fn sync(disk: &DiskReport) -> Result<()> {
+    let path = Path::new(&disk.path);
+    match std::fs::File::open(path).and_then(|file| file.sync_all()) {
+        Ok(()) => Ok(()),
+        // Guests' data is not in the page cache.
+        Err(_) if disk.direct => Ok(()),
+        Err(e) => {
+            Err(anyhow!(e).context(format!("disk {}: {}: cannot sync", disk.name, disk.path)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod promised_tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_found_by_its_key() {
+        let limits = "iops=5,reserve_iops=3,latency=2ms,group=a";
+        assert_eq!(pair(limits, "reserve_iops"), "reserve_iops=3");
+        assert_eq!(pair(limits, "latency"), "latency=2ms");
+    }
 }

@@ -3,25 +3,22 @@
 
 mod against;
 mod figures;
-mod judge;
 mod live;
-mod published;
 mod show;
-mod stacks;
 
 use crate::args::{PredictArgs, PrefetchArgs};
-use crate::caller;
 use crate::commands::compare;
-use crate::load;
-use crate::runs::{Running, Stage, with_seeds};
+use crate::load::{self, distinct};
+use crate::runs::{self, Running, Stage, with_seeds};
+use crate::stacks::{self, StackLists, StackNames};
 use crate::{Verdict, output};
-use against::Against;
+use against::{Against, host_cache};
 use anyhow::{Context, Result, bail};
-use figures::{Figures, Side};
-use seekway_policy::schedulers;
-use seekway_sim::scenario::{Load, Ready, Scenario, profile_of};
+use figures::{Figures, Side, common};
+use seekway_policy::{prefetchers, schedulers};
+use seekway_sim::scenario::{Cache, LimitsChoice, Load, Ready, Scenario, profile_of};
 
-/// What was predicted, and what it is held against.
+/// Prediction, and the side that it is compared with.
 pub struct Prediction {
     pub predicted: Side,
     pub against: Option<Side>,
@@ -29,7 +26,7 @@ pub struct Prediction {
     pub demerit_ms: Option<f64>,
     /// Heading of a column with the stacks' names.
     pub heading: &'static str,
-    /// What all simulated runs have in common, in a sentence.
+    /// Description of what all simulated runs have in common, in a sentence.
     pub same: Option<String>,
 }
 
@@ -40,7 +37,7 @@ pub fn run(args: &PredictArgs) -> Result<Verdict> {
     args.out.report.as_deref().map(output::check_place).transpose()?;
     if args.against.as_deref() == Some("published") {
         load_of_its_own(args, "published figures")?;
-        return published::run(args, on(args)?);
+        return against::of_maker(args, on(args)?);
     }
     let against = args.against.as_deref().map(Against::open).transpose()?;
     let made = match against {
@@ -125,7 +122,7 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
         Scenario::default()
     };
     let stacks = if simulates {
-        stacks::product(&base, &args.prefetch, &policies, against.as_ref())?
+        product(&base, &args.prefetch, &policies, against.as_ref())?
     } else {
         no_cache(&args.prefetch, "the guests' requests pass through the daemon's own cache")?;
         Vec::new()
@@ -152,7 +149,7 @@ fn predict(args: &PredictArgs, against: Option<Against>) -> Result<Prediction> {
     let mut made =
         Prediction { predicted, against, demerit_ms: None, heading: "policy", same: None };
     let limited = load.as_ref().is_some_and(Load::is_limited);
-    stacks::name(&mut made, &stacks, limited)?;
+    name(&mut made, &stacks, limited)?;
     Ok(made)
 }
 
@@ -171,7 +168,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         Some(Against::Run(side)) => side.policies(),
         _ => {
             let list = args.runs.policies.as_deref().unwrap_or("all");
-            return compare::policies(list, &caller::NOBODY);
+            return compare::policies(list, &runs::NOBODY);
         }
     };
     let Some(list) = &args.runs.policies else {
@@ -185,7 +182,7 @@ fn policies(args: &PredictArgs, against: Option<&Against>) -> Result<Vec<String>
         }
         return Ok(known);
     };
-    let chosen = compare::policies(list, &caller::NOBODY)?;
+    let chosen = compare::policies(list, &runs::NOBODY)?;
     if !chosen.iter().any(|p| real.contains(p)) {
         bail!("--policies {list}: --against has none of them, but {}", real.join(", "));
     }
@@ -208,4 +205,86 @@ fn simulate(args: &PredictArgs, load: &Load, on: &str, stacks: &[Scenario]) -> R
         warnings: warnings.into_iter().map(|w| format!("on {on}: {w}")).collect(),
         notes: Vec::new(),
     })
+}
+
+// The stacks that are predicted: each policy with each host cache; and their names, by which
+// both sides of a comparison find each other.
+
+/// Each of these policies with each cache that the arguments name, else with those that the
+/// runs of `--against` had, else without.
+fn product(
+    base: &Scenario,
+    args: &PrefetchArgs,
+    policies: &[String],
+    against: Option<&Against>,
+) -> Result<Vec<Scenario>> {
+    let caches = match against {
+        Some(Against::Run(side)) if args.cache.is_none() && args.prefetch.is_empty() => {
+            caches_of(side)?
+        }
+        _ => stacks::caches(args)?,
+    };
+    let (policies, limits) = (policies.to_vec(), vec![LimitsChoice::Given]);
+    StackLists { policies, caches, limits, hosts: vec![None] }.product(base)
+}
+
+/// The caches that a file's runs had; none if it does not say.
+fn caches_of(side: &Side) -> Result<Vec<Option<Cache>>> {
+    let stacks: Vec<Scenario> = side.runs.iter().filter_map(known_stack).collect();
+    for (stack, prefetch) in stacks.iter().filter_map(|stack| Some((stack, stack.prefetch()?))) {
+        let what = || format!("--against {}: the run of {}", side.what, stack.policy);
+        prefetchers::build(prefetch).with_context(what)?;
+    }
+    let caches = distinct(stacks.into_iter().map(|stack| stack.cache));
+    Ok(if caches.is_empty() { vec![None] } else { caches })
+}
+
+/// The stack of a run, if it says which cache it had.
+fn known_stack(run: &Figures) -> Option<Scenario> {
+    let cache = host_cache(run.cache.as_ref()?)?;
+    Some(Scenario { cache, ..Scenario::default().under(&run.policy) })
+}
+
+/// Names the runs of both sides by what differs between them. `simulated` are the stacks that
+/// were simulated, with limits if the load is `limited`. A run that does not say which cache it
+/// had, a live or measured one, stands beside the only one there is.
+fn name(made: &mut Prediction, simulated: &[Scenario], limited: bool) -> Result<()> {
+    let sides = || [Some(&made.predicted), made.against.as_ref()].into_iter().flatten();
+    let stacks: Vec<Scenario> =
+        sides().flat_map(|side| &side.runs).filter_map(known_stack).collect();
+    let names = StackNames::of(&stacks);
+    let silent = sides().find(|side| side.runs.iter().any(|run| run.cache.is_none()));
+    if let Some(side) = silent.filter(|_| stacks.iter().any(|s| s.cache != stacks[0].cache)) {
+        bail!(
+            "{}: its runs do not say which host cache they had: give one --cache and one \
+             --prefetch, those of the runs",
+            side.name()
+        );
+    }
+    made.heading = names.heading();
+    for side in [Some(&mut made.predicted), made.against.as_mut()].into_iter().flatten() {
+        for run in &mut side.runs {
+            run.name = known_stack(run).map(|stack| names.label(&stack));
+        }
+    }
+    if let Some(against) = &made.against
+        && common(&made.predicted, against).is_empty()
+    {
+        bail!(
+            "nothing to compare: {} has {}, and {} has {}; give the same --policies, --cache and \
+             --prefetch",
+            made.predicted.name(),
+            made.predicted.stacks().join(", "),
+            against.name(),
+            against.stacks().join(", ")
+        );
+    }
+    if !simulated.is_empty() {
+        let limits = if limited { LimitsChoice::Given } else { LimitsChoice::Dropped };
+        let simulated: Vec<Scenario> =
+            simulated.iter().map(|stack| Scenario { limits, ..stack.clone() }).collect();
+        let names = StackNames::of(&simulated);
+        made.same = Some(names.same(&simulated));
+    }
+    Ok(())
 }

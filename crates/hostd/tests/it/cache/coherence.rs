@@ -8,7 +8,7 @@ use crate::common::{Ask, Client, dir, image, pattern};
 use seekway_core::request::Op;
 use seekway_hostd::reactor::Message;
 use seekway_testing::disk::{Model, SECTOR_BYTES, sectors_of};
-use seekway_workload::generators::rng::{Rng, split};
+use seekway_workload::rng::{Rng, split};
 use std::fs::OpenOptions;
 use std::ops::Range;
 use std::path::Path;

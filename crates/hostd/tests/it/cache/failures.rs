@@ -5,7 +5,7 @@ use super::reads::{at, full_image};
 use crate::common::{Ask, dir, pattern};
 use seekway_hostd::port::Errno;
 use seekway_hostd::reactor::Message;
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::fs::{self, OpenOptions};
 
 #[test]

@@ -7,7 +7,7 @@ use seekway_core::request::{Extent, VmId};
 use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_hostd::reactor::{DiskCache, Message, Status};
 use seekway_policy::prefetchers;
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
 pub const MIB: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use seekway_hostd::images::OpenOptions;
 use seekway_hostd::reactor::{Disk, Message};
 use seekway_policy::schedulers;
 use seekway_stack::journal::{Build, Replay};
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;

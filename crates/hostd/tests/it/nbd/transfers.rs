@@ -4,7 +4,7 @@ use super::client::{Client, DISC, READ, WRITE, request};
 use super::server::{MIB, Server, Setup};
 use crate::common::pattern;
 use seekway_hostd::reactor::OpKind;
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::io::Write;
 use std::net::Shutdown;
 

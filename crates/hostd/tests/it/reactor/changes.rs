@@ -5,7 +5,7 @@ use crate::common::{Ask, Client, Rig, RigSetup, dir, image, pattern};
 use seekway_hostd::reactor::Message;
 use seekway_policy::schedulers;
 use seekway_stack::journal::{Build, Replay};
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::fs::{self, File};
 use std::num::NonZeroU32;
 

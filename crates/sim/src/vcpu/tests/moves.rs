@@ -1,7 +1,6 @@
 //! Tests of moves: destinations, workers, waits, and the times at which timers are heard.
 
-use super::script::{Log, Told, scripted};
-use super::support::*;
+use super::support::{Log, Told, scripted, *};
 use crate::vcpu::*;
 use seekway_core::units::{Instant, Nanos};
 use seekway_vcpu::agent::{OVERDUE, PATIENCE};

@@ -8,7 +8,7 @@ use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_vcpu::agent::WORKERS_MAX;
 use seekway_vcpu::{VcpuPolicy, build};
 use seekway_workload::Source;
-use seekway_workload::generators::rng::Rng;
+use seekway_workload::rng::Rng;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 

@@ -4,7 +4,7 @@
 use super::measure::{Signals, is_stopped};
 use super::{Calibrated, say_profile};
 use crate::args::CalibrateArgs;
-use crate::{Verdict, load, output, progress, runs};
+use crate::{Verdict, load, output, runs};
 use anyhow::{Context, Result, bail};
 use seekway_core::units::{Instant, SECTOR_BYTES, Sectors};
 use seekway_device::flash_fit::{self, Cell, CellLoad, Fit, KEYS, Measured, Observed, Told};
@@ -26,7 +26,7 @@ const CELL_TIME_MIN: Duration = Duration::from_millis(100);
 const CELL_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The first part of a cell, which does not count.
 const SETTLE_SHARE: u32 = 5;
-/// The longest command has so many places at least.
+/// Fewest sectors: 64 places for the longest command.
 const SECTORS_MIN: u64 = 64 * LONGEST_SECTORS;
 const LONGEST_SECTORS: u64 = 2048;
 /// A file with more holes than this is not measured.
@@ -39,9 +39,10 @@ pub struct FlashReport {
     /// Each load of the matrix that was measured.
     cells: Vec<FlashCell>,
     parameters: Vec<FlashParameter>,
-    /// What a read does whose die is at work for writes: `waits`, `goes first`, `suspends programs`.
+    /// Behaviour of a read whose die is at work for writes: `waits`, `goes first`, `suspends
+    /// programs`.
     reads_beside_writes: &'static str,
-    /// How far the model is off in each half of which something was measured.
+    /// Error of the model in each half of which something was measured.
     halves: Vec<Half>,
 }
 
@@ -95,7 +96,7 @@ struct Matrix {
 
 pub fn run(args: &CalibrateArgs, name: &str) -> Result<Verdict> {
     let (matrix, seed) = (measure(args, cell_time(args)?)?, args.measuring.seed);
-    let bar = progress::steps("fitting");
+    let bar = runs::steps("fitting");
     let fit = flash_fit::fit(&matrix.cells, &mut |model, cells| simulate(model, cells, seed));
     bar.finish_and_clear();
     let shown = args.what.display();
@@ -154,7 +155,7 @@ fn measure(args: &CalibrateArgs, time: Duration) -> Result<Matrix> {
     eprintln!("measuring {shown} under {} loads for {minutes:.1} minutes", cells.len());
     let signals = Signals::heard().context("cannot handle signals")?;
     let (mut measured, mut notes) = (Vec::new(), Vec::new());
-    let bar = progress::runs(cells.len() as u64, "measuring");
+    let bar = runs::runs(cells.len() as u64, "measuring");
     for (n, &cell) in cells.iter().enumerate() {
         let seed = args.measuring.seed.wrapping_add(n as u64);
         let seen = measure_cell(what, sectors, cell, time, seed, &signals)?;

@@ -3,8 +3,8 @@
 
 use super::MeasuredRequests;
 use crate::args::MeasuringArgs;
-use crate::caller::NOBODY;
-use crate::{load, progress};
+use crate::load;
+use crate::runs::{self, NOBODY};
 use anyhow::{Context, Result, bail};
 use seekway_core::request::{Extent, Op};
 use seekway_core::units::{Lba, SECTOR_BYTES, Sectors};
@@ -24,7 +24,7 @@ const BLOCK_MAX: Sectors = Sectors::new(2048);
 /// Places that are read twice, and the least that say anything.
 const TWICE: usize = 200;
 const TWICE_MIN: usize = 20;
-/// What was just read is a hit when it takes no more than this part of a random read.
+/// Largest share of a random read's time for a read that counts as a hit in the drive's cache.
 const HIT_RATIO: f64 = 0.5;
 /// Share of the device below which a file's line is drawn out far.
 const COVERED_MIN: f64 = 0.5;
@@ -61,7 +61,7 @@ pub fn measure(what: &Path, plan: &Plan) -> Result<MeasuredRequests> {
     let mut reader = Reader::new(&surface, &blocks);
     let mut places = Places::new(plan.seed, blocks.count);
 
-    let bar = progress::requests(Some(plan.reads as u64), "reading at random");
+    let bar = runs::requests(Some(plan.reads as u64), "reading at random");
     let mut samples = Vec::new();
     for place in places.by_ref().take(plan.reads) {
         if signals.came() || begun.elapsed() > plan.time_max {
@@ -193,7 +193,7 @@ struct Blocks<'a> {
     before: Vec<u64>,
     count: u64,
     block: u64,
-    /// Reads begin at multiples of so many sectors of the file.
+    /// Alignment of reads in the file, in sectors.
     align: u64,
     /// Lowest and highest sector of the pieces, and the one after.
     start: u64,

@@ -1,16 +1,20 @@
-//! What a prediction is held against: another profile, a measured trace, or the
-//! figures of a real run.
+//! Other side of a prediction: another profile, a measured trace, or the figures of a real run.
 
 use super::Prediction;
-use super::figures::{Figures, SECTORS_PER_MS, Side};
-use crate::caching::NO_PREFETCH;
+use super::figures::{Figures, MEASURES, SECTORS_PER_MS, Side};
+use crate::args::PredictArgs;
 use crate::json::CacheChoice;
+use crate::stacks::NO_PREFETCH;
+use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
 use seekway_device::profile::{self, Profile};
+use seekway_device::published::{self, ERROR_MAX, Figure};
 use seekway_device::validate::{self, Pace, Record};
+use seekway_report::html::{Block, Section};
+use seekway_report::table::Table;
 use seekway_sim::scenario::read::text_of_file;
 use seekway_sim::scenario::{Cache, profile_of};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::Path;
 
 /// Largest file that is read, in bytes: it is held whole.
@@ -22,7 +26,7 @@ const CACHE_MIB_MAX: f64 = 1048576.0;
 /// The one policy of a trace of which each request waited for the one before.
 const ONE_AT_A_TIME: &str = "one at a time";
 
-/// What a prediction is compared with, as `--against` names it.
+/// Other side, as `--against` names it.
 pub enum Against {
     /// Another profile, by its name or path.
     Profile(String),
@@ -32,7 +36,7 @@ pub enum Against {
 }
 
 impl Against {
-    /// What `--against WHAT` names: a profile by name, a file by its content.
+    /// Opens what `--against WHAT` names: a profile by name, a file by its content.
     pub fn open(what: &str) -> Result<Against> {
         let name = what.split(':').next().unwrap_or_default();
         let file = Path::new(what);
@@ -74,7 +78,7 @@ struct Run {
     #[serde(default, deserialize_with = "given")]
     cache_mib: Option<Option<f64>>,
     prefetch: Option<String>,
-    /// What `predict` does not choose, where `compare` has chosen it.
+    /// Options that `predict` does not have, where `compare` has chosen them.
     limits: Option<String>,
     shared_cpus: Option<String>,
     vcpu: Option<String>,
@@ -184,7 +188,7 @@ fn of_run(run: &Run) -> Result<Figures> {
         mib_s,
         ..Figures::default()
     };
-    let measures = super::figures::Measure::ALL.map(|m| figures.get(m));
+    let measures = MEASURES.each_ref().map(|measure| (measure.of)(&figures));
     if measures.iter().all(Option::is_none) {
         bail!(
             "the run of {} has none of service_ms, response_ms, sectors_per_ms and mib_s",
@@ -230,7 +234,7 @@ pub fn measured(
     })
 }
 
-/// What a drive gives that serves one request after the other.
+/// Figures of a drive that serves one request after the other.
 fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
     let n = services_ns.len().max(1) as f64;
     let mean_ms = services_ns.iter().map(|ns| *ns as f64 / 1e6).sum::<f64>() / n;
@@ -251,6 +255,88 @@ fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
         mib_s: rate.map(|r| r / SECTORS_PER_MS),
         ..Figures::default()
     }
+}
+
+// `predict --against published`: a drive's model against the figures that were published of it.
+
+/// `predict --against published --format json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PublishedReport<'a> {
+    profile: &'a str,
+    error_max: f64,
+    holds: bool,
+    figures: Vec<PublishedFigure>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PublishedFigure {
+    test: String,
+    unit: &'static str,
+    published: Option<f64>,
+    model: f64,
+    error: Option<f64>,
+    error_min: f64,
+    error_max: f64,
+    holds: bool,
+}
+
+impl PublishedFigure {
+    fn new(figure: Figure) -> PublishedFigure {
+        PublishedFigure {
+            error: figure.error(),
+            holds: figure.holds(),
+            error_min: figure.error_min,
+            error_max: figure.error_max,
+            test: figure.test,
+            unit: figure.unit,
+            published: figure.published,
+            model: figure.model,
+        }
+    }
+}
+
+/// Runs the published tests on the model `on`. Not accepted if a figure is missed.
+pub fn of_maker(args: &PredictArgs, on: &str) -> Result<Verdict> {
+    let profile = profile_of(on).context("--on")?;
+    let Some(of) = profile.published() else {
+        bail!(
+            "--on {on}: its profile has no published figures ([ssd.published], \
+             [raid0.published]): give --against TRACE of a measured drive"
+        );
+    };
+    let figures = published::run(&of, |begin| profile.build_for(begin));
+    let figures: Vec<PublishedFigure> = figures.into_iter().map(PublishedFigure::new).collect();
+    let holds = figures.iter().all(|figure| figure.holds);
+    let report = PublishedReport { profile: on, error_max: ERROR_MAX, holds, figures };
+    let table = table(&report);
+    output::write_report(args.out.report.as_deref(), || {
+        let said = format!("{on} {} what was published.", if holds { "meets" } else { "misses" });
+        let result = Section::new("Result", vec![Block::Table(table.clone())]);
+        output::report("Seekway: prediction", said, [("Disk", on.to_string())], vec![result])
+    })?;
+    output::print_as(args.out.format, &[table], &report)?;
+    Ok(if holds { Verdict::Done } else { Verdict::NotAccepted })
+}
+
+fn table(report: &PublishedReport<'_>) -> Table {
+    let allowed =
+        |f: &PublishedFigure| format!("{:.0} to +{:.0}", 100.0 * f.error_min, 100.0 * f.error_max);
+    let verdict = |f: &PublishedFigure| match (f.error, f.holds) {
+        (None, _) => "not published",
+        (Some(_), true) => "yes",
+        (Some(_), false) => "no",
+    };
+    Table::of("", &report.figures)
+        .text("test", |f| &f.test)
+        .number("published", "", |f| f.published)
+        .number("model", "", |f| f.model)
+        .text("unit", |f| f.unit)
+        .number("error", "%", |f| f.error.map(|error| 100.0 * error))
+        .text("allowed, %", allowed)
+        .text("holds", verdict)
+        .done()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
-use crate::{control, load, progress, signals};
+use crate::{control, load, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::units::Nanos;
 use seekway_hostd::control::{Client, DeviceReport, DeviceResponses, Request, ResponsesReport};
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 /// A shorter window says nothing.
 const WINDOW_MIN: Nanos = Nanos::from_millis(100);
 const WINDOW_MAX: Nanos = Nanos::from_secs(86_400);
-/// How often a wait looks whether it shall end.
+/// Interval at which a wait looks whether it shall end.
 const LOOK: Duration = Duration::from_millis(50);
 /// A larger share of late commands is worth a warning.
 const LATE_MAX: f64 = 0.01;
 /// So is a larger share of service time that the host has added.
 const OVERSLEPT_MAX: f64 = 0.03;
 
-/// What a daemon's guests get under each policy.
+/// Measures a daemon's guests under each policy.
 pub fn measure(args: &PredictArgs, socket: &Path, policies: &[String]) -> Result<Side> {
     let plan = Plan::new(&args.live, policies)?;
     let stop = Stop::watch()?;
@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, daemon: &Daemon<'_>, stop: &Stop) -> Result<Vec<Figures>> {
-        let bar = progress::runs(self.rounds * self.policies.len() as u64, "windows");
+        let bar = runs::runs(self.rounds * self.policies.len() as u64, "windows");
         let mut runs = Vec::new();
         for round in 1..=self.rounds {
             for policy in self.policies {
@@ -118,8 +118,8 @@ struct Stop(Arc<AtomicBool>);
 impl Stop {
     /// The first signal ends in good order, a second one at once.
     fn watch() -> Result<Stop> {
-        use signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-        signals::first_noted(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map(Stop)
+        use control::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        control::first_noted(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map(Stop)
     }
 
     fn sleep(&self, time: Duration) -> Result<()> {
@@ -150,7 +150,7 @@ struct Daemon<'a> {
     name: String,
 }
 
-/// How a device stood.
+/// State of a device at one time.
 struct Snapshot {
     device: DeviceReport,
     responses: DeviceResponses,
@@ -197,7 +197,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// What happened in a window, in the model's time where a device is emulated.
+/// Figures of a window, in the model's time where a device is emulated.
 fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result<Figures> {
     let (was, is) = (&begin.device, &end.device);
     let window_s = is.time_s - was.time_s;
@@ -295,7 +295,7 @@ fn responses(was: &[(u64, u64)], is: &[(u64, u64)]) -> (Option<f64>, Option<f64>
     (Some(sum / total as f64), p99.map(|(ns, _)| *ns as f64))
 }
 
-/// What the reader has to know before trusting a figure.
+/// Warnings for the reader, before a figure is trusted.
 fn warnings(runs: &[Figures], emulated: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let list = |chosen: &dyn Fn(&Window) -> bool| {

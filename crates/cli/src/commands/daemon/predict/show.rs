@@ -1,11 +1,13 @@
 //! A prediction as tables, JSON and a page.
 
 use super::Prediction;
-use super::figures::{Figures, Measure, RankedStack, SECTORS_PER_MS, Side, Window, ranked};
-use super::judge::{Agreement, agreement, common};
+use super::figures::{
+    Agreement, Figures, MEASURES, Measure, RankedStack, SECTORS_PER_MS, Side, Window, agreement,
+    common, ranked,
+};
 use crate::args::Format;
-use crate::caching::NO_PREFETCH;
 use crate::output;
+use crate::stacks::NO_PREFETCH;
 use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
@@ -71,14 +73,14 @@ fn tables(made: &Prediction) -> Vec<Table> {
     let predicted = &made.predicted;
     let Some(against) = &made.against else {
         let title = format!("Predicted on {}", predicted.name());
-        return vec![figures(made, title, &predicted.stacks(), shown(predicted))];
+        return vec![figures(made, title, &predicted.stacks(), predicted.measures())];
     };
     let judged = judged(made);
     let common = common(predicted, against);
     let of = |a: &Agreement| {
-        let name = output::capital(a.of.name().0);
+        let name = output::capital(a.of.name);
         let title = format!("{name} on {}, against {}", predicted.name(), against.name());
-        figures(made, title, &common, vec![a.of])
+        figures(made, title, &common, [a.of])
     };
     judged.iter().map(of).chain([agreements(made, against, &judged, &common)]).collect()
 }
@@ -88,51 +90,53 @@ fn place(rank: Option<usize>, of: usize) -> Option<usize> {
     rank.filter(|_| of > 1)
 }
 
-/// The measures that a table has room for: those that say something.
-fn shown(side: &Side) -> Vec<Measure> {
-    let told_apart = |m: &Measure| *m != Measure::ServiceFromDispatch || side.queues();
-    Measure::ALL.into_iter().filter(|m| side.has(*m)).filter(told_apart).collect()
-}
-
 /// These stacks with each measure, their ranks by it and, against another side, its figures and the
 /// error.
-fn figures(made: &Prediction, title: String, stacks: &[String], of: Vec<Measure>) -> Table {
+fn figures(
+    made: &Prediction,
+    title: String,
+    stacks: &[String],
+    of: impl IntoIterator<Item = &'static Measure>,
+) -> Table {
     let (predicted, against) = (&made.predicted, made.against.as_ref());
     let rows: Vec<(usize, &String)> = stacks.iter().enumerate().collect();
     let live = against.is_none() && predicted.runs.iter().any(|r| r.window.is_some());
-    let table = Table::of(title, &rows).text(made.heading, |(_, stack)| *stack).each(
-        of,
-        |table, measure| {
-            let (name, unit) = measure.name();
-            let heading = if against.is_some() { "predicted" } else { name };
-            let ranks = predicted.ranks(stacks, measure);
-            let table = table
-                .number(heading, unit, |(_, stack)| predicted.mean(stack, measure))
-                .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()));
-            let Some(against) = against else { return table };
-            let ranks = against.ranks(stacks, measure);
-            table
-                .number("against", unit, |(_, stack)| against.mean(stack, measure))
-                .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()))
-                .number("error", "", |(_, stack)| {
-                    let (ours, theirs) =
-                        (predicted.mean(stack, measure)?, against.mean(stack, measure)?);
-                    relative_error(ours, theirs).map(Cell::Change)
-                })
-        },
-    );
+    let table =
+        Table::of(title, &rows).text(made.heading, |(_, stack)| *stack).each(
+            of,
+            |table, measure| {
+                let Measure { name, unit, of, .. } = *measure;
+                let heading = if against.is_some() { "predicted" } else { name };
+                let ranks = predicted.ranks(stacks, measure);
+                let table = table
+                    .number(heading, unit, |(_, stack)| predicted.mean(stack, of))
+                    .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()));
+                let Some(against) = against else { return table };
+                let ranks = against.ranks(stacks, measure);
+                table
+                    .number("against", unit, |(_, stack)| against.mean(stack, of))
+                    .number("rank", "", |(n, _)| place(ranks[*n], ranks.len()))
+                    .number("error", "", |(_, stack)| {
+                        relative_error(predicted.mean(stack, of)?, against.mean(stack, of)?)
+                            .map(Cell::Change)
+                    })
+            },
+        );
     if against.is_some() {
         return table.done();
     }
     table
         .number("bandwidth", "MiB/s", |(_, stack)| {
-            Some(predicted.mean(stack, Measure::Throughput)? / SECTORS_PER_MS)
+            Some(predicted.mean(stack, |run| run.sectors_per_ms)? / SECTORS_PER_MS)
         })
         .when(live, |table| {
-            table.number("k", "", |(_, stack)| predicted.of_windows(stack, |w| w.k)).number(
+            let mean = |stack: &str, figure: fn(&Window) -> f64| {
+                predicted.mean(stack, |run| run.window.as_ref().map(figure))
+            };
+            table.number("k", "", |(_, stack)| mean(stack, |w| w.k)).number(
                 "late",
                 "",
-                |(_, stack)| predicted.of_windows(stack, |w| w.late_share).map(Cell::Share),
+                |(_, stack)| mean(stack, |w| w.late_share).map(Cell::Share),
             )
         })
         .notes(notes(made))
@@ -157,7 +161,7 @@ fn agreements(made: &Prediction, against: &Side, judged: &[Agreement], common: &
     let all = [made.predicted.stacks(), against.stacks()].concat();
     let missing: Vec<String> = all.into_iter().filter(|stack| !common.contains(stack)).collect();
     Table::of("Agreement", judged)
-        .text("measure", |a| a.of.name().0)
+        .text("measure", |a| a.of.name)
         .text("same order", |a| verdict(a.same_order))
         .text("seeds", |a| a.seeds_same_order.map(|n| format!("{n} of {}", a.seeds)))
         .number("Kendall's τ", "", |a| a.tau)
@@ -186,7 +190,7 @@ fn verdict(same: Option<bool>) -> Option<Cell> {
 const PAIRS_SHOWN: usize = 4;
 
 fn swapped(a: &Agreement) -> String {
-    let pair = |s: &super::judge::SwappedPair| {
+    let pair = |s: &super::figures::SwappedPair| {
         let differ = s.differ.map_or(String::new(), |d| format!(" ({:.1} %)", 100.0 * d));
         format!("{} before {}{differ}", s.policies[0], s.policies[1])
     };
@@ -211,7 +215,7 @@ fn flat(made: &Prediction) -> Table {
         .text("disk", |(_, side, _)| &side.what)
         .text("policy", |(.., run)| &run.policy)
         .number("seed", "", |(.., run)| run.seed)
-        .each(Measure::ALL, |table, m| table.number(m.key(), "", |(.., run)| run.get(m)))
+        .each(&MEASURES, |table, m| table.number(m.key, "", |(.., run)| (m.of)(run)))
         .number("mib_s", "", |(.., run)| run.mib_s)
         .number("round", "", |(.., run)| run.window.as_ref().map(|w| w.round))
         .number("k", "", window(|w| w.k))
@@ -229,7 +233,7 @@ fn flat(made: &Prediction) -> Table {
 pub fn page(made: &Prediction) -> Report {
     let mut result: Vec<Block> = made.warnings().into_iter().map(Block::Warning).collect();
     result.extend(tables(made).into_iter().map(Block::Table));
-    let figures = shown(&made.predicted).into_iter().map(|m| bars(made, m)).collect();
+    let figures = made.predicted.measures().map(|m| bars(made, m)).collect();
     let disk = [("Disk", made.predicted.what.clone())];
     let against = made.against.iter().map(|side| ("Against", side.what.clone()));
     let sections = vec![Section::new("Result", result), Section::new("Each measure", figures)];
@@ -237,24 +241,24 @@ pub fn page(made: &Prediction) -> Report {
     output::report("Seekway: prediction", what, disk.into_iter().chain(against), sections)
 }
 
-fn bars(made: &Prediction, measure: Measure) -> Block {
+fn bars(made: &Prediction, measure: &Measure) -> Block {
     let policies = made.predicted.stacks();
     let series = |side: &Side, reference: bool| {
         let bar = |policy: &String| {
-            let values = side.values(policy, measure);
-            let low = values.iter().copied().reduce(f64::min)?;
-            let high = values.iter().copied().reduce(f64::max)?;
-            let range = (values.len() > 1).then_some((low, high));
-            Some(Bar { value: side.mean(policy, measure)?, range })
+            let value = side.mean(policy, measure.of)?;
+            let values = side.of(policy).filter_map(measure.of);
+            let several = values.clone().count() > 1;
+            let range = Option::zip(values.clone().reduce(f64::min), values.reduce(f64::max));
+            Some(Bar { value, range: range.filter(|_| several) })
         };
         let bars = policies.iter().map(bar).collect();
         BarSeries { name: side.name(), bars, reference }
     };
     let mut sides = vec![series(&made.predicted, false)];
     sides.extend(made.against.iter().map(|side| series(side, true)));
-    let (name, unit) = measure.name();
+    let Measure { name, unit, .. } = *measure;
     let bars = Bars { axis: Axis::linear(name, unit), groups: policies, series: sides };
-    let end = match measure.better() {
+    let end = match measure.better {
         Better::Less => "shorter",
         Better::More => "longer",
     };
@@ -268,7 +272,7 @@ fn bars(made: &Prediction, measure: Measure) -> Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::published::PublishedReport;
+    use super::super::against::PublishedReport;
     use super::*;
 
     /// `--against published` has a report of its own.

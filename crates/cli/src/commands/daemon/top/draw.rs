@@ -1,7 +1,7 @@
 //! Draws the view: devices above, disks below them, and the selected disk at the bottom. Pure but
 //! for the buffer that it draws into.
 
-use super::model::{Asked, DeviceRow, DiskRow, Input, SORTS, View};
+use super::{Asked, DeviceRow, DiskRow, Input, SORTS, View};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -29,7 +29,7 @@ const FIGURES: [(&str, u16); 9] = [
     ("err", 4),
 ];
 
-/// How the terminal wants it.
+/// Style of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
     /// Colours; without, bold and reversed say the same.
@@ -206,7 +206,7 @@ fn disk_row(disk: &DiskRow, spark: usize, look: Look) -> Row<'static> {
     }
 }
 
-/// What is to be known of the selected disk.
+/// Details of the selected disk.
 fn details(row: &DiskRow, disk: &DiskReport, look: Look) -> Vec<Line<'static>> {
     let title = format!("{} on {}: {}, limits {}", row.name, row.device, disk.path, disk.limits);
     let mut lines = vec![Line::styled(title, look.head())];
@@ -226,7 +226,7 @@ fn details(row: &DiskRow, disk: &DiskReport, look: Look) -> Vec<Line<'static>> {
     lines
 }
 
-/// What a process of the guest had of the cache.
+/// Describes a process's use of the cache.
 fn of_process(process: &ProcessReport) -> String {
     let usage = &process.usage;
     let hits = match usage.read_bytes {

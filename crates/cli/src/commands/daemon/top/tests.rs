@@ -1,6 +1,5 @@
 use super::draw::{self, Look};
-use super::keys::{self, Action};
-use super::model::{Asked, SORTS, View};
+use super::{Action, Asked, SORTS, View};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 const PLAIN: Look = Look { colour: false, unicode: true };
 
-/// A disk that has done so many reads, each of 4 KiB and `ms`.
+/// A disk with `reads` reads done, each of 4 KiB and `ms`.
 fn disk(name: &str, reads: u64, class: u32, device_ms: f64) -> Value {
     let op = |requests: u64| json!({"requests": requests, "bytes": requests.saturating_mul(4096), "errors": 0});
     json!({
@@ -70,7 +69,7 @@ fn picture(view: &View, look: Look, columns: u16, lines: u16) -> String {
 }
 
 fn key(view: &mut View, code: KeyCode) -> Action {
-    keys::press(view, KeyEvent::new(code, KeyModifiers::NONE))
+    super::press(view, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 fn type_text(view: &mut View, text: &str) {
@@ -156,7 +155,7 @@ fn keys_sort_select_and_ask() {
     assert!(!view.help, "the first key closes the help");
     assert_eq!(key(&mut view, KeyCode::Char('q')), Action::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(keys::press(&mut view, interrupt), Action::Quit);
+    assert_eq!(super::press(&mut view, interrupt), Action::Quit);
 }
 
 #[test]
@@ -186,7 +185,7 @@ fn no_size_and_no_figures_are_too_much() {
         {
             picture(view, PLAIN, columns, lines);
             for key in ['w', 'l', 'p', '?'] {
-                keys::press(view, KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
+                super::press(view, KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
                 (0..600).for_each(|_| _ = self::key(view, KeyCode::Char('ä')));
                 picture(view, PLAIN, columns, lines);
                 self::key(view, KeyCode::Esc);
