@@ -152,13 +152,13 @@ def claims_table(found: dict[str, Any], paper: str) -> str:
 
 
 def asked_table(found: dict[str, Any], paper: str) -> str:
-    """The rows of a paper's experiments that miss Seekway's own targets."""
+    """The rows of a paper's experiments that do not meet Seekway's own targets."""
     rows = found["asked"][paper]
-    missed = [row for row in rows if row["asked"] == "missed"]
-    text = f"\nAsked of Seekway itself: {len(rows)} rows, {len(rows) - len(missed)} met, "
-    text += f"{len(missed)} missed.\n\n"
-    lines = [[escaped(r["row"]), figures([r["ours"]], r["unit"]), asked(r["why"])] for r in missed]
-    return text + (table(["missed", "ours", "asked"], lines) + "\n" if lines else "")
+    below = [row for row in rows if row["asked"] == "missed"]
+    met = "All" if not below else f"{len(rows) - len(below)} of"
+    text = f"\n{met} {len(rows)} targets of Seekway's own are met.\n\n"
+    lines = [[escaped(r["row"]), figures([r["ours"]], r["unit"]), asked(r["why"])] for r in below]
+    return text + (table(["not met", "ours", "asked"], lines) + "\n" if lines else "")
 
 
 def asked(why: str) -> str:
