@@ -366,7 +366,7 @@ fn read_amount<'de, D: Deserializer<'de>>(
     parse(&text).map(Some).map_err(|e| de::Error::custom(format!("{text}: {e}")))
 }
 
-/// Bytes.
+/// Reads a size: a number of bytes, or a text with a unit.
 pub(crate) fn amount_in_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     read_amount(from, parse_bytes)
 }
@@ -401,7 +401,7 @@ impl CacheSize {
     /// Parse `off`, `auto` or a size.
     ///
     /// # Errors
-    /// What was expected.
+    /// For the operator: the values that are allowed.
     pub fn parse(text: &str) -> Result<CacheSize, String> {
         match text {
             "off" => Ok(CacheSize::Off),
@@ -478,7 +478,7 @@ impl TlsConfig {
     /// Do the files go together?
     ///
     /// # Errors
-    /// What is missing.
+    /// For the operator: the setting that is missing.
     fn judge(&self) -> Result<(), String> {
         let TlsConfig { cert, key, client_ca, required } = self;
         if cert.is_some() != key.is_some() {
@@ -499,7 +499,7 @@ impl TlsConfig {
     /// Can clients of this disk be told by their certificates, if they have to be?
     ///
     /// # Errors
-    /// What is missing.
+    /// For the operator: the setting that is missing.
     pub fn judge_allow(&self, disk: &DiskConfig) -> Result<(), String> {
         match disk.allow.is_empty() || self.client_ca.is_some() {
             true => Ok(()),

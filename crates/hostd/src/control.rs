@@ -364,7 +364,7 @@ impl LimitRequest {
     /// Limits as text for a disk.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault in them.
     pub fn disk(name: &str, limits: &str) -> Result<LimitRequest, String> {
         let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
         Ok(LimitRequest { target: LimitTarget::Disk(name.into()), limits })
@@ -373,7 +373,7 @@ impl LimitRequest {
     /// Limits as text for a group.
     ///
     /// # Errors
-    /// What is wrong with them, or with the name.
+    /// The fault in them, or in the name.
     pub fn group(name: &str, limits: &str) -> Result<LimitRequest, String> {
         let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
         Wire { disk: None, group: Some(name.into()), limits }.try_into()

@@ -9,7 +9,7 @@
 //! 3. It ends by closing all listeners, letting reactors carry out what is
 //!    outstanding, and removing the sockets.
 //!
-//! What is absent: timers, and any work while nobody asks for some. The exceptions are the
+//! Absent: timers, and any work while nobody asks for some. The exceptions are the
 //! thread that looks at the host's memory while the caches' size is `auto`, the one that keeps the
 //! web page's history (with `--web`, or while somebody looks at the page), and the service
 //! manager's watchdog, if it asks for one.
@@ -212,7 +212,7 @@ const NICENESS: libc::c_int = 10;
 /// Accept a connection at the listener with this token, if there still is one.
 ///
 /// # Errors
-/// What the system says, for the log; the listener stays.
+/// The system's error, for the log; the listener stays.
 fn accept(host: &Arc<Host>, page: &Arc<Page>, token: u64) -> Result<(), String> {
     let Some(served) = host.listeners.served(token) else {
         return Ok(()); // detached meanwhile

@@ -39,7 +39,7 @@ fn set_passes(socket: BorrowedFd<'_>, passes: libc::c_int) -> bool {
 /// Receive bytes, and the descriptors that come with them. No bytes: the peer has hung up.
 ///
 /// # Errors
-/// What the system says; ENOBUFS when there is no room for all the descriptors.
+/// The system's error; ENOBUFS when there is no room for all the descriptors.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],

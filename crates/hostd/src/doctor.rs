@@ -4,7 +4,7 @@
 //! with `/proc`, `/sys` and `/dev` in it. Tests give both. Nothing is changed, and no lock is
 //! taken: a daemon or QEMU may run meanwhile.
 //!
-//! What is absent on purpose: huge pages, KSM, transparent huge pages and the read-ahead of the
+//! Absent on purpose: huge pages, KSM, transparent huge pages and the read-ahead of the
 //! disk below. The daemon uses direct I/O and needs none of them.
 
 use crate::config::{CONTROL_NAME, CacheSize, Config, DiskConfig, SocketConfig};

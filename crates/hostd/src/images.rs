@@ -5,7 +5,7 @@
 //! the reactor. Nothing of it is on the data path but [`Limits`] and [`Map`];
 //! the I/O itself is io_uring's, on [`Image::file`].
 //!
-//! What is absent: image formats. Guests see the bytes of the file as they are.
+//! Absent: image formats. Guests see the bytes of the file as they are.
 
 mod error;
 pub mod fault;

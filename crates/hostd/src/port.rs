@@ -194,14 +194,14 @@ pub trait PortContext {
     /// Push an SQE of this port; its CQE comes back as [`Port::event`] with `tag` (24 bits).
     ///
     /// # Safety
-    /// What the entry points to stays valid until its (last) CQE.
+    /// The memory that the entry points to stays valid until its (last) CQE.
     unsafe fn push(&mut self, port: PortId, tag: u32, entry: squeue::Entry);
 
     /// Send a message as far as the socket takes it without waiting, now and without a CQE. Returns
     /// bytes or a negative errno, and, if it `is_measured`, the processor time that this took.
     ///
     /// # Safety
-    /// What the message points to is valid.
+    /// The memory that the message points to is valid.
     unsafe fn send(
         &mut self,
         socket: RawFd,

@@ -227,7 +227,7 @@ fn kept_capabilities(kind: Kind) -> CapabilitySet {
 /// Drop all capabilities of this thread that its kind does not keep; what is left.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's error.
 fn drop_capabilities(kind: Kind) -> io::Result<u64> {
     let before = thread::capabilities(None)?;
     let left = before.permitted & kept_capabilities(kind);
@@ -243,7 +243,7 @@ fn drop_capabilities(kind: Kind) -> io::Result<u64> {
 /// From now on, no program that this thread could start has more rights than it.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's error.
 fn no_new_privs() -> io::Result<()> {
     Ok(thread::set_no_new_privs(true)?)
 }
@@ -253,7 +253,7 @@ fn no_new_privs() -> io::Result<()> {
 /// root can.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's error.
 fn unshare_network() -> io::Result<()> {
     // SAFETY: descriptors stay those of all threads.
     Ok(unsafe { thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
@@ -382,7 +382,7 @@ pub enum Restriction {
 /// `abstract_sockets`: it may connect to abstract unix sockets.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's error.
 fn restrict(places: &Places, abstract_sockets: bool) -> Result<Restriction, String> {
     if abi().is_none() {
         return Ok(Restriction::Absent);

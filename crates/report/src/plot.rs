@@ -468,7 +468,7 @@ pub struct Outline {
     pub label: String,
 }
 
-/// For the script.
+/// Data for the page's script.
 #[derive(Serialize)]
 struct Drawn<'a> {
     kind: &'static str,
@@ -626,7 +626,7 @@ pub struct Histogram {
     pub series: Vec<(String, SeekBins)>,
 }
 
-/// For the script.
+/// Data for the page's script.
 #[derive(Serialize)]
 struct DrawnSeeks<'a> {
     kind: &'static str,
@@ -722,7 +722,7 @@ pub enum Panels {
     Apart,
 }
 
-/// For the script.
+/// Data for the page's script.
 #[derive(Serialize)]
 struct DrawnLines<'a> {
     kind: &'static str,

@@ -388,8 +388,8 @@ pub enum CtlCommand {
     },
     /// Take no requests of disks for a while, to take a snapshot of their images
     ///
-    /// What is under way ends first. With a COMMAND, it is run while they are frozen, and they thaw
-    /// when it has ended; without one, they thaw by `thaw`, or when the time is over.
+    /// Requests under way end first. A COMMAND runs while the disks are frozen; they thaw when it
+    /// ends. Without a COMMAND, they thaw by `thaw` or when the time is over.
     #[command(after_help = "Examples:
   seekway ctl freeze web -- cp --reflink=always web.img web.snapshot.img
   seekway ctl freeze web db --timeout 10s -- lvcreate --snapshot --name web-1 vg0/web")]

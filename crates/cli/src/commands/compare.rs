@@ -560,7 +560,7 @@ pub fn warnings(load: &Load, runs: &[Signs], measure: &Measure) -> Vec<String> {
             load::RUN_DEFAULT
         ));
     }
-    // What is to be told of some of the runs, if of any.
+    // Joins the warnings of runs that have one.
     let told = |of: &dyn Fn(&Signs) -> Option<String>| {
         let told: Vec<String> = runs.iter().filter_map(of).collect();
         (!told.is_empty()).then(|| told.join(", "))

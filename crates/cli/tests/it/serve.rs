@@ -510,7 +510,7 @@ fn what_is_no_json_ends_a_control_connection() {
     let folder = Folder::new();
     let served = Served::start(&folder, &[]);
     let weight = "{\"command\":\"weight\",\"disk\":\"web\",\"weight\":77}\n";
-    // What a browser sends for a page of another host: its method and body are the page's choice.
+    // A browser sends this for a page of another host, which chooses method and body.
     let by_page = format!("x /x HTTP/1.1\r\nHost: evil.example\r\n\r\n{weight}");
     for (text, part) in [
         (by_page.as_bytes(), "an object of JSON"),

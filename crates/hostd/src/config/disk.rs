@@ -183,7 +183,7 @@ impl DiskConfig {
     /// in the path is written twice; `fault` takes all that follows it.
     ///
     /// # Errors
-    /// What is wrong and what there is.
+    /// The fault, and the values that are allowed.
     pub fn parse(text: &str) -> Result<DiskConfig, String> {
         let (name, rest) = text
             .split_once('=')
@@ -228,7 +228,7 @@ impl DiskConfig {
     /// Name and path may be what they are.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     pub fn check(&self) -> Result<(), String> {
         check_name(&self.name)?;
         if self.path.as_os_str().is_empty() {
@@ -341,7 +341,7 @@ fn split_path(text: &str) -> (String, Option<&str>) {
 /// May a disk have this name? It becomes part of sockets' names.
 ///
 /// # Errors
-/// What a name is made of.
+/// For the operator: the characters that a name may have.
 pub fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let good = name.len() <= NAME_BYTES_MAX
@@ -377,7 +377,7 @@ impl GroupConfig {
     /// Parse `NAME:bandwidth=300MiB[,…]`.
     ///
     /// # Errors
-    /// What is wrong and what there is.
+    /// The fault, and the values that are allowed.
     pub fn parse(text: &str) -> Result<GroupConfig, String> {
         let (name, limits) = parse_group(text).map_err(|e| e.to_string())?;
         Ok(GroupConfig { name, limits })

@@ -228,7 +228,7 @@ fn host_name(text: &str) -> Result<String, String> {
 /// Is it a name by which a host may be called?
 ///
 /// # Errors
-/// What a name is made of.
+/// For the operator: the characters that a name may have.
 pub fn check_host_name(name: &str) -> Result<(), String> {
     let is_label = |label: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

@@ -154,7 +154,7 @@ pub const CONTROL_NAME: &str = "control.sock";
 /// `$XDG_RUNTIME_DIR/seekway` for an ordinary user.
 ///
 /// # Errors
-/// What to do for a user without such a folder.
+/// For a user without such a folder: what to do.
 pub fn default_folder() -> Result<PathBuf, String> {
     folder_of(rustix::process::geteuid().is_root(), std::env::var_os("XDG_RUNTIME_DIR"))
 }

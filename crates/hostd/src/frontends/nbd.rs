@@ -15,8 +15,8 @@
 //!  server    the negotiation over a socket, sockets and TLS, over all
 //! ```
 //!
-//! What is absent: no allocation for each request, no reply before its request
-//! is done, no oldstyle negotiation, no extended headers, no compression.
+//! Absent: allocation for each request, replies before their requests are done, oldstyle
+//! negotiation, extended headers, compression.
 
 mod buffers;
 mod options;

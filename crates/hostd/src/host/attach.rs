@@ -307,7 +307,7 @@ impl Host {
 /// The faults that are to be injected.
 ///
 /// # Errors
-/// What is wrong with their text.
+/// The fault in their text.
 fn fault_of(asked: &DiskConfig) -> Result<Option<Fault>, HostError> {
     let fault = asked.fault.as_deref().map(Fault::parse).transpose();
     fault.map_err(|e| HostError::Disk(asked.name.clone(), format!("fault: {e}")))

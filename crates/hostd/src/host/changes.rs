@@ -161,7 +161,7 @@ impl Host {
     /// Carry out a change of a disk on a thread of its own, and wait for it.
     ///
     /// # Errors
-    /// What the change says, or [`HostError::Pending`] when it has not ended in time.
+    /// The error of the change, or [`HostError::Pending`] when it has not ended in time.
     pub(super) fn change<T: Send + 'static>(
         &self,
         disk: &str,

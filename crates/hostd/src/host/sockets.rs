@@ -114,7 +114,7 @@ impl Listener {
     /// The next connection; `None` when there is none any more.
     ///
     /// # Errors
-    /// What `accept` says, such as too many open files.
+    /// The error of `accept`, such as too many open files.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
         let accepted = match &self.socket {
             Socket::Unix(socket) => socket.accept().map(|(stream, _)| Stream::Unix(stream)),
@@ -206,7 +206,7 @@ fn replace(path: &Path) -> Result<UnixListener, SocketError> {
 /// Connect without waiting for a listener that is busy.
 ///
 /// # Errors
-/// What `connect` says; `WouldBlock` for a listener that is busy.
+/// The error of `connect`; `WouldBlock` for a listener that is busy.
 pub fn connect_at_once(path: &Path) -> io::Result<UnixStream> {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return Err(io::ErrorKind::InvalidInput.into());

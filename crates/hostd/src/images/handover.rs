@@ -99,7 +99,7 @@ impl Users {
     /// Somebody uses the image from now on, if they may.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn begin(&mut self, file: &File, user: User) -> io::Result<Begun> {
         let anew = match (self.holder, user) {
             (Holder::Here, _) | (Holder::Leaving, User::Guest) => false,
@@ -126,7 +126,7 @@ impl Users {
     /// have it.
     ///
     /// # Errors
-    /// What the file system says; the lock is held then.
+    /// The file system's error; the lock is held then.
     pub fn end(&mut self, file: Option<&File>, hands_over: bool) -> io::Result<HandOver> {
         self.count -= 1;
         let Some(file) = file else { return Ok(HandOver::Kept) };

@@ -319,7 +319,7 @@ const BYTES_MAX: u64 = 4 << 20;
 const LOST: &str = "lost ";
 const ACCEPTED: &str = "accepted ";
 
-/// The file.
+/// The host's notes of images that lost writes, for those that keep no mark of their own.
 #[derive(Debug)]
 pub struct Notes(File);
 

@@ -1,7 +1,7 @@
 //! Files and block devices as calibration sees them: opened read-only, read
 //! past the page cache, and only where a read reaches the device.
 //!
-//! What is absent: writing. The descriptor is O_RDONLY, and no lock is taken,
+//! Absent: writing. The descriptor is O_RDONLY, and no lock is taken,
 //! since nothing that a reader does can hurt who holds one.
 
 use super::place::Place;
@@ -183,7 +183,7 @@ impl Surface {
     /// Fills `buffer` from the byte `offset` on.
     ///
     /// # Errors
-    /// What the kernel says, with the place; a file that became shorter.
+    /// The kernel's error, with the place; a file that became shorter.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), SurfaceError> {
         match self.file.read_at(buffer, offset) {
             Ok(n) if n == buffer.len() => Ok(()),

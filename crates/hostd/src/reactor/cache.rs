@@ -285,7 +285,7 @@ impl Frames {
     /// ever swapped.
     ///
     /// # Errors
-    /// What the kernel refused, and what to do; for the operator.
+    /// For the operator: the kernel's error, and what to do.
     pub fn new(bytes: u64, lock: bool) -> Result<Frames, String> {
         let len = usize::try_from(bytes).map_err(|_| format!("cache of {bytes} bytes"))?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

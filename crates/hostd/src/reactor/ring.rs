@@ -128,14 +128,14 @@ pub trait Backend {
     /// Push an SQE.
     ///
     /// # Safety
-    /// What it points to lives until its last CQE.
+    /// The memory that it points to lives until its last CQE.
     unsafe fn push(&mut self, source: Source, entry: squeue::Entry);
 
     /// Send a message as far as the socket takes it without waiting. Returns bytes or a negative
     /// errno.
     ///
     /// # Safety
-    /// What the message points to is valid.
+    /// The memory that the message points to is valid.
     unsafe fn send(&mut self, socket: RawFd, message: *const libc::msghdr) -> i32 {
         // SAFETY: the caller's promise.
         let sent =
@@ -258,7 +258,7 @@ impl Ring {
 /// Make a ring as reactors do, and give it up. The names of the operations that the kernel lacks.
 ///
 /// # Errors
-/// What the kernel says of a ring.
+/// The kernel's error of a ring.
 pub fn try_out() -> std::io::Result<Vec<&'static str>> {
     Ring::new(Submitter::Own)?;
     let (ring, mut probe) = (IoUring::new(1)?, io_uring::Probe::new());
@@ -270,7 +270,7 @@ pub fn try_out() -> std::io::Result<Vec<&'static str>> {
 /// Push an SQE, once the submission queue has room for it.
 ///
 /// # Safety
-/// What it points to lives until its last CQE.
+/// The memory that it points to lives until its last CQE.
 unsafe fn push_to(ring: &mut IoUring, entry: &squeue::Entry) {
     // SAFETY: the caller's promise.
     while unsafe { ring.submission().push(entry) }.is_err() {

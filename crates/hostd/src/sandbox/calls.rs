@@ -170,7 +170,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Let this thread make the calls of its kind only.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel's error.
 pub fn restrict(kind: Kind) -> io::Result<()> {
     static PROGRAMS: [OnceLock<Result<[BpfProgram; 2], String>>; 5] =
         [const { OnceLock::new() }; 5];

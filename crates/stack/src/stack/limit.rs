@@ -854,7 +854,7 @@ impl GroupName {
     /// front, at most [`GROUP_NAME_BYTES_MAX`].
     ///
     /// # Errors
-    /// What a name is made of.
+    /// For the operator: the characters that a name may have.
     pub fn new(name: &str) -> Result<GroupName, ParamError> {
         let good = name.len() <= GROUP_NAME_BYTES_MAX
             && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')

@@ -231,7 +231,7 @@ pub fn flat(all: &[&CompareReport]) -> Table {
             let (_, _, name, figure) = figure;
             table.number(name, "", |line| line.usage().map(figure))
         })
-        // What a run chose besides its policy and prefetcher, what it did not choose too.
+        // The other choices of a run, with those left at their defaults.
         .number("cache_mib", "", |line| line.run.stack.cache.cache_mib.unwrap_or(0.0))
         .text("limits", |line| line.run.stack.limits)
         .text("shared_cpus", |line| line.run.stack.shared_cpus.as_deref().unwrap_or("none"))

@@ -392,7 +392,7 @@ fn is_trace(what: &Path) -> Result<bool> {
         return Ok(true);
     }
     if !kind.is_file() {
-        // What is neither is told by who opens it as a disk.
+        // The code that opens it as a disk refuses anything else.
         return Ok(false);
     }
     let mut head = Vec::new();

@@ -350,7 +350,7 @@ impl DiskLimits {
     /// Parse `iops=2000,group=tenant1`, or `none`.
     ///
     /// # Errors
-    /// What is wrong and what there is.
+    /// The fault, and the values that are allowed.
     pub fn parse(text: &str) -> Result<DiskLimits, ParamError> {
         read_pairs(text)?.finish()
     }
@@ -376,7 +376,7 @@ impl Limits {
     /// Parse `iops=2000,bandwidth=100MiB`, or `none`: limits of a group.
     ///
     /// # Errors
-    /// What is wrong and what there is.
+    /// The fault, and the values that are allowed.
     pub fn parse(text: &str) -> Result<Limits, ParamError> {
         DiskLimits::parse(text)?.of_group()
     }
@@ -385,7 +385,7 @@ impl Limits {
 /// Parse a group with its limits, `tenant1:bandwidth=300MiB,iops=5000`.
 ///
 /// # Errors
-/// What is wrong and what there is.
+/// The fault, and the values that are allowed.
 pub fn parse_group(text: &str) -> Result<(GroupName, Limits), ParamError> {
     let spec = parse_spec(text)?;
     new_group(spec.name, LimitsDraft::read(spec.given)?)
