@@ -89,7 +89,8 @@ impl Losses {
         match (error, &self.notes) {
             // It keeps no mark.
             (ImageError::LostWrites { path, lost, after }, Ok(notes)) if !after.is_empty() => {
-                let noted = notes.add(&images::file_identity(Path::new(&path)));
+                let file = Path::new(&path);
+                let noted = notes.add(&images::file_identity(file), images::inode(file.metadata()));
                 let after = noted.map_or(after, |()| String::new());
                 ImageError::LostWrites { path, lost, after }
             }

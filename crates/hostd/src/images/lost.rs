@@ -19,7 +19,7 @@ use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -258,7 +258,7 @@ impl LostImage {
             false => Err(Errno::OPNOTSUPP.into()),
         };
         match (marked, notes) {
-            (Err(_), Some(notes)) => notes.add(&self.identity),
+            (Err(_), Some(notes)) => notes.add(&self.identity, inode(self.file.metadata())),
             (marked, _) => marked,
         }
     }
@@ -275,7 +275,14 @@ pub fn file_identity(path: &Path) -> String {
 /// # Errors
 /// When the notes cannot be read.
 pub fn has_lost_writes(file: &File, identity: &str, notes: Option<&Notes>) -> io::Result<bool> {
-    Ok(is_marked(file) || notes.map_or(Ok(false), |notes| notes.has(identity))?)
+    let noted = |notes: &Notes| notes.has(identity, inode(file.metadata()));
+    Ok(is_marked(file) || notes.map_or(Ok(false), noted)?)
+}
+
+/// Device and number of an image's inode. Files have one under all their names and mounts; devices
+/// have a name of their own.
+pub fn inode(about: io::Result<Metadata>) -> Option<(u64, u64)> {
+    about.ok().filter(|about| about.is_file()).map(|about| (about.dev(), about.ino()))
 }
 
 /// Sync a file, and mark it if that fails, for whoever opens it as an image.
@@ -308,9 +315,11 @@ fn unmark(file: &File) -> io::Result<()> {
 // Images that lack writes and keep no mark of it (block devices, files on FUSE), in a file of the
 // host: whichever daemon opens such an image, or takes it over, looks there.
 //
-// Each line says `lost` or `accepted`, and of which image; of an image the last line counts. Lines
-// are only appended, in one write each, so that several daemons may share the file without a lock.
-// It is opened once, before the daemon is confined.
+// Each line says `lost` or `accepted`, and of which image; of an image the last line counts. A file
+// has two lines: its path, which outlasts a boot, and its inode, by which it is known under its
+// other names (a bind mount, a link, a descriptor that was handed over) until the next boot, which
+// numbers file systems anew. Lines are only appended, in one write each, so that several daemons may
+// share the file without a lock. It is opened once, before the daemon is confined.
 
 /// Name of the file.
 const NAME: &str = "lost-writes";
@@ -318,10 +327,15 @@ const NAME: &str = "lost-writes";
 const BYTES_MAX: u64 = 4 << 20;
 const LOST: &str = "lost ";
 const ACCEPTED: &str = "accepted ";
+/// Names this boot of the host (`Documentation/admin-guide/sysctl/kernel.rst`, `random`).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The host's notes of images that lost writes, for those that keep no mark of their own.
 #[derive(Debug)]
-pub struct Notes(File);
+pub struct Notes {
+    file: File,
+    boot: String,
+}
 
 impl Notes {
     /// The notes in this folder. Both are made where they are not there.
@@ -336,19 +350,30 @@ impl Notes {
             options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(folder.join(NAME))?;
         // Its name outlasts a power failure as well.
         File::open(folder)?.sync_all()?;
-        Ok(Notes(file))
+        let boot = std::fs::read_to_string(BOOT_ID)?.trim().to_owned();
+        Ok(Notes { file, boot })
     }
 
-    /// Does the image lack writes?
+    /// What the lines say of an image: its identity, and the inode of a file.
+    fn names(&self, identity: &str, inode: Option<(u64, u64)>) -> Vec<String> {
+        let inode = inode.map(|(dev, ino)| format!("inode {} {dev}:{ino}", self.boot));
+        [Some(identity.to_owned()), inode].into_iter().flatten().collect()
+    }
+
+    /// Does the image lack writes, by either name? `inode` is that of [`inode`].
     ///
     /// # Errors
     /// When the file cannot be read, or is too long.
-    pub fn has(&self, identity: &str) -> io::Result<bool> {
+    pub fn has(&self, identity: &str, inode: Option<(u64, u64)>) -> io::Result<bool> {
         let text = self.read()?;
+        Ok(self.names(identity, inode).iter().any(|name| Notes::says_lost(&text, name)))
+    }
+
+    fn says_lost(text: &str, identity: &str) -> bool {
         let said = |word| move |line: &str| line.strip_prefix(word) == Some(identity);
         let (lost, accepted) = (said(LOST), said(ACCEPTED));
         let last = text.lines().rev().find(|line| lost(line) || accepted(line));
-        Ok(last.is_some_and(lost))
+        last.is_some_and(lost)
     }
 
     /// May an image be opened? Only if it lacks no writes, or that is accepted, once.
@@ -356,49 +381,55 @@ impl Notes {
     /// # Errors
     /// [`ImageError::LostWrites`]; what reading and writing the notes say.
     pub fn judge(&self, image: &Image, accept: bool) -> Result<(), ImageError> {
-        let identity = image.identity();
+        let (identity, inode) = (image.identity(), inode(image.file().metadata()));
         let failed = |what| {
             let path = image.path().display().to_string();
             move |source| ImageError::Io { path, what, source }
         };
-        if !self.has(&identity).map_err(failed("reading the notes of lost writes"))? {
+        if !self.has(&identity, inode).map_err(failed("reading the notes of lost writes"))? {
             return Ok(());
         }
         image.judge_noted_loss(accept)?;
-        self.remove(&identity).map_err(failed("changing the notes of lost writes"))
+        self.remove(&identity, inode).map_err(failed("changing the notes of lost writes"))
     }
 
     /// The image lacks writes from now on. `identity` is one line.
     ///
     /// # Errors
     /// When that cannot be written.
-    pub fn add(&self, identity: &str) -> io::Result<()> {
-        if self.has(identity)? { Ok(()) } else { self.say(LOST, identity) }
+    pub fn add(&self, identity: &str, inode: Option<(u64, u64)>) -> io::Result<()> {
+        let text = self.read()?;
+        let mut names = self.names(identity, inode);
+        names.retain(|name| !Notes::says_lost(&text, name));
+        self.say(LOST, &text, &names)
     }
 
     /// Notes that the loss of the image is accepted.
     ///
     /// # Errors
     /// As [`Notes::add`].
-    pub fn remove(&self, identity: &str) -> io::Result<()> {
-        self.say(ACCEPTED, identity)
+    pub fn remove(&self, identity: &str, inode: Option<(u64, u64)>) -> io::Result<()> {
+        self.say(ACCEPTED, &self.read()?, &self.names(identity, inode))
     }
 
-    fn say(&self, word: &str, identity: &str) -> io::Result<()> {
+    fn say(&self, word: &str, before: &str, names: &[String]) -> io::Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
         // What a power failure cut off has no end.
-        let text = self.read()?;
-        let begin = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        (&self.0).write_all(format!("{begin}{word}{identity}\n").as_bytes())?;
-        self.0.sync_data()
+        let begin = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+        let lines: String = names.iter().map(|name| format!("{word}{name}\n")).collect();
+        (&self.file).write_all(format!("{begin}{lines}").as_bytes())?;
+        self.file.sync_data()
     }
 
     fn read(&self) -> io::Result<String> {
-        let len = self.0.metadata()?.len();
+        let len = self.file.metadata()?.len();
         if len > BYTES_MAX {
             return Err(io::Error::other(format!("{NAME} has more than {BYTES_MAX} bytes")));
         }
         let mut bytes = vec![0; len as usize];
-        self.0.read_exact_at(&mut bytes, 0)?;
+        self.file.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
@@ -437,15 +468,38 @@ mod tests {
         let state = folder.path().join("lib/seekway");
         let [old, new] = [(); 2].map(|()| Notes::open(&state).unwrap());
         for identity in ["device \"8:1\"", "file \"/a b\"", "device \"8:1\""] {
-            old.add(identity).unwrap();
+            old.add(identity, None).unwrap();
         }
-        assert!(new.has("device \"8:1\"").unwrap() && new.has("file \"/a b\"").unwrap());
-        assert!(!new.has("device \"8:11\"").unwrap() && !new.has("").unwrap());
-        new.remove("device \"8:1\"").unwrap();
-        assert!(!old.has("device \"8:1\"").unwrap() && old.has("file \"/a b\"").unwrap());
-        old.add("device \"8:1\"").unwrap();
+        let has = |notes: &Notes, identity| notes.has(identity, None).unwrap();
+        assert!(has(&new, "device \"8:1\"") && has(&new, "file \"/a b\""));
+        assert!(!has(&new, "device \"8:11\"") && !has(&new, ""));
+        new.remove("device \"8:1\"", None).unwrap();
+        assert!(!has(&old, "device \"8:1\"") && has(&old, "file \"/a b\""));
+        old.add("device \"8:1\"", None).unwrap();
         drop((old, new)); // as a boot has it
-        assert!(Notes::open(&state).unwrap().has("device \"8:1\"").unwrap());
+        assert!(has(&Notes::open(&state).unwrap(), "device \"8:1\""));
+    }
+
+    #[test]
+    fn a_file_is_known_under_its_other_names_until_the_next_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut notes = Notes::open(folder.path()).unwrap();
+        let [path, link] = ["a.img", "b.img"].map(|name| folder.path().join(name));
+        File::create(&path).unwrap();
+        std::fs::hard_link(&path, &link).unwrap();
+        let [one, other] = [&path, &link].map(|path| inode(path.metadata()));
+        let names = [&path, &link].map(|path| file_identity(path));
+        notes.add(&names[0], one).unwrap();
+        assert!(notes.has(&names[1], other).unwrap(), "by its link");
+        notes.remove(&names[1], other).unwrap();
+        // Accepted under one name, its path stays noted: whoever opens it there is asked as well.
+        assert!(!notes.has(&names[1], other).unwrap() && notes.has(&names[0], None).unwrap());
+        notes.add(&names[0], one).unwrap();
+        assert!(notes.has(&names[1], other).unwrap(), "a second loss is noted as the first");
+        notes.boot = "another".into();
+        assert!(!notes.has(&names[1], other).unwrap(), "the number can be another file's");
+        assert!(notes.has(&names[0], one).unwrap());
+        assert_eq!(inode(Path::new("/dev/null").metadata()), None);
     }
 
     #[test]
@@ -453,7 +507,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let notes = Notes::open(folder.path()).unwrap();
         std::fs::write(folder.path().join(NAME), "lost one\nlost tw").unwrap();
-        notes.add("three").unwrap();
-        assert_eq!(["one", "two", "three"].map(|i| notes.has(i).unwrap()), [true, false, true]);
+        notes.add("three", None).unwrap();
+        let has = |name| notes.has(name, None).unwrap();
+        assert_eq!(["one", "two", "three"].map(has), [true, false, true]);
     }
 }
