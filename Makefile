@@ -164,7 +164,7 @@ site: install-deps ## the documentation as a site: out/site/index.html
 experiments: install-deps ## run the papers' experiments; rewrite their rows, and the verdicts in docs/experiments
 	@scripts/lab run all --write
 
-arena: install-deps ## run the arena with five seeds and drawn scenes; rewrite its tables in docs/arena.md and README.md
+arena: install-deps ## run the arena with five seeds and drawn scenes; rewrite its tables in docs/arena.md
 	@scripts/lab arena --write --seeds 5
 
 mqsim: build ## the flash model beside MQSim, of which FOLDER is a copy (docs/experiments/mqsim.md)

@@ -1,7 +1,7 @@
 """Pages of the papers' experiments, made of the papers' claims and of the recorded rows.
 
-Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages (between
-their markers) and the README. This module needs no wheel.
+Reads docs/experiments/claims.toml and results/*.csv; writes the verdicts into the pages, between
+their markers. This module needs no wheel.
 """
 
 from __future__ import annotations
@@ -215,7 +215,4 @@ def pages(found: dict[str, Any], docs: Path) -> dict[Path, str]:
         texts[path] = between(text, "asked", asked_table(found, paper), path)
     path = folder / "README.md"
     texts[path] = between(path.read_text(), "claims", counts_table(found), path)
-    path = docs.parent / "README.md"
-    said = sentence(found["claims"])
-    texts[path] = between(path.read_text(), "claims", f"{said}\n", path)
     return texts

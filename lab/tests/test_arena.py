@@ -268,21 +268,20 @@ def test_the_tables_of_the_pages_are_written_between_their_markers(
 ) -> None:
     root = Path(__file__).parents[2]
     (tmp_path / "docs").mkdir()
-    for page in ("README.md", "docs/arena.md"):
-        shutil.copy(root / page, tmp_path / page)
+    shutil.copy(root / "docs/arena.md", tmp_path / "docs/arena.md")
     monkeypatch.setattr(tables, "FRONTIER", ["flood"])
     monkeypatch.setattr(tables, "DEVICES", ["sata"])
     player = Player(Laboratory(tmp_path / "kept", workers=0), [1])
     asked = f"{SMALL} --policies noop,cscan --drawn-everyday 7:1"
     found = command.play_all(args(*asked.split()), player)
     tables.write(found, player, File.read(), tmp_path / "docs")
-    [arena, readme] = [(tmp_path / page).read_text() for page in ("docs/arena.md", "README.md")]
+    arena = (tmp_path / "docs/arena.md").read_text()
     for begin in ("scoreboard", "everyday", "frontier"):
         assert f"<!-- {begin}: begin -->" in arena and f"<!-- {begin}: end -->" in arena
     assert "\n| policy | 1 drawn everyday scenes" in arena
     assert "| fairway, isolation 0.4 | " in arena and "isolation 0.2" not in arena
     head = "| policy | mean regret | spread | everyday |"
-    assert head in readme and head in arena
+    assert head in arena
 
 
 def test_csv_has_a_line_for_each_scene_and_policy(capsys: pytest.CaptureFixture[str]) -> None:

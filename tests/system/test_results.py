@@ -36,7 +36,6 @@ def test_the_pages_are_what_claims_and_rows_give() -> None:
 def docs(tmp_path: Path) -> Path:
     """A copy of the pages that the script writes."""
     shutil.copytree(FOLDER, tmp_path / "docs" / "experiments")
-    shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path / "docs"
 
 

@@ -118,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--write",
         action="store_true",
-        help="write the tables of docs/arena.md and README.md instead: all scenes, those drawn by "
+        help="write the tables of docs/arena.md instead: all scenes, those drawn by "
         "20261127, and what protection costs in throughput",
     )
     add("--workers", type=int, metavar="N", help="processes here [cores]; 0: none")

@@ -1,4 +1,4 @@
-"""Writes the arena's tables into docs/arena.md and README.md."""
+"""Writes the arena's tables into docs/arena.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def write(found: Found, player: Player, file: File, docs: Path) -> None:
         "frontier": frontier(player, file),
     }
     replace(docs / "arena.md", texts)
-    replace(docs.parent / "README.md", {"scoreboard": scores})
 
 
 def apart(board: Board, sheet: Sheet) -> Sheet:

@@ -136,19 +136,6 @@ fn the_demos_page_shows_what_the_demo_prints() {
     }
 }
 
-/// The arena takes too long to be run here; the two tables are at least of one run.
-#[test]
-fn the_readme_has_the_arenas_scoreboard() {
-    let read = |file| std::fs::read_to_string(root().join(file)).expect("a file of the root");
-    let rows = |text: &str| {
-        let from = text.lines().skip_while(|line| !line.starts_with("| policy | mean regret"));
-        from.take_while(|line| line.starts_with('|')).map(str::to_string).collect::<Vec<_>>()
-    };
-    let (readme, arena) = (rows(&read("README.md")), rows(&read("docs/arena.md")));
-    assert!(readme.len() > 10, "{readme:?}");
-    assert_eq!(readme, arena, "README.md and docs/arena.md");
-}
-
 /// All source files below a folder.
 fn sources(folder: &std::path::Path, texts: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder of sources").flatten() {

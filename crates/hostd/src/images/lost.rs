@@ -354,7 +354,7 @@ impl Notes {
         Ok(Notes { file, boot })
     }
 
-    /// What the lines say of an image: its identity, and the inode of a file.
+    /// Names by which the lines know an image: its identity, and the inode of a file.
     fn names(&self, identity: &str, inode: Option<(u64, u64)>) -> Vec<String> {
         let inode = inode.map(|(dev, ino)| format!("inode {} {dev}:{ino}", self.boot));
         [Some(identity.to_owned()), inode].into_iter().flatten().collect()

@@ -98,11 +98,11 @@ fn packed_in_several_members() {
     }
 }
 
-/// Name and example of each row of the README's table; no example for a binary format.
+/// Name and example of each row of the page's table; no example for a binary format.
 fn examples() -> Vec<(String, Option<String>)> {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, section) = readme.split_once("### Formats of traces").expect("the section");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traces.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("## Formats\n").expect("the section");
     let rows =
         section.lines().skip_while(|l| !l.starts_with("| `")).take_while(|l| l.starts_with('|'));
     let row = |line: &str| {
@@ -114,7 +114,7 @@ fn examples() -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn the_readme_has_an_example_of_each_format_that_is_read() {
+fn the_page_has_an_example_of_each_format_that_is_read() {
     let examples = examples();
     let names: Vec<_> = examples.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, Format::all().map(Format::name).collect::<Vec<_>>());
@@ -122,7 +122,7 @@ fn the_readme_has_an_example_of_each_format_that_is_read() {
         let Some(text) = example else { continue };
         let options = TraceOptions::default();
         let input = Box::new(Cursor::new(text.clone().into_bytes()));
-        let mut reader = TraceReader::from_read("README", input, &options)
+        let mut reader = TraceReader::from_read("traces.md", input, &options)
             .unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(reader.format().name(), name);
         let read: Result<Vec<_>, _> = reader.by_ref().collect();
