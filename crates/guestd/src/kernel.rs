@@ -185,7 +185,7 @@ pub fn is_root() -> bool {
 /// Sends SIGUSR1 to a process, which asks it for its status.
 ///
 /// # Errors
-/// It has ended, or may not be signalled.
+/// When the process has ended or may not be signalled.
 pub fn ask(pid: i32) -> io::Result<()> {
     // SAFETY: kill takes no pointers.
     checked(unsafe { libc::kill(pid, libc::SIGUSR1) }).map(drop)

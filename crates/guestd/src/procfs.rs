@@ -59,7 +59,7 @@ pub fn stat(id: i32) -> Option<Stat> {
 /// that have ended, and all its children that have ended and been waited for.
 ///
 /// # Errors
-/// It has gone, or may not be looked at (CAP_SYS_PTRACE).
+/// When the task has ended or may not be read (CAP_SYS_PTRACE).
 pub fn io_bytes(pid: i32) -> io::Result<u64> {
     let text = read(&format!("/proc/{pid}/io"))?;
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -68,7 +68,7 @@ pub fn io_bytes(pid: i32) -> io::Result<u64> {
 /// As [`io_bytes`], of one thread alone.
 ///
 /// # Errors
-/// It has gone, or may not be looked at (CAP_SYS_PTRACE).
+/// When the task has ended or may not be read (CAP_SYS_PTRACE).
 pub fn thread_io_bytes(pid: i32, tid: i32) -> io::Result<u64> {
     let text = read(&format!("/proc/{pid}/task/{tid}/io"))?;
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -184,7 +184,7 @@ impl StateFile {
     /// The file that was saved, to change parts of it.
     ///
     /// # Errors
-    /// It has gone.
+    /// When the file was removed.
     pub fn reopen(&self) -> Result<File> {
         let file = File::options().write(true).custom_flags(NO_TRICKS).open(&self.path);
         file.map_err(|e| io_error("open", &self.path, e))

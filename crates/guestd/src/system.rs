@@ -35,14 +35,14 @@ pub trait System {
     /// moved from and to disks.
     ///
     /// # Errors
-    /// It has gone, or may not be looked at.
+    /// When the task has ended or may not be read.
     fn io_bytes(&self, pid: i32) -> io::Result<u64> {
         procfs::io_bytes(pid)
     }
     /// Those of one thread.
     ///
     /// # Errors
-    /// It has gone, or may not be looked at.
+    /// When the task has ended or may not be read.
     fn thread_io_bytes(&self, pid: i32, tid: i32) -> io::Result<u64> {
         procfs::thread_io_bytes(pid, tid)
     }
@@ -53,21 +53,21 @@ pub trait System {
     /// A thread's I/O priority.
     ///
     /// # Errors
-    /// It has gone.
+    /// When the task has ended.
     fn priority(&self, tid: i32) -> io::Result<u16> {
         kernel::priority(tid)
     }
     /// Give a thread an I/O priority.
     ///
     /// # Errors
-    /// It has gone, or this is not allowed.
+    /// When the task has ended, or this is not allowed.
     fn set_priority(&self, tid: i32, priority: u16) -> io::Result<()> {
         kernel::set_priority(tid, priority)
     }
     /// Not real-time, idle or deadline.
     ///
     /// # Errors
-    /// It has gone.
+    /// When the task has ended.
     fn schedules_normally(&self, tid: i32) -> io::Result<bool> {
         kernel::schedules_normally(tid)
     }
@@ -90,7 +90,7 @@ pub trait System {
     /// Where a thread may run, of the vCPUs that are on line.
     ///
     /// # Errors
-    /// It has gone.
+    /// When the task has ended.
     fn affinity(&self, tid: i32) -> io::Result<VcpuSet> {
         kernel::affinity(tid)
     }
@@ -101,7 +101,7 @@ pub trait System {
     /// Have a thread run there only. May take as long as a vCPU is away.
     ///
     /// # Errors
-    /// It has gone, this is not allowed, or none of these is on line.
+    /// When the task has ended, this is not allowed, or none of these is on line.
     fn set_affinity(&self, tid: i32, vcpus: &VcpuSet) -> io::Result<()> {
         kernel::set_affinity(tid, vcpus)
     }
@@ -119,7 +119,7 @@ pub trait System {
     /// Is it under SCHED_DEADLINE?
     ///
     /// # Errors
-    /// It has gone.
+    /// When the task has ended.
     fn has_deadline(&self, tid: i32) -> io::Result<bool> {
         kernel::has_deadline(tid)
     }

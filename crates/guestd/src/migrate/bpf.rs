@@ -223,7 +223,7 @@ pub struct Cost {
 /// Sets the object's only constant, which loading fixes.
 ///
 /// # Errors
-/// It has none of that size.
+/// When the object has no constant of that size.
 pub fn set_constant(open: &mut OpenObject, bytes: &[u8]) -> Result<(), BpfError> {
     let constants = |name: &OsStr| name.to_string_lossy().ends_with(".rodata");
     let mut found = open.maps_mut().find(|map| constants(map.name()));

@@ -53,7 +53,7 @@ impl Changes {
     /// cannot give up from now on.
     ///
     /// # Errors
-    /// It has given up: the disk must not be served.
+    /// [`HostError::GivenUp`] when the caller has given up: the disk must not be served.
     pub fn begin_publishing(&mut self, disk: &str) -> Result<(), HostError> {
         match self.claimed.get_mut(disk) {
             Some(pending) if pending.is_given_up => Err(HostError::GivenUp(disk.into())),

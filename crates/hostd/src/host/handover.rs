@@ -129,7 +129,7 @@ impl Used {
     /// The image is used from now on.
     ///
     /// # Errors
-    /// Another program has it, or the guest has gone on in another daemon.
+    /// When another program uses the image, or the guest has moved to another daemon.
     pub fn begin(disk: &Arc<ServedDisk>, user: User) -> Result<Used, String> {
         disk.begin_as(user)?;
         Ok(Used(disk.clone()))

@@ -92,7 +92,7 @@ impl ServedDisk {
     /// Ask its reactor for something ([`Device::ask`]).
     ///
     /// # Errors
-    /// What that says of the disk, or that it has ended.
+    /// The reactor's error for this disk, or [`HostError`] when the reactor has ended.
     pub(super) fn ask<T>(
         &self,
         message: impl FnOnce(SyncSender<Result<T, String>>) -> Message,

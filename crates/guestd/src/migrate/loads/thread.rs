@@ -38,7 +38,7 @@ impl Thread {
     /// Open its files.
     ///
     /// # Errors
-    /// It has gone, may not be looked at (CAP_SYS_PTRACE), or there are no descriptors left.
+    /// When the task has ended or may not be read (CAP_SYS_PTRACE), or there are no descriptors left.
     pub fn open(pid: i32, tid: i32) -> io::Result<Thread> {
         let dir = format!("/proc/{pid}/task/{tid}");
         let open = |name: &str| File::open(format!("{dir}/{name}"));
