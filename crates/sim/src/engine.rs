@@ -5,7 +5,7 @@ mod host;
 
 use crate::host_fs::FileBacked;
 use crate::layout::Layout;
-use crate::metrics::{HostResult, Meter, RunResult, VmHost};
+use crate::metrics::{HostResult, Meter, OpResult, RunResult, VmHost, joined};
 use host::{Guest, HostSide};
 pub use host::{Host, HostCosts};
 use seekway_core::request::{Extent, Op, RequestId, VmId};
@@ -506,7 +506,7 @@ impl Engine<'_> {
     fn result(mut self, finished: bool, until: Option<Instant>) -> (RunResult, String) {
         let answered = self.host.iter().flat_map(HostSide::answered);
         let waiting = self.guests.iter().flatten().chain(answered);
-        let waiting = waiting.map(|g| (usize::from(g.vm), g.arrived));
+        let waiting = waiting.map(|g| (usize::from(g.vm), g.op, g.arrived));
         self.meter.end(self.now, waiting);
         self.mark_ended(finished, until);
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
@@ -537,11 +537,15 @@ impl Engine<'_> {
         let journal = self.stack.take_journal();
         let mut meter = self.meter;
         let host_fs = self.layout.host_fs().and_then(|_| meter.vms.pop());
+        let reads = OpResult::of_run(meter.vms.iter().map(|vm| &vm.reads), meter.reads);
+        let writes = OpResult::of_run(meter.vms.iter().map(|vm| &vm.writes), meter.writes);
         let result = RunResult {
             began,
             simulated: self.now.since(began),
             vms: meter.vms,
-            response: meter.response,
+            response: joined(3, [&reads.response, &writes.response]),
+            reads,
+            writes,
             service_from_dispatch: meter
                 .service_from_dispatch
                 .unwrap_or_else(|| meter.service.clone()),
