@@ -317,6 +317,8 @@ pub struct RunResult {
     pub host_fs: Option<VmResult>,
     /// vCPUs and tasks, where the run had a machine of them.
     pub machine: Option<MachineResult>,
+    /// Requests that waited in guests, where guests had queues.
+    pub guest_queues: Option<GuestQueuesResult>,
     /// Most requests outstanding at once.
     pub outstanding_max: usize,
     /// Tells whether every source came to its end (else a limit stopped the run).
@@ -665,6 +667,88 @@ impl TaskResult {
             inactive: Nanos::ZERO,
             moves: 0,
             series: Vec::new(),
+        }
+    }
+}
+
+// What waits in guests that have queues of bounded length.
+
+/// Bursts that are kept: those with the longest waits of any request, and of one that somebody waited
+/// for.
+pub(crate) const BURSTS_MAX: usize = 5;
+
+/// Writes of a VM that somebody waits for, or those that nobody waits for.
+#[derive(Clone, Debug)]
+pub struct Writes {
+    pub requests: u64,
+    pub bytes: u64,
+    /// From when they came until they were done, with the wait in the guest.
+    pub response: Times,
+    /// Largest number of bytes that had come and were not done.
+    pub backlog_bytes: u64,
+    /// Number of bytes that have come and are not done.
+    pub(crate) waiting_bytes: u64,
+}
+
+/// Writes of a VM.
+#[derive(Clone, Debug)]
+pub struct VmWrites {
+    /// Somebody waits for them.
+    pub sync: Writes,
+    /// Nobody waits for them: write-back of the guest's page cache.
+    pub later: Writes,
+}
+
+/// A time in which requests of guests were always under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Burst {
+    pub from: Instant,
+    pub until: Instant,
+    /// Largest number of reads and writes that had come and were not done.
+    pub requests: u64,
+    /// Largest number of their bytes.
+    pub bytes: u64,
+    /// Longest wait of any of them.
+    pub longest: Nanos,
+    /// The longest wait of one that somebody waited for: VM, operation and time.
+    pub waiter: Option<(u16, Op, Nanos)>,
+}
+
+/// Measurements of a run in which guests had queues.
+#[derive(Clone, Debug)]
+pub struct GuestQueuesResult {
+    /// By VM.
+    pub writes: Vec<VmWrites>,
+    /// Those with the longest wait of any request, then others with the longest wait of one that
+    /// somebody waited for: at most ten.
+    pub bursts: Vec<Burst>,
+}
+
+impl Writes {
+    fn new() -> Writes {
+        Writes { requests: 0, bytes: 0, response: times(2), backlog_bytes: 0, waiting_bytes: 0 }
+    }
+}
+
+impl VmWrites {
+    pub(crate) fn new() -> VmWrites {
+        VmWrites { sync: Writes::new(), later: Writes::new() }
+    }
+
+    pub(crate) fn of(&mut self, sync: bool) -> &mut Writes {
+        if sync { &mut self.sync } else { &mut self.later }
+    }
+}
+
+impl RunResult {
+    /// Response times of the VM's reads and writes that somebody waits for; of all its requests if
+    /// it has none of these, or if guests had no queues.
+    pub fn waited_for(&self, vm: usize) -> Times {
+        let (of_vm, writes) = (&self.vms[vm], self.guest_queues.as_ref().map(|q| &q.writes[vm]));
+        let sync = writes.map(|writes| &writes.sync.response);
+        match sync.map(|sync| joined(2, [&of_vm.reads.response, sync])) {
+            Some(waited) if !waited.is_empty() => waited,
+            _ => of_vm.response.clone(),
         }
     }
 }

@@ -6,6 +6,7 @@ use seekway_core::request::{Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView};
 use seekway_core::units::{Instant, Nanos};
 use seekway_policy::schedulers;
+use seekway_sim::metrics::Burst;
 use seekway_sim::{
     Host, HostCosts, Layout, Limits, OpResult, Placement, RunResult, Setup, SimError, run,
 };
@@ -13,6 +14,7 @@ use seekway_stack::cache::Config as CacheConfig;
 use seekway_stack::stack::limit::LimitsDraft;
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
+use std::num::NonZeroU32;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
     simulate_with(Box::new(source), depth, limits, |_| ())
@@ -54,6 +56,45 @@ fn times_can_be_worked_out_by_hand() {
     assert!(close(result.service.max(), 5.0));
     assert_eq!((result.barriers, result.finished), (1, true));
     assert_eq!(result.seeks_per_command.zero, 1, "only the first starts at the head");
+}
+
+#[test]
+fn a_guest_with_a_bounded_queue_keeps_the_rest_and_lets_reads_go_first() {
+    let plan =
+        [(0, 0, Write, 0, 8), (0, 0, Write, 100, 8), (0, 0, Write, 200, 8), (1, 0, Read, 300, 8)];
+    let later = [(30, 0, Read, 400, 8)];
+    let source = Timed::write_back(&[&plan[..], &later].concat());
+    let result = simulate_with(Box::new(source), 1, Limits::default(), |setup| {
+        setup.guest_queue = NonZeroU32::new(1);
+    });
+    // 0–5 a write, 5–10 the read, 10–20 the other writes; 30–35 the second read.
+    let result = result.unwrap();
+    let close = |ns: u64, want_ms: f64| (ns as f64 / 1e6 / want_ms - 1.0).abs() < 0.01;
+    assert!(close(result.vms[0].reads.worst_ns, 9.0) && close(result.waited_for(0).max(), 9.0));
+    let queues = result.guest_queues.unwrap();
+    let (sync, later) = (&queues.writes[0].sync, &queues.writes[0].later);
+    assert_eq!((sync.requests, later.requests, later.backlog_bytes), (0, 3, 3 * 4096));
+    assert!(close(later.response.min(), 5.0) && close(later.response.max(), 20.0));
+    let wait = Nanos::from_millis;
+    let bursts = [
+        Burst {
+            from: ms(0),
+            until: ms(20),
+            requests: 4,
+            bytes: 4 * 4096,
+            longest: wait(20),
+            waiter: Some((0, Read, wait(9))),
+        },
+        Burst {
+            from: ms(30),
+            until: ms(35),
+            requests: 1,
+            bytes: 4096,
+            longest: wait(5),
+            waiter: Some((0, Read, wait(5))),
+        },
+    ];
+    assert_eq!(queues.bursts, bursts);
 }
 
 #[test]
