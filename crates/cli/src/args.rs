@@ -369,16 +369,19 @@ pub struct ConvertArgs {
 
 /// Recommend a policy for traces and a disk
 ///
-/// First says whether the disk can carry the load at all: under the best policy, are 99 %
-/// of each VM's requests answered within --p99-limit, and is none forced out at
-/// --hard-limit or kept from the queue? If not, it says how much of the load the disk
-/// carries and which modelled disks carry all of it. Then it runs every policy with its
-/// defaults, recommends one, and says who loses by it. Of policies that are equal (closer
-/// than 2 percent) the first in `seekway list policies` is taken; policies that make a request
-/// wait past --hard-limit come last.
+/// First says whether the disk can carry the load at all: under some policy, are 99 % of each
+/// VM's reads and synchronous writes answered within --p99-limit, does every other write reach the
+/// disk within --hard-limit, and does the disk keep up with the rate? Times count from when the
+/// trace has the request; a guest has 128 at its disk at once. A drive's write cache is on, as it
+/// is sold (--device NAME:write_cache=false).
+///
+/// Then it says by how many times the load could grow, or which modelled disks carry it. It runs
+/// every policy with its defaults, recommends one, and says who loses by it. Of policies that are
+/// equal (closer than 2 percent) the first in `seekway list policies` is taken; policies under
+/// which the disk does not carry the load come last.
 ///
 /// With --cache or --prefetch it ranks stacks: every policy with each cache and prefetcher,
-/// with each cache alone, and without a cache. It says what of the gain is the cache's.
+/// with each cache alone, and without a cache.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   seekway advise vm.vscsi db.csv --device cheetah-15k5
@@ -394,7 +397,7 @@ pub struct AdviseArgs {
     /// Replaced by --for
     #[arg(long = "goal", hide = true, value_parser = refuse_goal)]
     pub replaced_goal: Option<String>,
-    /// The disk carries a load if 99 % of each VM's requests take at most this long
+    /// Limit for 99 % of each VM's reads and synchronous writes on a disk that carries the load
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub p99_limit: String,
     #[command(flatten)]

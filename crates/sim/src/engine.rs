@@ -1,11 +1,13 @@
 //! The event loop: time jumps from event to event, and all events of one instant are handled in a
 //! fixed order before the dispatcher is polled.
 
+mod guest_queue;
 mod host;
 
 use crate::host_fs::FileBacked;
 use crate::layout::Layout;
-use crate::metrics::{HostResult, Meter, RunResult, VmHost};
+use crate::metrics::{HostResult, Meter, OpResult, RunResult, VmHost, joined};
+use guest_queue::GuestQueues;
 use host::{Guest, HostSide};
 pub use host::{Host, HostCosts};
 use seekway_core::request::{Extent, Op, RequestId, VmId};
@@ -102,6 +104,7 @@ struct Engine<'a> {
     guests: Vec<Option<Guest>>,
     free: Vec<u32>,
     host: Option<HostSide>,
+    guest_queues: Option<GuestQueues>,
     device: Box<dyn DeviceModel>,
     meter: Meter,
     now: Instant,
@@ -125,8 +128,9 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
-        let Setup { scheduler, device, config, layout, weights, limits, groups, journal, host } =
+        let Setup { scheduler, device, config, layout, weights, limits, groups, journal, .. } =
             setup;
+        let (host, queue) = (setup.host, setup.guest_queue);
         let (sources, layout) = on_host_fs(sources, layout, device.profile().capacity);
         let config = stack::Config {
             dispatch: Config { depth: device.queue_depth(), ..config },
@@ -173,6 +177,7 @@ impl<'a> Engine<'a> {
             guests: Vec::new(),
             free: Vec::new(),
             host,
+            guest_queues: queue.map(|depth| GuestQueues::new(depth, names.len())),
             device,
             meter: Meter::new(names.into_iter(), config.dispatch.depth),
             now: Instant::ZERO,
@@ -334,6 +339,9 @@ impl<'a> Engine<'a> {
     fn answer(&mut self, guest: &Guest) {
         let Guest { vm, op, arrived, bytes, .. } = *guest;
         self.meter.answered(self.now, usize::from(vm), op, arrived, bytes);
+        if let Some(queues) = &mut self.guest_queues {
+            queues.answered(self.now, guest);
+        }
         self.outstanding -= 1;
         self.completed += 1;
         self.sources[guest.source as usize].completed(self.now, guest.token);
@@ -343,6 +351,9 @@ impl<'a> Engine<'a> {
     /// Poll sources and stack until nothing more happens at this instant.
     fn settle(&mut self) -> Result<(), SimError> {
         for _ in 0..ROUNDS_MAX {
+            while let Some(request) = self.guest_queues.as_mut().and_then(GuestQueues::next) {
+                self.submit(request);
+            }
             self.dirty.sort_unstable();
             let dirty = std::mem::take(&mut self.dirty);
             for &source in &dirty {
@@ -393,6 +404,7 @@ impl<'a> Engine<'a> {
             token,
             vm: vm as u16,
             op,
+            sync,
             arrived: self.now,
             bytes: extent.len().bytes(),
             ready: None,
@@ -404,15 +416,26 @@ impl<'a> Engine<'a> {
         self.guests[token as usize] = Some(guest);
         let vm = VmId::new(vm as u16);
         let request = Submit { vm, tag, op, sync, extent, token: token.into() };
-        let taken = self.stack.submit(self.now, request);
-        taken.expect("the extent lies on the VM's disk, and what is outstanding is bounded below");
-        self.act_all();
+        let leaves = match &mut self.guest_queues {
+            Some(queues) => queues.arrived(self.now, request),
+            None => Some(request),
+        };
+        if let Some(request) = leaves {
+            self.submit(request);
+        }
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
         if self.outstanding >= OUTSTANDING_MAX {
             return Err(SimError::Overloaded { at: self.now });
         }
         Ok(())
+    }
+
+    /// A request of a guest reaches the stack.
+    fn submit(&mut self, request: Submit) {
+        let taken = self.stack.submit(self.now, request);
+        taken.expect("the extent lies on the VM's disk, and what is outstanding is bounded");
+        self.act_all();
     }
 
     /// The extent of its VM's disk, and its offset on the device; a flush has none of its
@@ -506,7 +529,7 @@ impl Engine<'_> {
     fn result(mut self, finished: bool, until: Option<Instant>) -> (RunResult, String) {
         let answered = self.host.iter().flat_map(HostSide::answered);
         let waiting = self.guests.iter().flatten().chain(answered);
-        let waiting = waiting.map(|g| (usize::from(g.vm), g.arrived));
+        let waiting = waiting.map(|g| (usize::from(g.vm), g.op, g.arrived));
         self.meter.end(self.now, waiting);
         self.mark_ended(finished, until);
         let (mut policy_metrics, mut device_metrics) = (Vec::new(), Vec::new());
@@ -537,11 +560,15 @@ impl Engine<'_> {
         let journal = self.stack.take_journal();
         let mut meter = self.meter;
         let host_fs = self.layout.host_fs().and_then(|_| meter.vms.pop());
+        let reads = OpResult::of_run(meter.vms.iter().map(|vm| &vm.reads), meter.reads);
+        let writes = OpResult::of_run(meter.vms.iter().map(|vm| &vm.writes), meter.writes);
         let result = RunResult {
             began,
             simulated: self.now.since(began),
             vms: meter.vms,
-            response: meter.response,
+            response: joined(3, [&reads.response, &writes.response]),
+            reads,
+            writes,
             service_from_dispatch: meter
                 .service_from_dispatch
                 .unwrap_or_else(|| meter.service.clone()),
@@ -557,6 +584,7 @@ impl Engine<'_> {
             host,
             host_fs,
             machine: None,
+            guest_queues: self.guest_queues.map(GuestQueues::result),
             outstanding_max: self.outstanding_max,
             finished,
         };
@@ -584,6 +612,8 @@ pub struct Setup {
     pub journal: Option<String>,
     /// A cache in the host.
     pub host: Option<Host>,
+    /// Requests that a VM has outside of its guest at once; all at once if none.
+    pub guest_queue: Option<NonZeroU32>,
 }
 
 impl Setup {
@@ -603,6 +633,7 @@ impl Setup {
             groups: Vec::new(),
             journal: None,
             host: None,
+            guest_queue: None,
         }
     }
 }

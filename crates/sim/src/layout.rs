@@ -146,6 +146,12 @@ impl Layout {
         Layout { places: self.places[vms].to_vec(), host_fs: self.host_fs.clone() }
     }
 
+    /// `copies` of each VM, all where the first is.
+    pub(crate) fn repeated(self, copies: usize) -> Layout {
+        let places = vec![self.places; copies].concat();
+        Layout { places, ..self }
+    }
+
     /// Adds `count` VMs that never do any I/O behind the others.
     pub fn with_idle(mut self, count: usize) -> Layout {
         let Some(first) = self.places.first().cloned() else { return self };

@@ -18,4 +18,4 @@ pub mod vcpu;
 
 pub use engine::{Host, HostCosts, Limits, Progress, Setup, SimError, run};
 pub use layout::{Layout, LayoutError, Placement};
-pub use metrics::{RunResult, VmResult};
+pub use metrics::{OpResult, RunResult, VmResult};

@@ -1,11 +1,14 @@
 //! Does a prediction order policies as the measurement does, and how far are its
 //! figures off? Pure functions over one number for each policy.
 //!
-//! Two figures are equal only when they are the same number: whether a small
-//! difference means anything is for the caller to say, who knows how much the
-//! figures vary from seed to seed ([`discordant`] names the pairs).
+//! Ranks take figures within [`EQUAL_WITHIN`] for equal. Elsewhere two figures are equal only when
+//! they are the same number: whether a small difference means anything is for the caller to say, who
+//! knows how much the figures vary from seed to seed ([`discordant`] names the pairs).
 
 use std::cmp::Ordering;
+
+/// Policies whose figures differ by less than this share of the better one are equal.
+pub const EQUAL_WITHIN: f64 = 0.02;
 
 /// Which end of a measure is the good one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,16 +28,30 @@ impl Better {
             Better::More => order.reverse(),
         }
     }
+
+    /// Is `value` within [`EQUAL_WITHIN`] of `best`, or better?
+    pub fn is_equal(self, value: f64, best: f64) -> bool {
+        match self {
+            Better::Less => value <= best + best.abs() * EQUAL_WITHIN,
+            Better::More => value >= best - best.abs() * EQUAL_WITHIN,
+        }
+    }
 }
 
-/// The rank of each value, 1 for the best; equal ones share the better rank (1, 2, 2, 4). `None`
-/// for a value that is not finite, which does not count for the others.
+/// The rank of each value, 1 for the best. Values that equal the best of those left share its rank
+/// (1, 2, 2, 4). `None` for a value that is not finite, which does not count for the others.
 pub fn ranks(values: &[f64], better: Better) -> Vec<Option<usize>> {
-    let finite = |v: &&f64| v.is_finite();
-    let ahead = |v: f64| {
-        values.iter().filter(finite).filter(|o| better.order(**o, v) == Ordering::Less).count()
-    };
-    values.iter().map(|&v| v.is_finite().then(|| 1 + ahead(v))).collect()
+    let mut order: Vec<usize> = (0..values.len()).filter(|n| values[*n].is_finite()).collect();
+    order.sort_by(|a, b| better.order(values[*a], values[*b]));
+    let mut ranks = vec![None; values.len()];
+    let mut first = 0;
+    for (place, &n) in order.iter().enumerate() {
+        if !better.is_equal(values[n], values[order[first]]) {
+            first = place;
+        }
+        ranks[n] = Some(first + 1);
+    }
+    ranks
 }
 
 /// The pairs `(i, j)`, i < j, that `predicted` and `actual` order differently:
@@ -112,6 +129,9 @@ mod tests {
         assert_eq!(ranks(&[8.19, 6.08, 2.19], Better::More), some(&[1, 2, 3]));
         assert_eq!(ranks(&[2.0, 1.0, 2.0, 3.0], Better::Less), some(&[2, 1, 2, 4]));
         assert_eq!(ranks(&[f64::NAN, 5.0, 4.0], Better::Less), [None, Some(2), Some(1)]);
+        // 1.02 equals the first; 1.03 does not, and 1.04 equals that.
+        assert_eq!(ranks(&[1.04, 1.0, 1.03, 1.02], Better::Less), some(&[3, 1, 3, 1]));
+        assert_eq!(ranks(&[98.0, 97.9, 100.0], Better::More), some(&[1, 3, 1]));
         assert!(ranks(&[], Better::More).is_empty());
     }
 

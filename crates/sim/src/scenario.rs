@@ -79,6 +79,10 @@ pub struct Scenario {
     /// Only this source of requests, by its number from 0, where it lies among the others: a
     /// trace, or a generated VM.
     pub only: Option<usize>,
+    /// Requests that a VM has outside of its guest at once; the others wait in it. Not bounded if
+    /// none. Commands set it.
+    #[serde(skip)]
+    pub guest_queue: Option<NonZeroU32>,
 }
 
 impl Default for Scenario {
@@ -99,6 +103,7 @@ impl Default for Scenario {
             measure: Measure::default(),
             outcome: Wanted::default(),
             only: None,
+            guest_queue: None,
         }
     }
 }

@@ -46,7 +46,8 @@ impl TimeScale {
         self.millionths as f64 / 1e6
     }
 
-    const fn apply(self, at: Nanos) -> Nanos {
+    /// A time of the trace as it is in the replay.
+    pub const fn apply(self, at: Nanos) -> Nanos {
         at.scaled(self.millionths, 1_000_000)
     }
 }
@@ -94,6 +95,9 @@ pub struct ReplayOptions {
     /// The VM's capacity, if the disk has a size of its own. With [`Layout::Split`]: of every
     /// VM. Requests that end behind it are moved into the disk (start modulo capacity).
     pub capacity: Option<Sectors>,
+    /// Millionths of the trace's time and of each disk's addresses by which the replay begins
+    /// later; what lies before follows at the end. Only of a trace that is in memory.
+    pub turn_millionths: u32,
 }
 
 impl Default for ReplayOptions {
@@ -104,6 +108,7 @@ impl Default for ReplayOptions {
             pace: Pace::Timed { time_scale: TimeScale::ONE, outstanding_max: 16_384 },
             layout: Layout::OneVm,
             capacity: None,
+            turn_millionths: 0,
         }
     }
 }
@@ -141,7 +146,38 @@ enum Records {
         path: String,
         kept: Arc<Kept>,
         next: usize,
+        turn: Turn,
     },
+}
+
+/// Where the replay of a kept trace begins.
+struct Turn {
+    /// Number of the request.
+    first: usize,
+    /// Its time at least.
+    from: Nanos,
+    /// Time after which the trace begins again: its span and a mean gap.
+    period: Nanos,
+}
+
+impl Turn {
+    fn new(kept: &Kept, span: Nanos, millionths: u32) -> Turn {
+        let gap = span.get() / (kept.len() as u64).saturating_sub(1).max(1);
+        let period = span + Nanos::new(gap);
+        let from = period.scaled(millionths.into(), 1_000_000);
+        Turn { first: kept.first_at(from), from, period }
+    }
+
+    /// Request `n` from the beginning of the replay on.
+    fn get(&self, kept: &Kept, n: usize) -> Option<Record> {
+        if n >= kept.len() {
+            return None;
+        }
+        let number = (self.first + n) % kept.len();
+        let record = kept.get(number)?;
+        let at = if number < self.first { record.at + self.period } else { record.at };
+        Some(Record { at: at.saturating_sub(self.from), ..record })
+    }
 }
 
 impl Records {
@@ -155,9 +191,9 @@ impl Records {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         match self {
             Records::Read(reader) => reader.next_record(),
-            Records::Kept { kept, next, .. } => {
+            Records::Kept { kept, next, turn, .. } => {
                 *next += 1;
-                Ok(kept.get(*next - 1))
+                Ok(turn.get(kept, *next - 1))
             }
         }
     }
@@ -202,7 +238,10 @@ impl TraceSource {
     ) -> Result<TraceSource, TraceError> {
         let shown = path.display().to_string();
         let records = match kept {
-            Some(kept) => Records::Kept { path: shown, kept: kept.clone(), next: 0 },
+            Some(kept) => {
+                let turn = Turn::new(kept, scanned.stats.duration, options.turn_millionths);
+                Records::Kept { path: shown, kept: kept.clone(), next: 0, turn }
+            }
             None => Records::Read(Box::new(TraceReader::open(path, &options.trace)?)),
         };
         let (disks, placement) = place(records.path(), scanned, options)?;
@@ -439,7 +478,7 @@ impl Source for TraceSource {
 
 // Which VM gets a volume's requests, and where on its disk.
 
-/// Volumes that share a disk begin at multiples of this (1 MiB).
+/// Volumes that share a disk begin at multiples of this (1 MiB), and turns are by these.
 const VOLUME_ALIGN: u64 = 2048;
 /// The most processes that get a tag, over all VMs.
 const TAGS_MAX: usize = 1 << 16;
@@ -453,6 +492,8 @@ struct Placement {
     capacities: Vec<u64>,
     /// Requests beyond the end of a disk wrap into it.
     wraps: bool,
+    /// See [`ReplayOptions`].
+    turn_millionths: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -516,7 +557,8 @@ fn split(scan: &Scan, vms_max: usize, options: &ReplayOptions) -> Placed {
 
 fn assemble(seats: Vec<Option<Seat>>, disks: Vec<VmDisk>, options: &ReplayOptions) -> Placed {
     let capacities = disks.iter().map(|disk| disk.capacity.get()).collect();
-    (disks, Placement { seats, capacities, wraps: options.capacity.is_some() })
+    let (wraps, turn_millionths) = (options.capacity.is_some(), options.turn_millionths);
+    (disks, Placement { seats, capacities, wraps, turn_millionths })
 }
 
 impl Placement {
@@ -538,8 +580,8 @@ impl Placement {
         }
         let capacity = self.capacities[usize::from(vm)];
         let (start, len) = (record.start.get() + base, record.len.get());
-        record.start = Lba::new(start);
         if start + len <= capacity {
+            record.start = Lba::new(self.turned(start, len, capacity));
             return Ok(Some(vm));
         }
         if !self.wraps || capacity == 0 {
@@ -549,9 +591,19 @@ impl Placement {
             ));
         }
         let len = len.min(capacity);
-        record.start = Lba::new(start % (capacity - len + 1));
+        record.start = Lba::new(self.turned(start % (capacity - len + 1), len, capacity));
         record.len = Sectors::new(len);
         Ok(Some(vm))
+    }
+
+    /// The first sector of an extent inside a disk after the turn.
+    fn turned(&self, start: u64, len: u64, capacity: u64) -> u64 {
+        let units = capacity / VOLUME_ALIGN;
+        if self.turn_millionths == 0 || units == 0 {
+            return start;
+        }
+        let by = units * u64::from(self.turn_millionths) / 1_000_000 * VOLUME_ALIGN;
+        ((start + by) % (units * VOLUME_ALIGN)).min(capacity - len)
     }
 }
 

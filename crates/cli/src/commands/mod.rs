@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn schemas_are_made_of_what_is_printed() {
         schema::<OneOrMany<CompareReport>>("compare", "seekway compare --format json");
-        schema::<advise::Advice>("advise", "seekway advise --format json");
+        schema::<advise::Advice<'_>>("advise", "seekway advise --format json");
         schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<run_load::Ran>("load", "seekway load --format json");

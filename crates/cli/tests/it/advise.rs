@@ -1,11 +1,10 @@
-//! `seekway advise`: an overloaded disk is said first, and each goal has its ranking.
+//! `seekway advise`: verdicts that follow from arithmetic, and a ranking for each goal.
 
 use crate::common::{Folder, fixture, json, number, policies, seekway, seekway_with, trace};
 use serde_json::Value;
 use std::fmt::Write as _;
 
 const GOALS: [&str; 4] = ["latency", "throughput", "fairness", "balance"];
-const FIRST: &str = "This disk cannot carry this load: under ";
 
 /// Random reads of 4 KiB every `gap_us` in MQSim's format, all over `sectors` sectors.
 fn random_reads(requests: u64, gap_us: u64, sectors: u64) -> String {
@@ -22,87 +21,442 @@ fn flood() -> String {
     random_reads(2_000, 1_000, 80_000_000)
 }
 
+const DRIVE: [&str; 2] = ["--device", "seagate-1tb-7200"];
+
+/// On a 7200 rpm drive, unless `args` name a disk.
 fn advise(args: &[&str]) -> crate::common::Ran {
-    seekway(&[&["advise"], args].concat())
+    let drive = if args.contains(&DRIVE[0]) { &[][..] } else { &DRIVE };
+    seekway(&[&["advise"], args, drive].concat())
 }
 
 fn advised(args: &[&str]) -> Value {
     json(&advise(&[args, &["--format", "json"]].concat()).ok())
 }
 
+// Loads whose answers are known by arithmetic.
+
+/// A disk that takes `ms` for every request, one after the other, wherever it is.
+fn constant(ms: f64) -> String {
+    format!(
+        "name = \"constant\"\nsummary = \"one request after the other, {ms} ms each\"\n\
+         [linear]\ncapacity_sectors = 1000000000\nbase_ms = {ms}\nstroke_ms = 0.0\n\
+         rotation_ms = 8.0\nhit_ms = 0.3\nqueue_depth = 1\nsegments = 1\n\
+         segment_sectors = 8\nprefetch_sectors = 0\nreplacement = \"lru\"\non_hit = \"keep\"\n"
+    )
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Read,
+    SyncWrite,
+    Write,
+}
+use Kind::{Read, SyncWrite, Write};
+
+/// Requests of 4 KiB: `count` from `from_ms` on, one every `gap_us`.
+#[derive(Clone, Copy)]
+struct Series(Kind, u64, u64, u64);
+
+/// The series as one table, sorted by time. No two requests are adjacent.
+fn table(series: &[Series], kib: u64) -> String {
+    let mut rows: Vec<(u64, Kind)> = Vec::new();
+    for &Series(kind, from_ms, count, gap_us) in series {
+        rows.extend((0..count).map(|n| (from_ms * 1000 + n * gap_us, kind)));
+    }
+    rows.sort_by_key(|(time_us, _)| *time_us);
+    let mut text = "time_us,op,offset,size,sync\n".to_string();
+    for (n, (time_us, kind)) in rows.into_iter().enumerate() {
+        let place = (n as u64 * 7_919 % 12_000) << 23;
+        let op = if kind == Read { "read" } else { "write" };
+        let sync = u8::from(kind != Write);
+        let _ = writeln!(text, "{time_us},{op},{place},{},{sync}", kib << 10);
+    }
+    text
+}
+
+/// A load, a disk, and what follows from them.
+struct Row {
+    what: &'static str,
+    /// VMs with their requests of `kib` KiB.
+    vms: &'static [&'static [Series]],
+    kib: u64,
+    /// Milliseconds for each request, or a modelled disk.
+    disk: Result<f64, &'static str>,
+    args: &'static [&'static str],
+    carried: bool,
+    /// JSON pointers with values, within 3 %.
+    figures: &'static [(&'static str, f64)],
+    /// Limit that is exceeded first.
+    exceeds: Option<&'static str>,
+}
+
+/// Everything that a row may leave out: a disk of 100 requests a second that carries the load.
+const ROW: Row = Row {
+    what: "",
+    vms: &[],
+    kib: 4,
+    disk: Ok(10.0),
+    args: &[],
+    carried: true,
+    figures: &[],
+    exceeds: None,
+};
+
+const BUSY: &str = "/service/busy";
+const SHARE: &str = "/long_run_share";
+const HEADROOM: &str = "/headroom/times";
+const LONGEST: &str = "/service/served/0/longest_ms";
+const P99: &str = "/service/served/0/p99_ms";
+const BACKLOG: &str = "/service/served/0/backlog_mib";
+const WORST_DEPTH: &str = "/service/bursts/0/requests";
+const WORST_LENGTH: &str = "/service/bursts/0/length_s";
+
+const ROWS: &[Row] = &[
+    Row {
+        // 40 of 100 a second. Two copies need 80 %, three 120 %.
+        what: "reads that leave room",
+        vms: &[&[Series(Read, 0, 2_400, 25_000)]],
+        figures: &[(BUSY, 0.4), (LONGEST, 10.0), (HEADROOM, 2.0), (SHARE, 1.0)],
+        ..ROW
+    },
+    Row {
+        // 200 a second on a disk of 140: 200 / 140 = 1.43, and 70 % in the long run.
+        what: "reads above the disk's rate",
+        vms: &[&[Series(Read, 0, 6_000, 5_000)]],
+        disk: Ok(1000.0 / 140.0),
+        carried: false,
+        figures: &[(BUSY, 1.43), (SHARE, 0.7)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+    Row {
+        // Half as fast: 100 of 140.
+        what: "the same reads at half the speed",
+        vms: &[&[Series(Read, 0, 6_000, 5_000)]],
+        disk: Ok(1000.0 / 140.0),
+        args: &["--time-scale", "2"],
+        figures: &[(BUSY, 0.714), (HEADROOM, 1.0)],
+        ..ROW
+    },
+    Row {
+        // 300 reads in 300 s and 217 within 10 ms: 5.17 s of work. The burst's last read waits
+        // 2.17 s, and one in a hundred of all longer than 2.12 s.
+        what: "one burst of reads in a quiet load",
+        vms: &[&[Series(Read, 0, 300, 1_000_000), Series(Read, 100_500, 217, 46)]],
+        carried: false,
+        figures: &[(BUSY, 0.0172), (SHARE, 1.0), (P99, 2_120.0), (WORST_DEPTH, 217.0)],
+        exceeds: Some("p99"),
+        ..ROW
+    },
+    Row {
+        // The same work, and nobody waits: it drains in 2.17 s.
+        what: "one burst of writes in a quiet load",
+        vms: &[&[Series(Write, 0, 300, 1_000_000), Series(Write, 100_500, 217, 46)]],
+        figures: &[(BUSY, 0.0172), (BACKLOG, 217.0 / 256.0), (WORST_LENGTH, 2.17)],
+        ..ROW
+    },
+    Row {
+        // As the reads: somebody waits.
+        what: "one burst of synchronous writes in a quiet load",
+        vms: &[&[Series(SyncWrite, 0, 300, 1_000_000), Series(SyncWrite, 100_500, 217, 46)]],
+        carried: false,
+        figures: &[(BUSY, 0.0172), (P99, 2_120.0)],
+        exceeds: Some("p99"),
+        ..ROW
+    },
+    Row {
+        // 2,000 writes in 2 s: 200 are done by then, 1,800 × 4 KiB wait, all are done after 20 s.
+        what: "a checkpoint that drains in 20 s",
+        vms: &[&[Series(Write, 10_000, 2_000, 1_000), Series(Write, 300_000, 2, 1_000_000)]],
+        figures: &[(BUSY, 0.069), (BACKLOG, 1_800.0 / 256.0), (WORST_LENGTH, 20.0)],
+        ..ROW
+    },
+    Row {
+        // 4,000 writes within 0.4 s need 40 s, above 30 s.
+        what: "a checkpoint that drains in 40 s",
+        vms: &[&[Series(Write, 10_000, 4_000, 100), Series(Write, 300_000, 2, 1_000_000)]],
+        carried: false,
+        figures: &[(BUSY, 0.137), (SHARE, 1.0), (WORST_LENGTH, 40.0)],
+        exceeds: Some("longest"),
+        ..ROW
+    },
+    Row {
+        // The same with a limit of 60 s.
+        what: "a checkpoint that may drain in 60 s",
+        vms: &[&[Series(Write, 10_000, 4_000, 100), Series(Write, 300_000, 2, 1_000_000)]],
+        args: &["--hard-limit", "60s"],
+        figures: &[(BUSY, 0.137), (WORST_LENGTH, 40.0)],
+        ..ROW
+    },
+    Row {
+        // 120 a second for 100 s: 12,000 × 10 ms = 120 s of work, 5/6 in the long run. After 100 s
+        // 20 s are left, which is below the limit of 30 s: the rate alone is too much.
+        what: "writes above the disk's rate",
+        vms: &[&[Series(Write, 0, 12_000, 8_333)]],
+        carried: false,
+        figures: &[(BUSY, 1.2), (SHARE, 0.833), ("/service/behind_s", 20.0)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+    Row {
+        // 30 + 30 of 100 a second; two copies need 120 %.
+        what: "reads beside writes",
+        vms: &[&[Series(Read, 0, 1_800, 33_333), Series(Write, 5, 1_800, 33_333)]],
+        figures: &[(BUSY, 0.6), (HEADROOM, 1.0)],
+        ..ROW
+    },
+    Row {
+        // As one VM.
+        what: "two VMs that leave room",
+        vms: &[&[Series(Read, 0, 1_800, 33_333)], &[Series(Read, 5, 1_800, 33_333)]],
+        figures: &[(BUSY, 0.6), (HEADROOM, 1.0)],
+        ..ROW
+    },
+    Row {
+        // 60 + 60 of 100.
+        what: "two VMs that are too many",
+        vms: &[&[Series(Read, 0, 3_600, 16_667)], &[Series(Read, 5, 3_600, 16_667)]],
+        carried: false,
+        figures: &[(BUSY, 1.2), (SHARE, 0.833)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+    Row {
+        // 50 at once take 0.5 s. Three such bursts in 30 s: 150 × 10 ms.
+        what: "short bursts of reads",
+        vms: &[&[
+            Series(Read, 0, 50, 0),
+            Series(Read, 10_000, 50, 0),
+            Series(Read, 20_000, 50, 0),
+            Series(Read, 30_000, 1, 0),
+        ]],
+        figures: &[(BUSY, 0.05), (LONGEST, 500.0), (WORST_DEPTH, 50.0), (WORST_LENGTH, 0.5)],
+        ..ROW
+    },
+    Row {
+        // 150 at once take 1.5 s: the 149th has waited 1.49 s.
+        what: "long bursts of reads",
+        vms: &[&[Series(Read, 0, 150, 0), Series(Read, 10_000, 150, 0)]],
+        carried: false,
+        figures: &[(P99, 1_490.0), (WORST_DEPTH, 150.0), (WORST_LENGTH, 1.5)],
+        exceeds: Some("p99"),
+        ..ROW
+    },
+    Row {
+        // The same reads for who waits 2 s.
+        what: "long bursts of reads that may take 2 s",
+        vms: &[&[Series(Read, 0, 150, 0), Series(Read, 10_000, 150, 0)]],
+        args: &["--p99-limit", "2s"],
+        figures: &[(P99, 1_490.0)],
+        ..ROW
+    },
+    Row {
+        // 2,000 of 3,000 a second. In this model a command is in flight for some 0.7 ms.
+        what: "a cloud volume below its rate",
+        vms: &[&[Series(Read, 0, 20_000, 500)]],
+        disk: Err("aws-gp3"),
+        figures: &[(SHARE, 1.0), (HEADROOM, 1.0)],
+        ..ROW
+    },
+    Row {
+        // 4,500 a second on 3,000.
+        what: "a cloud volume above its rate",
+        vms: &[&[Series(Read, 0, 45_000, 222)]],
+        disk: Err("aws-gp3"),
+        carried: false,
+        figures: &[(BUSY, 1.5), (SHARE, 0.667)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+    Row {
+        // 150 MiB/s of 1 MiB reads on 125 MiB/s.
+        what: "a cloud volume above its bandwidth",
+        vms: &[&[Series(Read, 0, 3_000, 6_667)]],
+        kib: 1024,
+        disk: Err("aws-gp3"),
+        carried: false,
+        figures: &[(BUSY, 1.2), (SHARE, 0.833)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+    Row {
+        // 2,000 a second for 10 s from credit: 20,000 of 5.4 million.
+        what: "a cloud volume with credit",
+        vms: &[&[Series(Read, 0, 20_000, 500)]],
+        disk: Err("azure-p10"),
+        figures: &[(SHARE, 1.0)],
+        ..ROW
+    },
+    Row {
+        // Without credit 500 a second: a quarter.
+        what: "a cloud volume without credit",
+        vms: &[&[Series(Read, 0, 20_000, 500)]],
+        disk: Err("azure-p10:io_credit=0,burst_iops=500"),
+        carried: false,
+        figures: &[(BUSY, 4.0), (SHARE, 0.25)],
+        exceeds: Some("rate"),
+        ..ROW
+    },
+];
+
 #[test]
-fn a_disk_that_cannot_carry_the_load_is_said_first_with_one_that_can() {
+fn verdicts_follow_from_arithmetic() {
+    let folder = Folder::new();
+    let mut wrong = Vec::new();
+    for (n, row) in ROWS.iter().enumerate() {
+        let vm = |(vm, series): (usize, &&[Series])| {
+            folder.file(&format!("vm{n}-{vm}.csv"), &table(series, row.kib))
+        };
+        let traces: Vec<String> = row.vms.iter().enumerate().map(vm).collect();
+        let disk = match row.disk {
+            Ok(ms) => folder.file(&format!("disk{n}.toml"), &constant(ms)),
+            Err(name) => name.to_string(),
+        };
+        let mut args: Vec<&str> = traces.iter().map(String::as_str).collect();
+        args.extend(["--device", &disk]);
+        args.extend(row.args);
+        let made = advised(&args);
+        let mut check = |holds: bool, what: String| {
+            if !holds {
+                wrong.push(format!("{}: {what}; {}", row.what, made["advice"]));
+            }
+        };
+        check(made["carried"] == row.carried, format!("carried: {}", made["carried"]));
+        let exceeds = made["excesses"][0]["of"].as_str();
+        check(exceeds == row.exceeds, format!("exceeds {exceeds:?}"));
+        for &(pointer, expected) in row.figures {
+            let value = made.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
+            let is_near = (value / expected - 1.0).abs() <= 0.03;
+            check(is_near, format!("{pointer} is {value}, not {expected}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_first_line_has_disk_verdict_busy_time_and_worst_burst() {
+    let folder = Folder::new();
+    // Two of the quiet load's reads come into the burst of 217.
+    let quiet = [Series(Read, 0, 300, 1_000_000), Series(Read, 100_500, 217, 46)];
+    let path = folder.file("quiet.csv", &table(&quiet, 4));
+    let disk = folder.file("disk.toml", &constant(10.0));
+    let text = advise(&[&path, "--device", &disk]).ok();
+    let first = text.lines().next().unwrap_or_default();
+    for part in [
+        "No, ",
+        "disk.toml does not carry this load: it is busy 1.7 % of the time; worst burst: 2.19 s ",
+        "from 100 s on, 217 requests (0.848 MiB) deep, quiet's reads take up to 2.1",
+    ] {
+        assert!(first.contains(part), "no {part:?} in {first}");
+    }
+    assert!(text.contains("The rate is not too much, the bursts are."), "{text}");
+    // At the full rate of the burst the disk would not be asked for more.
+    let flood = folder.file("flood.csv", &table(&[Series(Read, 0, 6_000, 5_000)], 4));
+    let disk = folder.file("140.toml", &constant(1000.0 / 140.0));
+    let text = advise(&[&flood, "--device", &disk]).ok();
+    let rate = "it needs 140 % of the disk's time, so in the long run the disk does 70 % of it";
+    assert!(text.starts_with("No, ") && text.contains(rate), "{text}");
+    assert!(text.contains("No policy mends that."), "{text}");
+    let csv = advise(&[&flood, "--device", &disk, "--format", "csv"]);
+    assert!(csv.err.contains("No, ") && csv.out.starts_with("policy,"), "{}", csv.err);
+}
+
+#[test]
+fn a_guest_has_128_requests_at_its_disk_and_reads_go_first_in_the_guest() {
+    let folder = Folder::new();
+    // A read comes 1 s after 1,000 writes. Under noop it waits for the 128 that have left the
+    // guest, and not for the 772 behind them.
+    let later = Series(Write, 20_000, 2, 1_000_000);
+    let series = [Series(Write, 0, 1_000, 1), Series(Read, 1_000, 1, 0), later];
+    let path = folder.file("a.csv", &table(&series, 4));
+    let disk = folder.file("disk.toml", &constant(10.0));
+    let made = advised(&[&path, "--device", &disk]);
+    let p99 = |policy: &str| {
+        let ranking = made["ranking"].as_array().expect("a list");
+        let found = ranking.iter().find(|judged| judged["policy"] == policy).expect("it ran");
+        number(&found["p99_ms"])
+    };
+    assert!((1_250.0..1_310.0).contains(&p99("noop")), "{}", p99("noop"));
+    assert!(p99("fairway") < 30.0, "{}", p99("fairway"));
+    assert_eq!(made["carried"], true);
+}
+
+#[test]
+fn a_write_cache_that_decides_is_said_to() {
+    let folder = Folder::new();
+    // Eight synchronous writes at once, and the drive's cache has room for eight.
+    let series: Vec<Series> = (0..60).map(|n| Series(SyncWrite, n * 1_000, 8, 0)).collect();
+    let path = folder.file("a.csv", &table(&series, 4));
+    let args = [&path, "--device", "seagate-1tb-7200", "--p99-limit", "30ms"];
+    let made = advised(&args);
+    assert_eq!(made["carried"], true);
+    assert_eq!(made["without_write_cache"]["excesses"][0]["of"], "p99");
+    let advice = made["advice"].as_str().expect("a text");
+    assert!(advice.contains("With the drive's write cache off it does not carry"), "{advice}");
+    // Who says which it is hears of that alone.
+    let off = "seagate-1tb-7200:write_cache=false";
+    let made = advised(&[&path, "--device", off, "--p99-limit", "30ms"]);
+    assert_eq!(made["carried"], false);
+    assert_eq!(made["without_write_cache"], Value::Null);
+    // It decides nothing for reads.
+    let reads = folder.file("reads.trace", &random_reads(200, 50_000, 8_000_000));
+    assert_eq!(advised(&[&reads])["without_write_cache"], Value::Null);
+}
+
+#[test]
+fn writes_that_no_trace_marks_are_said_to_count_as_write_back() {
+    let folder = Folder::new();
+    let said = "No write of a is marked as synchronous";
+    for (kind, is_said) in [(Write, true), (SyncWrite, false), (Read, false)] {
+        let path = folder.file("a.csv", &table(&[Series(kind, 0, 100, 50_000)], 4));
+        assert_eq!(advise(&[&path]).ok().contains(said), is_said);
+    }
+}
+
+#[test]
+fn other_disks_are_named_for_a_load_that_is_too_much() {
     let folder = Folder::new();
     let path = folder.file("flood.trace", &flood());
+    let made = advised(&[&path]);
+    assert_eq!((&made["carried"], &made["headroom"]), (&Value::Bool(false), &Value::Null));
+    let disks = made["disks"].as_array().expect("a list");
+    let carrying: Vec<&Value> = disks.iter().filter(|disk| disk["carries"] == true).collect();
+    assert!(carrying.len() > 2, "{disks:#?}");
+    let name = carrying[0]["disk"].as_str().expect("a name");
+    assert_eq!(advised(&[&path, "--device", name])["carried"], true);
+    let too_small: Vec<&Value> = disks.iter().filter(|disk| disk["service"].is_null()).collect();
+    assert!(!too_small.is_empty() && too_small.iter().all(|disk| disk["carries"] == false));
     let text = advise(&[&path]).ok();
-    let first = text.lines().next().unwrap_or_default();
-    assert!(
-        first.starts_with(FIRST) && first.contains("flood's requests take at most 1 s"),
-        "{text}"
-    );
-    let carries = text.lines().nth(1).unwrap_or_default();
-    assert!(carries.starts_with("It carries about ") && carries.contains("of the rate"), "{text}");
     for (disk, verdict) in [("samsung-970-pro ", "yes"), ("cheetah-9lp ", "too small")] {
         let is_row = |line: &&str| line.starts_with(disk) && line.contains(verdict);
         assert!(text.lines().any(|line| is_row(&line)), "{disk}: {text}");
     }
-    assert!(text.contains("No policy mends that."), "{text}");
-    let csv = advise(&[&path, "--format", "csv"]);
-    assert!(csv.err.contains(FIRST) && csv.out.starts_with("policy,"), "{}", csv.err);
 }
 
 #[test]
-fn json_has_the_facts_of_an_overload() {
+fn policies_under_which_the_disk_carries_the_load_come_first() {
     let folder = Folder::new();
-    let path = folder.file("flood.trace", &flood());
-    let made = advised(&[&path]);
-    assert_eq!(made["carried"], false);
-    assert!(made["advice"].as_str().is_some_and(|text| text.starts_with(FIRST)), "{made:#}");
-    let overload = &made["overload"];
-    assert!(number(&overload["best"]["p99_ms"]) > number(&overload["p99_limit_ms"]));
-    assert!(number(&overload["best"]["within_limit"]) < 0.99);
-    assert_eq!(overload["best"]["queue_full"], false);
-    assert!(number(&overload["at_share"]["p99_ms"]) <= 1000.0);
-    // What it carries at that rate, it carries when it is asked for no more.
-    let share = number(&overload["share"]);
-    assert!((0.02..0.6).contains(&share), "{share}");
-    let slower = (1.0 / share).to_string();
-    assert_eq!(advised(&[&path, "--time-scale", &slower])["carried"], true);
-
-    let disks = overload["disks"].as_array().expect("a list");
-    let carrying: Vec<&Value> = disks.iter().filter(|disk| disk["carries"] == true).collect();
-    let p99: Vec<f64> = carrying.iter().map(|disk| number(&disk["service"]["p99_ms"])).collect();
-    assert!(p99.len() > 2 && p99.is_sorted_by(|a, b| a >= b), "slowest first: {p99:?}");
-    assert!(p99[0] <= 1000.0, "{p99:?}");
-    let name = carrying[0]["disk"].as_str().expect("a name");
-    let there = advised(&[&path, "--device", name]);
-    assert_eq!((&there["carried"], &there["overload"]), (&Value::Bool(true), &Value::Null));
-    let too_small = disks.iter().filter(|disk| disk["service"].is_null());
-    assert!(too_small.clone().count() == 2 && too_small.clone().all(|d| d["carries"] == false));
-    assert!(!disks.iter().any(|disk| disk["disk"] == "seagate-1tb-7200"), "the disk itself");
-}
-
-#[test]
-fn a_load_that_the_disk_carries_is_not_called_too_much() {
-    for name in ["msr.csv", "blkreplay.load"] {
-        let text = advise(&[&fixture(name)]).ok();
-        assert!(!text.contains("cannot carry") && text.contains("Use "), "{name}: {text}");
+    let later = Series(Write, 20_000, 2, 1_000_000);
+    let series = [Series(Write, 0, 1_000, 1), Series(Read, 1_000, 1, 0), later];
+    let path = folder.file("a.csv", &table(&series, 4));
+    let disk = folder.file("disk.toml", &constant(10.0));
+    for goal in GOALS {
+        let made = advised(&[&path, "--device", &disk, "--for", goal]);
+        let ranking = made["ranking"].as_array().expect("a list");
+        let carries: Vec<bool> = ranking.iter().filter_map(|r| r["carries"].as_bool()).collect();
+        assert!(carries.is_sorted_by(|a, b| a >= b), "{carries:?}");
+        assert!(carries[0] && carries.contains(&false), "{carries:?}");
     }
-    let folder = Folder::new();
-    let path = folder.file("light.trace", &trace(200));
-    let made = advised(&[&path, "--time-scale", "10"]);
-    assert_eq!((&made["carried"], &made["overload"]), (&Value::Bool(true), &Value::Null));
-    // The same load is too much for who asks for more.
-    let strict = advised(&[&path, "--time-scale", "10", "--p99-limit", "1ms"]);
-    assert_eq!(strict["carried"], false);
 }
+
+// The ranking.
 
 #[test]
 fn a_load_without_a_clock_asks_for_no_more_than_the_disk_gives() {
     let folder = Folder::new();
     let path = folder.file("flood.trace", &flood());
     let made = advised(&[&path, "--outstanding", "4"]);
-    assert_eq!((&made["carried"], &made["overload"]), (&Value::Null, &Value::Null));
+    assert_eq!((&made["carried"], &made["excesses"]), (&Value::Null, &Value::Array(vec![])));
 }
 
 #[test]
@@ -113,7 +467,8 @@ fn each_goal_ranks_by_its_figure() {
     for (goal, key) in
         GOALS.into_iter().zip(["worst_vm_p99_over_alone", "mib_s", "worst_vm_speed", "regret"])
     {
-        let made = advised(&[&quiet, &busy, "--for", goal]);
+        // Nothing is too late for anybody.
+        let made = advised(&[&quiet, &busy, "--for", goal, "--p99-limit", "1h"]);
         assert_eq!(made["goal"], goal);
         let ranking = made["ranking"].as_array().expect("a list");
         let mut names: Vec<&str> = ranking.iter().filter_map(|r| r["policy"].as_str()).collect();
@@ -158,9 +513,10 @@ fn one_vm_has_no_neighbour_to_lose_by() {
     assert!(!text.contains("worst VM") && !text.contains("Who loses"), "{text}");
     let piped = seekway_with(trace(300).as_bytes(), &["advise", "-"]).ok();
     assert!(piped.contains("Use "), "{piped}");
-    // An overload is looked into at other rates, though a pipe is read only once.
-    let piped = seekway_with(flood().as_bytes(), &["advise", "-"]).ok();
-    assert!(piped.starts_with(FIRST), "{piped}");
+    // It runs on other disks, though a pipe is read only once.
+    let piped =
+        seekway_with(flood().as_bytes(), &["advise", "-", "--device", "seagate-1tb-7200"]).ok();
+    assert!(piped.starts_with("No, "), "{piped}");
 }
 
 #[test]
@@ -188,8 +544,8 @@ fn a_trace_with_one_request_or_none_divides_by_nothing() {
         assert!(single.contains("Use ") && !single.contains("NaN"), "{single}");
     }
     // Even that is too much for a limit that no disk keeps.
-    let strict = advise(&[&one, "--p99-limit", "1us"]).ok();
-    assert!(strict.contains("It does not carry even 1 % of the rate."), "{strict}");
+    let strict = advise(&[&other, "--p99-limit", "1us"]).ok();
+    assert!(strict.starts_with("No, "), "{strict}");
     let empty = folder.file("empty.trace", "");
     advise(&[&empty]).refused(&["empty.trace"]);
 }
@@ -214,7 +570,7 @@ fn repeated_reads(requests: u64, gap_us: u64) -> String {
 }
 
 #[test]
-fn a_cache_that_helps_is_recommended_with_its_part_of_the_gain() {
+fn a_cache_that_helps_is_recommended() {
     let folder = Folder::new();
     let hot = folder.file("hot.trace", &repeated_reads(3_000, 4_000));
     let cold = folder.file("cold.trace", &random_reads(600, 20_000, 80_000_000));
@@ -225,25 +581,8 @@ fn a_cache_that_helps_is_recommended_with_its_part_of_the_gain() {
     assert_eq!(ranking.len(), 3 * policies().len());
     assert_eq!(ranking[0]["cache_mib"], 16.0, "{:#}", ranking[0]);
     assert_eq!(made["recommend"], ranking[0]["policy"]);
-    let value = |policy: &Value, mib: Value, prefetch: Value| {
-        let found = ranking
-            .iter()
-            .find(|r| r["policy"] == *policy && r["cache_mib"] == mib && r["prefetch"] == prefetch);
-        number(&found.unwrap_or_else(|| panic!("no {policy} {mib} {prefetch}"))["value"])
-    };
-    let (gain, best) = (&made["cache_gain"], &ranking[0]["policy"]);
-    let none = || (Value::Null, Value::Null);
-    assert_eq!(number(&gain["cfq"]), value(&"cfq".into(), none().0, none().1));
-    assert_eq!(number(&gain["policy"]), value(best, none().0, none().1));
-    assert_eq!(number(&gain["cache"]), value(best, 16.0.into(), "none".into()));
-    assert_eq!(number(&gain["prefetch"]), number(&ranking[0]["value"]));
-    let share = (number(&gain["policy"]) - number(&gain["prefetch"]))
-        / (number(&gain["cfq"]) - number(&gain["prefetch"]));
-    assert!((number(&gain["cache_share"]) - share).abs() < 1e-9 && share > 0.0, "{gain:#}");
     let text = advise(&args).ok();
-    for part in ["Stacks on ", " + cache 16MiB", "% is the cache's", "cfq without a cache "] {
-        assert!(text.contains(part), "no {part:?} in {text}");
-    }
+    assert!(text.contains("Stacks on ") && text.contains(" + cache 16MiB"), "{text}");
 }
 
 #[test]
@@ -254,10 +593,7 @@ fn a_cache_that_does_not_help_is_not_recommended() {
     let args = [&path, "--cache", "1MiB", "--for", "latency"];
     let made = advised(&args);
     assert_eq!(made["ranking"].as_array().map(Vec::len), Some(2 * policies().len()));
-    assert_eq!(
-        (&made["ranking"][0]["cache_mib"], &made["cache_gain"]),
-        (&Value::Null, &Value::Null)
-    );
+    assert_eq!(made["ranking"][0]["cache_mib"], Value::Null);
     let text = advise(&args).ok();
     assert!(text.contains("A cache does not help.") || text.contains("All stacks lie"), "{text}");
     let bare = advise(&[&path]).ok();
@@ -288,22 +624,33 @@ fn a_load_that_only_a_cache_carries_is_said_to_need_it() {
     assert_eq!(carried(&[]), [false, false]);
     assert_eq!(carried(&["--cache", "16MiB"]), [true, false]);
     let text = advise(&[&args[..], &["--cache", "16MiB"]].concat()).ok();
-    assert!(text.contains("Without a cache this disk cannot carry this load. Use "), "{text}");
+    assert!(text.contains("carries this load, but only behind a host cache"), "{text}");
 }
 
-/// The two traces of servers for which the fastest policy was no answer.
+/// Traces of a VM and of a server, each on two disks: what is said agrees with busy time and waits.
 #[test]
-fn two_servers_on_one_disk_are_too_much() {
-    let traces = ["traces/vm/cloudPhysicsIO.vscsi", "traces/host/linux-mysql.load.gz"];
-    let [Some(vm), Some(mysql)] = traces.map(seekway_testing::shared) else { return };
-    let [vm, mysql] = [vm, mysql].map(|path| path.display().to_string());
-    // Its beginning has the burst.
-    let made = advised(&[&vm, &mysql, "--max-requests", "40000"]);
-    assert_eq!(made["carried"], false);
-    assert_eq!(made["overload"]["best"]["vm"], "cloudPhysicsIO");
-    let disks = made["overload"]["disks"].as_array().expect("a list");
-    let intel = disks.iter().find(|disk| disk["disk"] == "intel-320").expect("it fits");
-    assert_eq!(intel["carries"], true, "{intel:#}");
-    let there = advised(&[&vm, &mysql, "--max-requests", "40000", "--device", "intel-320"]);
-    assert_eq!(there["carried"], true);
+fn verdicts_of_servers_agree_with_their_figures() {
+    for trace in [
+        "traces/vm/cloudPhysicsIO.vscsi",
+        "traces/host/linux-mysql.load.gz",
+        "traces/samples/msr-cambridge1-sample.csv",
+    ] {
+        let Some(path) = seekway_testing::shared(trace) else { return };
+        let path = path.display().to_string();
+        for disk in ["seagate-1tb-7200", "intel-320"] {
+            let made = advised(&[&path, "--device", disk, "--max-requests", "20000"]);
+            let (service, excesses) = (&made["service"], made["excesses"].as_array());
+            let served = service["served"].as_array().expect("a list");
+            let late = |served: &&Value| match served["operation"].as_str() {
+                Some("write") => number(&served["longest_ms"]) > 30_000.0,
+                _ => {
+                    number(&served["p99_ms"]) > 1_000.0 || number(&served["longest_ms"]) > 30_000.0
+                }
+            };
+            let is_behind = number(&service["busy"]) > 1.0 && number(&service["behind_s"]) > 1.0;
+            let count = served.iter().filter(late).count() + usize::from(is_behind);
+            assert_eq!(excesses.map(Vec::len), Some(count), "{trace} {disk}");
+            assert_eq!(made["carried"], count == 0, "{trace} {disk}");
+        }
+    }
 }

@@ -85,6 +85,8 @@ pub(super) struct Guest {
     pub(super) token: u64,
     pub(super) vm: u16,
     pub(super) op: Op,
+    /// Does somebody wait for it?
+    pub(super) sync: bool,
     pub(super) arrived: Instant,
     pub(super) bytes: u64,
     /// Time when the host's work is done; `None` for a request past the cache.

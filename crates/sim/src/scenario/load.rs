@@ -3,10 +3,10 @@
 
 use super::run::{self, ScannedTrace};
 use super::{Group, Images, Scenario, TraceText, Vm, VmLoad};
-use crate::layout::Placement;
+use crate::layout::{self, LayoutError, Placement};
 use crate::vcpu::{PlannedVm, VmSpec};
 use anyhow::{Context, Result, anyhow, bail};
-use seekway_core::units::{Instant, Nanos};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_stack::stack::limit::{DiskLimits, GroupName, Limits};
 use seekway_workload::generators::{VmPlan, disk_limits};
 use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
@@ -25,6 +25,12 @@ use std::sync::Arc;
 
 /// Requests outstanding over all VMs of one trace beyond which its clock waits.
 const OPEN_LOOP_OUTSTANDING_MAX: u32 = 16_384;
+/// Requests outstanding over all traces beyond which their clocks wait, where guests have queues of
+/// their own: all of a backlog is measured.
+const BACKLOG_REQUESTS_MAX: u32 = 1 << 18;
+/// Millionths of a whole by which each copy of a load begins later than the one before: by the
+/// golden ratio no two copies of any number of them begin together.
+const TURN_MILLIONTHS: u64 = 618_034;
 
 /// Default length of a run if a VM's load does not end by itself.
 pub const RUN_DEFAULT: Nanos = Nanos::from_secs(60);
@@ -144,6 +150,8 @@ pub struct Load {
     pub groups: Vec<(GroupName, Limits)>,
     /// Tells whether a clock issues all requests (else completions do).
     pub open_loop: bool,
+    /// Copies of each VM on the place of the first, which comes first.
+    copies: usize,
 }
 
 /// A VM that replays no trace.
@@ -208,8 +216,13 @@ impl Load {
             limits: Vec::new(),
             groups: Vec::new(),
             open_loop: false,
+            copies: 1,
         };
         let names = load.take_traces(&scenario.vm, tell)?;
+        if scenario.guest_queue.is_some() {
+            let each = BACKLOG_REQUESTS_MAX / load.traces.len().max(1) as u32;
+            load.bound_outstanding(each.max(1));
+        }
         load.take_guests(&scenario.vm)?;
         if load.source_count() == 0 {
             bail!("nothing to run: give --trace FILE or --vm SPEC (see --help), or [[vm]]");
@@ -375,16 +388,62 @@ impl Load {
         }
     }
 
-    /// Replays the traces `rate` times as fast; `None` if that is beyond the limits of a
-    /// [`TimeScale`]. Generated VMs stay as they are.
-    pub fn at_rate(&self, rate: f64) -> Option<Load> {
-        let mut load = self.clone();
-        for (.., options) in &mut load.traces {
-            if let Pace::Timed { time_scale, .. } = &mut options.pace {
-                *time_scale = TimeScale::new(time_scale.factor() / rate)?;
+    fn bound_outstanding(&mut self, most: u32) {
+        for (.., options) in &mut self.traces {
+            if let Pace::Timed { outstanding_max, .. } = &mut options.pace {
+                *outstanding_max = most;
             }
         }
+    }
+
+    /// `copies` of each VM on the same place, each begun elsewhere in its trace's time and its
+    /// disk's addresses. `None` if a VM does not replay a trace that is in memory by its clock.
+    pub fn beside(&self, copies: u32) -> Option<Load> {
+        let are_kept = self.traces.iter().all(|(_, scanned, _)| scanned.kept.is_some());
+        if !self.open_loop || !are_kept || self.copies > 1 {
+            return None;
+        }
+        let mut load = Load { copies: copies as usize, ..self.clone() };
+        let (sources, disks) = (self.traces.len(), self.disks.len());
+        for copy in 1..u64::from(copies) {
+            let turn_millionths = (copy * TURN_MILLIONTHS % 1_000_000) as u32;
+            let turned = self.traces.iter().map(|(trace, scanned, options)| {
+                let options = ReplayOptions { turn_millionths, ..options.clone() };
+                (trace.clone(), scanned.clone(), options)
+            });
+            load.traces.extend(turned);
+            load.disks.extend_from_slice(&self.disks);
+            let first = copy as usize * disks;
+            load.first_disks.extend(self.first_disks.iter().map(|disk| first + disk));
+        }
+        load.disks = unique(load.disks);
+        load.weights.resize(disks, NonZeroU32::MIN);
+        load.weights = load.weights.repeat(copies as usize);
+        load.bound_outstanding((BACKLOG_REQUESTS_MAX / (sources as u32 * copies)).max(1));
         Some(load)
+    }
+
+    /// Where its disks lie on a device.
+    ///
+    /// # Errors
+    /// They do not fit on it.
+    pub fn layout(&self, capacity: Sectors) -> Result<layout::Layout, LayoutError> {
+        let disks = &self.disks[..self.disks.len() / self.copies];
+        Ok(layout::Layout::place(disks, capacity, &self.placement)?.repeated(self.copies))
+    }
+
+    /// Time in which the requests of all traces come, to a mean gap after the last one of the
+    /// longest; zero if they come at once. `None` for loads without a clock.
+    pub fn span(&self) -> Option<Nanos> {
+        let of = |(_, scanned, options): &(_, Arc<ScannedTrace>, ReplayOptions)| {
+            let (Pace::Timed { time_scale, .. }, stats) = (options.pace, &scanned.scan.stats)
+            else {
+                return Nanos::ZERO;
+            };
+            let gaps = stats.requests().saturating_sub(1).max(1);
+            time_scale.apply(stats.duration + Nanos::new(stats.duration.get() / gaps))
+        };
+        self.open_loop.then(|| self.traces.iter().map(of).max()).flatten()
     }
 
     /// True if two sources are the same trace, or VMs that differ in name only.
@@ -469,7 +528,11 @@ impl Load {
 
     /// Outstanding requests at which an open-loop trace's clock waits.
     pub fn stalls_at(&self) -> Option<usize> {
-        self.open_loop.then_some(OPEN_LOOP_OUTSTANDING_MAX as usize)
+        let most = self.traces.iter().find_map(|(.., options)| match options.pace {
+            Pace::Timed { outstanding_max, .. } => Some(outstanding_max as usize),
+            Pace::Outstanding { .. } => None,
+        });
+        most.filter(|_| self.open_loop)
     }
 }
 
@@ -560,6 +623,7 @@ pub fn replay_options(trace: &TraceText) -> Result<ReplayOptions> {
             None => Layout::OneVm,
         },
         capacity,
+        turn_millionths: 0,
     })
 }
 
@@ -586,7 +650,6 @@ fn unique(mut disks: Vec<VmDisk>) -> Vec<VmDisk> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekway_core::units::Sectors;
 
     #[test]
     fn names_become_unique() {

@@ -2,7 +2,6 @@
 
 use super::{Load, Scenario};
 use crate::engine::{self, Host, Limits, Progress, Setup};
-use crate::layout::Layout;
 use crate::metrics::RunResult;
 use crate::vcpu::Machine;
 use anyhow::{Context, Result, anyhow, bail};
@@ -182,7 +181,7 @@ impl Ready {
     ) -> Result<Setup> {
         let (load, device) = (&self.load, self.device(scenario)?);
         let capacity = device.profile().capacity;
-        let mut layout = Layout::place(&load.disks, capacity, &load.placement)?;
+        let mut layout = load.layout(capacity)?;
         let mut weights = load.weights.clone();
         let (mut limits, groups) = match scenario.limits {
             super::LimitsChoice::Given => (load.limits.clone(), load.groups.clone()),
@@ -214,6 +213,7 @@ impl Ready {
             groups,
             journal,
             host,
+            guest_queue: scenario.guest_queue,
         })
     }
 }

@@ -6,6 +6,7 @@
 use super::Machine;
 use super::machine::Event;
 use super::state::{Asker, Heard, Io, Phase, State};
+use crate::metrics::record;
 use seekway_core::units::{Instant, Nanos};
 use seekway_workload::tasks::Need;
 use seekway_workload::{Issue, SourceError};
@@ -73,7 +74,7 @@ impl Machine {
         if std::mem::take(&mut self.tasks[t].io.outstanding) > 0 {
             let begun = self.tasks[t].io.begun;
             self.tasks[t].result.ios += 1;
-            self.tasks[t].result.response.saturating_record((now - begun).get());
+            record(&mut self.tasks[t].result.response, (now - begun).get());
         }
     }
 

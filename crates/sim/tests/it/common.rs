@@ -86,6 +86,13 @@ impl Timed {
         }
     }
 
+    /// As [`Timed::new`]; nobody waits for writes.
+    pub fn write_back(plan: &[Planned]) -> Self {
+        let mut timed = Timed::new(plan);
+        timed.plan.iter_mut().for_each(|(_, issue)| issue.sync = issue.op != Op::Write);
+        timed
+    }
+
     /// As [`Timed::new`], with requests of two processes by turns: tags 8 and 9.
     pub fn tagged(plan: &[Planned]) -> Self {
         let mut timed = Timed::new(plan);

@@ -6,11 +6,15 @@ use seekway_core::request::{Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView};
 use seekway_core::units::{Instant, Nanos};
 use seekway_policy::schedulers;
-use seekway_sim::{Host, HostCosts, Layout, Limits, Placement, RunResult, Setup, SimError, run};
+use seekway_sim::metrics::Burst;
+use seekway_sim::{
+    Host, HostCosts, Layout, Limits, OpResult, Placement, RunResult, Setup, SimError, run,
+};
 use seekway_stack::cache::Config as CacheConfig;
 use seekway_stack::stack::limit::LimitsDraft;
 use seekway_workload::Source;
 use seekway_workload::generators::parse_vm;
+use std::num::NonZeroU32;
 
 fn simulate(source: Timed, depth: u32, limits: Limits) -> Result<RunResult, SimError> {
     simulate_with(Box::new(source), depth, limits, |_| ())
@@ -44,7 +48,7 @@ fn times_can_be_worked_out_by_hand() {
     let result = simulate(Timed::new(&plan), 1, Limits::default()).unwrap();
     // 0–5 a's read, 5–10 b's write, 10–15 a's second read; the flush takes no time.
     let [a, b] = &result.vms[..] else { panic!() };
-    assert_eq!((a.requests, a.reads, a.bytes, b.requests, b.bytes), (2, 2, 8192, 1, 8192));
+    assert_eq!((a.requests, a.reads.requests, a.bytes, b.requests, b.bytes), (2, 2, 8192, 1, 8192));
     assert_eq!((a.device_time, b.device_time), (Nanos::from_millis(10), Nanos::from_millis(5)));
     assert_eq!((a.last, b.last, result.simulated), (ms(15), ms(10), Nanos::from_millis(40)));
     let close = |ns: u64, want_ms: f64| (ns as f64 / 1e6 / want_ms - 1.0).abs() < 0.01;
@@ -52,6 +56,69 @@ fn times_can_be_worked_out_by_hand() {
     assert!(close(result.service.max(), 5.0));
     assert_eq!((result.barriers, result.finished), (1, true));
     assert_eq!(result.seeks_per_command.zero, 1, "only the first starts at the head");
+}
+
+#[test]
+fn a_guest_with_a_bounded_queue_keeps_the_rest_and_lets_reads_go_first() {
+    let plan =
+        [(0, 0, Write, 0, 8), (0, 0, Write, 100, 8), (0, 0, Write, 200, 8), (1, 0, Read, 300, 8)];
+    let later = [(30, 0, Read, 400, 8)];
+    let source = Timed::write_back(&[&plan[..], &later].concat());
+    let result = simulate_with(Box::new(source), 1, Limits::default(), |setup| {
+        setup.guest_queue = NonZeroU32::new(1);
+    });
+    // 0–5 a write, 5–10 the read, 10–20 the other writes; 30–35 the second read.
+    let result = result.unwrap();
+    let close = |ns: u64, want_ms: f64| (ns as f64 / 1e6 / want_ms - 1.0).abs() < 0.01;
+    assert!(close(result.vms[0].reads.worst_ns, 9.0) && close(result.waited_for(0).max(), 9.0));
+    let queues = result.guest_queues.unwrap();
+    let (sync, later) = (&queues.writes[0].sync, &queues.writes[0].later);
+    assert_eq!((sync.requests, later.requests, later.backlog_bytes), (0, 3, 3 * 4096));
+    assert!(close(later.response.min(), 5.0) && close(later.response.max(), 20.0));
+    let wait = Nanos::from_millis;
+    let bursts = [
+        Burst {
+            from: ms(0),
+            until: ms(20),
+            requests: 4,
+            bytes: 4 * 4096,
+            longest: wait(20),
+            waiter: Some((0, Read, wait(9))),
+        },
+        Burst {
+            from: ms(30),
+            until: ms(35),
+            requests: 1,
+            bytes: 4096,
+            longest: wait(5),
+            waiter: Some((0, Read, wait(5))),
+        },
+    ];
+    assert_eq!(queues.bursts, bursts);
+}
+
+#[test]
+fn reads_and_writes_are_told_apart() {
+    let early = [(0, 1, Flush, 0, 1), (0, 0, Read, 0, 8), (1, 0, Write, 100, 16)];
+    let late = [(2, 0, Read, 200, 8), (3, 1, Write, 0, 8)];
+    let until = Limits { until: Some(ms(18)), ..Limits::default() };
+    let result = simulate(Timed::new(&[&early[..], &late[..]].concat()), 1, until).unwrap();
+    // 0–5 a's read, 5–10 its write, 10–15 its second read; b's write would end at 20.
+    let [a, b] = &result.vms[..] else { panic!() };
+    let counts = |op: &OpResult| (op.requests, op.bytes, op.unfinished);
+    assert_eq!((counts(&a.reads), counts(&a.writes)), ((2, 8192, 0), (1, 8192, 0)));
+    assert_eq!((counts(&b.writes), b.writes.worst_ns), ((0, 0, 1), 15_000_000));
+    assert!(b.reads.is_empty() && !b.writes.is_empty());
+    let close = |ns: u64, want_ms: f64| (ns as f64 / 1e6 / want_ms - 1.0).abs() < 0.01;
+    for (reads, writes) in [(&a.reads, &a.writes), (&result.reads, &result.writes)] {
+        assert!(close(reads.response.min(), 5.0) && close(reads.response.max(), 13.0));
+        assert!(close(writes.response.max(), 9.0));
+    }
+    assert!(close(a.writes.worst_ns, 9.0));
+    assert_eq!((counts(&result.writes), result.writes.worst_ns), ((1, 8192, 1), 15_000_000));
+    assert_eq!((a.requests, a.bytes, a.response.len(), result.response.len()), (3, 16_384, 3, 3));
+    assert_eq!((a.reads.iops(a.span), a.iops()), (2.0 / 0.015, 3.0 / 0.015));
+    assert_eq!(a.writes.mib_s(a.span), 8192.0 / f64::from(1 << 20) / 0.015);
 }
 
 #[test]
@@ -131,7 +198,7 @@ fn a_wait_at_a_limit_is_part_of_the_response() {
             let seen_ms = response.value_at_quantile(n / 4.0) as f64 / 1e6;
             assert!((seen_ms / want_ms - 1.0).abs() < 0.02, "{seen_ms} ms, cache: {cached}");
         }
-        assert_eq!((result.vms[0].reads, result.requests(), result.barriers), (2, 4, 0));
+        assert_eq!((result.vms[0].reads.requests, result.requests(), result.barriers), (2, 4, 0));
         assert_eq!(result.service.len(), 4);
         assert!(result.service.max() < 6_000_000, "the device had it for 5 ms");
     }

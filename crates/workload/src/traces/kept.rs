@@ -60,6 +60,16 @@ impl Kept {
         })
     }
 
+    /// Number of the first request at `at` or later.
+    pub(crate) fn first_at(&self, at: Nanos) -> usize {
+        self.0.partition_point(|packed| packed.at_ns < at.get())
+    }
+
+    /// Number of requests.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Memory of the requests.
     pub fn bytes(&self) -> usize {
         self.0.len() * KEPT_BYTES_EACH

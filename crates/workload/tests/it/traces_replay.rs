@@ -4,10 +4,11 @@ use proptest::prelude::*;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Sectors};
 use seekway_workload::replay::{Layout, Pace, ReplayOptions, TimeScale, TraceSource};
-use seekway_workload::traces::{TraceError, TraceOptions, scan};
+use seekway_workload::traces::{TraceError, TraceOptions, keep, scan};
 use seekway_workload::{Issue, Source};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A file that is removed at the end.
@@ -73,6 +74,24 @@ fn open_loop_waits_when_the_queue_is_full() {
     assert_eq!(source.next_wake(), None);
     source.completed(Instant::from_nanos(11_000), two[0].token);
     assert_eq!(poll(&mut source, 11_000).len(), 1);
+}
+
+#[test]
+fn a_turn_begins_elsewhere_in_time_and_place_and_ends_with_what_lies_before() {
+    let text = "100 0 0 2048 1\n200 0 2048 2048 1\n300 0 4096 2048 1\n400 0 6144 2048 1\n";
+    let file = File::new("turn", text);
+    let options =
+        ReplayOptions { pace: timed(1.0), turn_millionths: 500_000, ..ReplayOptions::default() };
+    let scanned = scan(&file.0, &options.trace).unwrap();
+    let kept = keep(&file.0, &options.trace, &scanned).unwrap().map(Arc::new);
+    let mut source = TraceSource::with_scan(&file.0, &scanned, kept.as_ref(), &options).unwrap();
+    // 300 ns and a mean gap of 100 ns: half of it is 200 ns, and half of the disk 4096 sectors.
+    let mut issued = Vec::new();
+    while let Some(at) = source.next_wake() {
+        let issues = poll(&mut source, at.as_nanos());
+        issued.extend(places(&issues).into_iter().map(|(_, place)| (at.as_nanos(), place)));
+    }
+    assert_eq!(issued, [(0, 0), (100, 2048), (200, 4096), (300, 6144)]);
 }
 
 #[test]

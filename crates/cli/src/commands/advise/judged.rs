@@ -3,23 +3,27 @@
 use crate::args::Goal;
 use crate::json::CacheChoice;
 use crate::runs::Outcome;
-use seekway_sim::VmResult;
-use seekway_sim::metrics::ms;
+use seekway_sim::RunResult;
+use seekway_sim::metrics::{Times, ms};
+use seekway_sim::rank::{Better, EQUAL_WITHIN, ranks};
 use serde::Serialize;
 
-/// Policies that are closer than this count as equal, and no VM loses by less.
-pub const EQUAL_WITHIN: f64 = 0.02;
-
-/// A stack with its figures. Scripts read these keys.
+/// A stack with its figures. Response times are those of requests that somebody waits for; of all
+/// requests if there are none of these. Scripts read these keys.
 #[derive(Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Judged {
     /// As sentences and tables call the stack.
     #[serde(skip)]
     pub label: String,
+    /// Mean response of each VM.
+    #[serde(skip)]
+    pub means_ms: Vec<f64>,
     pub policy: String,
     #[serde(flatten)]
     pub cache: CacheChoice,
+    /// Does the disk carry the load under it? Always, if the load is closed.
+    pub carries: bool,
     /// The figure of the goal.
     pub value: f64,
     pub mean_ms: f64,
@@ -38,98 +42,112 @@ pub struct Judged {
     pub regret: f64,
 }
 
-/// Figure by which a goal judges stacks.
-pub struct GoalFigure {
-    /// Its name, with its unit.
-    pub name: &'static str,
-    pub smaller_is_better: bool,
-    of: fn(&Judged) -> f64,
-}
-
-impl GoalFigure {
-    pub fn of(goal: Goal) -> GoalFigure {
-        let (smaller_is_better, name, of): (_, _, fn(&Judged) -> f64) = match goal {
-            Goal::Latency => {
-                (true, "worst VM's p99 over its p99 alone", |j| j.worst_vm_p99_over_alone)
-            }
-            Goal::Throughput => (false, "bandwidth (MiB/s)", |j| j.mib_s),
-            Goal::Fairness => {
-                (false, "worst VM's speed as a share of its speed alone", |j| j.worst_vm_speed)
-            }
-            Goal::Balance => {
-                (true, "mean regret in latency, throughput and fairness", |j| j.regret)
-            }
-        };
-        GoalFigure { name, smaller_is_better, of }
+/// Name of the figure by which a goal judges stacks, with its unit.
+pub fn figure_name(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Latency => "worst VM's p99 over its p99 alone",
+        Goal::Throughput => "bandwidth (MiB/s)",
+        Goal::Fairness => "worst VM's speed as a share of its speed alone",
+        Goal::Balance => "mean regret in latency, throughput and fairness",
     }
 }
 
-/// Figures of a VM that has the disk for itself.
+impl Judged {
+    fn figure(&self, goal: Goal) -> f64 {
+        match goal {
+            Goal::Latency => self.worst_vm_p99_over_alone,
+            Goal::Throughput => self.mib_s,
+            Goal::Fairness => self.worst_vm_speed,
+            Goal::Balance => self.regret,
+        }
+    }
+}
+
+/// Response of a VM's requests that somebody waits for.
 #[derive(Clone, Copy)]
-struct Reference {
-    mean_ns: f64,
+struct Wait {
+    mean_ms: f64,
     p99_ms: f64,
 }
 
-impl Reference {
+impl Wait {
+    fn of(times: &Times) -> Wait {
+        Wait { mean_ms: times.mean() / 1e6, p99_ms: ms(times.value_at_quantile(0.99)) }
+    }
+
     /// The best that any of the runs gives to a VM. A VM without a request has zeros.
-    fn best<'a>(runs: impl Iterator<Item = &'a VmResult>) -> Reference {
-        let best = |a: Reference, b: Reference| Reference {
-            mean_ns: a.mean_ns.min(b.mean_ns),
+    fn best(waits: impl Iterator<Item = Wait>) -> Wait {
+        let best = |a: Wait, b: Wait| Wait {
+            mean_ms: a.mean_ms.min(b.mean_ms),
             p99_ms: a.p99_ms.min(b.p99_ms),
         };
-        let of = |vm: &VmResult| Reference { mean_ns: vm.response.mean(), p99_ms: p99_ms(vm) };
-        runs.map(of).reduce(best).unwrap_or(Reference { mean_ns: 0.0, p99_ms: 0.0 })
+        waits.reduce(best).unwrap_or(Wait { mean_ms: 0.0, p99_ms: 0.0 })
     }
 }
 
-/// 99 % of the VM's requests take no longer.
-pub fn p99_ms(vm: &VmResult) -> f64 {
-    ms(vm.response.value_at_quantile(0.99))
-}
-
-/// Judges each outcome. `alone` has, by VM, its runs alone; without it (one VM, or VMs that
-/// cannot be run alone) the best that a policy gives a VM among the others stands for that.
-pub fn judge(outcomes: &[Outcome], alone: Option<&[Vec<Outcome>]>, goal: Goal) -> Vec<Judged> {
+/// Judges each outcome; `carries` has its verdicts. `alone` has, by VM, its runs alone; without it
+/// (one VM, or VMs that cannot be run alone) the best that a policy gives a VM among the others
+/// stands for that.
+pub fn judge(
+    outcomes: &[Outcome],
+    carries: &[bool],
+    alone: Option<&[Vec<Outcome>]>,
+    goal: Goal,
+) -> Vec<Judged> {
     let vms = outcomes.first().map_or(0, |outcome| outcome.result.vms.len());
-    let references: Vec<Reference> = (0..vms)
+    let of = |outcome: &Outcome, vm| Wait::of(&outcome.result.waited_for(vm));
+    let references: Vec<Wait> = (0..vms)
         .map(|vm| match alone {
-            Some(alone) => Reference::best(alone[vm].iter().map(|o| &o.result.vms[0])),
-            None => Reference::best(outcomes.iter().map(|o| &o.result.vms[vm])),
+            Some(alone) => Wait::best(alone[vm].iter().map(|outcome| of(outcome, 0))),
+            None => Wait::best(outcomes.iter().map(|outcome| of(outcome, vm))),
         })
         .collect();
-    let mut judged: Vec<Judged> = outcomes.iter().map(|o| one(o, &references)).collect();
-    let (regrets, figure) = (regrets(&judged), GoalFigure::of(goal));
+    let mut judged: Vec<Judged> =
+        outcomes.iter().zip(carries).map(|(o, carries)| one(o, *carries, &references)).collect();
+    let regrets = regrets(&judged);
     for (judged, regret) in judged.iter_mut().zip(regrets) {
         judged.regret = regret;
-        judged.value = (figure.of)(judged);
+        judged.value = judged.figure(goal);
     }
     judged
 }
 
-fn one(outcome: &Outcome, references: &[Reference]) -> Judged {
+fn one(outcome: &Outcome, carries: bool, references: &[Wait]) -> Judged {
     let result = &outcome.result;
-    let served = || result.vms.iter().zip(references).filter(|(vm, _)| vm.requests > 0);
-    let slower = |(vm, alone): &(&VmResult, &Reference)| over(p99_ms(vm), alone.p99_ms);
-    let worst = served().max_by(|a, b| slower(a).total_cmp(&slower(b)));
-    let speed = |(vm, alone): (&VmResult, &Reference)| {
-        (1.0 / over(vm.response.mean(), alone.mean_ns)).min(1.0)
-    };
+    let times: Vec<Times> = (0..result.vms.len()).map(|vm| result.waited_for(vm)).collect();
+    let waits: Vec<Wait> = times.iter().map(Wait::of).collect();
+    let all = together(times);
+    let named = result.vms.iter().zip(waits.iter().zip(references));
+    let served: Vec<_> = named.filter(|(vm, _)| vm.requests > 0).collect();
+    let slower = |(wait, alone): (&Wait, &Wait)| over(wait.p99_ms, alone.p99_ms);
+    let worst = served.iter().max_by(|a, b| slower(a.1).total_cmp(&slower(b.1)));
+    let speed = |(wait, alone): (&Wait, &Wait)| (1.0 / over(wait.mean_ms, alone.mean_ms)).min(1.0);
     Judged {
         label: outcome.label.clone(),
+        means_ms: waits.iter().map(|wait| wait.mean_ms).collect(),
         policy: outcome.scenario.policy.clone(),
         cache: CacheChoice::new(&outcome.scenario),
+        carries,
         value: 0.0,
-        mean_ms: result.response.mean() / 1e6,
-        p99_ms: ms(result.response.value_at_quantile(0.99)),
+        mean_ms: all.mean_ms,
+        p99_ms: all.p99_ms,
         worst_vm: worst.map(|(vm, _)| vm.name.clone()).unwrap_or_default(),
-        worst_vm_p99_ms: worst.map_or(0.0, |(vm, _)| p99_ms(vm)),
-        worst_vm_p99_over_alone: worst.as_ref().map_or(1.0, slower),
+        worst_vm_p99_ms: worst.map_or(0.0, |(_, (wait, _))| wait.p99_ms),
+        worst_vm_p99_over_alone: worst.map_or(1.0, |(_, waits)| slower(*waits)),
         mib_s: result.mib_s(),
-        worst_vm_speed: served().map(speed).fold(1.0, f64::min),
+        worst_vm_speed: served.iter().map(|(_, waits)| speed(*waits)).fold(1.0, f64::min),
         forced: result.stats.forced,
         regret: 0.0,
     }
+}
+
+/// The waits of all VMs.
+fn together(times: Vec<Times>) -> Wait {
+    let add = |mut all: Times, times: Times| {
+        all.add(&times).expect("it grows as far as the part");
+        all
+    };
+    times.into_iter().reduce(add).map_or(Wait { mean_ms: 0.0, p99_ms: 0.0 }, |all| Wait::of(&all))
 }
 
 /// A response time as a multiple of another; 1 if either is zero, as with a load that took
@@ -158,41 +176,63 @@ fn regrets(judged: &[Judged]) -> Vec<f64> {
     judged.iter().map(mean).collect()
 }
 
-/// By `value`, the best first. Policies within [`EQUAL_WITHIN`] of the best that is left
-/// stay in their order: without a cache before small and large ones, and in it that of the
-/// registry, fairway first, then the simpler. Those that made a
-/// request wait past the hard limit come last: a guest takes such a disk for a broken one.
+/// By `value`, the best first. Equal policies stay in their order: without a cache before small and
+/// large ones, and in it that of the registry, fairway first, then the simpler. Those under which the
+/// disk does not carry the load come last.
 pub fn sort(judged: Vec<Judged>, goal: Goal) -> Vec<Judged> {
-    let (forced, kept): (Vec<Judged>, _) = judged.into_iter().partition(|j| j.forced > 0);
-    let mut sorted = sort_by_value(kept, goal);
-    sorted.extend(sort_by_value(forced, goal));
+    let (mut sorted, failing): (Vec<Judged>, _) = judged.into_iter().partition(|j| j.carries);
+    let by_rank = |judged: Vec<Judged>| {
+        let ranks = places(&judged, goal);
+        let mut ranked: Vec<(Option<usize>, Judged)> = ranks.into_iter().zip(judged).collect();
+        ranked.sort_by_key(|(rank, _)| rank.unwrap_or(usize::MAX));
+        ranked.into_iter().map(|(_, judged)| judged)
+    };
+    sorted = by_rank(sorted).collect();
+    sorted.extend(by_rank(failing));
     sorted
 }
 
-fn sort_by_value(mut left: Vec<Judged>, goal: Goal) -> Vec<Judged> {
-    let mut sorted = Vec::new();
-    while let Some(best) = best(&left, goal) {
-        let (equal, rest): (Vec<Judged>, _) =
-            left.into_iter().partition(|j| are_equal(goal, j.value, best));
-        sorted.extend(equal);
-        left = rest;
-    }
-    sorted
+/// The rank of each by the goal's figure; equal ones share it. Regret is a distance already.
+fn places<'a>(judged: impl IntoIterator<Item = &'a Judged>, goal: Goal) -> Vec<Option<usize>> {
+    let (better, of): (_, fn(f64) -> f64) = match goal {
+        Goal::Latency => (Better::Less, |value| value),
+        Goal::Throughput | Goal::Fairness => (Better::More, |value| value),
+        Goal::Balance => (Better::More, |regret| 1.0 - regret),
+    };
+    ranks(&judged.into_iter().map(|j| of(j.value)).collect::<Vec<_>>(), better)
 }
 
-/// The best figure of the goal, if there is any policy.
-pub fn best(judged: &[Judged], goal: Goal) -> Option<f64> {
-    let better = if GoalFigure::of(goal).smaller_is_better { f64::min } else { f64::max };
-    judged.iter().map(|j| j.value).reduce(better)
+/// Those that equal the first, the first among them, of those that carry the load as it does.
+pub fn equal_to_first(ranking: &[Judged], goal: Goal) -> Vec<&Judged> {
+    let rivals: Vec<&Judged> = ranking.iter().filter(|j| j.carries == ranking[0].carries).collect();
+    let ranks = places(rivals.iter().copied(), goal);
+    let equal = rivals.into_iter().zip(&ranks).filter(|(_, rank)| **rank == ranks[0]);
+    equal.map(|(judged, _)| judged).collect()
 }
 
-/// Is `value` as good as `best`, the best there is? Regret is a distance already.
-pub fn are_equal(goal: Goal, value: f64, best: f64) -> bool {
-    match goal {
-        Goal::Balance => value - best <= EQUAL_WITHIN,
-        Goal::Latency => value <= best * (1.0 + EQUAL_WITHIN),
-        Goal::Throughput | Goal::Fairness => value >= best * (1.0 - EQUAL_WITHIN),
-    }
+/// A VM that another stack would serve better than the first.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Loser {
+    pub vm: String,
+    /// The stack that serves this VM best.
+    pub better: String,
+    /// Factor by which its mean response is longer under the recommended one.
+    pub slower: f64,
+}
+
+/// VMs for whom another stack than the first is clearly better, the one that loses most first.
+pub fn losers(ranking: &[Judged], result: &RunResult) -> Vec<Loser> {
+    let loser = |(n, mean): (usize, &f64)| {
+        let better = ranking.iter().min_by(|a, b| a.means_ms[n].total_cmp(&b.means_ms[n]))?;
+        let slower = mean / better.means_ms[n] - 1.0;
+        let (vm, better) = (result.vms[n].name.clone(), better.label.clone());
+        (slower >= EQUAL_WITHIN).then_some(Loser { vm, better, slower })
+    };
+    let first = ranking.iter().take(1).flat_map(|first| first.means_ms.iter().enumerate());
+    let mut losers: Vec<Loser> = first.filter_map(loser).collect();
+    losers.sort_by(|a, b| b.slower.total_cmp(&a.slower));
+    losers
 }
 
 #[cfg(test)]
@@ -202,7 +242,9 @@ pub(super) mod tests {
     pub fn judged(policy: &str, value: f64) -> Judged {
         Judged {
             label: policy.into(),
+            means_ms: vec![value],
             policy: policy.into(),
+            carries: true,
             cache: CacheChoice { cache_mib: None, prefetch: None },
             value,
             mean_ms: 1.0,
@@ -230,11 +272,11 @@ pub(super) mod tests {
         assert_eq!(order(&values, Goal::Throughput), ["noop", "cscan", "fairway"]);
         let values = [("fairway", 0.02), ("noop", 0.021), ("cscan", 0.0)];
         assert_eq!(order(&values, Goal::Balance), ["fairway", "cscan", "noop"]);
-        let mut forced = judged("fairway", 1.0);
-        forced.forced = 1;
-        let all = vec![forced.clone(), judged("noop", 9.0)];
-        assert_eq!(sort(all, Goal::Latency)[0].policy, "noop", "nobody waits 30 s there");
-        assert_eq!(sort(vec![forced], Goal::Latency).len(), 1);
+        let failing = Judged { carries: false, ..judged("fairway", 1.0) };
+        let all = sort(vec![failing.clone(), judged("noop", 9.0)], Goal::Latency);
+        assert_eq!(all[0].policy, "noop", "the disk carries the load there");
+        assert_eq!(equal_to_first(&all, Goal::Latency).len(), 1);
+        assert_eq!(sort(vec![failing], Goal::Latency).len(), 1);
         let zeros = [("fairway", 0.0), ("noop", 0.0)];
         assert_eq!(order(&zeros, Goal::Fairness), ["fairway", "noop"]);
     }

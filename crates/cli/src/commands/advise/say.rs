@@ -1,0 +1,302 @@
+//! Sentences and tables of `advise`.
+
+use super::judged::{Judged, Loser, equal_to_first};
+use super::search::{Disk, Headroom};
+use super::verdict::{Burst, Excess, Limit, Operation, Service};
+use super::{Advice, goal_name};
+use crate::args::Goal;
+use crate::output;
+use seekway_report::number::{count, significant};
+use seekway_report::table::{Cell, Table};
+use seekway_sim::rank::EQUAL_WITHIN;
+
+/// VMs that are named as losers, and limits that are named as exceeded.
+const NAMED: usize = 5;
+
+pub fn time(ms: f64) -> String {
+    let (value, unit) = if ms < 1000.0 { (ms, "ms") } else { (ms / 1e3, "s") };
+    let mut text = significant(value, 3);
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    format!("{text} {unit}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0, 2))
+}
+
+fn requests(number: u64) -> String {
+    format!("{} request{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+// Can the disk carry the load?
+
+/// The verdict and its reasons, a line each.
+pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
+    let mut lines = vec![first_line(advice)];
+    lines.extend(advice.excesses.iter().take(NAMED).map(excess));
+    if !advice.excesses.is_empty() && !advice.excesses.iter().any(|e| e.of == Limit::Rate) {
+        lines.push("The rate is not too much, the bursts are.".into());
+    }
+    if let Some(off) = &advice.without_write_cache
+        && advice.carried.is_some_and(|carried| carried != off.excesses.is_empty())
+    {
+        let off_too = match off.excesses.first() {
+            None => "it carries the load".into(),
+            Some(first) => format!("it does not carry the load. {}", excess(first)),
+        };
+        lines.push(format!("With the drive's write cache off {}.", off_too.trim_end_matches('.')));
+    }
+    lines.extend(advice.headroom.as_ref().map(headroom));
+    if !advice.unmarked.is_empty() {
+        lines.push(format!(
+            "No write of {} is marked as synchronous: all are judged as writes that nobody waits \
+             for.",
+            advice.unmarked.join(", ")
+        ));
+    }
+    lines
+}
+
+/// The disk, yes or no, how busy it is, the worst burst.
+fn first_line(advice: &Advice<'_>) -> String {
+    let (disk, service) = (&advice.disk, &advice.service);
+    let verdict = match (advice.carried, advice.carried_without_cache) {
+        (None, _) => format!(
+            "{disk} has no verdict: a load without a clock (--outstanding) asks for as much as the \
+             disk gives"
+        ),
+        (Some(true), Some(false)) => {
+            format!("Yes, {disk} carries this load, but only behind a host cache")
+        }
+        (Some(true), _) => format!("Yes, {disk} carries this load"),
+        (Some(false), _) => format!("No, {disk} does not carry this load"),
+    };
+    let busy = match service.busy {
+        Some(busy) if busy > 1.0 => format!(": it would be busy {} of the time", percent(busy)),
+        Some(busy) => format!(": it is busy {} of the time", percent(busy)),
+        None => String::new(),
+    };
+    let burst = service.bursts.first().filter(|burst| burst.requests > 1).map(worst_burst);
+    format!("{verdict}{busy}{}.", burst.unwrap_or_default())
+}
+
+fn worst_burst(burst: &Burst) -> String {
+    let (from, length) = (time(burst.from_s * 1e3), time(burst.length_s * 1e3));
+    let waits = match &burst.waiter {
+        Some(waiter) => {
+            let (vm, what) = (&waiter.vm, waiter.operation.plural());
+            format!("{vm}'s {what} take up to {}", time(waiter.longest_ms))
+        }
+        None => "nobody waits for them".into(),
+    };
+    let (depth, mib) = (requests(burst.requests), significant(burst.mib, 3));
+    format!("; worst burst: {length} from {from} on, {depth} ({mib} MiB) deep, {waits}")
+}
+
+/// A limit that is exceeded.
+fn excess(excess: &Excess) -> String {
+    let vm = excess.vm.as_deref().unwrap_or_default();
+    let what = excess.operation.map_or("requests", Operation::plural);
+    let (value, limit) = (time(excess.value), time(excess.limit));
+    match excess.of {
+        Limit::Rate => format!(
+            "The rate is too much: it needs {} of the disk's time, so in the long run the disk \
+             does {} of it.",
+            percent(excess.value),
+            percent(1.0 / excess.value)
+        ),
+        Limit::P99 => format!("The p99 of {vm}'s {what} is {value}, above {limit}."),
+        Limit::Longest => format!("{vm}'s {what} wait for up to {value}, above {limit}."),
+    }
+}
+
+fn headroom(headroom: &Headroom) -> String {
+    let times = headroom.times;
+    let breaks = headroom.breaks.as_ref().map(excess);
+    match (times, breaks) {
+        (1, Some(breaks)) => {
+            format!("Headroom: less than twice this load. With two side by side: {breaks}")
+        }
+        (_, Some(breaks)) => format!(
+            "Headroom: {times} times this load, side by side, shifted in time and place. With {}: \
+             {breaks}",
+            times + 1
+        ),
+        (_, None) => format!(
+            "Headroom: at least {times} times this load, side by side, shifted in time and place."
+        ),
+    }
+}
+
+/// Service of each VM, by kind of request.
+pub fn served(service: &Service) -> Table {
+    Table::of(format!("Service under {}", service.label), &service.served)
+        .text("VM", |served| &served.vm)
+        .text("requests", |served| served.operation.plural())
+        .number("number", "", |served| served.requests)
+        .number("size", "MiB", |served| served.mib)
+        .number("mean", "ms", |served| served.mean_ms)
+        .number("p99", "ms", |served| served.p99_ms)
+        .number("longest", "ms", |served| served.longest_ms)
+        .number("backlog", "MiB", |served| served.backlog_mib)
+        .note(
+            "Times count from when the trace has the request. backlog: the largest amount that was \
+             not yet on the disk; longest is the time to drain.",
+        )
+        .done()
+}
+
+/// The worst bursts.
+pub fn bursts(service: &Service) -> Option<Table> {
+    let bursts: Vec<&Burst> = service.bursts.iter().filter(|burst| burst.requests > 1).collect();
+    let waiter = |burst: &Burst| {
+        burst.waiter.as_ref().map(|waiter| format!("{}'s {}", waiter.vm, waiter.operation.plural()))
+    };
+    let table = Table::of("Worst bursts", bursts.iter().copied())
+        .number("from", "s", |burst: &Burst| burst.from_s)
+        .number("length", "s", |burst| burst.length_s)
+        .number("depth", "requests", |burst| burst.requests)
+        .number("depth", "MiB", |burst| burst.mib)
+        .number("longest", "ms", |burst| burst.longest_ms)
+        .text("who waits", waiter)
+        .number("for up to", "ms", |burst| burst.waiter.as_ref().map(|waiter| waiter.longest_ms))
+        .note(
+            "A burst is a time in which requests are always under way. The worst are those whose \
+             longest wait is nearest to its limit or furthest above it.",
+        );
+    (!bursts.is_empty()).then(|| table.done())
+}
+
+/// The modelled disks with the whole load.
+pub fn disks(disks: &[Disk]) -> Option<Table> {
+    let verdict = |disk: &Disk| match (&disk.service, disk.carries) {
+        (None, _) => "too small",
+        (Some(_), true) => "yes",
+        (Some(_), false) => "no",
+    };
+    let of = |disk: &Disk, of: fn(&Service) -> Option<f64>| disk.service.as_ref().and_then(of);
+    let table = Table::of("Other modelled disks with the whole load", disks)
+        .text("disk", |disk| &disk.disk)
+        .text("carries the load", verdict)
+        .number("busy", "", |disk| of(disk, |service| service.busy).map(Cell::Share))
+        .number("worst p99", "ms", |disk| of(disk, Service::worst_p99_ms))
+        .number("longest", "ms", |disk| of(disk, |service| Some(service.longest_ms())))
+        .note("Under fairway. worst p99: of requests that somebody waits for.");
+    (!disks.is_empty()).then(|| table.done())
+}
+
+// Which policy?
+
+/// The policy to use, what that gives, and who loses by it.
+pub fn recommendation(advice: &Advice<'_>, goal: Goal, several: bool) -> String {
+    let (ranking, goal_name) = (&advice.ranking, goal_name(goal));
+    let (best, one) = (&ranking[0], kind(ranking).0);
+    let mut text = match advice.carried {
+        Some(false) => {
+            format!("No {one} mends that. The least bad for {goal_name} is {}: ", best.label)
+        }
+        _ => format!("Use {} for {goal_name}: ", best.label),
+    };
+    text += &gives(best, several);
+    text += &equals(ranking, goal);
+    if kind(ranking).0 == "stack" && best.cache.cache_mib.is_none() {
+        text += "A cache does not help. ";
+    }
+    if several {
+        text += &who_loses(&advice.worse_for, one);
+    }
+    text.trim_end().to_string()
+}
+
+/// Name of what is ranked, one and several: policies, or stacks where some have a cache.
+fn kind(ranking: &[Judged]) -> (&'static str, &'static str) {
+    match ranking.iter().any(|judged| judged.cache.cache_mib.is_some()) {
+        true => ("stack", "stacks"),
+        false => ("policy", "policies"),
+    }
+}
+
+fn gives(best: &Judged, several: bool) -> String {
+    let mean = time(best.mean_ms);
+    let mib_s = significant(best.mib_s, 3);
+    if !several {
+        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time(best.p99_ms));
+    }
+    let p99 = time(best.worst_vm_p99_ms);
+    format!(
+        "mean response {mean}, worst p99 {p99} ({}, {} × of what it has alone), {mib_s} MiB/s, and \
+         every VM has at least {} of its speed alone. ",
+        best.worst_vm,
+        significant(best.worst_vm_p99_over_alone, 3),
+        percent(best.worst_vm_speed)
+    )
+}
+
+/// Names the policies that are as good as the first.
+fn equals(ranking: &[Judged], goal: Goal) -> String {
+    let equal = &equal_to_first(ranking, goal)[1..];
+    let names: Vec<&str> = equal.iter().map(|j| j.label.as_str()).collect();
+    let within = EQUAL_WITHIN * 100.0;
+    match names.len() {
+        0 => String::new(),
+        n if n + 1 == ranking.len() => {
+            format!("All {} lie within {within} %: for this goal take any. ", kind(ranking).1)
+        }
+        _ => format!("Within {within} % of it: {}. ", names.join(", ")),
+    }
+}
+
+fn who_loses(losers: &[Loser], kind: &str) -> String {
+    if losers.is_empty() {
+        return format!("No VM would be served 2 % better by another {kind}.");
+    }
+    let one =
+        |l: &Loser| format!("{} ({} slower than under {})", l.vm, percent(l.slower), l.better);
+    let mut list: Vec<String> = losers.iter().take(NAMED).map(one).collect();
+    let more = losers.len().saturating_sub(NAMED);
+    list.extend((more > 0).then(|| format!("{more} more")));
+    format!("Who loses by it: {}.", list.join(", "))
+}
+
+/// Every stack with its figures, in the order of the ranking.
+pub fn ranked(advice: &Advice<'_>, goal: Goal, several: bool) -> Table {
+    let (ranking, compared) = (&advice.ranking, &advice.compared);
+    let differ = ranking.iter().any(|j| j.carries != ranking[0].carries);
+    let (kind, device) = (output::capital(kind(ranking).1), &compared.device);
+    let title = format!("{kind} on {device} for {}, best first", goal_name(goal));
+    Table::of(title, ranking)
+        .text(compared.names.heading(), |j| &j.label)
+        .when(differ, |table| {
+            table.text("carries the load", |j| if j.carries { "yes" } else { "no" })
+        })
+        .number("mean", "ms", |j| j.mean_ms)
+        .number("p99", "ms", |j| j.p99_ms)
+        .when(several, |table| {
+            table.text("worst VM", |j| &j.worst_vm).number("its p99", "ms", |j| j.worst_vm_p99_ms)
+        })
+        .number("over alone", "", |j| Cell::Ratio(j.worst_vm_p99_over_alone))
+        .number("bandwidth", "MiB/s", |j| j.mib_s)
+        .number("worst speed", "", |j| Cell::Share(j.worst_vm_speed))
+        .number("regret", "", |j| j.regret)
+        .note(note(several))
+        .note(&compared.same)
+        .done()
+}
+
+fn note(several: bool) -> &'static str {
+    if several {
+        "Times are of requests that somebody waits for. worst VM: its p99 is the largest multiple \
+         (over alone) of what it has without the others under the policy that is best for it then. \
+         worst speed: mean response alone over mean response here, of the VM for which that is \
+         least. regret: mean distance from the best policy in over alone, bandwidth and worst \
+         speed; 0 is the best in all three. Policies within 2 % count as equal and stand in the \
+         order of `seekway list policies`."
+    } else {
+        "Times are of requests that somebody waits for. over alone: p99 over that of the best \
+         policy. worst speed: mean response under the best policy over that here. regret: mean \
+         distance from the best policy in these two and in bandwidth; 0 is the best in all three. \
+         Policies within 2 % count as equal and stand in the order of `seekway list policies`."
+    }
+}
