@@ -3,7 +3,7 @@
 //! or sectors; derived figures are left to the reader.
 
 use super::{Outcome, Scenario};
-use crate::metrics::{SeekDistances, Times, VmResult};
+use crate::metrics::{OpResult, SeekDistances, Times, VmResult};
 use crate::vcpu::{TaskResult, VmCpu};
 use seekway_core::units::{Instant, Nanos};
 use seekway_stack::cache::Usage;
@@ -122,6 +122,21 @@ pub fn tables(number: usize, outcome: &Outcome) -> Vec<Table> {
     made.map(|(_, make)| make(number, outcome)).collect()
 }
 
+/// Names of a histogram's figures, with the measure's name in front.
+macro_rules! times_names {
+    ($of:literal) => {
+        [
+            concat!($of, "_mean_ns"),
+            concat!($of, "_deviation_ns"),
+            concat!($of, "_p50_ns"),
+            concat!($of, "_p90_ns"),
+            concat!($of, "_p99_ns"),
+            concat!($of, "_p999_ns"),
+            concat!($of, "_max_ns"),
+        ]
+    };
+}
+
 /// A table while its columns are added.
 struct Rows<R> {
     rows: Vec<R>,
@@ -186,15 +201,30 @@ impl<R> Rows<R> {
 
     /// Mean, deviation, percentiles and the exact maximum of a histogram.
     fn times(self, names: [&'static str; 7], of: impl Fn(&R) -> &Times) -> Self {
+        self.maybe_times(names, |row| Some(of(row)))
+    }
+
+    fn maybe_times(self, names: [&'static str; 7], of: impl Fn(&R) -> Option<&Times>) -> Self {
         let [mean, deviation, p50, p90, p99, p999, max] = names;
-        let at = |row: &R, quantile| of(row).value_at_quantile(quantile);
-        self.number(mean, |row| of(row).mean())
-            .number(deviation, |row| of(row).stdev())
+        let at = |row: &R, quantile| Some(of(row)?.value_at_quantile(quantile));
+        self.number(mean, |row| of(row).map(Times::mean))
+            .number(deviation, |row| of(row).map(Times::stdev))
             .count(p50, |row| at(row, 0.5))
             .count(p90, |row| at(row, 0.9))
             .count(p99, |row| at(row, 0.99))
             .count(p999, |row| at(row, 0.999))
-            .count(max, |row| of(row).max())
+            .count(max, |row| of(row).map(Times::max))
+    }
+
+    /// Bytes and times of reads and of writes; no times where there are none.
+    fn operations(self, reads: impl Fn(&R) -> &OpResult, writes: impl Fn(&R) -> &OpResult) -> Self {
+        self.count("read_bytes", |row| reads(row).bytes)
+            .maybe_times(times_names!("read_response"), |row| Some(&some(reads(row))?.response))
+            .count("read_worst_ns", |row| Some(some(reads(row))?.worst_ns))
+            .count("writes", |row| writes(row).requests)
+            .count("write_bytes", |row| writes(row).bytes)
+            .maybe_times(times_names!("write_response"), |row| Some(&some(writes(row))?.response))
+            .count("write_worst_ns", |row| Some(some(writes(row))?.worst_ns))
     }
 
     /// Sectors and counts of a cache.
@@ -216,19 +246,8 @@ impl<R> Rows<R> {
     }
 }
 
-/// Names of a histogram's figures, with the measure's name in front.
-macro_rules! times_names {
-    ($of:literal) => {
-        [
-            concat!($of, "_mean_ns"),
-            concat!($of, "_deviation_ns"),
-            concat!($of, "_p50_ns"),
-            concat!($of, "_p90_ns"),
-            concat!($of, "_p99_ns"),
-            concat!($of, "_p999_ns"),
-            concat!($of, "_max_ns"),
-        ]
-    };
+fn some(op: &OpResult) -> Option<&OpResult> {
+    (!op.is_empty()).then_some(op)
 }
 
 fn runs(number: usize, o: &Outcome) -> Table {
@@ -248,6 +267,7 @@ fn runs(number: usize, o: &Outcome) -> Table {
         .time("simulated_ns", |r| r.simulated)
         .times(times_names!("response"), |r| &r.response)
         .count("worst_ns", |r| r.worst_ns())
+        .operations(|r| &r.reads, |r| &r.writes)
         .times(times_names!("service"), |r| &r.service)
         .times(times_names!("service_from_dispatch"), |r| &r.service_from_dispatch)
         .count("commands", |r| r.stats.commands)
@@ -292,6 +312,7 @@ fn vms(number: usize, o: &Outcome) -> Table {
         .time("oldest_ns", |(_, vm)| vm.oldest)
         .times(times_names!("response"), |(_, vm)| &vm.response)
         .count("worst_ns", |(_, vm)| vm.worst_ns())
+        .operations(|(_, vm)| &vm.reads, |(_, vm)| &vm.writes)
         .count("first_sector", |(n, _)| place(*n).map(|(first, _)| *first))
         .count("last_sector", |(n, _)| place(*n).map(|(_, last)| *last))
         .done()
