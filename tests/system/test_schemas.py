@@ -44,7 +44,11 @@ SAMPLES: dict[str, list[list[str]]] = {
         # More than the disk can carry, and two VMs of which one loses.
         ["advise", "FOLDER/load.trace", "FOLDER/load.trace", "--cache", "64MiB"],
     ],
-    "inspect": [["inspect", TRACE], ["inspect", TRACE, "--at", "1s", "--at", "2s"]],
+    "inspect": [["inspect", TRACE], ["inspect", TRACE, str(FIXTURES / "msr.csv"), "--split", "1"]],
+    "inspect-zones": [
+        ["inspect", TRACE, "--zones"],
+        ["inspect", TRACE, "--zones", "--at", "1s", "--at", "2s"],
+    ],
     "calibrate": [["calibrate", "FOLDER/drive.trace"]],
     "predict": [
         ["predict", *LOAD, "--until", "2s", "--on", "linear-15k4", "--policies", "noop,cfq"],

@@ -429,37 +429,52 @@ pub enum Goal {
     Balance,
 }
 
-/// Show what Pregather's model sees in a trace
+/// Show what is in a trace
 ///
-/// Feeds the traces to the vNavigator model, one for each VM, in windows of the
-/// trace's own time, and shows hot zones and predicted intervals.
+/// Says how the trace was read, how many requests it has, of which sizes, how many of them follow
+/// one another, at which rates they come, how many are under way at once if the trace tells, which
+/// part of the disk they touch, and how many reads a cache would answer; for reads and writes, and
+/// by volume. Memory is bounded, whatever the size of the trace. --zones shows hot zones instead.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  seekway inspect vm.vscsi --report model.html
-  seekway inspect vm.vscsi --at 12.5s --at 60s --format json")]
+  seekway inspect vm.vscsi --report trace.html
+  blktrace -d /dev/sdb -w 60 -o - | seekway inspect - --format json
+  seekway inspect vm.vscsi --zones --at 12.5s --at 60s")]
 pub struct InspectArgs {
-    /// Traces, one VM each; `-` reads standard input
+    /// Traces; `-` reads standard input
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// Show the model at this time of the trace (repeatable)
-    #[arg(long = "at", value_name = "TIME")]
-    pub at: Vec<String>,
-    /// Size of a zone
-    #[arg(long, value_name = "SIZE", default_value = "1000KiB")]
-    pub zone: String,
-    /// Factor by which a zone's density decays from window to window
-    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
-    pub lambda: f64,
-    /// Length of a window
-    #[arg(long, value_name = "TIME", default_value = "20ms")]
-    pub window: String,
+    #[command(flatten)]
+    pub zones: ZoneArgs,
     #[command(flatten)]
     pub reading: ReadingArgs,
     #[command(flatten)]
     pub out: FormatArgs,
-    /// Also write an HTML report with a heat map for each VM
+    /// Also write an HTML report with figures over time
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+}
+
+/// Options of the zone model.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Zone model")]
+pub struct ZoneArgs {
+    /// Show what Pregather's model sees: feeds each VM's requests to the vNavigator model, in
+    /// windows of the trace's own time, and shows hot zones and predicted intervals
+    #[arg(long)]
+    pub zones: bool,
+    /// Show the model at this time of the trace (repeatable)
+    #[arg(long = "at", value_name = "TIME", requires = "zones")]
+    pub at: Vec<String>,
+    /// Size of a zone
+    #[arg(long, value_name = "SIZE", default_value = "1000KiB", requires = "zones")]
+    pub zone: String,
+    /// Factor by which a zone's density decays from window to window
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0, requires = "zones")]
+    pub lambda: f64,
+    /// Length of a window
+    #[arg(long, value_name = "TIME", default_value = "20ms", requires = "zones")]
+    pub window: String,
 }
 
 // The exit statuses of all commands, in `--help` and in the man pages. docs/exit-status.md

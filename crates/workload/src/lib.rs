@@ -10,6 +10,7 @@ mod recording;
 pub mod replay;
 pub mod rng;
 pub mod tasks;
+pub mod trace_stats;
 pub mod traces;
 
 pub use recording::{Recorded, Recording};

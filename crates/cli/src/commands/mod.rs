@@ -44,7 +44,9 @@ mod tests {
     fn schemas_are_made_of_what_is_printed() {
         schema::<OneOrMany<CompareReport>>("compare", "seekway compare --format json");
         schema::<advise::Advice<'_>>("advise", "seekway advise --format json");
-        schema::<OneOrMany<inspect::Snapshot>>("inspect", "seekway inspect --format json");
+        schema::<inspect::Inspected>("inspect", "seekway inspect --format json");
+        let zones = "seekway inspect --zones --format json";
+        schema::<OneOrMany<inspect::Snapshot>>("inspect-zones", zones);
         schema::<replay::ReplayReport>("replay", "seekway replay --format json");
         schema::<run_load::Ran>("load", "seekway load --format json");
         schema::<Vec<list::ListEntry>>("list", "seekway list [KIND] --format json");

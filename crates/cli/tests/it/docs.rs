@@ -1,8 +1,8 @@
-//! The program agrees with what docs/demo.md, docs/policies, docs/prefetchers and docs/vcpu say of
-//! it: parameters, and the demo's result. `make docs` (UPDATE_EXPECT=1) rewrites the parts between
+//! The program agrees with what docs/demo.md, docs/inspect.md, docs/policies, docs/prefetchers and
+//! docs/vcpu say of it: parameters, and results. `make docs` (UPDATE_EXPECT=1) rewrites the parts between
 //! the markers.
 
-use crate::common::{DEMO, json, line, listed, root, seekway};
+use crate::common::{DEMO, Folder, json, line, listed, root, seekway};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -134,6 +134,29 @@ fn the_demos_page_shows_what_the_demo_prints() {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(DEMO), "{file}: not `{DEMO}`");
     }
+}
+
+/// Rows of a trace: every 10 ms a read of a database, every 20 ms a write of its log, and a
+/// checkpoint of 2000 writes at 50 s.
+fn database() -> String {
+    let read = |n: u64| (n * 10_000, format!("read,{},8192,db", n * n * 7919 % 4093 * 8192));
+    let log = |n: u64| (n * 20_000 + 7, format!("write,{},4096,log", n * 4096));
+    let page =
+        |n: u64| (50_000_000 + n * 400, format!("write,{},16384,db", n * 7919 % 4093 * 8192));
+    let (reads, logs) = ((0..10_000).map(read), (0..5_000).map(log));
+    let mut rows: Vec<(u64, String)> = reads.chain(logs).chain((0..2_000).map(page)).collect();
+    rows.sort();
+    let rows = rows.into_iter().map(|(us, row)| format!("{us},{row}\n"));
+    format!("time_us,op,offset,size,disk\n{}", rows.collect::<String>())
+}
+
+#[test]
+fn the_page_of_inspect_shows_what_it_prints() {
+    let folder = Folder::new();
+    let path = folder.file("trace.csv", &database());
+    let ran = seekway(&["inspect", &path]).ok();
+    let lines: Vec<&str> = ran.lines().map(str::trim_end).collect();
+    check("docs/inspect.md", &format!("```text\n{}\n```\n", lines.join("\n")));
 }
 
 /// All source files below a folder.

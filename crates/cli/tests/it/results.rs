@@ -56,16 +56,134 @@ fn compare_keeps_limits_of_vms_and_of_groups() {
 }
 
 #[test]
-fn inspect_counts_windows_and_finds_hot_zones() {
+fn the_zone_model_counts_windows_and_finds_hot_zones() {
     let folder = Folder::new();
     let path = folder.file("a.trace", &trace(300));
-    let made = json(&seekway(&["inspect", &path, "--at", "0.5s", "--format", "json"]).ok());
+    let zones = |times: &[&str]| {
+        json(&seekway(&[&["inspect", &path, "--zones", "--format", "json"], times].concat()).ok())
+    };
+    let made = zones(&["--at", "0.5s"]);
     let vm = &made["vms"][0];
     assert_eq!(vm["window"], 25, "windows of 20 ms");
     assert!(vm["hot"].as_array().is_some_and(|hot| !hot.is_empty()), "{made:#}");
-    let several =
-        seekway(&["inspect", &path, "--at", "0.5s", "--at", "1s", "--format", "json"]).ok();
-    assert_eq!(json(&several).as_array().map(Vec::len), Some(2));
+    let several = zones(&["--at", "0.5s", "--at", "1s"]);
+    assert_eq!(several.as_array().map(Vec::len), Some(2));
+    seekway(&["inspect", &path, "--at", "0.5s"]).refused(&["--zones"]);
+}
+
+/// Reads of 4 KiB, one in 10 ms, by turns in two volumes, of which the second is read in a loop of
+/// 1 MiB; each takes 25 ms.
+fn two_volumes() -> String {
+    let row = |n: u64| {
+        let (volume, block) = (n % 2, n / 2);
+        let offset = if volume == 0 { block * 4096 } else { block % 256 * 4096 };
+        // In FILETIME, units of 100 ns.
+        format!("{},host,{volume},Read,{offset},4096,250000\n", 13 * 10_u64.pow(16) + n * 100_000)
+    };
+    (0..2048).map(row).collect()
+}
+
+#[test]
+fn inspect_says_what_is_in_a_trace() {
+    let folder = Folder::new();
+    let path = folder.file("a.csv", &two_volumes());
+    let made = json(&seekway(&["inspect", &path, "--format", "json"]).ok());
+    let t = &made["traces"][0];
+    assert_eq!((&t["format"], &t["requests"]), (&"msr".into(), &2048.into()));
+    assert_eq!((number(&t["span_s"]), number(&t["read_share"])), (20.47, 1.0));
+    assert_eq!((&t["clock_step_ns"], &t["aligned_bytes"]), (&10_000_000.into(), &4096.into()));
+    let reads = &t["reads"];
+    assert_eq!((number(&reads["mib"]), number(&reads["p99_kib"])), (8.0, 4.0));
+    // 1024 blocks of the first, 256 of the second.
+    assert_eq!((number(&reads["touched_mib"]), number(&reads["touched_error"])), (5.0, 0.0));
+    // All but the first of each volume and three jumps back in the loop.
+    assert_eq!(number(&reads["sequential_share"]), (2048 - 2 - 3) as f64 / 2048.0);
+    assert_eq!(number(&reads["busiest"][0]["iops"]), 100.0);
+    assert!(reads["busiest"][2]["iops"].is_null(), "the trace is shorter than 60 s");
+    assert!(t["writes"]["p50_kib"].is_null());
+    // One comes in 10 ms and takes 25: two are there when the third comes.
+    let depth = &t["depth"];
+    assert_eq!((&depth["p50"], &depth["max"]), (&3.into(), &3.into()));
+    assert!((25.0..25.2).contains(&number(&depth["response_p99_ms"])), "{depth}");
+    // A cache of 2 MiB has the loop, and as many blocks of the other volume between.
+    let curve = t["reuse"]["curve"].as_array().expect("a list");
+    assert_eq!(curve.len(), 1);
+    assert_eq!(number(&curve[0]["cache_mib"]), 2.0);
+    assert_eq!(number(&curve[0]["miss_share"]), (2048 - 3 * 256) as f64 / 2048.0);
+    let reads: u64 =
+        t["over_time"]["reads"].as_array().expect("a list").iter().filter_map(Value::as_u64).sum();
+    assert_eq!(reads, 2048);
+}
+
+#[test]
+fn inspect_lists_the_busiest_volumes_and_adds_up_the_others() {
+    let folder = Folder::new();
+    let path = folder.file("a.csv", &two_volumes());
+    let piped = |more: &[&str]| {
+        let args = ["inspect", "-", "--format", "json"];
+        let mut made = json(&seekway_with(two_volumes().as_bytes(), &[&args, more].concat()).ok());
+        made["traces"][0].take()
+    };
+    let all = piped(&[]);
+    assert_eq!((&all["volumes"], &all["other_volumes"]), (&2.into(), &Value::Null));
+    assert_eq!(all["trace"], "stdin");
+    let one = piped(&["--split", "1"]);
+    assert_eq!(one["by_volume"][0]["volume"], "host_0");
+    assert_eq!(number(&one["by_volume"][0]["touched_mib"]), 4.0);
+    assert_eq!(
+        (&one["other_volumes"]["requests"], &one["other_volumes"]["volume"]),
+        (&1024.into(), &Value::Null)
+    );
+    // The second trace once more: each table has a column that tells them apart.
+    let csv = seekway(&["inspect", &path, &path, "--format", "csv"]).ok();
+    assert!(csv.contains("trace,operation,requests,share,moved (MiB)"), "{csv}");
+    for format in ["table", "markdown"] {
+        let text = seekway(&["inspect", &path, "--format", format]).ok();
+        assert!(text.contains("99.8 %") && text.contains("99.6 %"), "{text}");
+    }
+}
+
+#[test]
+fn inspect_pairs_issues_with_completions() {
+    let folder = Folder::new();
+    // Three by threes: queued at once, issued after 1, 2 and 3 ms, done 10 ms later.
+    let mut text = String::new();
+    for n in 0..90 {
+        let (round, nth) = (n / 3 * 100, n % 3 + 1);
+        for (event, ms) in [("Q", round), ("D", round + nth), ("C", round + nth + 10)] {
+            let (s, ms) = (ms / 1000, ms % 1000);
+            text += &format!("8,16 0 1 {s}.{ms:03}000000 100 {event} R {} + 8 [fio]\n", n * 8);
+        }
+    }
+    let path = folder.file("a.txt", &text);
+    let made = json(&seekway(&["inspect", &path, "--format", "json"]).ok());
+    let (t, depth) = (&made["traces"][0], &made["traces"][0]["depth"]);
+    assert_eq!((&t["requests"], number(&t["span_s"])), (&90.into(), 2.9));
+    assert_eq!(
+        (&depth["requests"], &depth["p50"], &depth["p99"]),
+        (&90.into(), &2.into(), &3.into())
+    );
+    assert_eq!(number(&depth["mean"]), 90.0 * 0.010 / 2.9);
+    assert!((10.0..10.1).contains(&number(&depth["response_p50_ms"])), "{depth}");
+    let queued: String =
+        text.lines().filter(|l| l.contains(" Q ")).map(|l| format!("{l}\n")).collect();
+    let path = folder.file("q.txt", &queued);
+    let made = json(&seekway(&["inspect", &path, "--format", "json"]).ok());
+    assert!(made["traces"][0]["depth"].is_null());
+}
+
+#[test]
+fn inspect_doubts_units() {
+    let folder = Folder::new();
+    let row = |n: u64| format!("{n} 0 {} 4096 1\n", n * n % 977 * 512);
+    let path = folder.file("s.trace", &(0..100).map(row).collect::<String>());
+    let list = ["inspect", &path, "--columns", "time_s,volume,sector,sectors,is_read"];
+    let made = json(&seekway(&[&list[..], &["--format", "json"]].concat()).ok());
+    let doubts = made["traces"][0]["warnings"].as_array().expect("a list");
+    let text = |part: &str| doubts.iter().any(|d| d.as_str().is_some_and(|d| d.contains(part)));
+    assert!(text("multiples of 512 sectors: are they bytes?"), "{doubts:?}");
+    assert!(text("all times are multiples of 1s"), "{doubts:?}");
+    assert!(seekway(&list).ok().contains("are they bytes?"));
 }
 
 #[test]
@@ -240,8 +358,11 @@ fn the_report_needs_no_network() {
     assert_eq!(left, ["a.trace", "b.trace", "out.html"], "no temporary file stays");
     let inspected = folder.arg("model.html");
     let trace = folder.arg("a.trace");
-    seekway(&["inspect", &trace, "--report", &inspected]).ok();
-    assert!(std::fs::read_to_string(&inspected).expect("written").contains("\"kind\":\"map\""));
+    for (zones, kind) in [(&["--zones"][..], "map"), (&[], "lines")] {
+        seekway(&[&["inspect", &trace, "--report", &inspected], zones].concat()).ok();
+        let html = std::fs::read_to_string(&inspected).expect("written");
+        assert!(html.contains(&format!("\"kind\":\"{kind}\"")), "{zones:?}");
+    }
 }
 
 #[test]

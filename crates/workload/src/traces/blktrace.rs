@@ -275,6 +275,7 @@ impl BlktraceDecoder {
             })?;
         let mut raw = Raw {
             time_ns: event.time_ns,
+            took_ns: 0,
             volume,
             process: event.process,
             op: Op::Flush,

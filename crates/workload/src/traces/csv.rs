@@ -113,12 +113,14 @@ pub(super) fn msr(row: &mut Row<'_>, volumes: &mut Volumes) -> Result<Raw, Fault
     let key = row.key_from(from);
     let op = read_or_write(row)?;
     let extent = row.extent(OFFSET, LENGTH)?;
+    let mut ticks = 0;
     if !row.c.at_end() {
-        row.decimal(0, "a response time")?;
+        ticks = row.decimal(0, "a response time")?;
         row.c.end()?;
     }
     let name = |key: &[u8]| plain_name(key).replace(',', "_");
-    row.request((time, op), (extent, Span::bytes), (key, name), volumes)
+    let raw = row.request((time, op), (extent, Span::bytes), (key, name), volumes)?;
+    Ok(Raw { took_ns: ticks.saturating_mul(100), ..raw })
 }
 
 /// SYSTOR '17 (SNIA): `Timestamp,Response,IOType,LUN,Offset,Size`; seconds and
@@ -127,15 +129,17 @@ pub(super) fn systor(row: &mut Row<'_>, volumes: &mut Volumes) -> Result<Raw, Fa
     let time = row.decimal(9, "a time in seconds")?;
     row.next()?;
     // Some rows of the published traces have no response time.
-    if row.c.peek() != Some(b',') {
-        row.c.decimal(9, "a response time in seconds")?;
-    }
+    let took_ns = match row.c.peek() {
+        Some(b',') => 0,
+        _ => row.c.decimal(9, "a response time in seconds")?,
+    };
     let op = read_or_write(row)?;
     let key = row.key("a LUN")?;
     let extent = row.extent(OFFSET, LENGTH)?;
     row.c.end()?;
     let name = |key: &[u8]| format!("lun{}", plain_name(key));
-    row.request((time, op), (extent, Span::bytes), (key, name), volumes)
+    let raw = row.request((time, op), (extent, Span::bytes), (key, name), volumes)?;
+    Ok(Raw { took_ns, ..raw })
 }
 
 /// Tencent CBS: `Timestamp,Offset,Size,IOType,VolumeID`; whole seconds, sectors

@@ -153,7 +153,7 @@ impl Events {
         let volume = volumes.intern(event.device, name);
         let volume = volume.map_err(|reason| fault((0, reason), "at most 65,536 devices"))?;
         let Event { time_ns, process, .. } = *event;
-        let raw = |op, sync, span| Raw { time_ns, volume, process, op, sync, span };
+        let raw = |op, sync, span| Raw { time_ns, took_ns: 0, volume, process, op, sync, span };
         let (first, second) = named.requests(span, raw);
         Ok([first, second])
     }

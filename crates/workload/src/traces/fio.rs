@@ -76,7 +76,7 @@ impl ParseLine for Fio {
         let volume = volumes.intern(file, plain_name);
         let volume = volume.map_err(|reason| c.fault_at(from, reason, "at most 65,536 files"))?;
         let sync = op == Op::Read;
-        Ok(Some(Raw { time_ns: self.clock_ns, volume, process: 0, op, sync, span }))
+        Ok(Some(Raw { time_ns: self.clock_ns, took_ns: 0, volume, process: 0, op, sync, span }))
     }
 
     fn units(&self) -> Option<String> {
@@ -190,14 +190,15 @@ impl ParseLine for Latencies {
             }
         }
         row.c.end()?;
-        let came_ns = || done_ns.saturating_sub(latency.saturating_mul(self.unit_ns));
-        let time = issue_ns.unwrap_or_else(came_ns);
+        let took_ns = latency.saturating_mul(self.unit_ns);
+        let time = issue_ns.unwrap_or_else(|| done_ns.saturating_sub(took_ns));
         let extent = Extent { column, start, len, expected: SIZE };
         let span = |start, len| match op {
             Op::Flush => Ok(Span::NONE),
             _ => Span::bytes(start, len),
         };
-        row.request((time, op), (extent, span), (Key::NONE, plain_name), volumes).map(Some)
+        let raw = row.request((time, op), (extent, span), (Key::NONE, plain_name), volumes)?;
+        Ok(Some(Raw { took_ns, ..raw }))
     }
 
     fn units(&self) -> Option<String> {

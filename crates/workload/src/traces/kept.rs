@@ -51,6 +51,7 @@ impl Kept {
         let Packed { at_ns, start, sectors, volume, process, op } = *self.0.get(n)?;
         Some(Record {
             at: Nanos::new(at_ns),
+            took: Nanos::ZERO,
             volume,
             process,
             op: OPS[usize::from(op & !SYNC)],
@@ -86,6 +87,7 @@ mod tests {
         let mut kept = Kept::for_requests(10);
         let record = |n: u64| Record {
             at: Nanos::new(n << 60),
+            took: Nanos::ZERO,
             volume: n as u32,
             process: u32::MAX - n as u32,
             op: OPS[n as usize % 5],

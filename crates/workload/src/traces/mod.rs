@@ -39,7 +39,7 @@ pub use format::{Column, FormatPage};
 pub use kept::{KEPT_BYTES_EACH, Kept};
 pub use layout::check_columns;
 pub(crate) use reader::stem;
-pub use reader::{TraceOptions, TraceReader, keep, scan, scannable};
+pub use reader::{TraceOptions, TraceReader, keep, scan, scan_each, scannable};
 pub use stats::{OpCounts, Scan, ScannedVolume, Skipped, TraceStats, VolumeStats};
 pub use table::{WriteError, write_csv};
 
@@ -62,6 +62,8 @@ pub const SECTORS_MAX: u64 = 1 << 55;
 pub struct Record {
     /// Since the trace's first request; never less than the record before.
     pub at: Nanos,
+    /// Time until it was done; zero where the trace does not tell.
+    pub took: Nanos,
     /// The volume's number, from zero in the order of first appearance; its
     /// name is [`TraceReader::volume_name`].
     pub volume: u32,

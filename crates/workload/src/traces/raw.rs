@@ -14,6 +14,8 @@ use std::io;
 pub(super) struct Raw {
     /// Nanoseconds from the trace's own origin.
     pub(super) time_ns: u64,
+    /// Time until it was done, zero where the trace does not tell.
+    pub(super) took_ns: u64,
     pub(super) volume: u32,
     /// Process id, zero where the format has none.
     pub(super) process: u32,

@@ -243,6 +243,11 @@ impl TraceReader {
         self.volumes.names().get(number as usize).map_or("", |name| name)
     }
 
+    /// The time of the first request, by the trace's own clock.
+    pub fn origin(&self) -> Nanos {
+        Nanos::new(self.origin_ns.unwrap_or(0))
+    }
+
     /// The next request, `None` at the end. After an error the trace is over.
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         if self.over || self.options.limit.is_some_and(|limit| self.stats.requests() >= limit) {
@@ -311,10 +316,11 @@ impl TraceReader {
 
     /// Shifts a request to the trace's origin.
     fn place(&mut self, raw: Raw) -> Record {
-        let Raw { time_ns, volume, process, op, sync, span } = raw;
+        let Raw { time_ns, took_ns, volume, process, op, sync, span } = raw;
         let origin = *self.origin_ns.get_or_insert(time_ns);
         let at = Nanos::new(time_ns.saturating_sub(origin));
-        Record { at, volume, process, op, sync, start: span.start, len: span.len }
+        let (took, start, len) = (Nanos::new(took_ns), span.start, span.len);
+        Record { at, took, volume, process, op, sync, start, len }
     }
 }
 
@@ -335,8 +341,19 @@ pub fn scannable(path: &Path) -> bool {
 /// it: capacities for placing VMs, counts, duration. An error when there is
 /// not one request.
 pub fn scan(path: &Path, options: &TraceOptions) -> Result<Scan, TraceError> {
+    scan_each(path, options, |_| ())
+}
+
+/// As [`scan`], and calls `each` with every request.
+pub fn scan_each(
+    path: &Path,
+    options: &TraceOptions,
+    mut each: impl FnMut(&Record),
+) -> Result<Scan, TraceError> {
     let mut reader = TraceReader::open(path, options)?;
-    while reader.next_record()?.is_some() {}
+    while let Some(record) = reader.next_record()? {
+        each(&record);
+    }
     if reader.stats.requests() == 0 {
         let TraceReader { path, format, stats, decoder, .. } = reader;
         let (ignored, advice) = (stats.ignored, decoder.advice());
@@ -507,7 +524,8 @@ mod order_tests {
             let mut times = Vec::new();
             for time_ns in [100, 101, 102, 103, 104, 50, 103] {
                 let (op, span) = (Op::Read, Span::NONE);
-                window.push(Raw { time_ns, volume: 0, process: 0, op, sync: true, span });
+                let (took_ns, volume, process) = (0, 0, 0);
+                window.push(Raw { time_ns, took_ns, volume, process, op, sync: true, span });
                 times.extend(std::iter::from_fn(|| window.pop(false)).map(|raw| raw.time_ns));
             }
             times.extend(std::iter::from_fn(|| window.pop(true)).map(|raw| raw.time_ns));

@@ -157,7 +157,7 @@ fn parse(layout: Layout, record: &[u8], volumes: &mut Volumes) -> Result<Option<
     let volume = volumes
         .intern(b"", plain_name)
         .map_err(|reason| Fault::binary(reason, "one volume", String::new()))?;
-    Ok(Some(Raw { time_ns, volume, process: 0, op, sync: op == Op::Read, span }))
+    Ok(Some(Raw { time_ns, took_ns: 0, volume, process: 0, op, sync: op == Op::Read, span }))
 }
 
 // libCacheSim's `oracleGeneral`: little-endian records of 24 bytes without padding,
@@ -228,5 +228,5 @@ fn parse_oracle(record: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fau
     span.rounded = sectors.bytes() != u64::from(size);
     let volume = volumes.intern(b"", plain_name).map_err(|reason| fault(reason, "one volume"))?;
     let time_ns = u64::from(time_s) * 1_000_000_000;
-    Ok(Some(Raw { time_ns, volume, process: 0, op: Op::Read, sync: true, span }))
+    Ok(Some(Raw { time_ns, took_ns: 0, volume, process: 0, op: Op::Read, sync: true, span }))
 }

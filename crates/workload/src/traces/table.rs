@@ -227,7 +227,7 @@ impl Layout {
         let waits = self.waits(fields)?;
         let raw = |op, sync, span| {
             let sync = op == Op::Read || waits.unwrap_or(sync);
-            Raw { time_ns, volume: number, process, op, sync, span }
+            Raw { time_ns, took_ns: 0, volume: number, process, op, sync, span }
         };
         Ok(named.requests(span, raw))
     }

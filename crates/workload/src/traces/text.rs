@@ -290,6 +290,7 @@ impl<'a> Row<'a> {
         let span = self.check(extent.column, extent.expected, span(extent.start, extent.len))?;
         let volume = volumes.intern(key.bytes, name);
         let volume = self.check(key.column, "at most 65,536 volumes", volume)?;
-        Ok(Raw { time_ns, volume, process: 0, op, sync: op == Op::Read, span })
+        let (sync, took_ns, process) = (op == Op::Read, 0, 0);
+        Ok(Raw { time_ns, took_ns, volume, process, op, sync, span })
     }
 }

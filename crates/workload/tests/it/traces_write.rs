@@ -3,6 +3,7 @@
 use crate::names;
 
 use names::{FIXTURES, fixture};
+use seekway_core::units::Nanos;
 use seekway_workload::traces::{
     Format, Record, TraceError, TraceOptions, TraceReader, WriteError, scan, write_csv,
 };
@@ -33,7 +34,7 @@ fn named(mut reader: TraceReader) -> Vec<(Record, String)> {
     let mut all = Vec::new();
     while let Some(record) = reader.next_record().unwrap() {
         let name = reader.volume_name(record.volume).to_string();
-        all.push((Record { volume: 0, ..record }, name));
+        all.push((Record { volume: 0, took: Nanos::ZERO, ..record }, name));
     }
     all
 }
