@@ -25,7 +25,7 @@ use crate::in_flight::assert_inside;
 use cache::{CacheShape, OnHit};
 use drive::Drive;
 use mechanics::Mechanics;
-use seekway_core::request::{Request, RequestId};
+use seekway_core::request::{Op, Request, RequestId};
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Instant, Nanos, Sectors};
 use serde::Deserialize;
@@ -93,14 +93,17 @@ pub struct CacheRules {
     pub write_cache: bool,
     /// Written runs that the cache may hold before they reach the medium, at least 1.
     pub write_segments: u32,
+    /// In which order those reach the medium.
+    pub write_order: QueueOrder,
 }
 
 // In which order a drive with several commands serves them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "OrderFile"))]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOrder {
     // In the order in which they came.
+    #[default]
     Fcfs,
     // The command that the head reaches first (native command queueing), but none waits longer than
     // QUEUE_WAIT_NS_MAX while younger ones pass it.
@@ -163,6 +166,18 @@ impl Disk {
         &self.drive.mechanics
     }
 
+    /// Takes a command of an array on sectors [start, end): behind all that the arm has to do, and
+    /// past the drive's queue. Returns its end.
+    pub(crate) fn accept(&mut self, now_ns: u64, op: Op, start: u64, end: u64) -> u64 {
+        self.drive.serve(now_ns, op, start, end)
+    }
+
+    /// Serves a command that has the drive to itself; says when it is done.
+    fn serve(&mut self, at_ns: u64, command: &Request) -> u64 {
+        let (start, end) = (command.extent.start().get(), command.extent.end().get());
+        self.drive.serve(at_ns, command.op, start, end)
+    }
+
     /// Finishes the commands that end by `now_ns`, and begins those that waited.
     fn settle(&mut self, now_ns: u64) {
         while let Some(service) = self.in_service {
@@ -184,7 +199,7 @@ impl Disk {
             QueueOrder::Sptf => self.nearest(at_ns),
         };
         if let Some((_, command)) = self.waiting.remove(index) {
-            let done_ns = self.drive.serve(at_ns, &command);
+            let done_ns = self.serve(at_ns, &command);
             self.in_service = Some(InService { id: command.id, done_ns });
         }
     }
@@ -236,7 +251,7 @@ impl DeviceModel for Disk {
         assert!(in_drive < self.queue_depth as usize, "more commands than the queue takes");
         if self.in_service.is_none() {
             // Nothing waits either: `settle` has begun it.
-            let done_ns = self.drive.serve(now_ns, command);
+            let done_ns = self.serve(now_ns, command);
             self.in_service = Some(InService { id: command.id, done_ns });
         } else {
             self.waiting.push_back((now_ns, *command));

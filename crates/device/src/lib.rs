@@ -5,7 +5,7 @@
 //! - [`disk`]: a drive with angle-exact mechanics and a cache stated part by part;
 //! - [`ssd`]: a solid-state drive with channels, dies, a write buffer and a
 //!   page-mapped translation layer;
-//! - [`raid0`]: several devices striped;
+//! - [`raid0`]: several drives striped, also mirrored;
 //! - [`cloud`]: a volume over a network with rate caps and burst credit;
 //! - [`slowed`]: any of these with a slower clock;
 //! - [`closed_loop`]: a fixed number of commands in flight, to measure a model;
@@ -13,7 +13,7 @@
 //! - [`validate`]: a model against a measured drive;
 //! - [`fit`]: the linear device that fits a measured one;
 //! - [`flash_fit`]: the solid-state drive that fits a measured one;
-//! - [`published`]: a solid-state drive against what was published of it.
+//! - [`published`]: a model against published figures of the device.
 //!
 //! **To add a device**: a file in `profiles/`, every figure with its source, and its line in
 //! [`profile`]. A new kind of device implements [`DeviceModel`].

@@ -11,10 +11,10 @@ use crate::disk::cache::{OnHit, Replacement};
 use crate::disk::{Disk, QueueOrder};
 use crate::linear::Linear;
 use crate::published::{Begin, Published};
-use crate::raid0::Raid0;
+use crate::raid0::{Member, Raid0};
 use crate::slowed::{SLOW_MAX, Slowed};
 use crate::ssd::{FlashTimes, Ssd, SsdSpec, Start, WritePlace};
-use seekway_core::params::parse_count;
+use seekway_core::params::{ParamError, parse_count, parse_size};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use thiserror::Error;
@@ -28,20 +28,31 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("cheetah-9lp", include_str!("../profiles/cheetah-9lp.toml")),
     ("atlas-10k", include_str!("../profiles/atlas-10k.toml")),
     ("seagate-1tb-7200", include_str!("../profiles/seagate-1tb-7200.toml")),
+    ("seagate-exos-x18", include_str!("../profiles/seagate-exos-x18.toml")),
+    ("seagate-exos-x24", include_str!("../profiles/seagate-exos-x24.toml")),
     ("intel-320", include_str!("../profiles/intel-320.toml")),
     ("intel-x25m-g2", include_str!("../profiles/intel-x25m-g2.toml")),
     ("samsung-970-pro", include_str!("../profiles/samsung-970-pro.toml")),
     ("samsung-970-pro-gc", include_str!("../profiles/samsung-970-pro-gc.toml")),
     ("samsung-970-pro-512gb", include_str!("../profiles/samsung-970-pro-512gb.toml")),
     ("samsung-860-250gb", include_str!("../profiles/samsung-860-250gb.toml")),
+    ("micron-5400-pro", include_str!("../profiles/micron-5400-pro.toml")),
     ("intel-dc-p3700", include_str!("../profiles/intel-dc-p3700.toml")),
     ("intel-dc-p3600", include_str!("../profiles/intel-dc-p3600.toml")),
+    ("intel-d7-p5600", include_str!("../profiles/intel-d7-p5600.toml")),
+    ("samsung-pm9a3", include_str!("../profiles/samsung-pm9a3.toml")),
     ("aws-i3-nvme", include_str!("../profiles/aws-i3-nvme.toml")),
     ("cloud-flash", include_str!("../profiles/cloud-flash.toml")),
     ("raid0-8x-x25m-g2", include_str!("../profiles/raid0-8x-x25m-g2.toml")),
+    ("raid10-8x-exos-x18", include_str!("../profiles/raid10-8x-exos-x18.toml")),
     ("aws-gp3", include_str!("../profiles/aws-gp3.toml")),
+    ("aws-gp2", include_str!("../profiles/aws-gp2.toml")),
     ("aws-gp2-100gib", include_str!("../profiles/aws-gp2-100gib.toml")),
+    ("aws-io2", include_str!("../profiles/aws-io2.toml")),
+    ("azure-premium-ssd", include_str!("../profiles/azure-premium-ssd.toml")),
     ("azure-p10", include_str!("../profiles/azure-p10.toml")),
+    ("gcp-pd-balanced", include_str!("../profiles/gcp-pd-balanced.toml")),
+    ("gcp-pd-ssd", include_str!("../profiles/gcp-pd-ssd.toml")),
 ];
 
 /// Longest profile text that is parsed.
@@ -113,8 +124,8 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// Keys for drives: `segments`, `segment_sectors`, `replacement` (fifo, lru),
 /// `on_hit` (consume, extend, keep), `read_ahead`, `read_ahead_min`,
 /// `read_ahead_max`, `resume_below`, `read_ahead_idle`, `cut_short`,
-/// `read_hits_on_writes`, `write_cache`, `write_segments`, `queue_depth`,
-/// `queue_order` (fcfs, sptf). For linear devices: `segments`,
+/// `read_hits_on_writes`, `write_cache`, `write_segments`, `write_order` (fcfs,
+/// sptf), `queue_depth`, `queue_order` (fcfs, sptf). For linear devices: `segments`,
 /// `segment_sectors`, `prefetch_sectors`, `replacement`, `on_hit`, `base_ms`,
 /// `stroke_ms`, `hit_ms`, `queue_depth`. For solid-state drives: `channels`,
 /// `dies_per_channel`, `spare`, `filled` (share of the drive that holds data
@@ -125,12 +136,17 @@ pub fn text(name: &str) -> Result<&'static str, ProfileError> {
 /// `seed`, `overlap`, `planes`, `write_place` (idlest, home), `reads_first`,
 /// `program_suspends`, `program_suspend_us`, `program_resume_us`,
 /// `program_keep_us`, `erase_suspends`, `erase_suspend_us`, `erase_resume_us`,
-/// `erase_keep_us`, `resume_min_us`, `map_cache_kib`, `map_entry_bytes`. For arrays: `members`, `chunk_kib`,
+/// `erase_keep_us`, `resume_min_us`, `map_cache_kib`, `map_entry_bytes`,
+/// `power_loss_protection`. For arrays: `members`, `mirrors`, `chunk_kib`,
 /// `queue_depth`, and what their members take. For cloud volumes: `iops`,
 /// `burst_iops`, `io_credit`, `mib_s`, `burst_mib_s`, `credit_mib`, `unit_kib`,
 /// `read_latency_us`, `write_latency_us`, `spread_us`, `seed`,
 /// `capacity_sectors`, `queue_depth`. A derived profile takes what the one that
 /// it is derived from takes. `slow=8` makes any device eight times slower.
+///
+/// `capacity=500GiB` makes a volume of that size with the rates that the provider's rule gives it,
+/// a drive with fewer surfaces in use, or a solid-state or linear device of that size that is as
+/// fast. An array has the size of its members.
 ///
 /// # Errors
 /// Names the key, the expected values and the one found.
@@ -247,11 +263,15 @@ impl Profile {
         }
     }
 
-    /// A new device for a test of [`crate::published`].
+    /// A new device for a test of [`crate::published`]. A drive takes as many commands as the
+    /// published tests sent.
     pub fn build_for(&self, begin: Begin) -> Box<dyn DeviceModel> {
         let mut profile = self.clone();
-        if let (Begin::InOrder, Some(ssd)) = (begin, &mut profile.file.ssd) {
-            ssd.state = Start::InOrder;
+        let depth = self.published().map_or(1, |published| published.random_queue_depth);
+        match &mut profile.file {
+            File { ssd: Some(ssd), .. } if begin == Begin::InOrder => ssd.state = Start::InOrder,
+            File { disk: Some(disk), .. } => disk.queue_depth = disk.queue_depth.max(depth),
+            _ => {}
         }
         profile.build()
     }
@@ -268,12 +288,13 @@ impl Profile {
         check::ssd(self.file.ssd.as_ref()?).ok().map(Ssd::new)
     }
 
-    /// Published figures of a solid-state drive or an array of them; `None` where the profile
-    /// states nothing, or is of another device.
+    /// Published figures; `None` where the profile states nothing, or is of a linear device.
     pub fn published(&self) -> Option<Published> {
         match &self.file {
+            File { slow: 1, disk: Some(disk), .. } => disk.published.clone(),
             File { slow: 1, ssd: Some(ssd), .. } => ssd.published.clone(),
             File { slow: 1, raid0: Some(raid0), .. } => raid0.published.clone(),
+            File { slow: 1, cloud: Some(cloud), .. } => cloud.published.clone(),
             _ => None,
         }
     }
@@ -343,18 +364,19 @@ fn derive(profile: Profile) -> Result<Profile, ProfileError> {
         });
     }
     let Profile { file: original, mut table } = load(&derived.from)?;
-    let flash = ["ssd", "raid0"].into_iter().find(|kind| table.contains_key(*kind));
-    if flash.is_none() && derived.published.is_some() {
+    let kinds = ["disk", "ssd", "raid0", "cloud"];
+    let kind = kinds.into_iter().find(|kind| table.contains_key(*kind));
+    if kind.is_none() && derived.published.is_some() {
         return Err(ProfileError::Value {
             key: "derived.published".into(),
-            expected: "derived.from to be a solid-state drive or an array".into(),
+            expected: "derived.from not to be a linear device".into(),
             found: derived.from.clone(),
         });
     }
-    if let Some(flash) = flash.and_then(|kind| table[kind].as_table_mut()) {
+    if let Some(original) = kind.and_then(|kind| table[kind].as_table_mut()) {
         let own = profile.table["derived"].get("published");
-        flash.remove("published");
-        flash.extend(own.map(|published| ("published".into(), published.clone())));
+        original.remove("published");
+        original.extend(own.map(|published| ("published".into(), published.clone())));
     }
     let slow = original.slow.saturating_mul(profile.file.slow);
     for (key, value) in [("name", &profile.file.name), ("summary", &profile.file.summary)] {
@@ -369,22 +391,28 @@ fn derive(profile: Profile) -> Result<Profile, ProfileError> {
 fn array(file: &Raid0File) -> Result<Box<dyn DeviceModel>, ProfileError> {
     let spec = check::raid0(file)?;
     let member = load(&file.member)?;
-    let Some(ssd) = member.file.ssd.as_ref().filter(|_| member.file.slow == 1) else {
-        return Err(ProfileError::Value {
-            key: "raid0.member".into(),
-            expected: "a solid-state drive's profile, without `slow`: that is the array's".into(),
-            found: file.member.clone(),
-        });
+    let members = match &member.file {
+        File { slow: 1, ssd: Some(ssd), .. } => {
+            let member = check::ssd(ssd)?;
+            // Each member's programs vary in their own way.
+            let seeded = |number| FlashTimes {
+                seed: member.flash.seed.wrapping_add(u64::from(number)),
+                ..member.flash
+            };
+            let drive = |number| Ssd::new(SsdSpec { flash: seeded(number), ..member });
+            (0..spec.members).map(|number| Member::Flash(Box::new(drive(number)))).collect()
+        }
+        File { slow: 1, disk: Some(disk), .. } => (0..spec.members)
+            .map(|_| check::disk(disk).map(|disk| Member::Disk(Box::new(Disk::new(disk)))))
+            .collect::<Result<_, _>>()?,
+        _ => {
+            return Err(ProfileError::Value {
+                key: "raid0.member".into(),
+                expected: "a drive's profile, without `slow`: that is the array's".into(),
+                found: file.member.clone(),
+            });
+        }
     };
-    let member = check::ssd(ssd)?;
-    // Each member's programs vary in their own way.
-    let seeded = |number| FlashTimes {
-        seed: member.flash.seed.wrapping_add(u64::from(number)),
-        ..member.flash
-    };
-    let members = (0..spec.members)
-        .map(|number| Ssd::new(SsdSpec { flash: seeded(number), ..member }))
-        .collect();
     Ok(Box::new(Raid0::new(spec, members)))
 }
 
@@ -397,7 +425,8 @@ const LINEAR: &str = "segments, segment_sectors, prefetch_sectors, replacement, 
 
 const DISK: &str = "segments, segment_sectors, replacement, on_hit, read_ahead, read_ahead_min, \
                     read_ahead_max, resume_below, read_ahead_idle, cut_short, \
-                    read_hits_on_writes, write_cache, write_segments, queue_depth, queue_order";
+                    read_hits_on_writes, write_cache, write_segments, write_order, queue_depth, \
+                    queue_order";
 
 const SSD: &str = "channels, dies_per_channel, spare, filled, state, read_us, program_us, \
                    erase_us, host_mb_s, read_latency_us, write_latency_us, write_buffer_kib, \
@@ -405,13 +434,13 @@ const SSD: &str = "channels, dies_per_channel, spare, filled, state, read_us, pr
                    overlap, planes, write_place, reads_first, program_suspends, \
                    program_suspend_us, program_resume_us, program_keep_us, erase_suspends, \
                    erase_suspend_us, erase_resume_us, erase_keep_us, resume_min_us, \
-                   map_cache_kib, map_entry_bytes";
+                   map_cache_kib, map_entry_bytes, power_loss_protection";
 
 const CLOUD: &str = "iops, burst_iops, io_credit, mib_s, burst_mib_s, credit_mib, unit_kib, \
                      read_latency_us, write_latency_us, spread_us, seed, capacity_sectors, \
                      queue_depth";
 
-const RAID0: &str = "members, chunk_kib, queue_depth";
+const RAID0: &str = "members, mirrors, chunk_kib, queue_depth";
 
 impl Profile {
     /// Sets one override; ranges are checked when all are set.
@@ -426,6 +455,9 @@ impl Profile {
 
     /// As [`Profile::vary`]; the error names the expected values.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key == "capacity" {
+            return self.resize(value);
+        }
         let (path, keys): (&[&str], &str) = match &self.file {
             _ if key == "slow" => (&[], "slow"),
             File { linear: Some(_), .. } => (&["linear"], LINEAR),
@@ -451,6 +483,33 @@ impl Profile {
             self.put(path, "filled", Value::Float(1.0))?;
         }
         self.put(path, key, read(value))
+    }
+
+    /// Sets the size; a drive has as many surfaces as that takes.
+    fn resize(&mut self, value: &str) -> Result<(), String> {
+        let refused = |e: ParamError| {
+            let text = e.to_string();
+            text.strip_prefix("expected ").map_or(format!("a size: {text}"), str::to_owned)
+        };
+        let sectors = parse_size(value).map_err(refused)?.get();
+        let number = |n: u64| i64::try_from(n).map(Value::Integer).map_err(|e| e.to_string());
+        let kind = match &self.file {
+            File { linear: Some(_), .. } => "linear",
+            File { ssd: Some(_), .. } => "ssd",
+            File { cloud: Some(_), .. } => "cloud",
+            File { disk: Some(disk), .. } => {
+                let (whole, surfaces) = (disk.capacity_sectors, u64::from(disk.layout.surfaces));
+                if sectors > whole {
+                    let most = whole as f64 / f64::from(1 << 21);
+                    return Err(format!("at most {most:.0}GiB, which its platters hold"));
+                }
+                let used = (u128::from(sectors) * u128::from(surfaces)).div_ceil(whole.into());
+                self.put(&["disk", "layout"], "surfaces", number(used as u64)?)?;
+                "disk"
+            }
+            _ => return Err("capacity_sectors (of each member) or members".into()),
+        };
+        self.put(&[kind], "capacity_sectors", number(sectors)?)
     }
 
     fn put(&mut self, path: &[&str], key: &str, value: Value) -> Result<(), String> {
@@ -490,7 +549,7 @@ fn expected(key: &str) -> &'static str {
         "on_hit" => "consume or extend or keep",
         "state" => "in-order or gc",
         "write_place" => "idlest or home",
-        "queue_order" => "fcfs or sptf",
+        "queue_order" | "write_order" => "fcfs or sptf",
         "spare" | "filled" | "reads_first" => "a share",
         "idle_ahead"
         | "read_ahead"
@@ -498,6 +557,7 @@ fn expected(key: &str) -> &'static str {
         | "cut_short"
         | "read_hits_on_writes"
         | "write_cache"
+        | "power_loss_protection"
         | "separate_paths"
         | "overlap" => "true or false",
         _ if key.ends_with("_ms") => "a time in ms",
@@ -577,6 +637,7 @@ struct DiskFile {
     pub seek: SeekFile,
     pub overhead: OverheadFile,
     pub cache: CacheFile,
+    pub published: Option<Published>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -656,6 +717,10 @@ struct SsdFile {
     pub map_cache_kib: Option<u32>,
     /// Bytes of an entry of the table, only with `map_cache_kib`. Absent: 4.
     pub map_entry_bytes: Option<u32>,
+    /// The write buffer survives a loss of power, so that a flush is answered at once. Absent: a
+    /// flush waits until all of it is programmed.
+    #[serde(default)]
+    pub power_loss_protection: bool,
     pub published: Option<Published>,
 }
 
@@ -666,25 +731,26 @@ struct SsdFile {
 struct Raid0File {
     pub member: String,
     pub members: u32,
+    /// Members that hold the same data: 2 makes it RAID 10. Absent: 1.
+    #[serde(default = "one")]
+    pub mirrors: u32,
     pub chunk_kib: u32,
     pub queue_depth: u32,
     pub published: Option<Published>,
 }
 
-/// A cloud volume. Without burst figures it cannot burst.
+/// A cloud volume. Without burst figures it cannot burst. Rates that are absent are the rule's.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct CloudFile {
     pub capacity_sectors: u64,
-    pub iops: u64,
+    pub iops: Option<u64>,
     pub burst_iops: Option<u64>,
-    #[serde(default)]
-    pub io_credit: u64,
-    pub mib_s: u64,
+    pub io_credit: Option<u64>,
+    pub mib_s: Option<u64>,
     pub burst_mib_s: Option<u64>,
-    #[serde(default)]
-    pub credit_mib: u64,
+    pub credit_mib: Option<u64>,
     pub unit_kib: u32,
     pub read_latency_us: f64,
     pub write_latency_us: f64,
@@ -692,6 +758,41 @@ struct CloudFile {
     #[serde(default)]
     pub seed: u64,
     pub queue_depth: u32,
+    /// Rates by size, ascending: the first rule that reaches the volume's size counts.
+    #[serde(default)]
+    pub rule: Vec<RuleFile>,
+    /// Limits for rates that are not the rule's.
+    pub limits: Option<LimitsFile>,
+    pub published: Option<Published>,
+}
+/// Rates of the volumes up to a size: each the sum of its parts.
+#[derive(Clone, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+struct RuleFile {
+    pub up_to_gib: u64,
+    pub iops: u64,
+    pub iops_per_gib: f64,
+    pub iops_most: Option<u64>,
+    pub burst_iops: Option<u64>,
+    pub io_credit: u64,
+    pub mib_s: u64,
+    pub mib_s_per_gib: f64,
+    pub mib_s_per_io: f64,
+    pub mib_s_most: Option<u64>,
+    pub burst_mib_s: Option<u64>,
+    pub credit_mib: u64,
+}
+
+/// The most that can be bought: the smaller of the two for I/Os, and of the two for MiB.
+#[derive(Clone, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct LimitsFile {
+    pub iops: u64,
+    pub iops_per_gib: u64,
+    pub mib_s: u64,
+    pub mib_s_per_io: f64,
 }
 
 /// Another profile with changes, under a name of its own.
@@ -780,6 +881,9 @@ struct CacheFile {
     pub read_hits_on_writes: bool,
     pub write_cache: bool,
     pub write_segments: u32,
+    /// In which order cached writes reach the medium. Absent: fcfs.
+    #[serde(default)]
+    pub write_order: QueueOrder,
 }
 
 #[derive(Clone, Copy, Deserialize)]

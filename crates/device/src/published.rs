@@ -1,5 +1,5 @@
-//! A solid-state drive's model against its published figures: sequential and random reads and
-//! writes, and mixes of both, on a drive as its profile has it.
+//! A model against the published figures of its device: sequential and random reads and writes, and
+//! mixes of both, on a device as its profile has it.
 
 use crate::DeviceModel;
 use crate::closed_loop::{ClosedLoop, command};

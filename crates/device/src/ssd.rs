@@ -80,6 +80,8 @@ pub struct SsdSpec {
     pub queue_depth: u32,
     /// Do reads have a controller to themselves? MQSim (FAST 2018) has such stages.
     pub separate_paths: bool,
+    /// Is a flush answered at once, because the write buffer survives a loss of power?
+    pub power_loss_protection: bool,
     pub write_place: WritePlace,
     /// Rules for reads beside programs and erases.
     pub rules: ReadRules,
@@ -575,8 +577,11 @@ impl Ssd {
     /// Everything in the buffer reaches the flash; when it has.
     fn flush(&mut self, now_ns: u64) -> u64 {
         let ready = self.write_command(now_ns);
-        while self.program_page(u64::MAX) {}
         let tail_ns = self.spec.write_latency_ns;
+        if self.spec.power_loss_protection {
+            return ready + tail_ns;
+        }
+        while self.program_page(u64::MAX) {}
         if self.flash.is_movable() {
             let last_job = self.flash.last_job();
             self.behind = Some(Behind { first_job: 0, last_job, tail_ns });

@@ -108,7 +108,7 @@ pub struct PredictArgs {
     /// Compare the prediction with another profile (a more detailed model of that
     /// disk), with a measured trace of the disk (`DiskSim`'s validation format; this
     /// trace is then the load), with a JSON file of a real run's measurements, or with the
-    /// `published` figures of a solid-state drive (all of pure loads and of 70 % reads within 15 %,
+    /// `published` figures of the disk (all of pure loads and of 70 % reads within 15 %,
     /// other mixes and response times within 25 %; exit status 1 if one is missed)
     #[arg(long, value_name = "WHAT", help_heading = "Prediction")]
     pub against: Option<String>,

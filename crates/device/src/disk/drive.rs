@@ -1,9 +1,9 @@
 //! The work of a drive for one command, and between commands.
 
 use super::cache::{Cache, OnHit};
-use super::geometry::Track;
+use super::geometry::{Place, Track};
 use super::mechanics::Mechanics;
-use super::{CacheRules, DiskSpec, Overheads};
+use super::{CacheRules, DiskSpec, Overheads, QueueOrder};
 use seekway_core::request::{Op, Request};
 use std::collections::VecDeque;
 
@@ -23,6 +23,8 @@ struct ReadAhead {
 struct Dirty {
     start: u64,
     end: u64,
+    /// Where `start` lies.
+    place: Place,
     /// When the data was in the cache.
     since_ns: u64,
 }
@@ -79,11 +81,11 @@ impl Drive {
         }
     }
 
-    /// Serves one command that the drive turns to at `at_ns`; says when it is done.
-    pub(super) fn serve(&mut self, at_ns: u64, command: &Request) -> u64 {
+    /// Serves a command on sectors [start, end) that the drive turns to at `at_ns`; says when it is
+    /// done.
+    pub(super) fn serve(&mut self, at_ns: u64, op: Op, start: u64, end: u64) -> u64 {
         self.catch_up(at_ns);
-        let (start, end) = (command.extent.start().get(), command.extent.end().get());
-        let done_ns = match command.op {
+        let done_ns = match op {
             Op::Read => self.read(at_ns, start, end),
             Op::Write | Op::WriteZeroes => self.write(at_ns, start, end),
             Op::Flush => self.flush(at_ns),
@@ -92,7 +94,7 @@ impl Drive {
                 at_ns + self.overhead(self.overheads.write_hit_ns)
             }
         };
-        match command.op {
+        match op {
             Op::Read => self.last_was_write = false,
             Op::Write | Op::WriteZeroes => self.last_was_write = true,
             Op::Flush | Op::Discard => {}
@@ -120,8 +122,9 @@ impl Drive {
             - at_ns
     }
 
-    /// Computes the drive's own work until `now_ns`: read-ahead first, then written data, oldest
-    /// first. A write to the medium is never interrupted: `head_ns` may end up later than `now_ns`.
+    /// Computes the drive's own work until `now_ns`: read-ahead first, then written data
+    /// ([`Drive::destage`]). A write to the medium is never interrupted: `head_ns` may end up later
+    /// than `now_ns`.
     pub(super) fn catch_up(&mut self, now_ns: u64) {
         if let Some(ahead) = self.ahead {
             let idle = now_ns > self.last_done_ns;
@@ -329,21 +332,32 @@ impl Drive {
     }
 
     /// Returns the time when there is room for the run: at once where it joins another or a segment
-    /// is free, else when the oldest has been written.
+    /// is free, else when enough has been written.
     fn make_room(&mut self, at_ns: u64, joins: Option<usize>, start: u64, end: u64) -> u64 {
-        if let Some(index) = joins {
-            let run = &self.dirty[index];
-            if end.max(run.end) - run.start.min(start) <= self.rules.shape.segment_sectors {
-                self.counts.write_hits += 1;
-                return at_ns;
-            }
-        }
-        if self.dirty.len() < self.rules.write_segments as usize {
+        let joined = joins.map(|index| &self.dirty[index]).is_some_and(|run| {
+            end.max(run.end) - run.start.min(start) <= self.rules.shape.segment_sectors
+        });
+        self.counts.write_hits += u64::from(joined);
+        let mut is_full = !joined && self.dirty.len() >= self.rules.write_segments as usize;
+        is_full |= self.is_over(end - start);
+        if !is_full {
             return at_ns;
         }
-        let begin = self.head_ns.max(at_ns);
-        self.destage(begin);
+        while is_full {
+            self.destage(self.head_ns.max(at_ns));
+            is_full = self.is_over(end - start);
+        }
         self.head_ns
+    }
+
+    /// Would cached writes with `more` sectors take more than the whole buffer? That needs more
+    /// runs than the buffer has segments.
+    fn is_over(&self, more: u64) -> bool {
+        let shape = self.rules.shape;
+        self.rules.write_segments > shape.segments && !self.dirty.is_empty() && {
+            let held: u64 = self.dirty.iter().map(|run| run.end - run.start).sum();
+            held + more > u64::from(shape.segments) * shape.segment_sectors
+        }
     }
 
     fn enter_dirty(&mut self, since_ns: u64, start: u64, end: u64) {
@@ -354,24 +368,57 @@ impl Drive {
             .find(|d| d.start <= start && start <= d.end && end.max(d.end) - d.start <= limit);
         match joined {
             Some(run) => run.end = run.end.max(end),
-            None => self.dirty.push_back(Dirty { start, end, since_ns }),
+            None => {
+                let place = self.mechanics.geometry.locate(start);
+                self.dirty.push_back(Dirty { start, end, place, since_ns });
+            }
         }
     }
 
-    /// Writes the oldest run to the medium, beginning at `begin_ns`.
+    /// Writes a run to the medium, beginning at `begin_ns`: the oldest, or with
+    /// [`QueueOrder::Sptf`] the one that the head reaches first.
     fn destage(&mut self, begin_ns: u64) {
-        if let Some(run) = self.dirty.pop_front() {
+        let index = match self.rules.write_order {
+            QueueOrder::Fcfs => 0,
+            QueueOrder::Sptf => self.nearest_run(begin_ns),
+        };
+        self.write_out(index, begin_ns);
+    }
+
+    /// Finds the run that the head reaches first from `begin_ns` on; 0 if none was there by then.
+    fn nearest_run(&self, begin_ns: u64) -> usize {
+        let (mut nearest, mut least_ns) = (0, u64::MAX);
+        for (index, run) in self.dirty.iter().enumerate() {
+            let movement = self.mechanics.movement_ns(self.head, run.place.track, true);
+            // The wait for the sector only adds to it.
+            if movement >= least_ns || run.since_ns > begin_ns {
+                continue;
+            }
+            let wait = self.mechanics.rotation_wait_ns(begin_ns + movement, run.place.angle);
+            if movement + wait < least_ns {
+                (nearest, least_ns) = (index, movement + wait);
+            }
+        }
+        nearest
+    }
+
+    /// Writes run `index` to the medium, beginning at `begin_ns`.
+    fn write_out(&mut self, index: usize, begin_ns: u64) {
+        if let Some(run) = self.dirty.remove(index) {
             self.counts.destages += 1;
-            self.access(begin_ns, run.start, run.end, true);
+            self.access_at(begin_ns, run.place, run.start, run.end, true);
         }
     }
 
     /// Writes out older data in the cache, which must not overwrite data that go to the medium
     /// directly, and must be on the medium before a read of it there.
     fn write_out_overlaps(&mut self, at_ns: u64, start: u64, end: u64) {
-        while self.dirty.iter().any(|d| d.start < end && start < d.end) {
+        while let Some(index) = self.dirty.iter().position(|d| d.start < end && start < d.end) {
             let begin = self.head_ns.max(at_ns);
-            self.destage(begin);
+            match self.rules.write_order {
+                QueueOrder::Fcfs => self.destage(begin),
+                QueueOrder::Sptf => self.write_out(index, begin),
+            }
         }
     }
 
@@ -398,6 +445,18 @@ impl Drive {
     /// sector and when the last had passed.
     fn access(&mut self, begin_ns: u64, start: u64, end: u64, write: bool) -> (u64, u64) {
         let place = self.mechanics.geometry.locate(start);
+        self.access_at(begin_ns, place, start, end, write)
+    }
+
+    /// As [`Drive::access`], with the place of `start`.
+    fn access_at(
+        &mut self,
+        begin_ns: u64,
+        place: Place,
+        start: u64,
+        end: u64,
+        write: bool,
+    ) -> (u64, u64) {
         let movement = self.mechanics.movement_ns(self.head, place.track, write);
         self.counts.mechanical += 1;
         self.counts.same_track += u64::from(place.track == self.head);

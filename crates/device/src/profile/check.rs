@@ -32,8 +32,12 @@ const RATE_MAX: u64 = 10_000_000;
 /// I/Os or MiB that a bucket holds.
 const CREDIT_MAX: u64 = 1_000_000_000_000;
 const UNIT_KIB_MAX: u32 = 1 << 20;
+/// Rules of a cloud volume: sizes that are sold.
+const RULES_MAX: usize = 64;
 /// Sectors of a KiB.
 const KIB_SECTORS: u32 = 2;
+/// Sectors of a GiB.
+const GIB_SECTORS: u32 = 1 << 21;
 
 fn wrong(
     key: impl Into<String>,
@@ -122,6 +126,9 @@ fn near(f: &LinearFile) -> Result<Option<(u64, u64)>, ProfileError> {
 pub(super) fn disk(f: &DiskFile) -> Result<DiskSpec, ProfileError> {
     let rpm = within("disk.rpm", f.rpm, 60.0..=100_000.0)?;
     let bus_us = within("disk.bus_sector_us", f.bus_sector_us, 0.0..=10_000.0)?;
+    if let Some(figures) = &f.published {
+        published("disk.published", figures)?;
+    }
     let geometry = layout(&f.layout, f.capacity_sectors)?;
     let seek = seek(&f.seek, geometry.cylinders())?;
     Ok(DiskSpec {
@@ -240,6 +247,7 @@ fn cache(f: &CacheFile) -> Result<CacheRules, ProfileError> {
         read_hits_on_writes: f.read_hits_on_writes,
         write_cache: f.write_cache,
         write_segments: within("disk.cache.write_segments", f.write_segments, 1..=SEGMENTS_MAX)?,
+        write_order: f.write_order,
     })
 }
 
@@ -251,11 +259,16 @@ fn us(key: &str, value: f64) -> Result<u64, ProfileError> {
 /// A cloud volume's figures.
 pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
     const MIB: u64 = 1 << 20;
-    let ios = cap(["iops", "burst_iops", "io_credit"], f.iops, f.burst_iops, f.io_credit)?;
-    let mib = cap(["mib_s", "burst_mib_s", "credit_mib"], f.mib_s, f.burst_mib_s, f.credit_mib)?;
+    if let Some(figures) = &f.published {
+        published("cloud.published", figures)?;
+    }
+    let capacity = within("cloud.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?;
+    let [ios, mib] = rates(f, capacity as f64 / f64::from(GIB_SECTORS))?;
+    let ios = cap(["iops", "burst_iops", "io_credit"], ios)?;
+    let mib = cap(["mib_s", "burst_mib_s", "credit_mib"], mib)?;
     let depth = within("cloud.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?;
     Ok(CloudSpec {
-        capacity: within("cloud.capacity_sectors", f.capacity_sectors, 1..=CAPACITY_MAX)?,
+        capacity,
         ios,
         bytes: Cap { base: mib.base * MIB, burst: mib.burst * MIB, credit: mib.credit * MIB },
         unit_bytes: u64::from(within("cloud.unit_kib", f.unit_kib, 1..=UNIT_KIB_MAX)?) << 10,
@@ -267,17 +280,57 @@ pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
     })
 }
 
+/// Caps on I/Os and on MiB of a volume of `gib`: stated ones, and the rule's in place of absent
+/// ones.
+fn rates(f: &CloudFile, gib: f64) -> Result<[Cap; 2], ProfileError> {
+    within("cloud.rule", f.rule.len(), 0..=RULES_MAX)?;
+    let largest = f.rule.iter().map(|rule| rule.up_to_gib).max();
+    let rule = match f.rule.iter().find(|rule| gib <= rule.up_to_gib as f64) {
+        Some(rule) => rule.clone(),
+        None => match largest {
+            None => RuleFile::default(),
+            Some(most) => {
+                let expected = format!("at most {most} GiB, the largest volume that is sold");
+                return Err(wrong("cloud.capacity_sectors", expected, f.capacity_sectors));
+            }
+        },
+    };
+    let sum = |base: u64, more: f64, most: Option<u64>| {
+        base.saturating_add(more.max(0.0).round() as u64).min(most.unwrap_or(u64::MAX))
+    };
+    let included = sum(rule.iops, rule.iops_per_gib * gib, rule.iops_most);
+    let iops = f.iops.unwrap_or(included);
+    let more = rule.mib_s_per_gib * gib + rule.mib_s_per_io * iops as f64;
+    let included_mib = sum(rule.mib_s, more, rule.mib_s_most);
+    let mib_s = f.mib_s.unwrap_or(included_mib);
+    if let Some(limits) = &f.limits {
+        let most = sum(0, limits.iops_per_gib as f64 * gib, Some(limits.iops));
+        within("cloud.iops", iops, 1..=most.max(included))?;
+        let most = sum(0, limits.mib_s_per_io * iops as f64, Some(limits.mib_s));
+        within("cloud.mib_s", mib_s, 1..=most.max(included_mib))?;
+    }
+    let capped = |base, burst: Option<u64>, credit: Option<u64>, ruled: (Option<u64>, u64)| {
+        // The rule's burst is none for a base rate above it.
+        let burst = burst.or(ruled.0.filter(|&burst| burst > base)).unwrap_or(base);
+        Cap { base, burst, credit: credit.unwrap_or(if burst > base { ruled.1 } else { 0 }) }
+    };
+    Ok([
+        capped(iops, f.burst_iops, f.io_credit, (rule.burst_iops, rule.io_credit)),
+        capped(mib_s, f.burst_mib_s, f.credit_mib, (rule.burst_mib_s, rule.credit_mib)),
+    ])
+}
+
 /// Checks a cap, by the keys of its base rate, its burst rate and its credit.
-fn cap(keys: [&str; 3], base: u64, burst: Option<u64>, credit: u64) -> Result<Cap, ProfileError> {
+fn cap(keys: [&str; 3], cap: Cap) -> Result<Cap, ProfileError> {
     let [base_key, burst_key, credit_key] = keys.map(|key| format!("cloud.{key}"));
-    let base = within(&base_key, base, 1..=RATE_MAX)?;
-    let burst = within(&burst_key, burst.unwrap_or(base), base..=RATE_MAX)?;
-    let credit = within(&credit_key, credit, 0..=CREDIT_MAX)?;
+    let base = within(&base_key, cap.base, 1..=RATE_MAX)?;
+    let burst = within(&burst_key, cap.burst, base..=RATE_MAX)?;
+    let credit = within(&credit_key, cap.credit, 0..=CREDIT_MAX)?;
     if (burst > base) != (credit > 0) {
         let expected = format!("with {credit_key} above {base_key}, without it the same");
         return Err(wrong(burst_key, expected, burst));
     }
-    Ok(Cap { base, burst, credit })
+    Ok(cap)
 }
 
 /// An array's figures, without its members.
@@ -289,8 +342,15 @@ pub(super) fn raid0(f: &Raid0File) -> Result<Raid0Spec, ProfileError> {
     if f.member.contains('\n') {
         return Err(wrong("raid0.member", "the name of an embedded profile", "a text"));
     }
+    let members = within("raid0.members", f.members, 1..=MEMBERS_MAX)?;
+    let mirrors = within("raid0.mirrors", f.mirrors, 1..=members)?;
+    if members % mirrors != 0 {
+        let expected = format!("a divisor of raid0.members, which is {members}");
+        return Err(wrong("raid0.mirrors", expected, mirrors));
+    }
     Ok(Raid0Spec {
-        members: within("raid0.members", f.members, 1..=MEMBERS_MAX)?,
+        members,
+        mirrors,
         chunk_sectors: u64::from(chunk_kib * KIB_SECTORS),
         queue_depth: within("raid0.queue_depth", f.queue_depth, 1..=ARRAY_QUEUE_DEPTH_MAX)?,
     })
@@ -338,6 +398,7 @@ pub(super) fn ssd(f: &SsdFile) -> Result<SsdSpec, ProfileError> {
         buffer_units: buffer_kib / f.mapping_kib,
         queue_depth: within("ssd.queue_depth", f.queue_depth, 1..=QUEUE_DEPTH_MAX)?,
         separate_paths: f.separate_paths,
+        power_loss_protection: f.power_loss_protection,
         write_place: f.write_place,
         rules: read_rules(f, buffer_kib / f.mapping_kib)?,
         map: map(f)?,

@@ -36,6 +36,7 @@ fn spec() -> SsdSpec {
         buffer_units: 8,
         queue_depth: 32,
         separate_paths: false,
+        power_loss_protection: false,
         write_place: WritePlace::Idlest,
         rules: ReadRules::default(),
         map: None,
@@ -334,6 +335,17 @@ fn a_read_suspends_a_program_and_pays_for_it() {
     // The program stood still while the die stopped and read, and pays for going on.
     let flushed = serve_one(&mut ssd, done, &request(0, Op::Flush, 0, 1));
     assert_eq!(flushed, PROGRAMMED + 20_000 + 50_000 + 30_000 + 5_000);
+}
+
+#[test]
+fn a_flush_of_a_drive_that_survives_a_loss_of_power_is_answered_at_once() {
+    let flushed = |power_loss_protection| {
+        let mut ssd = Ssd::new(SsdSpec { power_loss_protection, ..spec() });
+        let t = serve_one(&mut ssd, 0, &write(0, 0, 8));
+        serve_one(&mut ssd, t, &request(0, Op::Flush, 0, 1)) - t
+    };
+    assert_eq!(flushed(true), 2_000 + 5_000);
+    assert!(flushed(false) > 600_000, "a program takes that time");
 }
 
 #[test]

@@ -15,12 +15,13 @@ use seekway_device::profile;
 
 /// Every drive's name and its profile's figures, read here once more so that the test is
 /// independent of the code.
-const DRIVES: [(&str, &str); 5] = [
+const DRIVES: [(&str, &str); 6] = [
     ("cheetah-15k4", include_str!("../../profiles/cheetah-15k4.toml")),
     ("cheetah-15k5", include_str!("../../profiles/cheetah-15k5.toml")),
     ("cheetah-9lp", include_str!("../../profiles/cheetah-9lp.toml")),
     ("atlas-10k", include_str!("../../profiles/atlas-10k.toml")),
     ("seagate-1tb-7200", include_str!("../../profiles/seagate-1tb-7200.toml")),
+    ("seagate-exos-x24", include_str!("../../profiles/seagate-exos-x24.toml")),
 ];
 
 /// The numbers behind `key =`, in millionths of their unit.

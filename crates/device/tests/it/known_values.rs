@@ -8,8 +8,15 @@ use seekway_core::request::Op;
 use seekway_core::units::{Instant, SECTOR_BYTES};
 use seekway_device::profile;
 
-const DISKS: [&str; 5] =
-    ["cheetah-15k4", "cheetah-15k5", "cheetah-9lp", "atlas-10k", "seagate-1tb-7200"];
+const DISKS: [&str; 7] = [
+    "cheetah-15k4",
+    "cheetah-15k5",
+    "cheetah-9lp",
+    "atlas-10k",
+    "seagate-1tb-7200",
+    "seagate-exos-x18",
+    "seagate-exos-x24",
+];
 
 /// Time of a turn, and sectors a track in the first zone, with the time that
 /// track and cylinder skews add per track there, in turns.
@@ -20,6 +27,8 @@ fn outer_zone(name: &str) -> (f64, f64, f64) {
         "cheetah-9lp" => (60e9 / 10_045.0, 254.0, (11.0 * 97.0 + 133.0) / 12.0 / 254.0),
         "atlas-10k" => (60e9 / 10_025.0, 334.0, (5.0 * 63.0 + 113.0) / 6.0 / 334.0),
         "seagate-1tb-7200" => (60e9 / 7_200.0, 1_800.0, (7.0 * 86.0 + 182.0) / 8.0 / 1_800.0),
+        "seagate-exos-x18" => (60e9 / 7_200.0, 4_574.0, 0.34 / 8.3333),
+        "seagate-exos-x24" => (60e9 / 7_200.0, 4_828.0, 0.34 / 8.3333),
         _ => unreachable!("{name}"),
     }
 }
@@ -154,6 +163,25 @@ fn a_write_cache_answers_at_once_and_a_flush_pays() {
     let mut through = profile::load("seagate-1tb-7200").unwrap().build();
     let done = serve(&mut *through, 0, Op::Write, 1_000_000_000, 8);
     assert!(done > 5_000_000, "written through in {done} ns");
+}
+
+#[test]
+fn cached_writes_reach_the_medium_in_their_order_or_the_nearest_first() {
+    // Far apart by turns: in order of arrival the arm crosses the disk for each.
+    let flushed = |order: &str| {
+        let what =
+            format!("seagate-1tb-7200:write_cache=true,write_segments=32,write_order={order}");
+        let mut device = profile::load(&what).unwrap().build();
+        let mut now = 0;
+        for i in 0..32 {
+            now = serve(&mut *device, now, Op::Write, 1_900_000_000 * (i % 2) + 16 * i, 8);
+        }
+        let done = serve(&mut *device, now, Op::Flush, 0, 1);
+        assert_eq!(metric(&*device, "destages"), 32.0, "{order}");
+        done - now
+    };
+    let (arrival, nearest) = (flushed("fcfs"), flushed("sptf"));
+    assert!(arrival > 4 * nearest, "{arrival} ns, the nearest first {nearest} ns");
 }
 
 #[test]

@@ -39,6 +39,9 @@ fn variants() -> Vec<String> {
         "azure-p10:io_credit=20,credit_mib=1,spread_us=0,queue_depth=3",
         "aws-gp2-100gib:io_credit=7,unit_kib=16,seed=9",
         "raid0-8x-x25m-g2:members=3,chunk_kib=5,queue_depth=4,capacity_sectors=300001",
+        "raid10-8x-exos-x18:members=6,mirrors=3,chunk_kib=5,queue_depth=4,write_segments=2",
+        "seagate-exos-x18:queue_depth=8,write_segments=3,capacity=1TiB",
+        "azure-premium-ssd:capacity=4GiB,io_credit=20,queue_depth=3",
     ] {
         all.push(variant.to_owned());
     }

@@ -257,7 +257,7 @@ fn one_at_a_time(records: &[Record], services_ns: &[u64]) -> Figures {
     }
 }
 
-// `predict --against published`: a drive's model against the figures that were published of it.
+// `predict --against published`: a device's model against the figures that were published of it.
 
 /// `predict --against published --format json`.
 #[derive(Serialize)]
@@ -302,8 +302,8 @@ pub fn of_maker(args: &PredictArgs, on: &str) -> Result<Verdict> {
     let profile = profile_of(on).context("--on")?;
     let Some(of) = profile.published() else {
         bail!(
-            "--on {on}: its profile has no published figures ([ssd.published], \
-             [raid0.published]): give --against TRACE of a measured drive"
+            "--on {on}: its profile has no published figures ([disk.published], [ssd.published], \
+             …): give --against TRACE of a measured drive"
         );
     };
     let figures = published::run(&of, |begin| profile.build_for(begin));
