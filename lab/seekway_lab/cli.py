@@ -8,12 +8,12 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seekway_lab import pages, records
+from seekway_lab import beside, pages, records
 from seekway_lab.arena import arguments
 from seekway_lab.live import runs as live
 from seekway_lab.records import LabError, Record
@@ -21,6 +21,7 @@ from seekway_lab.together import page as together_page
 
 if TYPE_CHECKING:
     from seekway_lab.papers import Study
+    from seekway_lab.runs import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = (
@@ -68,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SPEC",
-        help="run this policy too, wherever cfq runs (else the first); FILE.py:CLASS for Python; "
-        "in migrate a policy for vCPUs, wherever vanilla runs",
+        help="also run this policy in place of the paper's, and compare both by the paper's "
+        "claims; FILE.py:CLASS for Python; in vio a prefetcher, in migrate a policy for vCPUs",
     )
     run.add_argument("--format", choices=["text", "csv"], default="text", help="[text]")
     run.add_argument("--write", action="store_true", help="write the recorded rows and the pages")
@@ -166,7 +167,7 @@ def _run(args: argparse.Namespace) -> int:
         raise LabError(f"--write: the rows of a paper are one file: run all of {parts[0]}")
     _check_policies(args.policy, chosen)
     for paper, patterns in chosen.items():
-        found = _rows(args, paper, patterns)
+        found, others = _rows(args, paper, patterns)
         if args.command == "check":
             missed |= _compare(args, paper, found, patterns)
             continue
@@ -176,7 +177,9 @@ def _run(args: argparse.Namespace) -> int:
                 records.write(file, found)
             _write_loads(args.docs, paper)
         else:
-            _show(found, args.format)
+            _show(found, args.format, others)
+            if others and args.format == "text":
+                print(beside.summary(args.docs, paper, found, others), end="")
     if getattr(args, "write", False):
         # The pages list the rows below their targets.
         return _page(args.docs, check=False)
@@ -184,51 +187,66 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _check_policies(policies: Sequence[str], chosen: dict[str, list[str] | None]) -> None:
-    """Refuses a policy that none of the chosen studies can run."""
-    from seekway_lab import papers
+    """Refuses a policy that can stand in for none of the chosen studies' own."""
+    from seekway_lab import engine, papers
 
-    studies = [s for paper, of in chosen.items() for s in _matching(papers.studies(paper), of)]
+    every = [s for paper, of in chosen.items() for s in _matching(papers.studies(paper), of)]
+    kinds = dict.fromkeys(study.under for study in every if study.papers)
+    if policies and not kinds:
+        raise LabError("--policy: these studies have no policy of the paper's for it to stand in")
     for policy in policies:
-        if not any(study.taken([policy]) for study in studies):
-            runs, kind = ("vCPUs", "vcpu") if papers.is_for_disks(policy) else ("disks", "policy")
-            raise LabError(
-                f"--policy {policy}: these studies run policies for {runs} (seekway {kind} list)"
-            )
+        why = [papers.refusal(kind, engine.chosen(), policy) for kind in kinds]
+        if all(why):
+            raise LabError(f"--policy {policy}: {'; '.join(why)}")
 
 
-def _rows(args: argparse.Namespace, paper: str, patterns: list[str] | None) -> list[Record]:
-    """Rows of a paper's studies."""
+def _rows(
+    args: argparse.Namespace, paper: str, patterns: list[str] | None
+) -> tuple[list[Record], dict[str, list[Record]]]:
+    """Rows of a paper's studies, and by policy those with it in place of the paper's policy."""
     from seekway_lab import papers, runs
 
     studies = _matching(papers.studies(paper), patterns)
     laboratory = runs.Laboratory(args.kept, workers=args.workers, scheduler=args.scheduler)
     seeds = range(1, args.seeds + 1)
     wanted = {
-        study.name: [
-            run
-            for scenario in study.with_policies(*study.taken(args.policy))
-            for run in runs.runs(scenario, study.wanted, seeds)
-        ]
+        study.name: [run for s in study.scenarios() for run in runs.runs(s, study.wanted, seeds)]
         for study in studies
     }
-    every = [run for of in wanted.values() for run in of]
+    others = {
+        policy: {
+            study.name: study.in_place(wanted[study.name], policy)
+            for study in studies
+            if study.takes(policy)
+        }
+        for policy in args.policy
+    }
+    sets = [wanted, *others.values()]
+    every = [run for of in sets for made in of.values() for run in made]
     laboratory.make(every, runs.progress(paper))
-    return [
-        row.record(study.name)
-        for study in studies
-        for row in study.rows(laboratory.read(wanted[study.name]), *study.taken(args.policy))
-    ]
+
+    def rows(made: Mapping[str, list[Run]]) -> list[Record]:
+        return [
+            row.record(study.name)
+            for study in studies
+            if study.name in made
+            for row in study.judge(laboratory.read(made[study.name], wanted[study.name]))
+        ]
+
+    return rows(wanted), {policy: rows(made) for policy, made in others.items() if made}
 
 
 def _recorded(docs: Path, paper: str) -> Path:
     return docs / "experiments" / "results" / f"{paper}.csv"
 
 
-def _show(found: list[Record], form: str) -> None:
+def _show(found: list[Record], form: str, others: Mapping[str, list[Record]]) -> None:
+    beside.add_columns(found, others)
     if form == "csv":
-        records.write(sys.stdout, found)
+        records.write(sys.stdout, found, others)
         return
-    heads = ["row", "paper:", "ours:", "least:", "largest:", "unit", "verdict", "asked"]
+    heads = ["row", "paper:", "ours:", *(f"{policy}:" for policy in others)]
+    heads += ["least:", "largest:", "unit", "verdict", "asked"]
     for experiment in dict.fromkeys(row["experiment"] for row in found):
         print(f"## {experiment}\n")
         lines = [

@@ -39,9 +39,9 @@ def read(path: Path) -> list[Record]:
         return list(reader)
 
 
-def write(to: TextIO, records: Iterable[Mapping[str, str]]) -> None:
-    """Writes rows as CSV."""
-    out = csv.DictWriter(to, COLUMNS, lineterminator="\n")
+def write(to: TextIO, records: Iterable[Mapping[str, str]], more: Iterable[str] = ()) -> None:
+    """Writes rows as CSV, with more columns at the end."""
+    out = csv.DictWriter(to, [*COLUMNS, *more], lineterminator="\n")
     out.writeheader()
     out.writerows(records)
 

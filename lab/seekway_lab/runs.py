@@ -157,17 +157,21 @@ def _loaded(policy: str) -> type[seekway.Policy]:
 # --- on workers
 
 
+def outcome(scenario: Mapping[str, Any], policy: str, program: Path | None) -> seekway.Outcome:
+    """Runs a scenario under a policy, which may be a class in Python."""
+    own = {_own(policy)[1]: _loaded(policy)} if _is_own(policy) else {}
+    return engine.outcome({**scenario, "policy": next(iter(own), policy)}, program, own)
+
+
 def make(run: Run) -> dict[str, Rows]:
     """Makes a run; its small tables."""
-    own = {_own(run.policy)[1]: _loaded(run.policy)} if _is_own(run.policy) else {}
     scenario = {
         **run.scenario.table,
-        "policy": next(iter(own), run.policy),
         "seed": run.seed,
         "outcome": {"tables": list(run.wanted.tables), **run.scenario.table.get("outcome", {})},
     }
     try:
-        return run.wanted.reduce(engine.outcome(scenario, run.program, own))
+        return run.wanted.reduce(outcome(scenario, run.policy, run.program))
     except seekway.SeekwayError as error:
         raise LabError(f"{run.scenario.name}, {run.policy}, seed {run.seed}: {error}") from error
 
@@ -226,12 +230,17 @@ class Laboratory:
             done += len(task)
             tell(done, len(missing))
 
-    def read(self, wanted: Sequence[Run]) -> Runs:
-        """The results of runs that are on disk; tables have the scenarios' axes as columns."""
+    def read(self, wanted: Sequence[Run], named: Sequence[Run] | None = None) -> Runs:
+        """The results of runs that are on disk; tables have the scenarios' axes as columns.
+
+        Args:
+            wanted: the runs.
+            named: runs by whose scenarios and policies they are called, by default their own.
+        """
         tables: dict[str, Rows] = {}
-        for run in wanted:
-            cell = {"scenario": run.scenario.name, "policy": run.policy, "seed": run.seed}
-            cell |= run.scenario.axes
+        for run, by in zip(wanted, named or wanted, strict=True):
+            cell = {"scenario": by.scenario.name, "policy": by.policy, "seed": by.seed}
+            cell |= by.scenario.axes
             for name, rows in json.loads(self._path(run.key).read_text()).items():
                 tables.setdefault(name, []).extend({**cell, **row} for row in rows)
         return Runs({name: pd.DataFrame(rows) for name, rows in tables.items()})

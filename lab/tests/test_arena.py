@@ -349,6 +349,7 @@ def test_the_list_runs_nothing() -> None:
         ("--scenes nvme/nothing", "no such scene; there are nvme/flood"),
         ("--scenes disk/flood --policies cqf", "no policy 'cqf'; there are fairway"),
         ("--scenes disk/flood --policy cfq:quantun=4", "it has slice_idle"),
+        ("--scenes disk/flood --policy none.py:Own", "No such file"),
         ("--scenes disk/flood --seeds 0", "at least 1"),
         ("--scenes disk/flood --report /nowhere/a.html", "its folder does not exist"),
         ("/nowhere/own.toml", "/nowhere/own.toml"),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from conftest import differ_none
 
-from seekway_lab import papers
-from seekway_lab.papers.cats import STUDIES, fit, rank
+from seekway_lab import runs
+from seekway_lab.papers.cats import CATS, STUDIES, fit, rank
 
 NAMED = {study.name: study for study in STUDIES}
 
@@ -24,13 +24,16 @@ def test_rows_are_those_that_are_recorded(
     differ_none(NAMED[name], tmp_path, lambda name: name in scenarios, count, but="members")
 
 
-def test_a_further_policy_runs_where_cfq_runs() -> None:
+def test_a_policy_stands_in_for_the_papers_form_and_no_other() -> None:
     direct = NAMED["cats-direct"]
-    with_sstf = {s.name: s.policies for s in direct.with_policies("fairway")}
-    assert papers.base_policy(direct.scenarios()) == "cfq"
-    assert [name for name, policies in with_sstf.items() if "fairway" in policies] == [
-        "as in the paper"
-    ]
+    every = [run for s in direct.scenarios() for run in runs.runs(s, direct.wanted, [1, 2])]
+    made = direct.in_place(every, "fairway")
+    pairs = [(was, now) for was, now in zip(every, made, strict=True) if was != now]
+    assert {(was.policy, now.policy) for was, now in pairs} == {(CATS, "fairway")}
+    assert all(
+        (was.scenario.table, was.seed) == (now.scenario.table, now.seed) for was, now in pairs
+    )
+    assert len(pairs) == 2 * len(direct.scenarios()), "it runs in each"
 
 
 def test_what_was_found_of_a_cache_reaches_the_profile() -> None:

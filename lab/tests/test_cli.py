@@ -39,12 +39,35 @@ def test_equal_rows_are_accepted_and_others_named(
     assert "optimal: mean response: ours was 125, is 124.5" in said, said
 
 
-def test_rows_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("run", tmp_path, "--format", "csv", "--policy", "noop") == 0
+OWN = """
+import seekway
+
+class Own(seekway.Policy):
+    def decide(self, now_ns, device):
+        return next(iter(self.queued.values()))
+"""
+
+
+def test_a_policy_stands_beside_the_papers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    own = f"{tmp_path}/own.py:Own"
+    both = ["--policy", own, "--policy", "noop"]
+    assert run("run", tmp_path, "--format", "csv", *both) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["ours"] for row in rows] == ["75", "124.5", "79", "131.5"]
+    # Reads in the order in which they come; the greedy policy is not the paper's.
+    assert [row["noop"] for row in rows] == ["65", "165.5", "", ""]
+    assert [row[own] for row in rows] == ["65", "165.5", "", ""]
     assert run("run", tmp_path) == 0
-    assert "| greedy: mean response | 131.5 | 131.5 |" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "| greedy: mean response | 131.5 | 131.5 | 131.5 |" in said and "Summary" not in said
+    assert run("run", tmp_path, "--policy", "noop") == 0
+    said = capsys.readouterr().out
+    assert "| optimal: mean service | 75 | 75 | 65 | 75 |" in said
+    assert "| 75, 124 blocks (holds) | 65, 166 blocks (refuted) |" in said
+    assert "of 1 that can be decided: cats here 1, noop 0. In 0 more" in said
 
 
 def test_what_cannot_be_is_refused(
@@ -54,10 +77,16 @@ def test_what_cannot_be_is_refused(
     assert "no paper or study 'nothing'" in capsys.readouterr().err
     assert main(["run", "cats-nothing"]) == 2
     assert "no study cats-nothing" in capsys.readouterr().err
-    assert run("run", tmp_path, "--policy", "vmigrater") == 2
-    assert "--policy vmigrater: these studies run policies for disks" in capsys.readouterr().err
-    assert main(["run", "inactivity", "--policy", "noop"]) == 2
-    assert "--policy noop: these studies run policies for vCPUs" in capsys.readouterr().err
+    for study, policy, why in [
+        (EXAMPLE, "vmigrater", "no policy 'vmigrater'; there are fairway, noop, "),
+        (EXAMPLE, "noop:quantum=4", "noop"),
+        (EXAMPLE, f"{tmp_path}/none.py:Own", "No such file"),
+        ("vio-vms", "noop", "no prefetcher 'noop'; there are "),
+        ("inactivity", "noop", "no vCPU policy 'noop'; there are "),
+        ("vpt-fit", "noop", "these studies have no policy of the paper's"),
+    ]:
+        assert main(["run", study, "--policy", policy]) == 2
+        assert why in capsys.readouterr().err
     assert run("run", tmp_path, "--write", "--docs", docs) == 2
     assert "run all of cats" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from conftest import RESULTS, differ_none, ran
 
-from seekway_lab import records
+from seekway_lab import records, runs
 from seekway_lab.judge import Runs
 from seekway_lab.papers.migrate import STUDIES, figures, scenes
 from seekway_lab.scenarios import Scenario
@@ -52,11 +52,11 @@ def test_every_row_is_made_whatever_the_runs_gave(name: str, one: dict[str, obje
     bins = {"bins_s": np.arange(1, 16, 0.25).tolist(), "bins": [1.0] * 60}
     cells = [
         {**one, "scenario": s.name, "policy": s.policies[0], **s.axes, **bins}
-        for s in NAMED[name].with_policies("vanilla:again")
+        for s in NAMED[name].scenarios()
     ]
     rows = NAMED[name].judge(Runs({"runs": pd.DataFrame(cells)}))
     assert len({row.name for row in rows}) == len(rows)
-    papers = {row.name: records.digits(row.paper) for row in rows if ":again" not in row.name}
+    papers = {row.name: records.digits(row.paper) for row in rows}
     assert papers == {row["row"]: row["paper"] for row in RECORDED if row["experiment"] == name}
 
 
@@ -81,11 +81,15 @@ def test_nothing_runs_on_the_first_vcpu_of_the_papers_host() -> None:
     assert all(task["allowed"] == [1, 2, 3] and task.get("start") != 0 for task in tasks)
 
 
-def test_a_further_policy_for_vcpus_runs_where_vanilla_does() -> None:
-    study = NAMED["inactivity"]
-    more = [s for s in study.with_policies("xballoon") if s.axes["agent"] == "xballoon"]
-    assert len(more) == len(study.scenarios()) / 2, "not where nothing is shared"
-    assert all(s.table["cpu"]["agent"] == "xballoon" for s in more)
+def test_a_policy_for_vcpus_stands_in_for_the_papers() -> None:
+    study = NAMED["migrate-cost"]
+    every = [run for s in study.scenarios() for run in runs.runs(s, study.wanted, [1])]
+    made = study.in_place(every, "xballoon")
+    pairs = [
+        (was.scenario, now.scenario) for was, now in zip(every, made, strict=True) if was != now
+    ]
+    assert {was.axes["agent"] for was, _ in pairs} == {scenes.PAPER}
+    assert {now.table["cpu"]["agent"] for _, now in pairs} == {"xballoon"}
 
 
 def test_it_is_back_when_it_reads_as_much_as_in_the_end() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from conftest import RESULTS, ran
 
-from seekway_lab import judge, records
+from seekway_lab import judge, records, runs
 from seekway_lab.judge import Runs
 from seekway_lab.papers import vio
 from seekway_lab.papers.vio import loads, rows
@@ -72,6 +72,18 @@ def test_parts_and_changes_reach_each_vm() -> None:
     bare = [s for s in loads.of("vio-random") if s.axes["way"] == "no host cache"]
     assert {s.table["cache"] for s in bare} == {"none"}
     assert sum(len(loads.of(name)) for name in STUDIES) == 505
+
+
+def test_a_prefetcher_stands_in_for_the_papers() -> None:
+    study = STUDIES["vio-vms"]
+    every = [run for s in study.scenarios() for run in runs.runs(s, study.wanted, [1])]
+    made = study.in_place(every, "linux")
+    pairs = [
+        (was.scenario, now.scenario) for was, now in zip(every, made, strict=True) if was != now
+    ]
+    assert {was.axes["way"] for was, _ in pairs} == {rows.OFF["vio"]}
+    assert {now.table["cache"]["prefetch"] for _, now in pairs} == {"linux"}
+    assert all(was.table["vm"] == now.table["vm"] for was, now in pairs)
 
 
 def test_loads_of_whole_files_have_a_next_window() -> None:

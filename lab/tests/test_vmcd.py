@@ -10,11 +10,13 @@ import pytest
 import seekway
 from conftest import RESULTS, differ_none
 
-from seekway_lab import records
+from seekway_lab import beside, records
 from seekway_lab.judge import Runs
 from seekway_lab.papers import Study
 from seekway_lab.papers.vmcd import STUDIES, figures, judge
 from seekway_lab.scenarios import Scenario
+
+DOCS = RESULTS.parents[1]
 
 
 def recorded(study: str) -> list[records.Record]:
@@ -44,6 +46,22 @@ def test_a_study_makes_the_recorded_rows(study: Study) -> None:
     assert sorted([row[key] for key in of] for row in made) == sorted(
         [row[key] for key in of] for row in recorded(study.name)
     )
+
+
+def test_a_policy_in_place_of_the_papers_has_the_papers_rows() -> None:
+    [study] = (study for study in STUDIES if study.name == "vmcd-fair-sizes")
+    theirs = made_up(study)
+    ours = Runs({name: table.copy() for name, table in theirs.tables.items()})
+    vms = ours.table("vms")
+    vms.loc[vms.policy == "vmcd", "bytes"] = 1 << 20
+    found, other = ([r.record(study.name) for r in study.judge(runs)] for runs in (theirs, ours))
+    said = beside.summary(DOCS, "vmcd", found, {"own": other})
+    claims = [line for line in said.splitlines() if line.startswith("| §4.2.2")]
+    assert len(claims) == 6 and "| claim | paper | vmcd here | own |" in said, said
+    assert "| 67 % less | 1× (refuted) | " in claims[0] and claims[0].endswith("× (holds) |"), (
+        claims[0]
+    )
+    assert "of 6 that can be decided: vmcd here 0, own 6. In 0 more" in said, said
 
 
 def test_a_load_that_ends_soon_has_the_recorded_figures(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""The studies of each paper: a folder a paper, whose `STUDIES` are in the order of its rows."""
+"""The studies of each paper: a folder a paper, whose `STUDIES` are in the order of its rows.
+
+A policy of the user's runs wherever the paper's does. The rows are then made once more with its
+runs in place of the paper's: each row and each claim has a figure of both.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,24 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import seekway
 
 from seekway_lab import engine, runs
-from seekway_lab.judge import Figure, Row, Runs, measured
-from seekway_lab.scenarios import Scenario
+from seekway_lab.judge import Row, Runs
+from seekway_lab.records import LabError
+from seekway_lab.scenarios import Scenario, Table
+
+#: A short run of every kind of policy.
+PROBE: Table = {
+    "vm": [{"load": [{"app": "uniform", "size": "4KiB", "requests": 1}]}],
+    "cache": {"size": "16MiB", "prefetch": "none"},
+    "cpu": {"count": 1},
+}
 
 
 def _none() -> list[Scenario]:
@@ -29,6 +45,8 @@ class Study:
     wanted: runs.Wanted = field(default_factory=runs.Wanted)
     #: Patterns of rows that another run cannot repeat, each with the reason.
     unequal: Mapping[str, str] = field(default_factory=dict)
+    #: Forms of the paper's policy for which a policy of the user's can stand in.
+    papers: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -41,27 +59,29 @@ class Study:
         every = [(s.name, runs.canonical(s.table), s.policies) for s in own]
         return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()[:16]
 
-    def taken(self, policies: Iterable[str]) -> list[str]:
-        """The policies that it can run: those for disks."""
-        return [policy for policy in policies if is_for_disks(policy)]
+    @staticmethod
+    def form(run: runs.Run) -> str:
+        """The policy of a run that the study is about."""
+        return run.policy
 
-    def with_policies(self, *policies: str) -> list[Scenario]:
-        """Its scenarios, those of the base policy with further policies."""
-        every = self.scenarios()
-        base = base_policy(every)
-        return [s.under(*policies) if base in s.policies else s for s in every]
+    @staticmethod
+    def under(scenario: Scenario, policy: str) -> Scenario:
+        """A scenario under another such policy."""
+        return replace(scenario, policies=(policy,))
 
-    def rows(self, found: Runs, *policies: str) -> list[Row]:
-        """Its rows, and those that compare further policies with the base policy."""
-        every = self.scenarios()
-        base = base_policy(every)
-        made = list(self.judge(found))
-        compared = policies if "response_mean_ns" in found.tables.get("runs", ()) else ()
-        for s in every:
-            for policy in compared if base in s.policies else ():
-                for figure, column in BESIDE.items():
-                    name = f"{s.name}: {figure}, {policy} over {base}"
-                    made.append(measured(name, found.ratio(s.name, policy, base, column), "×"))
+    def takes(self, policy: str) -> bool:
+        """Whether a policy can stand in for the paper's."""
+        return bool(self.papers) and not refusal(self.under, engine.chosen(), policy)
+
+    def in_place(self, every: Iterable[runs.Run], policy: str) -> list[runs.Run]:
+        """Its runs, with those of a policy in place of the paper's."""
+        return [
+            self._stand_in(run, policy) if self.form(run) in self.papers else run for run in every
+        ]
+
+    def _stand_in(self, run: runs.Run, policy: str) -> runs.Run:
+        scenario = replace(self.under(run.scenario, policy), seeds=(run.seed,))
+        [made] = runs.runs(scenario, self.wanted, [run.seed])
         return made
 
     def is_unequal(self, row: str) -> str | None:
@@ -70,25 +90,15 @@ class Study:
         return next(found, None)
 
 
-def is_for_disks(policy: str) -> bool:
-    """Whether a specification is of a scheduler. Others are left to studies of vCPUs, which refuse
-    what is none of theirs either.
-    """
-    known = engine.schedulers(engine.chosen())
-    return ".py:" in policy or policy.partition(":")[0] in known
-
-
-#: Figures by which a further policy is compared, where a study keeps the columns.
-BESIDE: dict[str, Figure] = {
-    "mean response": "response_mean_ns",
-    "bandwidth": lambda runs: runs["bytes"] / runs["simulated_ns"],
-}
-
-
-def base_policy(scenarios: list[Scenario]) -> str:
-    """The policy that further ones are compared with: cfq where it runs, else the first."""
-    every = [policy for scenario in scenarios for policy in scenario.policies]
-    return "cfq" if "cfq" in every else (every or [""])[0]
+@cache
+def refusal(under: Callable[[Scenario, str], Scenario], program: Path | None, policy: str) -> str:
+    """Why studies with this `under` cannot run a policy; empty if they can."""
+    probe = under(Scenario("probe", PROBE, ("noop",)), policy)
+    try:
+        runs.outcome(probe.table, probe.policies[0], program)
+    except (LabError, seekway.SeekwayError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def studies(paper: str) -> list[Study]:

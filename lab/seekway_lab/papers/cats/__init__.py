@@ -146,13 +146,17 @@ def _file(name: str) -> list[Scenario]:
 
 STUDIES = [
     Study(
-        "table-example", example.judge, example.scenarios, runs.Wanted(example.order, ("requests",))
+        "table-example",
+        example.judge,
+        example.scenarios,
+        runs.Wanted(example.order, ("requests",)),
+        papers=(example.LINES["optimal"][0],),
     ),
-    Study("cats-direct", direct, lambda: _file("cats-direct")),
-    Study("cats-buffered", buffered, lambda: _file("cats-buffered")),
+    Study("cats-direct", direct, lambda: _file("cats-direct"), papers=(CATS,)),
+    Study("cats-buffered", buffered, lambda: _file("cats-buffered"), papers=(CATS,)),
     Study("cats-shadow", shadow, lambda: _file("cats-shadow")),
-    Study("cats-sweep", sweep, lambda: _file("cats-sweep")),
-    Study("cats-caches", caches, lambda: _file("cats-caches")),
+    Study("cats-sweep", sweep, lambda: _file("cats-sweep"), papers=(CATS,)),
+    Study("cats-caches", caches, lambda: _file("cats-caches"), papers=(CATS,)),
     Study(
         "vpt-rank",
         rank.judge,

@@ -7,7 +7,7 @@ share of the time in which a VM has any vCPU running. See docs/experiments/migra
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from seekway_lab import declared
 from seekway_lab.judge import Row, Runs, count, factor, limit, mean, measured, ordering, value
-from seekway_lab.papers import Study, is_for_disks
+from seekway_lab.papers import Study
 from seekway_lab.papers.migrate import scenes
 from seekway_lab.papers.migrate.figures import WANTED, Series, across, by_agent
 from seekway_lab.papers.migrate.scenes import (
@@ -38,7 +38,8 @@ from seekway_lab.papers.migrate.scenes import (
     scene,
     under,
 )
-from seekway_lab.scenarios import Scenario, Table
+from seekway_lab.runs import Run
+from seekway_lab.scenarios import Scenario, Table, merged
 
 HERE = Path(__file__).parent
 ROWS = tomllib.loads((HERE / "rows.toml").read_text())
@@ -48,26 +49,17 @@ THREE = [VANILLA, PAPER, OURS]
 
 
 class OfAgents(Study):
-    """A study of policies for vCPUs: a further one runs wherever vanilla does."""
+    """A study of policies for vCPUs."""
 
-    def taken(self, policies: Iterable[str]) -> list[str]:
-        """The policies that it can run: those for vCPUs."""
-        return [policy for policy in policies if not is_for_disks(policy)]
+    @staticmethod
+    def form(run: Run) -> str:
+        """The policy for vCPUs of a run."""
+        return str(run.scenario.axes["agent"])
 
-    def with_policies(self, *policies: str) -> list[Scenario]:
-        """Its scenarios, and those of further policies for vCPUs."""
-        every = self.scenarios()
-        return scenes.unique(every, *(scenes.beside(every, policy) for policy in policies))
-
-    def rows(self, found: Runs, *policies: str) -> list[Row]:
-        """Its rows, and those that compare further policies with vanilla."""
-        made, runs = list(self.judge(found)), by_agent(found)
-        for policy in policies:
-            for s in scenes.beside(self.scenarios(), policy):
-                name = s.axes["scene"]
-                ratios = runs.ratio(name, policy, VANILLA, "bandwidth")
-                made.append(measured(f"{name}: bandwidth, {policy} over vanilla", ratios, "×"))
-        return made
+    @staticmethod
+    def under(scenario: Scenario, policy: str) -> Scenario:
+        """A scenario under another policy for vCPUs."""
+        return replace(scenario, table=merged(scenario.table, {"cpu": {"agent": policy}}))
 
 
 def _declared(study: str, found: Runs) -> list[Row]:
@@ -392,10 +384,13 @@ def ablation(found: Runs) -> list[Row]:
 
 
 STUDIES = [
-    OfAgents("inactivity", inactivity, inactivity_scenarios, WANTED),
-    OfAgents("migrate-scale", scale, scale_scenarios, WANTED),
-    OfAgents("migrate-cost", cost, cost_scenarios, WANTED),
-    OfAgents("migrate-vary", vary, vary_scenarios, WANTED),
-    OfAgents("migrate-fair", fair, fair_scenarios, WANTED),
-    OfAgents("migrate-ablation", ablation, ablation_scenarios, WANTED),
+    OfAgents(name, judge, of, WANTED, papers=(PAPER,))
+    for name, judge, of in [
+        ("inactivity", inactivity, inactivity_scenarios),
+        ("migrate-scale", scale, scale_scenarios),
+        ("migrate-cost", cost, cost_scenarios),
+        ("migrate-vary", vary, vary_scenarios),
+        ("migrate-fair", fair, fair_scenarios),
+        ("migrate-ablation", ablation, ablation_scenarios),
+    ]
 ]

@@ -134,20 +134,6 @@ def under(scene: Scene, agents: Iterable[str], base: Scene | None = None) -> lis
     return made
 
 
-def beside(every: Iterable[Scenario], agent: str) -> list[Scenario]:
-    """Those under vanilla where vCPUs are shared, under another policy for vCPUs."""
-    return [
-        replace(
-            s,
-            name=f"{s.axes['scene']}, {agent}",
-            table=merged(s.table, {"cpu": {"agent": agent}}),
-            axes={**s.axes, "agent": agent},
-        )
-        for s in every
-        if s.axes["agent"] == VANILLA and not s.axes["scene"].endswith(NOT_SHARED)
-    ]
-
-
 def both(scene: Scene, agents: Iterable[str]) -> list[Scenario]:
     """The scene under policies for vCPUs, and not shared."""
     return under(scene, agents) + under(scene.unshared().of(""), [VANILLA])

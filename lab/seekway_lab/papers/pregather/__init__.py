@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -98,7 +99,6 @@ def of_places(places: pd.DataFrame, vms: dict[str, dict[str, int]]) -> dict[str,
 
 
 TABLES = ("runs", "metrics", "holds", "vms", "apps", "seeks")
-WANTED = runs.Wanted(figures, TABLES)
 
 
 # --- rows
@@ -194,23 +194,23 @@ def _memory() -> list[Scenario]:
     return [Scenario(paper.name, paper.table, (LITERAL, OURS))]
 
 
+def _study(
+    name: str,
+    judge: Callable[[Runs], list[Row]],
+    *tables: str,
+    papers: tuple[str, ...] = (LITERAL,),
+) -> Study:
+    wanted = runs.Wanted(figures, (*TABLES, *tables))
+    return Study(name, judge, lambda: _file(name), wanted, papers=papers)
+
+
 STUDIES = [
-    Study("pregather-b", b, lambda: _file("pregather-b"), WANTED),
-    Study("pregather-mix", mix, lambda: _file("pregather-mix"), WANTED),
-    Study(
-        "pregather-read",
-        read,
-        lambda: _file("pregather-read"),
-        runs.Wanted(figures, (*TABLES, "series")),
-    ),
-    Study("pregather-sensitivity", sensitivity, lambda: _file("pregather-sensitivity"), WANTED),
-    Study(
-        "pregather-write",
-        write,
-        lambda: _file("pregather-write"),
-        runs.Wanted(figures, (*TABLES, "places")),
-    ),
-    Study("pregather-hadoop", hadoop, lambda: _file("pregather-hadoop"), WANTED),
-    Study("pregather-memory", memory, _memory, WANTED),
-    Study("pregather-sync", sync, lambda: _file("pregather-sync"), WANTED),
+    _study("pregather-b", b, papers=()),
+    _study("pregather-mix", mix),
+    _study("pregather-read", read, "series"),
+    _study("pregather-sensitivity", sensitivity, papers=()),
+    _study("pregather-write", write, "places"),
+    _study("pregather-hadoop", hadoop),
+    Study("pregather-memory", memory, _memory, runs.Wanted(figures, TABLES)),
+    _study("pregather-sync", sync),
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -33,7 +34,8 @@ from seekway_lab.papers.vio.rows import (
     speed,
     sweep,
 )
-from seekway_lab.runs import Wanted
+from seekway_lab.runs import Run, Wanted
+from seekway_lab.scenarios import Scenario, merged
 
 #: The paper's mean speed-up of its applications, and of each streaming server at least.
 PAPER_MEAN = 1.14
@@ -306,6 +308,20 @@ def ablation(found: Loads) -> list[Row]:
     return [*rows, *asks(found, gains=False)]
 
 
+class OfPrefetchers(Study):
+    """A study of the host's prefetchers."""
+
+    @staticmethod
+    def form(run: Run) -> str:
+        """The way of reading ahead of a run."""
+        return str(run.scenario.axes["way"])
+
+    @staticmethod
+    def under(scenario: Scenario, policy: str) -> Scenario:
+        """A scenario under another prefetcher."""
+        return replace(scenario, table=merged(scenario.table, {"cache": {"prefetch": policy}}))
+
+
 def _study(judge: Callable[[Loads], list[Row]]) -> Study:
     """A study of the name of its judge."""
 
@@ -314,7 +330,7 @@ def _study(judge: Callable[[Loads], list[Row]]) -> Study:
 
     name, of.__doc__ = "vio-" + judge.__name__.replace("_", "-"), judge.__doc__
     wanted = Wanted(loads.reduce, ("runs", "cache", "apps", "streams"))
-    return Study(name, of, partial(loads.of, name), wanted)
+    return OfPrefetchers(name, of, partial(loads.of, name), wanted, papers=(PAPER, OFF["vio"]))
 
 
 FIGURE_5 = [vms, procs, mixed_vms, mixed_procs, random]

@@ -79,7 +79,6 @@ def _in(way: str, load: Scenario, lab: Table) -> Scenario:
         "load": load.name,
         "way": way,
         "case": load.axes["case"],
-        "host": load.policies[0],
         "readers": lab.get("readers", False),
         "whole_files": lab.get("whole_files", False),
         "vms": sum(vm.get("count", 1) for vm in vms),

@@ -31,14 +31,10 @@ def mean_of(values: Iterable[np.ndarray]) -> np.ndarray:
 
 
 class Loads(Runs):
-    """Runs whose scenarios are loads and whose policies are ways of reading ahead.
-
-    Runs of further policies on the host are left out.
-    """
+    """Runs whose scenarios are loads and whose policies are ways of reading ahead."""
 
     def __init__(self, found: Runs) -> None:
-        runs = found.table("runs")
-        runs = runs[runs.policy == runs.host].fillna({"read": 0})
+        runs = found.table("runs").fillna({"read": 0})
         seconds, mib = runs.simulated_ns / 1e9, 2**20
         moved = runs.reader_bytes.where(runs.readers, runs.app_bytes.map(sum))
         read_mib = runs.read * 512 / mib

@@ -43,7 +43,7 @@ def _study(
         return figures.with_alone(figures.loads(name))
 
     unequal = {"*: share of a CPU, *": _CLOCK} if name == "vmcd-cpu" else {}
-    return Study(name, rows, scenarios, Wanted(figures.reduced, tables), unequal)
+    return Study(name, rows, scenarios, Wanted(figures.reduced, tables), unequal, ("vmcd",))
 
 
 STUDIES = [
