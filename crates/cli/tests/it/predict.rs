@@ -81,7 +81,12 @@ fn policies_are_ranked_by_each_measure() {
         ranked.sort_by_key(|(rank, _)| *rank);
         assert_eq!(ranked[0].0, 1, "{measure}");
         let better = |a: f64, b: f64| if measure == "sectors_per_ms" { a >= b } else { a <= b };
-        assert!(ranked.windows(2).all(|w| better(w[0].1, w[1].1)), "{measure}: {ranked:?}");
+        // Those of one rank are within 2 % of each other.
+        let in_order = |pair: &[(u64, f64)]| match pair[0].0 == pair[1].0 {
+            true => (pair[0].1 / pair[1].1 - 1.0).abs() < 0.021,
+            false => better(pair[0].1, pair[1].1),
+        };
+        assert!(ranked.windows(2).all(in_order), "{measure}: {ranked:?}");
     }
     // The mean is that of the seeds' runs.
     let run = |n: usize| made["runs"][n]["response_ms"].as_f64().expect("a number");

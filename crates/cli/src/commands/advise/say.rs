@@ -23,7 +23,7 @@ pub fn time(ms: f64) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", significant(share * 100.0, 2))
+    format!("{} %", significant(share * 100.0, if share < 1.0 { 2 } else { 3 }))
 }
 
 fn requests(number: u64) -> String {
@@ -107,25 +107,22 @@ fn excess(excess: &Excess) -> String {
             percent(excess.value),
             percent(1.0 / excess.value)
         ),
-        Limit::P99 => format!("The p99 of {vm}'s {what} is {value}, above {limit}."),
+        Limit::P99 => format!("{vm}'s {what} have a p99 of {value}, above {limit}."),
         Limit::Longest => format!("{vm}'s {what} wait for up to {value}, above {limit}."),
     }
 }
 
 fn headroom(headroom: &Headroom) -> String {
-    let times = headroom.times;
-    let breaks = headroom.breaks.as_ref().map(excess);
+    let (times, breaks) = (headroom.times, headroom.breaks.as_ref().map(excess));
     match (times, breaks) {
-        (1, Some(breaks)) => {
-            format!("Headroom: less than twice this load. With two side by side: {breaks}")
-        }
+        (1, Some(breaks)) => format!("Headroom: none for a second such load beside it. {breaks}"),
         (_, Some(breaks)) => format!(
-            "Headroom: {times} times this load, side by side, shifted in time and place. With {}: \
-             {breaks}",
+            "Headroom: {times} such loads side by side, shifted in time and place. {} are too \
+             much. {breaks}",
             times + 1
         ),
         (_, None) => format!(
-            "Headroom: at least {times} times this load, side by side, shifted in time and place."
+            "Headroom: at least {times} such loads side by side, shifted in time and place."
         ),
     }
 }
