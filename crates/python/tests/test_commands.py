@@ -47,6 +47,14 @@ def test_prediction_and_advice(traces: Path) -> None:
     assert advice["recommend"] in [entry["name"] for entry in seekway.policies()]
 
 
+def test_a_trace_is_inspected(traces: Path) -> None:
+    tpcc, server = seekway.inspect(
+        [traces / "samples" / "tpcc-small.trace", traces / "host" / "linux-mysql.load.gz"], split=3
+    )
+    assert tpcc["requests"] == 6999 and server["requests"] == 80_794
+    assert [len(tpcc["by_volume"]), tpcc["other_volumes"] is None] == [3, tpcc["volumes"] <= 3]
+
+
 def test_a_model_is_measured_as_a_drive_is() -> None:
     fit = seekway.fit_model("linear-15k4", reads=2000)
     assert fit["intercept_ms"] == pytest.approx(4.25, rel=0.01)

@@ -132,3 +132,14 @@ def advise(traces: Paths, *, device: str = "seagate-1tb-7200", **more: Any) -> d
     flags = options({"for": goal, **more})
     found: dict[str, Any] = _json("advise", f"--device={device}", *flags, names=texts(traces))
     return found
+
+
+def inspect(traces: Paths, **more: Any) -> list[dict[str, Any]]:
+    """Count what is in each trace: sizes, rates, depth, reuse; ``by_volume`` has a row a volume.
+
+    Args:
+        traces: files.
+        more: ``split=40`` (volumes), ``max_requests=…``, ``columns="…"``, …
+    """
+    found: list[dict[str, Any]] = _json("inspect", *options(more), names=texts(traces))["traces"]
+    return found
