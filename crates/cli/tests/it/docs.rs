@@ -1,6 +1,6 @@
-//! The program agrees with what docs/demo.md, docs/inspect.md, docs/policies, docs/prefetchers and
-//! docs/vcpu say of it: parameters, and results. `make docs` (UPDATE_EXPECT=1) rewrites the parts between
-//! the markers.
+//! The program agrees with what README.md, docs/demo.md, docs/inspect.md, docs/policies,
+//! docs/prefetchers and docs/vcpu say of it: parameters, and results. `make docs` (UPDATE_EXPECT=1)
+//! rewrites the parts between the markers, and docs/flood.svg.
 
 use crate::common::{DEMO, Folder, json, line, listed, root, seekway};
 use serde_json::Value;
@@ -157,6 +157,72 @@ fn the_page_of_inspect_shows_what_it_prints() {
     let ran = seekway(&["inspect", &path]).ok();
     let lines: Vec<&str> = ran.lines().map(str::trim_end).collect();
     check("docs/inspect.md", &format!("```text\n{}\n```\n", lines.join("\n")));
+}
+
+/// Colours of policies in the figure; they are read on white and on black.
+const COLOURS: [&str; 3] = ["#8a8f98", "#c9772b", "#2f7fd6"];
+
+/// Bars by group: values from 0 to 1.
+fn bars(title: &str, groups: &[(String, Vec<f64>)], names: &[&str]) -> String {
+    let (left, step, gap) = (250, 22, 16);
+    let height = 70 + groups.len() * (names.len() * step + gap);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" viewBox=\"0 0 760 {height}\" \
+         width=\"760\" height=\"{height}\" font-family=\"Arial,Helvetica,sans-serif\" \
+         font-size=\"14\" fill=\"#7d8590\">\n<title>{title}</title>\n\
+         <text x=\"0\" y=\"20\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
+    );
+    let mut y = 50;
+    for (group, values) in groups {
+        let middle = y + names.len() * step / 2;
+        let _ = writeln!(svg, "<text x=\"0\" y=\"{middle}\">{group}</text>");
+        for ((value, name), colour) in values.iter().zip(names).zip(COLOURS) {
+            let (width, text) = ((value * 440.0).round().max(1.0), y + 14);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{name}</text>\
+                 <rect x=\"{left}\" y=\"{y}\" width=\"{width}\" height=\"17\" rx=\"2\" fill=\"{colour}\"/>\
+                 <text x=\"{}\" y=\"{text}\">{value:.2}</text>",
+                left - 8,
+                left as f64 + width + 6.0
+            );
+            y += step;
+        }
+        y += gap;
+    }
+    svg + "</svg>\n"
+}
+
+#[test]
+fn the_readme_shows_a_quiet_vm_beside_a_flood() {
+    let example = root().join("examples/flood.toml");
+    let made = run(&format!("compare {}", example.to_str().expect("a path")));
+    let mut groups = Vec::new();
+    let mut table = String::from(
+        "| disk | no scheduler | bfq | Seekway | flood: bfq | Seekway |\n\
+         | :-- | --: | --: | --: | --: | --: |\n",
+    );
+    for of in made.as_array().expect("a list of disks") {
+        let disk = of["device"].as_str().expect("a name");
+        let mib_s = |run: usize, vm: usize, key: &str| {
+            of["runs"][run]["vms"][vm][key].as_f64().expect("a number")
+        };
+        let quiet: Vec<f64> =
+            (0..3).map(|r| mib_s(r, 0, "mib_s") / mib_s(r, 0, "demand_mib_s")).collect();
+        let flood: Vec<f64> = (1..3).map(|r| mib_s(r, 1, "mib_s") / mib_s(0, 1, "mib_s")).collect();
+        let cells = quiet.iter().chain(&flood).map(|value| format!(" {value:.2} |"));
+        let _ = writeln!(table, "| {disk} |{}", cells.collect::<String>());
+        groups.push((disk.to_string(), quiet));
+    }
+    check("README.md", &table);
+    let title = "A quiet VM beside a flood: its speed, over that alone";
+    let figure = bars(title, &groups, &["no scheduler", "bfq", "Seekway"]);
+    let path = root().join("docs/flood.svg");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &figure).expect("written");
+    }
+    let drawn = std::fs::read_to_string(&path).expect("the figure");
+    assert!(drawn == figure, "docs/flood.svg is behind the program: `make docs` draws it");
 }
 
 /// All source files below a folder.
