@@ -9,11 +9,11 @@ use seekway_report::plot::{Axis, Lines, Series};
 
 pub fn report(inspected: &Inspected) -> Report {
     let traces = &inspected.traces;
-    let subtitle = match &traces[..] {
-        [only] => sentence(only),
+    let mut sections: Vec<Section> = traces.iter().map(section).collect();
+    let subtitle = match &mut sections[..] {
+        [only] => std::mem::take(&mut only.intro),
         all => format!("{} traces.", all.len()),
     };
-    let mut sections: Vec<Section> = traces.iter().map(section).collect();
     let tables = tables::all(inspected).into_iter().map(Block::Table).collect();
     sections.push(Section::new("All figures", tables));
     output::report("Seekway: what is in the trace", subtitle, [], sections)
