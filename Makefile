@@ -16,7 +16,7 @@ DEMO = compare \
 	--vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
 	--vm name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000 \
 	--vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
-	--map packed:1283200000 --until 60s
+	--device seagate-1tb-7200 --map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000

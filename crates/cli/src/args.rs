@@ -207,7 +207,7 @@ pub struct DiskArgs {
     #[arg(
         long,
         value_name = "PROFILE",
-        default_value = "seagate-1tb-7200",
+        default_value = seekway_sim::scenario::DEVICE_DEFAULT,
         add = complete::profiles()
     )]
     pub device: String,

@@ -48,7 +48,8 @@ def test_as_few_disks_as_exhaustive_search(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
     files = write_vms(tmp_path, 6, seed)
     target, out = "p99<40ms", tmp_path / "out"
-    made = plan(files, target=target, policies=["noop", "cfq"], out=out, workers=2)
+    disk = "seagate-1tb-7200"
+    made = plan(files, device=disk, target=target, policies=["noop", "cfq"], out=out, workers=2)
     bound = Target.parse(target)
     with cluster(2) as client:
         names = [str(file) for file in files]

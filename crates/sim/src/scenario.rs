@@ -37,8 +37,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The disk unless one is given.
-pub const DEVICE_DEFAULT: &str = "seagate-1tb-7200";
+/// The disk unless one is given: a turning disk, because there a policy decides most, of a size that
+/// is sold.
+pub const DEVICE_DEFAULT: &str = "seagate-exos-x24";
 /// Longest file of a profile.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 /// The prefetcher that does nothing.

@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(600);
 pub const DEMO: &str = "compare --vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
     --vm name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000 \
     --vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
-    --map packed:1283200000 --until 60s";
+    --device seagate-1tb-7200 --map packed:1283200000 --until 60s";
 
 /// Result of a run of the program.
 pub struct Ran {

@@ -12,7 +12,7 @@ const END: &str = "<!-- end -->\n";
 /// A quiet VM beside one that keeps 64 random reads outstanding: longer than the hard limit, so that
 /// a VM that starves is seen to.
 const FLOOD: &str = "compare --vm name=quiet,app=uniform:outstanding=1,requests=1000000 \
-    --vm name=flood,app=uniform:outstanding=64,requests=1000000 --until 90s";
+    --vm name=flood,app=uniform:outstanding=64,requests=1000000 --device seagate-1tb-7200 --until 90s";
 
 /// The file's generated part has to be `expected`.
 fn check(file: &str, expected: &str) {

@@ -22,7 +22,7 @@ fn run(load: &[String], more: &[&str]) -> crate::common::Ran {
 fn compare_runs_every_policy_and_tells_what_it_knows_of_each_vm() {
     let folder = Folder::new();
     let made = json(&run(&load(&folder), &["--format", "json"]).ok());
-    assert_eq!(made["device"], "seagate-1tb-7200");
+    assert_eq!(made["device"], "seagate-exos-x24");
     let runs = made["runs"].as_array().expect("a list");
     let names: Vec<&str> = runs.iter().filter_map(|r| r["policy"].as_str()).collect();
     assert_eq!(names, policies());

@@ -129,7 +129,7 @@ fn loads_that_differ_are_compared_each_for_itself() {
     assert!(csv.lines().next().unwrap().ends_with(",scenario"), "{csv}");
     assert_eq!(csv.lines().filter(|line| line.ends_with(",two")).count(), 6, "{csv}");
     let table = seekway(&["compare", &file]).ok();
-    assert!(table.contains("two: All VMs together on seagate-1tb-7200"), "{table}");
+    assert!(table.contains("two: All VMs together on seagate-exos-x24"), "{table}");
 }
 
 #[test]

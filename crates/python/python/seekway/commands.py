@@ -117,7 +117,7 @@ def predict(traces: Paths | None = None, *, on: str, **more: Any) -> dict[str, A
     return found
 
 
-def advise(traces: Paths, *, device: str = "seagate-1tb-7200", **more: Any) -> dict[str, Any]:
+def advise(traces: Paths, *, device: str = "seagate-exos-x24", **more: Any) -> dict[str, Any]:
     """Which policy for these traces and this disk, and can the disk carry them at all?
 
     Args:

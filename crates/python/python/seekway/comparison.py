@@ -29,7 +29,7 @@ def compare(
     traces: Paths | None = None,
     *,
     vms: str | Sequence[str] = (),
-    device: str = "seagate-1tb-7200",
+    device: str = "seagate-exos-x24",
     policies: PolicyLike | Sequence[PolicyLike] = "all",
     seeds: int | Sequence[int] = 1,
     progress: bool | None = None,

@@ -144,7 +144,7 @@ def plan(
     traces: Paths,
     *,
     target: str,
-    device: str = "seagate-1tb-7200",
+    device: str = "seagate-exos-x24",
     policies: str | Sequence[str] = ("noop", "cfq", "fairway"),
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
@@ -372,7 +372,7 @@ def main(arguments: list[str] | None = None) -> int:
         "Exit status 1: some VM misses the target even alone; 2: wrong usage.",
     )
     parser.add_argument("--traces", required=True, nargs="+", metavar="DIR|FILE")
-    parser.add_argument("--device", default="seagate-1tb-7200", help="profile of each disk")
+    parser.add_argument("--device", default="seagate-exos-x24", help="profile of each disk")
     parser.add_argument("--target", required=True, metavar="p99<20ms", help="for each VM")
     parser.add_argument("--policies", default="noop,cfq,fairway", metavar="A,B")
     parser.add_argument("--out", metavar="DIR", help="keep simulations for the next plan")

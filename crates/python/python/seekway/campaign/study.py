@@ -199,7 +199,7 @@ class Study:
         vms = _listed(more.pop("vms", []))
         seed = more.pop("seed", 1)
         policy = _filled(more.pop("policy", "noop"), words)
-        device = _filled(more.pop("device", "seagate-1tb-7200"), words)
+        device = _filled(more.pop("device", "seagate-exos-x24"), words)
         arguments = [f"--trace={trace}" for trace in traces]
         arguments += [f"--vm={_filled(vm, words)}" for vm in vms]
         arguments += [f"--device={device}", f"--policies={policy}", f"--seed={seed}", "--jobs=1"]
