@@ -1,5 +1,5 @@
 # make            what there is
-# make demo       build, run, show: a table here and a report to open
+# make demo       build, run, show: three tables here and a page to open
 # make test       every test
 #
 # Needs: cargo (rustup takes the toolchain from rust-toolchain.toml) and a C
@@ -7,16 +7,6 @@
 
 CARGO ?= cargo
 OUT ?= out
-SEEKWAY = $(CARGO) run --quiet --release --package seekway
-
-# Three machines on one disk: two streams, a stream beside random reads, and
-# random reads (figure 5 of the Pregather paper). The tests check that docs/demo.md
-# and docs/policies show what this gives.
-DEMO = compare \
-	--vm name=vm1,app=sysbench:mode=SR,app=sysbench:mode=SR \
-	--vm name=vm2,app=sysbench:mode=SR,app=sysbench:mode=RR,requests=100000 \
-	--vm name=vm3,app=sysbench:mode=RR,requests=100000,app=sysbench:mode=RR,requests=100000 \
-	--device seagate-1tb-7200 --map packed:1283200000 --until 60s
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
@@ -58,31 +48,10 @@ reproducible: ## `make release` in two folders gives the same bytes: two release
 	@scripts/install-deps packages
 	@scripts/reproducible
 
-# Its first table needs the simulator alone.
-demo: install-deps ## machines on one disk, simulated under every policy and real under two, and all parts at once; tables and reports
+demo: ## three VMs simulated and as real guests, eight VMs beside private disks: three tables and a page
 	@mkdir -p $(OUT)
-	$(CARGO) build --release --package seekway --no-default-features
-	@$(SEEKWAY) --no-default-features -- $(DEMO) --report $(OUT)/demo.html 2>$(OUT)/demo.log || { cat $(OUT)/demo.log >&2; exit 1; }
-	@grep -v '^report:' $(OUT)/demo.log || true
-	@echo
-	$(CARGO) build --release --package seekway
-	@echo "The same on three real QEMU guests (a minute and a half):"
-	@scripts/lab live pregather-read
-	@echo
-	@echo "Everything at once in four real QEMU guests, a short round on a 7200 rpm disk (it needs root):"
-	@scripts/install-deps bpf
-	@$(CARGO) build --quiet --release --package seekway-guestd $(BPF)
-	@scripts/lab live together --quick --scenes '7200 rpm' || [ $$? = 1 ] || echo "Left out, for the reason above."
-	@echo
-	@echo "Eight VMs on four processors and a 7200 rpm disk, simulated with all parts off and on."
-	@echo "Progress: a VM's speed over that on a private disk, an eighth as fast (all tables:"
-	@echo "seekway compare examples/eight-vms.toml):"
-	@$(SEEKWAY) -- compare examples/eight-vms.toml --report $(OUT)/demo-together.html >$(OUT)/demo-together.txt
-	@grep -A 4 'All VMs together' $(OUT)/demo-together.txt
-	@echo
-	@echo "With figures, to open in a browser:"
-	@echo "$(abspath $(OUT))/demo.html"
-	@echo "$(abspath $(OUT))/demo-together.html"
+	@scripts/install-deps lab >$(OUT)/demo-build.log 2>&1 || { tail -n 20 $(OUT)/demo-build.log >&2; exit 1; }
+	@CARGO="$(CARGO)" OUT="$(OUT)" scripts/demo
 
 test: ## all tests of all crates, of the Python package and of the whole system, real guests and clients included; says at the end what was skipped and why
 	@scripts/install-deps test

@@ -93,7 +93,7 @@ class Process:
         owned += [str(os.getpid()), need(program, package)]
         child: subprocess.Popen[bytes] | None = None
         try:
-            with log.open("ab") as file, _uninterrupted():
+            with log.open("ab") as file, uninterrupted():
                 child = subprocess.Popen(
                     [*owned, *rest],
                     env={**os.environ, **(environment or {})},
@@ -136,7 +136,7 @@ class Process:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Lets signals that interrupt come after the block, when a process that it starts is known."""
     if threading.current_thread() is not threading.main_thread():
         yield

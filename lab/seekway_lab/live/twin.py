@@ -1,18 +1,21 @@
-"""A scenario's VMs for real guests and for the simulator: one description, two runs."""
+"""A scenario's VMs for real guests and for the simulator: one description, two runs.
+
+Only the simulator's runs need the wheel.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
-
-import seekway
+from typing import TYPE_CHECKING, Any
 
 from seekway_lab.arena.scenes import size_bytes
 from seekway_lab.live.runs import Table as Shown
 from seekway_lab.live.runs import number
-from seekway_lab.runs import rows_of
 from seekway_lab.scenarios import Table
+
+if TYPE_CHECKING:
+    import seekway
 
 #: Columns of a table by their heads: text or a number of each row.
 Columns = dict[str, Callable[[Table], Any]]
@@ -44,6 +47,8 @@ def simulate(
     scenario: Table, policy: str, seed: int, settle_s: float, window_s: float
 ) -> seekway.Outcome:
     """Runs the scenario for the time to settle, which is not measured, and then for the window."""
+    import seekway
+
     measure = {"settle": f"{settle_s:g}s", "until": f"{settle_s + window_s:g}s"}
     table = {**scenario, "policy": policy, "seed": seed, "measure": measure}
     return seekway.run(table, jobs=1, progress=False)
@@ -51,6 +56,8 @@ def simulate(
 
 def figures(outcome: seekway.Outcome) -> Table:
     """Figures of a run: `mib_s`, `iops`, times in ms, and `vms` with the same of each."""
+    from seekway_lab.runs import rows_of
+
     [run] = rows_of(outcome.runs)
     found = _rates(run, run["simulated_ns"])
     found |= {
@@ -75,6 +82,8 @@ def _rates(row: Table, span_ns: int) -> Table:
 
 def zero_seeks(outcome: seekway.Outcome) -> float:
     """Share of the commands that begin where the last one ended, 0 to 1."""
+    from seekway_lab.runs import rows_of
+
     commands = [row for row in rows_of(outcome.seeks) if row["by"] == "command"]
     zero = sum(row["count"] for row in commands if row["direction"] == "zero")
     return float(zero / max(sum(row["count"] for row in commands), 1))

@@ -128,7 +128,7 @@ fn the_demos_page_shows_what_the_demo_prints() {
     let (title, table) = (tables.next().expect("a title"), tables.next().expect("a table"));
     let rows: Vec<&str> = table.lines().map(str::trim_end).collect();
     check("docs/demo.md", &format!("```text\n{title}\n\n{}\n```\n", rows.join("\n")));
-    for file in ["docs/demo.md", "Makefile"] {
+    for file in ["docs/demo.md", "scripts/demo"] {
         let text = std::fs::read_to_string(root().join(file)).expect("a file of the root");
         let text = text.replace("\\\n", " ");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
