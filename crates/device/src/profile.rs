@@ -496,7 +496,12 @@ impl Profile {
         let kind = match &self.file {
             File { linear: Some(_), .. } => "linear",
             File { ssd: Some(_), .. } => "ssd",
-            File { cloud: Some(_), .. } => "cloud",
+            File { cloud: Some(_), .. } => {
+                // They are of the size in the profile.
+                let table = self.table.get_mut("cloud").and_then(Value::as_table_mut);
+                table.map(|cloud| cloud.remove("published"));
+                "cloud"
+            }
             File { disk: Some(disk), .. } => {
                 let (whole, surfaces) = (disk.capacity_sectors, u64::from(disk.layout.surfaces));
                 if sectors > whole {

@@ -83,6 +83,9 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
     ] {
         assert_eq!(rates(what), expected, "{what}");
     }
+    // Published figures are of one size.
+    let has_figures = |what: &str| load(what).unwrap().published().is_some();
+    assert!(has_figures("aws-gp2") && !has_figures("aws-gp2:capacity=500GiB"));
     // The names of volumes of one size.
     assert_eq!(rates("aws-gp2-100gib"), rates("aws-gp2:capacity=100GiB"));
     assert_eq!(rates("azure-p10"), rates("azure-premium-ssd:capacity=128GiB"));
