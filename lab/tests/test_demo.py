@@ -87,6 +87,21 @@ def test_a_program_that_fails_is_named_and_its_output_kept(demo: ModuleType) -> 
     assert demo.output("echo", "fine") == "fine\n"
 
 
+def test_guests_that_cannot_run_are_left_out(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*words: object, what: str = "") -> str:
+        raise demo.Failed(what)
+
+    monkeypatch.setattr(demo, "output", failing)
+    _title, *reason = demo.guests("bfq", "pregather").splitlines()
+    assert reason[0].startswith("Left out: QEMU or sysbench is missing")
+    monkeypatch.setattr(demo, "output", lambda *words, what="": "")
+    monkeypatch.setattr(demo.pregather, "measure", lambda *words: demo.LOG.open())
+    _title, *reason = demo.guests("bfq", "pregather").splitlines()
+    assert reason[0].startswith("Left out: [Errno 2] No such file"), reason
+
+
 def test_what_it_runs_ends_with_it(tmp_path: Path) -> None:
     text = (
         "from importlib.machinery import SourceFileLoader\n"
