@@ -1,4 +1,4 @@
-"""Colours appear on a terminal, and nowhere when NO_COLOR is set: in help, errors and tables."""
+"""On a terminal: colours in help, errors and tables unless NO_COLOR is set; tables that fit."""
 
 from __future__ import annotations
 
@@ -57,6 +57,32 @@ def test_no_color_is_respected(seekway: str, arguments: list[str], coloured: boo
     assert bool(COLOUR.search(on_a_terminal(command, NO_COLOR=""))) == bool(
         COLOUR.search(with_colours)
     )
+
+
+TWO = ["--vm", "name=a-vm-with-a-name,app=uniform", "--vm", "name=b,app=uniform:read=0"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", *TWO, "--until", "50ms", "--fair-to", "private"],
+        ["predict", "--on", "cheetah-15k5", *TWO, "--until", "50ms"],
+        ["list"],
+        ["list", "devices"],
+    ],
+)
+def test_no_table_is_wider_than_the_terminal(seekway: str, arguments: list[str]) -> None:
+    command = ["sh", "-c", 'exec "$@" 2>/dev/null', "sh", seekway, *arguments]
+    shown = on_a_terminal(command, COLUMNS="80", NO_COLOR="1").decode().splitlines()
+    assert len(shown) > 3
+    assert [line for line in shown if len(line) > 80] == []
+    # A pipe gets each table whole, whatever COLUMNS says, and no figure is left out on a terminal.
+    columns = os.environ | {"COLUMNS": "80"}
+    piped = subprocess.run(command, env=columns, stdout=subprocess.PIPE, check=True)
+    lines = piped.stdout.decode().splitlines()
+    assert max(map(len, lines)) > 80
+    figures = [set(re.findall(r"\d[\d.,]*", "\n".join(text))) for text in (lines, shown)]
+    assert figures[0] == figures[1]
 
 
 def test_files_have_no_colours(seekway: str, tmp_path: Path) -> None:

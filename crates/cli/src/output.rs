@@ -102,12 +102,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|e| kind(e) == Some(io::ErrorKind::BrokenPipe))
 }
 
-/// Width for tables on standard output: the terminal's, or none when the
+/// Width for tables on standard output: the terminal's, by COLUMNS if that is set; none when the
 /// output goes elsewhere.
 pub fn table_options() -> seekway_report::table::TextOptions {
     let terminal = io::stdout().is_terminal();
-    let width = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    let width = width.or_else(|| terminal.then(terminal_width).flatten());
+    let given = || std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let width = terminal.then(|| given().or_else(terminal_width)).flatten();
     seekway_report::table::TextOptions { width, colour: terminal && may_colour() }
 }
 

@@ -9,8 +9,9 @@ use std::io;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::number;
 use crate::plot::Figure;
-use crate::table::{Align, Table, Tone};
+use crate::table::{Align, Column, EQUAL_WITHIN, Table, Tone};
 
 const PAGE_STYLE: &str = include_str!("html/page.css");
 /// Sorts a table by a column when its heading is clicked; the page is complete without it.
@@ -29,7 +30,7 @@ pub struct Report {
     pub title: String,
     /// One sentence with the result.
     pub subtitle: String,
-    /// Facts of the run: command line, device, seed, version.
+    /// Facts of the run, at the end of the page: command line, device, seed, version.
     pub meta: Vec<(String, String)>,
     /// In this order, with a table of contents if there are several.
     pub sections: Vec<Section>,
@@ -100,6 +101,7 @@ impl Report {
             }
             writer.write_all(b"</section>\n")?;
         }
+        writer.write_all(self.closing().0.as_bytes())?;
         writer.write_all(b"</main>\n")?;
         writer.write_all(self.scripts().0.as_bytes())?;
         writer.write_all(b"\n</body>\n</html>\n")?;
@@ -144,15 +146,13 @@ impl Report {
             header {
                 h1 { (self.title) }
                 @if !self.subtitle.is_empty() { p.summary { (self.subtitle) } }
-                @if !self.meta.is_empty() {
-                    dl.meta {
-                        @for (name, value) in &self.meta { div { dt { (name) } dd { (value) } } }
-                    }
-                }
             }
             @if self.is_drawn() {
-                noscript { p.warning { "A script draws the figures; it is part of this file." } }
-                p.hint { "In a figure, click a name to hide its line, drag to zoom in, and double-click to see all again." }
+                noscript {
+                    style { "section:not(:has(.table,.bars)):has(.plot),figure:has(.plot),.hint{display:none}" }
+                    p.warning { "A script, which is part of this file, draws some figures; they are left out." }
+                }
+                p.hint { "In a figure, click a name to hide its line (Ctrl: to see it alone), drag to zoom in, and double-click to see all again." }
             }
             @if self.sections.len() > 1 {
                 nav aria-label="Contents" {
@@ -166,7 +166,20 @@ impl Report {
             (PreEscaped("\n"))
         }
     }
+
+    fn closing(&self) -> Markup {
+        html! {
+            @if !self.meta.is_empty() {
+                footer { dl.meta {
+                    @for (name, value) in &self.meta { div { dt { (name) } dd { (value) } } }
+                } }
+            }
+        }
+    }
 }
+
+/// Tables of more columns are written row by row on a narrow screen.
+const COLUMNS_NARROW: usize = 4;
 
 fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Markup {
     match block {
@@ -193,8 +206,15 @@ fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Marku
 fn render_table(table: &Table, number: usize) -> Markup {
     let shown = table.shown();
     let side = |column: usize| (table.columns[column].align == Align::Right).then_some("n");
+    let class = |row: usize, column: usize| {
+        let best = table.best.contains(&(row, column)).then_some("best");
+        [side(column), best].into_iter().flatten().reduce(|_, _| "n best")
+    };
+    let is_wide = table.columns.len() > COLUMNS_NARROW;
+    let percent = number::short(EQUAL_WITHIN * 100.0, 2);
     html! {
-        div.table id={ "table-" (number) } {
+        div.table.wide[is_wide] id={ "table-" (number) } {
+            @if is_wide { style { (PreEscaped(labels(table, number))) } }
             p.caption { b { "Table " (number) "." } " " (table.title) }
             div.scroll { table {
                 thead { tr {
@@ -209,7 +229,7 @@ fn render_table(table: &Table, number: usize) -> Markup {
                     @for (row, cells) in shown.iter().enumerate() {
                         tr {
                             @for (i, cell) in cells.iter().enumerate() {
-                                td class=[side(i)] data-v=[table.cell(row, i).number()] {
+                                td class=[class(row, i)] data-v=[table.cell(row, i).number()] {
                                     @match badge(table.cell(row, i).tone()) {
                                         Some(class) => span class=(class) { (cell) },
                                         None => (cell),
@@ -221,9 +241,25 @@ fn render_table(table: &Table, number: usize) -> Markup {
                 }
             } }
             @if table.rows.is_empty() { p.note { "No rows." } }
+            @if !table.best.is_empty() {
+                p.note { "Bold: the best, and what is equal to it within " (percent) " %." }
+            }
             @for note in &table.notes { p.note { (note) } }
         }
     }
+}
+
+/// Style that writes each cell's heading before it, where rows stand for themselves.
+fn labels(table: &Table, number: usize) -> String {
+    let escaped = |c: char| match c.is_alphanumeric() || c == ' ' {
+        true => c.to_string(),
+        false => format!("\\{:x} ", c as u32),
+    };
+    let label = |(n, column): (usize, &Column)| {
+        let heading: String = column.heading().chars().map(escaped).collect();
+        format!("#table-{number} td:nth-child({}){{--h:\"{heading}\"}}", n + 1)
+    };
+    table.columns.iter().enumerate().map(label).collect()
 }
 
 fn badge(tone: Tone) -> Option<&'static str> {

@@ -1,13 +1,36 @@
-//! Numbers for people: few digits, the same number of decimals down a column.
+//! Numbers for people: few digits, a unit that fits, the same number of decimals down a column.
 
 /// Text of a cell without a value.
 pub const ABSENT: &str = "–";
+/// Smaller numbers have too many zeros to be read; `figures.js` has the same.
+const SMALL: f64 = 1e-4;
+/// Units of time, each with its length in ms.
+const TIMES: [(&str, f64); 4] = [("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)];
+
+/// A time in ms with three significant digits in the unit that fits: `85.2 µs`, `159 ms`, `1.5 s`.
+pub fn time_ms(ms: f64) -> String {
+    if ms == 0.0 || !ms.is_finite() {
+        return if ms == 0.0 { "0 ms" } else { ABSENT }.to_owned();
+    }
+    let fits = |&(_, length): &(&str, f64)| (ms / length).abs() < 999.5;
+    let (unit, length) = TIMES.into_iter().find(fits).unwrap_or(TIMES[3]);
+    format!("{} {unit}", short(ms / length, 3))
+}
+
+/// As [`significant`], without zeros at the end of a fraction: `50` rather than `50.0`.
+pub fn short(value: f64, digits: i32) -> String {
+    let text = significant(value, digits);
+    if !text.contains('.') || text.contains('e') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
 
 /// `value` with `digits` significant digits and thousands separated: `1,234`, `12.3`, `0.00457`.
 ///
-/// Scientific only below 10^-9 and from 10^15 on; absent for values that are not finite.
+/// Scientific only below 10^-4 and from 10^15 on; absent for values that are not finite.
 pub fn significant(value: f64, digits: i32) -> String {
-    if value != 0.0 && value.abs() < 1e-9 {
+    if value != 0.0 && value.abs() < SMALL {
         return format!("{value:.*e}", digits.max(1) as usize - 1);
     }
     fixed(value, decimals(value, digits))
@@ -47,10 +70,16 @@ pub(crate) fn column_decimals(values: impl Iterator<Item = f64> + Clone) -> usiz
 }
 
 /// Formats `value` for a column of `column_decimals` decimals. A small value that they would turn
-/// into zero keeps two significant digits, because "0.00" would be false.
+/// into zero keeps two significant digits, because "0.00" would be false; one without a digit in
+/// four decimals is `<0.0001`.
 pub(crate) fn in_column(value: f64, column_decimals: usize) -> String {
     let lost = value != 0.0 && value.abs() < 0.5 * 10f64.powi(-(column_decimals as i32));
-    if lost { significant(value, 2) } else { fixed(value, column_decimals) }
+    match lost {
+        true if value.abs() >= SMALL => significant(value, 2),
+        true if value < 0.0 => format!(">-{SMALL}"),
+        true => format!("<{SMALL}"),
+        false => fixed(value, column_decimals),
+    }
 }
 
 fn decimals(value: f64, digits: i32) -> usize {
@@ -93,6 +122,24 @@ mod tests {
         check(f64::INFINITY, ABSENT);
         check(1e300, "1.000e300");
         check(1e-300, "1.00e-300");
+        check(0.0000000165, "1.65e-8");
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        let check = |ms, want| assert_eq!(time_ms(ms), want);
+        check(0.0, "0 ms");
+        check(0.0000165, "16.5 ns");
+        check(0.0852, "85.2 µs");
+        check(0.9994, "999 µs");
+        check(0.9996, "1 ms");
+        check(20.0, "20 ms");
+        check(100.0, "100 ms");
+        check(159.4, "159 ms");
+        check(1_502.0, "1.5 s");
+        check(30_132.0, "30.1 s");
+        check(3_600_000.0, "3,600 s");
+        check(f64::NAN, ABSENT);
     }
 
     #[test]
@@ -106,6 +153,7 @@ mod tests {
         check(&[0.123, 1.5, 12.0], &["0.12", "1.50", "12.00"]);
         check(&[1.0, 20.0, 300.0], &["1", "20", "300"]);
         check(&[0.0004, 1203.5], &["0.00040", "1,203.5"]);
+        check(&[0.0000000165, -0.00002, 0.5, 1203.5], &["<0.0001", ">-0.0001", "0.5", "1,203.5"]);
         check(&[f64::NAN, 0.0], &[ABSENT, "0"]);
         check(&[], &[]);
     }

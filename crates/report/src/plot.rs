@@ -195,6 +195,9 @@ impl Axis {
 
     /// A value with its unit.
     fn shown(&self, value: f64) -> String {
+        if self.unit == "ms" {
+            return number::time_ms(value);
+        }
         if self.percent {
             return format!("{} %", number::significant(value * 100.0, 4));
         }
@@ -361,16 +364,19 @@ impl Bars {
             self.series.iter().zip(colours.iter().map(String::as_str)).collect();
         let (lines, barred): (Vec<_>, Vec<_>) =
             coloured.iter().partition(|(series, _)| series.line(groups.len()).is_some());
+        // Of more bars than colours each says its name.
+        let named = barred.len() > COLOURS;
+        let keys: &[(&BarSeries, &str)] = if named { &lines } else { &coloured };
         let drawn = html! {
-            div.bars {
-                @if coloured.iter().any(|(series, _)| !series.name.is_empty()) {
-                    p.legend { @for (series, colour) in &coloured { span { i class=(colour) {} (series.name) } } }
+            div.bars.named[named] {
+                @if keys.iter().any(|(series, _)| !series.name.is_empty()) {
+                    p.legend { @for (series, colour) in keys { span { i class=(colour) {} (series.name) } } }
                 }
                 div.groups {
                     @for (g, group) in groups.iter().enumerate() {
                         div.name title=(group) { (group) }
                         div.group {
-                            @for (series, colour) in &barred { (self.bar(group, series, g, colour, &track)) }
+                            @for (series, colour) in &barred { (self.bar(group, series, g, colour, &track, named)) }
                             @for (series, _) in &lines {
                                 @if let Some(value) = series.line(groups.len()) {
                                     i.line style={ "left:" (format!("{:.2}", track.at(value))) "%" }
@@ -393,9 +399,11 @@ impl Bars {
         g: usize,
         colour: &str,
         track: &Track,
+        named: bool,
     ) -> Markup {
+        let name = if named { format!(" {}", series.name) } else { String::new() };
         let Some(bar) = series.bar(g).filter(|bar| bar.value.is_finite()) else {
-            return html! { div.track { b style={ "left:" (format!("{:.2}", track.at(0.0))) "%" } { (number::ABSENT) } } };
+            return html! { div.track { b style={ "left:" (format!("{:.2}", track.at(0.0))) "%" } { (number::ABSENT) (name) } } };
         };
         let range = bar.range.filter(|(low, high)| low.is_finite() && high.is_finite());
         let mut tip = format!("{group}, {}: {}", series.name, self.axis.shown(bar.value));
@@ -407,7 +415,7 @@ impl Bars {
             div.track title=(tip) {
                 i class={ "bar " (colour) } style=(track.reach(0.0, bar.value)) {}
                 @if let Some((low, high)) = range { i.whisker style=(track.reach(low, high)) {} }
-                b style={ "left:" (format!("{:.2}", track.at(end))) "%" } { (self.value_text(bar.value)) }
+                b style={ "left:" (format!("{:.2}", track.at(end))) "%" } { (self.value_text(bar.value)) (name) }
             }
         }
     }

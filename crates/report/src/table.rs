@@ -1,7 +1,8 @@
 //! A table of results, rendered as terminal text, CSV, Markdown and (by [`crate::html`]) HTML.
 
 use crate::number::{self, ABSENT};
-use std::fmt::Write as _;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -16,6 +17,8 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// Printed below, one paragraph each.
     pub notes: Vec<String>,
+    /// Row and column of each cell that [`Table::mark_best`] has marked.
+    pub(crate) best: BTreeSet<(usize, usize)>,
 }
 
 /// The heading of a column and the alignment of its cells.
@@ -81,7 +84,7 @@ pub enum Tone {
 
 impl Table {
     pub fn new(title: impl Into<String>, columns: Vec<Column>) -> Table {
-        Table { title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
+        Table { title: title.into(), columns, ..Table::default() }
     }
 
     /// Adds a row.
@@ -128,6 +131,48 @@ impl Table {
             out += &format!("\n{}\n", markdown_escaped(note));
         }
         out
+    }
+
+    /// Marks the best cells of columns that `better` knows: `Less` if less is better. Rows are
+    /// compared that have all leading words but the last in common: of a VM's rows, one a policy,
+    /// the best policy. Where all are equal, none is marked. A row with nothing where more is better
+    /// has nothing to be good at.
+    pub fn mark_best(&mut self, better: impl Fn(&Column) -> Option<Ordering>) {
+        let better: Vec<Option<Ordering>> = self.columns.iter().map(better).collect();
+        let is_nothing = |(column, better): (usize, &Option<Ordering>), row| {
+            *better == Some(Ordering::Greater) && self.cell(row, column).number() == Some(0.0)
+        };
+        let idle: Vec<bool> = (0..self.rows.len())
+            .map(|row| better.iter().enumerate().any(|column| is_nothing(column, row)))
+            .collect();
+        let mut groups: BTreeMap<Vec<String>, Vec<usize>> = BTreeMap::new();
+        for (row, cells) in self.shown().into_iter().enumerate() {
+            let common = cells.into_iter().take(self.leading_words().saturating_sub(1));
+            groups.entry(common.collect()).or_default().push(row);
+        }
+        for (column, better) in better.into_iter().enumerate() {
+            let Some(better) = better else { continue };
+            for rows in groups.values() {
+                let number = |row: usize| self.cell(row, column).number();
+                let value = |row: &usize| number(*row).filter(|_| !idle[*row]);
+                let values: Vec<Option<f64>> = rows.iter().map(value).collect();
+                let marked = best(&values, better);
+                if marked.len() < values.iter().flatten().count() {
+                    self.best.extend(marked.into_iter().map(|n| (rows[n], column)));
+                }
+            }
+        }
+    }
+
+    /// Number of columns of words before the first number, which say what a row is about.
+    fn leading_words(&self) -> usize {
+        self.columns.iter().take_while(|column| column.align == Align::Left).count()
+    }
+
+    /// Colour of a cell.
+    pub(crate) fn tone(&self, row: usize, column: usize) -> Tone {
+        let is_best = self.best.contains(&(row, column));
+        if is_best { Tone::Good } else { self.cell(row, column).tone() }
     }
 
     /// Every cell as a person reads it, in full rows.
@@ -286,6 +331,21 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
+/// Relative difference within which two results are equal.
+pub const EQUAL_WITHIN: f64 = 0.02;
+
+/// Positions of the best of `values`, and of all that are equal to it; `better` is `Less` if less is
+/// better. Values that are absent or not finite are never the best.
+pub fn best(values: &[Option<f64>], better: Ordering) -> Vec<usize> {
+    let loss = |value: f64| if better == Ordering::Less { value } else { -value };
+    let known = |n: usize| values[n].filter(|value| value.is_finite()).map(loss);
+    let Some(least) = (0..values.len()).filter_map(known).reduce(f64::min) else {
+        return Vec::new();
+    };
+    let bound = least + least.abs() * EQUAL_WITHIN;
+    (0..values.len()).filter(|n| known(*n).is_some_and(|value| value <= bound)).collect()
+}
+
 /// A name may not become markup, a link or a second row.
 fn markdown_escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -397,14 +457,17 @@ impl<'a, T> Rows<'a, T> {
 // A table as aligned terminal text.
 //
 // A table that is too wide first wraps its words and headings, never a number; if that is not
-// enough, each row becomes a block of "heading: value" lines.
+// enough, it is cut between columns into several, one below the other, each of which begins with
+// the words that say what a row is about.
 
-/// Spaces between two columns, or between a heading and its value.
+/// Spaces between two columns.
 const GAP: usize = 2;
 /// Words longer than this may be broken to make a table fit.
 const WORD_MAX: usize = 16;
 /// Below this a terminal is not taken at its word.
 const WIDTH_MIN: usize = 20;
+/// Most columns that each part of a table begins with: a VM and a policy.
+const REPEATED_MAX: usize = 2;
 
 /// Options of a table on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -422,12 +485,8 @@ fn render(table: &Table, options: TextOptions) -> String {
         out += &grid.bold(&grid.wrapped(&printable(&table.title)));
         out += "\n\n";
     }
-    if !table.columns.is_empty() {
-        match grid.column_widths() {
-            Some(widths) => grid.write_table(&mut out, &widths),
-            None => grid.write_blocks(&mut out),
-        }
-    }
+    let parts: Vec<String> = grid.parts().iter().map(|part| grid.part(part)).collect();
+    out += &parts.join("\n");
     for note in &table.notes {
         out += "\n";
         out += &grid.wrapped(&printable(note));
@@ -456,34 +515,44 @@ impl<'a> Grid<'a> {
         self.options.width.map_or(usize::MAX, |width| width.max(WIDTH_MIN))
     }
 
-    /// A width for each column such that the table fits, or `None` if there is no such thing.
-    fn column_widths(&self) -> Option<Vec<usize>> {
-        let columns = 0..self.headings.len();
-        let natural: Vec<usize> = columns
-            .clone()
-            .map(|c| {
-                self.column(c).map(str::width).max().unwrap_or(0).max(self.headings[c].width())
-            })
-            .collect();
-        let mut widths: Vec<usize> = columns.map(|c| self.least_width(c)).collect();
-        let gaps = GAP * (widths.len() - 1);
-        let mut spare = self.width().checked_sub(widths.iter().sum::<usize>() + gaps)?;
+    /// Columns of each part: all in one, if they fit.
+    fn parts(&self) -> Vec<Vec<usize>> {
+        let all = self.headings.len();
+        let repeated = self.table.leading_words().min(REPEATED_MAX).min(all.saturating_sub(1));
+        let width = |of: &[usize]| of.iter().map(|&c| self.least_width(c) + GAP).sum::<usize>();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        for column in 0..all {
+            let fits = |part: &&mut Vec<usize>| {
+                let needed = width(part) + self.least_width(column);
+                part.len() <= repeated || needed <= self.width()
+            };
+            if let Some(part) = parts.last_mut().filter(fits) {
+                part.push(column);
+            } else {
+                let repeated = if parts.is_empty() { 0 } else { repeated };
+                parts.push((0..repeated).chain([column]).collect());
+            }
+        }
+        parts
+    }
+
+    /// A width for each of these columns, such that they fit if that is possible.
+    fn column_widths(&self, columns: &[usize]) -> Vec<usize> {
+        let natural = |c: usize| {
+            self.column(c).map(str::width).max().unwrap_or(0).max(self.headings[c].width())
+        };
+        let natural: Vec<usize> = columns.iter().map(|&c| natural(c)).collect();
+        let mut widths: Vec<usize> = columns.iter().map(|&c| self.least_width(c)).collect();
+        let least = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
         // Words grow before headings of numbers, which are read in two lines as well; of several
         // the narrowest grows first, so that the longest text gets the remaining width.
-        loop {
-            let growing = (0..widths.len()).filter(|&c| widths[c] < natural[c]);
-            let Some(next) =
-                growing.min_by_key(|&c| (self.table.columns[c].align == Align::Right, widths[c]))
-            else {
-                break;
-            };
-            if spare == 0 {
-                break;
-            }
+        for _ in least..self.width() {
+            let growing = (0..widths.len()).filter(|&n| widths[n] < natural[n]);
+            let is_number = |n: usize| self.table.columns[columns[n]].align == Align::Right;
+            let Some(next) = growing.min_by_key(|&n| (is_number(n), widths[n])) else { break };
             widths[next] += 1;
-            spare -= 1;
         }
-        Some(widths)
+        widths
     }
 
     fn least_width(&self, column: usize) -> usize {
@@ -500,77 +569,59 @@ impl<'a> Grid<'a> {
         self.cells.iter().map(move |row| row[column].as_str())
     }
 
-    fn write_table(&self, out: &mut String, widths: &[usize]) {
-        let plain = vec![Tone::Plain; widths.len()];
-        self.write_row(out, &self.headings, &plain, widths, true);
+    /// These columns as a table.
+    fn part(&self, columns: &[usize]) -> String {
+        let widths = self.column_widths(columns);
+        let headings: Vec<&str> = columns.iter().map(|&c| self.headings[c].as_str()).collect();
         let rule = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
-        *out += &"─".repeat(rule);
-        *out += "\n";
+        let mut out = self.line(None, &headings, columns, &widths);
+        out += &"─".repeat(rule);
+        out += "\n";
         for (row, cells) in self.cells.iter().enumerate() {
-            let tones: Vec<Tone> =
-                (0..widths.len()).map(|column| self.table.cell(row, column).tone()).collect();
-            self.write_row(out, cells, &tones, widths, false);
+            let cells: Vec<&str> = columns.iter().map(|&c| cells[c].as_str()).collect();
+            out += &self.line(Some(row), &cells, columns, &widths);
         }
+        out
     }
 
-    fn write_row(
+    /// A row, or the headings if it is none.
+    fn line(
         &self,
-        out: &mut String,
-        cells: &[String],
-        tones: &[Tone],
+        row: Option<usize>,
+        cells: &[&str],
+        columns: &[usize],
         widths: &[usize],
-        head: bool,
-    ) {
+    ) -> String {
         let wrapped: Vec<Vec<String>> =
             cells.iter().zip(widths).map(|(c, w)| wrap(c, *w)).collect();
         let height = wrapped.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = String::new();
         for line in 0..height {
             let mut text = String::new();
             let mut pending = 0; // Spaces are written only when something follows them.
-            for (column, lines) in wrapped.iter().enumerate() {
+            for (n, lines) in wrapped.iter().enumerate() {
                 // Headings are aligned to the rule below them, other cells to their first line.
-                let skip = if head { height - lines.len() } else { 0 };
+                let skip = if row.is_none() { height - lines.len() } else { 0 };
                 let part =
                     line.checked_sub(skip).and_then(|l| lines.get(l)).map_or("", |s| s.as_str());
-                let fill = widths[column].saturating_sub(part.width());
-                let (before, after) = match self.table.columns[column].align {
+                let fill = widths[n].saturating_sub(part.width());
+                let (before, after) = match self.table.columns[columns[n]].align {
                     Align::Left => (0, fill),
                     Align::Right => (fill, 0),
                 };
-                pending += before + if column > 0 { GAP } else { 0 };
+                pending += before + if n > 0 { GAP } else { 0 };
                 if !part.is_empty() {
+                    let tone = row.map_or(Tone::Plain, |row| self.table.tone(row, columns[n]));
                     text += &" ".repeat(pending);
-                    text += &self.toned(part, tones[column]);
+                    text += &self.toned(part, tone);
                     pending = 0;
                 }
                 pending += after;
             }
-            *out += &if head { self.bold(&text) } else { text };
-            *out += "\n";
+            out += &if row.is_none() { self.bold(&text) } else { text };
+            out += "\n";
         }
-    }
-
-    fn write_blocks(&self, out: &mut String) {
-        let key_width = self.headings.iter().map(|h| h.width()).max().unwrap_or(0);
-        let key_width = key_width.min(self.width() / 2);
-        let value_width = self.width().saturating_sub(key_width + GAP).max(1);
-        for (row, cells) in self.cells.iter().enumerate() {
-            if row > 0 {
-                *out += "\n";
-            }
-            for (column, (heading, cell)) in self.headings.iter().zip(cells).enumerate() {
-                let keys = wrap(heading, key_width);
-                let values = wrap(cell, value_width);
-                for line in 0..keys.len().max(values.len()) {
-                    let key = keys.get(line).map_or("", String::as_str);
-                    let value = values.get(line).map_or("", String::as_str);
-                    let fill = " ".repeat(key_width.saturating_sub(key.width()) + GAP);
-                    let value = self.toned(value, self.table.cell(row, column).tone());
-                    let line = format!("{key}{fill}{value}");
-                    let _ = writeln!(out, "{}", line.trim_end());
-                }
-            }
-        }
+        out
     }
 
     fn wrapped(&self, text: &str) -> String {

@@ -241,3 +241,20 @@ fn a_reference_that_is_the_same_for_all_groups_is_a_line() {
     assert_eq!(drawn([1.0, 1.0]), [2, 0]);
     assert_eq!(drawn([1.0, 1.5]), [0, 2]);
 }
+
+#[test]
+fn of_more_bars_than_colours_each_says_its_name() {
+    let drawn = |series: usize| {
+        let one = |n| BarSeries {
+            name: format!("policy{n}"),
+            bars: vec![Some(1.0.into())],
+            reference: false,
+        };
+        let series = (0..series).map(one).collect();
+        let bars = Bars { axis: Axis::linear("p", ""), groups: vec!["a".into()], series };
+        let html = page(&bars.render());
+        (html.contains(">1 policy7</b>"), html.contains("class=\"legend\""))
+    };
+    assert_eq!(drawn(8), (false, true));
+    assert_eq!(drawn(9), (true, false));
+}

@@ -1,5 +1,6 @@
 //! Snapshots of tables and reports (`UPDATE_EXPECT=1 cargo test` renews them).
 
+use std::cmp::Ordering;
 use std::io;
 
 use expect_test::{Expect, expect};
@@ -96,42 +97,104 @@ fn narrow_text_wraps_words() {
 }
 
 #[test]
-fn very_narrow_text_is_blocks() {
+fn very_narrow_text_is_cut_between_columns() {
     let text = table().to_text(TextOptions { width: Some(40), colour: false });
     assert!(text.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 40), "{text}");
     check(
         &text,
         expect![[r#"
-        What each scheduler gives
+            What each scheduler gives
 
-        policy             noop
-        bandwidth (MiB/s)  14.81
-        against cfq        -49.5 %
-        requests           786,432
-        p99 (ms)           410
-        waits paid         –
-        verdict            –
+                       bandwidth  against
+            policy       (MiB/s)      cfq   requests
+            ────────────────────────────────────────
+            noop           14.81  -49.5 %    786,432
+            数据 |          0.50    0.0 %          7
+            <b>
+            pregather      46.30  +58.0 %  1,000,000
 
-        policy             数据 | <b>
-        bandwidth (MiB/s)  0.50
-        against cfq        0.0 %
-        requests           7
-        p99 (ms)           –
-        waits paid         50.0 %
-        verdict            refuted
+                          p99   waits
+            policy       (ms)    paid  verdict
+            ────────────────────────────────────────
+            noop          410       –  –
+            数据 | <b>      –  50.0 %  refuted
+            pregather   1,312  90.6 %  holds, on
+                                       every seed
+                                       that was
+                                       tried
 
-        policy             pregather
-        bandwidth (MiB/s)  46.30
-        against cfq        +58.0 %
-        requests           1,000,000
-        p99 (ms)           1,312
-        waits paid         90.6 %
-        verdict            holds, on every seed
-                           that was tried
-
-        Zero seeks are counted per dispatch.
-    "#]],
+            Zero seeks are counted per dispatch.
+        "#]],
     );
+}
+
+#[test]
+fn each_part_says_what_its_rows_are_about() {
+    let rows = [("a", "noop"), ("a", "cfq"), ("b", "noop")];
+    let table = Table::of("", &rows)
+        .text("VM", |row| row.0)
+        .text("policy", |row| row.1)
+        .each(1..=4, |table, n| table.number(format!("figure{n}"), "ms", move |_| f64::from(n)))
+        .done();
+    check(
+        &table.to_text(TextOptions { width: Some(30), colour: false }),
+        expect![[r#"
+                         figure1   figure2
+            VM  policy      (ms)      (ms)
+            ──────────────────────────────
+            a   noop           1         2
+            a   cfq            1         2
+            b   noop           1         2
+
+                         figure3   figure4
+            VM  policy      (ms)      (ms)
+            ──────────────────────────────
+            a   noop           3         4
+            a   cfq            3         4
+            b   noop           3         4
+        "#]],
+    );
+    // Narrower than any part: a column each.
+    let narrow = table.to_text(TextOptions { width: Some(20), colour: false });
+    assert_eq!(narrow.matches("policy").count(), 4, "{narrow}");
+}
+
+/// Two VMs under three policies: the first answers sooner, the other moves as much within 2 %.
+fn marked() -> Table {
+    let rows = [
+        ("a", "noop", 5.0, Some(10.0)),
+        ("a", "cfq", 5.09, None),
+        ("a", "look", 9.0, Some(f64::NAN)),
+        ("b", "sstf", 0.0, Some(0.0)),
+        ("b", "noop", 70.0, Some(3.0)),
+        ("b", "cfq", 70.0, Some(2.0)),
+        ("b", "look", 71.0, Some(3.0)),
+    ];
+    let mut table = Table::of("", &rows)
+        .text("VM", |row| row.0)
+        .text("policy", |row| row.1)
+        .number("p99", "ms", |row| row.2)
+        .number("rate", "", |row| row.3)
+        .done();
+    table.mark_best(|column| match column.name.as_str() {
+        "p99" => Some(Ordering::Less),
+        "rate" => Some(Ordering::Greater),
+        _ => None,
+    });
+    table
+}
+
+#[test]
+fn the_best_of_each_vm_are_marked() {
+    let coloured = marked().to_text(TextOptions { width: None, colour: true });
+    let green = coloured.split("\x1b[32m").skip(1).map(|of| of.split('\x1b').next().unwrap());
+    // Neither the only rate of a VM is the best of several, nor are figures that are all equal, nor
+    // those of a row with no rate.
+    assert_eq!(green.collect::<Vec<_>>(), ["5.0", "5.1", "3", "3"]);
+    let sections = vec![Section::new("A", vec![Block::Table(marked())])];
+    let html = html(&Report { sections, ..Report::default() });
+    assert_eq!(html.matches(r#"class="n best""#).count(), 4);
+    assert!(html.contains("within 2 %"));
 }
 
 #[test]
@@ -243,14 +306,14 @@ fn html_fragment() {
     check(
         &html[from..figure].replace("</tr>", "</tr>\n"),
         expect![[r##"
-        <header><h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1><p class="summary">a &amp; b</p><dl class="meta"><div><dt>Command</dt><dd>seekway compare --trace '&quot;&gt;&lt;img src=x&gt;'</dd></div></dl></header><noscript><p class="warning">A script draws the figures; it is part of this file.</p></noscript><p class="hint">In a figure, click a name to hide its line, drag to zoom in, and double-click to see all again.</p><nav aria-label="Contents"><ol><li><a href="#results-more">Results &amp; more</a></li><li><a href="#results-more-2">Results &amp; more</a></li></ol></nav>
-        <section>
-        <h2 id="results-more">Results &amp; more <a class="anchor" href="#results-more" aria-label="link to this section">#</a></h2><p>First.</p><p>Second.</p><div class="table" id="table-1"><p class="caption"><b>Table 1.</b> What each scheduler gives</p><div class="scroll"><table><thead><tr><th scope="col">policy</th><th scope="col" class="n">bandwidth <span class="unit">MiB/s</span></th><th scope="col" class="n">against cfq</th><th scope="col" class="n">requests</th><th scope="col" class="n">p99 <span class="unit">ms</span></th><th scope="col" class="n">waits paid</th><th scope="col">verdict</th></tr>
-        </thead><tbody><tr><td>noop</td><td class="n" data-v="14.8123">14.81</td><td class="n" data-v="-0.495">-49.5 %</td><td class="n" data-v="786432">786,432</td><td class="n" data-v="410.25">410</td><td class="n">–</td><td>–</td></tr>
-        <tr><td>数据 | &lt;b&gt;</td><td class="n" data-v="0.5">0.50</td><td class="n" data-v="0">0.0 %</td><td class="n" data-v="7">7</td><td class="n">–</td><td class="n" data-v="0.5">50.0 %</td><td><span class="badge bad">refuted</span></td></tr>
-        <tr><td>pregather</td><td class="n" data-v="46.3">46.30</td><td class="n" data-v="0.58">+58.0 %</td><td class="n" data-v="1000000">1,000,000</td><td class="n" data-v="1311.6">1,312</td><td class="n" data-v="0.906">90.6 %</td><td><span class="badge good">holds, on every seed that was tried</span></td></tr>
-        </tbody></table></div><p class="note">Zero seeks are counted per dispatch.</p></div>
-        <figure id="figure-1">"##]],
+            <header><h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1><p class="summary">a &amp; b</p></header><noscript><style>section:not(:has(.table,.bars)):has(.plot),figure:has(.plot),.hint{display:none}</style><p class="warning">A script, which is part of this file, draws some figures; they are left out.</p></noscript><p class="hint">In a figure, click a name to hide its line (Ctrl: to see it alone), drag to zoom in, and double-click to see all again.</p><nav aria-label="Contents"><ol><li><a href="#results-more">Results &amp; more</a></li><li><a href="#results-more-2">Results &amp; more</a></li></ol></nav>
+            <section>
+            <h2 id="results-more">Results &amp; more <a class="anchor" href="#results-more" aria-label="link to this section">#</a></h2><p>First.</p><p>Second.</p><div class="table wide" id="table-1"><style>#table-1 td:nth-child(1){--h:"policy"}#table-1 td:nth-child(2){--h:"bandwidth \28 MiB\2f s\29 "}#table-1 td:nth-child(3){--h:"against cfq"}#table-1 td:nth-child(4){--h:"requests"}#table-1 td:nth-child(5){--h:"p99 \28 ms\29 "}#table-1 td:nth-child(6){--h:"waits paid"}#table-1 td:nth-child(7){--h:"verdict"}</style><p class="caption"><b>Table 1.</b> What each scheduler gives</p><div class="scroll"><table><thead><tr><th scope="col">policy</th><th scope="col" class="n">bandwidth <span class="unit">MiB/s</span></th><th scope="col" class="n">against cfq</th><th scope="col" class="n">requests</th><th scope="col" class="n">p99 <span class="unit">ms</span></th><th scope="col" class="n">waits paid</th><th scope="col">verdict</th></tr>
+            </thead><tbody><tr><td>noop</td><td class="n" data-v="14.8123">14.81</td><td class="n" data-v="-0.495">-49.5 %</td><td class="n" data-v="786432">786,432</td><td class="n" data-v="410.25">410</td><td class="n">–</td><td>–</td></tr>
+            <tr><td>数据 | &lt;b&gt;</td><td class="n" data-v="0.5">0.50</td><td class="n" data-v="0">0.0 %</td><td class="n" data-v="7">7</td><td class="n">–</td><td class="n" data-v="0.5">50.0 %</td><td><span class="badge bad">refuted</span></td></tr>
+            <tr><td>pregather</td><td class="n" data-v="46.3">46.30</td><td class="n" data-v="0.58">+58.0 %</td><td class="n" data-v="1000000">1,000,000</td><td class="n" data-v="1311.6">1,312</td><td class="n" data-v="0.906">90.6 %</td><td><span class="badge good">holds, on every seed that was tried</span></td></tr>
+            </tbody></table></div><p class="note">Zero seeks are counted per dispatch.</p></div>
+            <figure id="figure-1">"##]],
     );
 }
 

@@ -8,8 +8,10 @@
   const NEAR = 30;
   /** Ticks between powers of ten. */
   const FACTORS = [1, 2, 5, 10].map(Math.log10);
-  /** Ends that differ by less than this part of them, or of one, are one value; as in `plot/heat.rs`. */
+  /** Ends that differ by less than this part of them, or of one, are one value; as in `plot.rs`. */
   const FLAT = 1e-12;
+  /** Units of time, each with its length in ms. */
+  const TIMES = [["ns", 1e-6], ["µs", 1e-3], ["ms", 1], ["s", 1e3]];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const ends = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
@@ -22,9 +24,14 @@
 
   const raised = (power) => String(power).replace(/./g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
   const number = (value, digits) => {
-    if (value !== 0 && (Math.abs(value) >= 1e15 || Math.abs(value) < 1e-9)) return value.toExponential(2);
+    if (value !== 0 && (Math.abs(value) >= 1e15 || Math.abs(value) < 1e-4)) return value.toExponential(2);
     const whole = Math.floor(Math.log10(Math.abs(value) || 1)) + 1;
     return value.toLocaleString("en", { maximumSignificantDigits: clamp(Math.max(digits, whole), 1, 21) });
+  };
+  /** A time in ms, in the unit that fits; as in `number.rs`. */
+  const time = (ms) => {
+    const [unit, length] = TIMES.find((of) => Math.abs(ms / of[1]) < 999.5) ?? TIMES[3];
+    return ms === 0 ? "0 ms" : `${number(ms / length, 3)} ${unit}`;
   };
   /** A power of ten, or a small multiple of one, on a logarithmic axis. */
   const logLabel = (value) => {
@@ -123,6 +130,7 @@
     /** A value as it was given, with its unit. */
     read(value) {
       if (value === null || value === undefined) return "–";
+      if (this.unit === "ms") return time(value);
       if (!this.percent) return number(value, 4) + (this.unit ? ` ${this.unit}` : "");
       const tail = value < 1 && value > 0.99 ? Math.ceil(-Math.log10(1 - value)) : 2;
       return `${number(value * 100, Math.max(4, tail + 1))} %`;
