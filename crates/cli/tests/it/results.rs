@@ -184,6 +184,8 @@ fn inspect_doubts_units() {
     assert!(text("multiples of 512 sectors: are they bytes?"), "{doubts:?}");
     assert!(text("all times are multiples of 1s"), "{doubts:?}");
     assert!(seekway(&list).ok().contains("are they bytes?"));
+    let long = folder.file("l.csv", "time_us,op,offset,size\n0,read,0,134217728\n5,read,0,4096\n");
+    assert!(seekway(&["inspect", &long]).ok().contains("longer than 64 MiB"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct InspectedTrace {
     pub units: String,
     /// Remarks on how the trace was read.
     pub notes: Vec<String>,
-    /// Reasons to doubt the units.
+    /// Reasons to doubt the units or the figures.
     pub warnings: Vec<String>,
     /// From the first request to the last.
     pub span_s: f64,
@@ -271,6 +271,13 @@ fn doubts(scan: &Scan, figures: &TraceFigures) -> Vec<String> {
             "all starts and lengths are multiples of {} sectors: are they bytes? --columns names \
              the units, such as time_us,op,offset_bytes,size_bytes",
             aligned / SECTOR_BYTES
+        ));
+    }
+    let cut = figures.reuse.cut();
+    if cut > 0 {
+        doubts.push(format!(
+            "{cut} requests longer than 64 MiB: of each, the blocks beyond are not counted as \
+             touched"
         ));
     }
     if let Some(step) = figures.clock.step()
