@@ -31,9 +31,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(seekway: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of two VMs under two policies, beside private disks: lines, points, seeks and bars."""
+    """Of two VMs under three policies, beside private disks: lines, points, seeks and bars."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    more = ["--until", "5s", "--policies", "noop,cfq", "--fair-to", "private"]
+    more = ["--until", "5s", "--policies", "noop,cfq,fairway", "--fair-to", "private"]
     command = [seekway, "compare", *VMS, *more, "--report", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
@@ -64,10 +64,12 @@ def test_figures_are_drawn_and_fit(tab: Any) -> None:
             ".getImageData(0, 0, c.width, c.height).data.buffer)).size"
         )
         assert colours > 2, f"figure {n} has nothing in it"
-    assert tab.locator(".bars .bar").count() == 4
+    assert tab.locator(".bars .bar").count() == 6
     widths = "[document.documentElement.scrollWidth, innerWidth]"
     page, window = tab.evaluate(widths)
     assert page <= window
+    cut = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth)"
+    assert tab.evaluate(cut + ".length") == 0
     tab.emulate_media(color_scheme="dark")
     assert hosts.first.locator("canvas").count() >= 1
     assert tab.evaluate("document.querySelector('.plot b, h2 b')") is None, "names are text"
@@ -78,8 +80,15 @@ def test_a_line_is_read_and_hidden(tab: Any) -> None:
     values = figure.locator(".u-value")
     figure.locator(".u-over").hover()
     read = values.all_inner_texts()
-    assert len(read) == 3 and read[0].endswith(" s") and " MiB/s" in read[1], read
+    assert len(read) == 4 and read[0].endswith(" s") and " MiB/s" in read[1], read
     second = figure.locator(".u-series").nth(2)
     second.locator("th").click()
     assert "u-off" in (second.get_attribute("class") or "")
     assert "u-off" not in (figure.locator(".u-series").nth(1).get_attribute("class") or "")
+
+
+def test_the_page_begins_with_its_result(tab: Any) -> None:
+    assert "fairway, the default, " in tab.locator(".summary").inner_text()
+    kinds = tab.locator("figure, .table").evaluate_all("all => all.map(e => e.tagName)")
+    assert kinds == sorted(kinds, key=["FIGURE", "DIV"].index), "figures before tables"
+    assert tab.locator("td.best").count() > 0

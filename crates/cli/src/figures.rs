@@ -61,8 +61,10 @@ pub fn responses(runs: &[Shown<'_>]) -> Figure {
 
 /// Response times of one VM in each run.
 pub fn responses_of_vm(runs: &[Shown<'_>], vm: usize) -> Figure {
-    let series = |(name, run): &Shown<'_>| Series::new(*name, distribution(&run.vms[vm].response));
-    cdf(runs.iter().map(series).collect())
+    let series = |(name, run): &Shown<'_>| {
+        Some(Series::new(*name, distribution(&run.vms.get(vm)?.response)))
+    };
+    cdf(runs.iter().filter_map(series).collect())
 }
 
 fn cdf(series: Vec<Series>) -> Figure {
@@ -97,10 +99,11 @@ fn distribution(times: &Times) -> Vec<(f64, f64)> {
     points
 }
 
-/// Bandwidth of each VM over time.
-pub fn bandwidth(result: &RunResult) -> Figure {
-    let series = |vm: &VmResult| Series::new(&vm.name, rates(&[vm], result));
-    lines_over_time(result.vms.iter().map(series).collect())
+/// Bandwidth of one VM over time in each run.
+pub fn bandwidth_of_vm(runs: &[Shown<'_>], vm: usize) -> Figure {
+    let series =
+        |(name, run): &Shown<'_>| Some(Series::new(*name, rates(&[run.vms.get(vm)?], run)));
+    lines_over_time(runs.iter().filter_map(series).collect())
 }
 
 /// Total bandwidth of each run over time.

@@ -15,6 +15,7 @@ mod json;
 pub mod library;
 mod load;
 pub mod output;
+mod ranked;
 mod runs;
 mod stacks;
 mod toml_text;

@@ -1,12 +1,15 @@
 //! `seekway compare`: one load, one disk, several stacks.
 
+mod page;
 mod private;
 mod tables;
 
+pub use page::report;
+
 use crate::args::{CompareArgs, Format, LimitsArg};
-use crate::figures::{self, Shown};
 use crate::json::{CompareReport, Demands, Run};
 use crate::load::{self, check_distinct, distinct};
+use crate::ranked::better;
 use crate::runs::{self, Caller, NOBODY, Outcome, Running, Stage, with_seeds};
 use crate::stacks::{self, StackLists, StackNames};
 use crate::{Verdict, output, toml_text};
@@ -14,7 +17,6 @@ use anyhow::{Context, Result, bail};
 use seekway_core::params::split_specs;
 use seekway_core::units::Nanos;
 use seekway_policy::schedulers::REGISTRY;
-use seekway_report::html::{Block, Report, Section};
 use seekway_report::table::Table;
 use seekway_sim::RunResult;
 use seekway_sim::scenario::read::study_of_file;
@@ -28,8 +30,6 @@ use std::path::{Path, PathBuf};
 pub const TITLE: &str = "Seekway: one load, several policies";
 /// Longest name of a journal without its seed: file systems take 255 bytes.
 const JOURNAL_NAME_MAX: usize = 200;
-/// VMs with a figure of their own in the report.
-const VMS_SHOWN: usize = 8;
 
 /// One load on one device with the stacks that compete, read and checked.
 pub struct Asked {
@@ -399,124 +399,13 @@ pub fn tables(compared: &CompareReport) -> Vec<Table> {
     all.extend(tables::withheld(compared));
     all.extend(tables::table(compared));
     all.extend(tables::cache_totals(compared));
-    for (table, name) in all.iter_mut().zip(std::iter::repeat(&compared.scenario)) {
-        table.title =
-            name.iter().map(|name| format!("{name}: ")).collect::<String>() + &table.title;
+    for table in &mut all {
+        table.mark_best(|column| better(&column.name));
+        if let Some(name) = &compared.scenario {
+            table.title = format!("{name}: {}", table.title);
+        }
     }
     all
-}
-
-/// The best run by a figure, and the figure. A run without requests has nothing to be good at.
-fn best(compared: &CompareReport, figure: impl Fn(&Run) -> f64) -> Option<(&Run, f64)> {
-    let finite = compared.runs.iter().filter(|r| r.requests > 0).map(|r| (r, figure(r)));
-    finite.filter(|(_, v)| v.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1))
-}
-
-/// The result in a sentence. A single run has nothing to be better than.
-fn sentence(compared: &CompareReport) -> String {
-    if compared.runs.iter().all(|run| run.requests == 0) {
-        let came = compared.runs.iter().any(|run| run.outstanding_max > 0);
-        let said = if came { "no read or write was done" } else { "no request came" };
-        let name = compared.scenario.iter().map(|name| format!("{name}, "));
-        return format!("{}{}: {said}.", name.collect::<String>(), compared.device);
-    }
-    if let [run] = compared.runs.as_slice() {
-        let name = compared.scenario.iter().map(|name| format!("{name}, "));
-        let private =
-            run.private.as_ref().and_then(|p| Some((p.least_progress?, p.mean_progress?)));
-        let progress = private.map(|(least, mean)| {
-            format!("; least progress beside a private disk {least:.2}, mean {mean:.2}")
-        });
-        return format!(
-            "{}{} on {}: {:.2} MiB/s, mean response {:.2} ms{}.",
-            name.collect::<String>(),
-            run.label,
-            compared.device,
-            run.mib_s,
-            run.response_ms.mean,
-            progress.unwrap_or_default()
-        );
-    }
-    let mut parts = Vec::new();
-    if let Some((run, ms)) = best(compared, |r| r.response_ms.mean) {
-        let (policy, worst) = (&run.label, run.response_ms.max / 1e3);
-        parts.push(format!(
-            "{policy} answers fastest in the mean ({ms:.2} ms, at worst {worst:.1} s)"
-        ));
-    }
-    if let Some((run, ms)) = best(compared, |r| r.response_ms.p999) {
-        parts.push(format!("{} has the shortest tail (p99.9 {ms:.1} ms)", run.label));
-    }
-    if let Some((run, negative)) = best(compared, |r| -r.mib_s) {
-        parts.push(format!("{} moves most ({:.2} MiB/s)", run.label, -negative));
-    }
-    let n = compared.runs.len();
-    format!("Of {n} runs on {}: {}.", compared.device, parts.join("; "))
-}
-
-/// The page of a comparison, or of all that a scenario describes.
-pub fn report(made: &[Comparison], title: &str) -> Report {
-    let seed = made.iter().flat_map(|made| &made.compared.runs).next().map_or(0, |run| run.seed);
-    let sections: Vec<Section> = made.iter().flat_map(sections).collect();
-    let said: Vec<String> = made.iter().map(|made| sentence(&made.compared)).collect();
-    let devices = distinct(made.iter().map(|made| made.compared.device.clone()));
-    let about = [("Disk", devices.join(", ")), ("Seed", seed.to_string())];
-    output::report(title, said.join(" "), about, sections)
-}
-
-fn sections(made: &Comparison) -> Vec<Section> {
-    let compared = &made.compared;
-    let seed = compared.runs.first().map_or(0, |r| r.seed);
-    // Figures show the runs of the first seed: one line for each stack.
-    let shown = made.outcomes.iter().filter(|o| o.scenario.seed == seed);
-    let shown: Vec<Shown<'_>> = shown.map(|o| (o.label.as_str(), &o.result)).collect();
-    let mut result: Vec<Block> = made.warnings.iter().cloned().map(Block::Warning).collect();
-    result.extend(tables(compared).into_iter().map(Block::Table));
-    result.extend(tables::by_process(compared).map(Block::Table));
-    let title = match &compared.scenario {
-        Some(name) => format!("Result of {name}"),
-        None => "Result".into(),
-    };
-    let mut sections = vec![Section::new(title, result)];
-    sections.extend(private::section(compared, seed));
-    sections.extend(pictures(&shown));
-    sections
-}
-
-fn pictures(shown: &[Shown<'_>]) -> Vec<Section> {
-    let Some((first, result)) = shown.first() else { return Vec::new() };
-    let vms = &result.vms;
-    let each = if vms.len() > 1 { &vms[..vms.len().min(VMS_SHOWN)] } else { &[] };
-    let places = vec![
-        Block::figure(
-            figures::places(result),
-            format!("Where each VM's requests went as they arrived (under {first})."),
-        ),
-        Block::figure(
-            figures::seeks(shown),
-            "Seek distances from command to command. A tall middle is a head that stayed where it \
-             was.",
-        ),
-    ];
-    let mut responses = vec![Block::figure(
-        figures::responses(shown),
-        "Response times of all requests; the axis stretches the tail.",
-    )];
-    for (n, vm) in each.iter().enumerate() {
-        let caption = format!("Response times of {}.", vm.name);
-        responses.push(Block::figure(figures::responses_of_vm(shown, n), caption));
-    }
-    let total = figures::total_bandwidth(shown);
-    let mut bandwidth = vec![Block::figure(total, "Bandwidth of all VMs together.")];
-    for (label, result) in shown.iter().filter(|_| !each.is_empty()) {
-        let caption = format!("Bandwidth of each VM under {label}.");
-        bandwidth.push(Block::figure(figures::bandwidth(result), caption));
-    }
-    vec![
-        Section::new("Where the requests go", places),
-        Section::new("Response times", responses),
-        Section::new("Bandwidth over time", bandwidth),
-    ]
 }
 
 // Warnings: reasons to doubt the figures of a comparison.
@@ -600,25 +489,4 @@ pub fn warnings(load: &Load, runs: &[Signs], measure: &Measure) -> Vec<String> {
         warnings.push(format!("the load did not come to its end under {unfinished}"));
     }
     warnings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
-
-    #[test]
-    fn runs_without_requests_are_not_compared() {
-        let said = |start: &str| {
-            let vm = format!("name=a,app=uniform:requests=5,start={start}");
-            let line = ["seekway", "compare", "--vm", &vm, "--until", "1s"];
-            let line = line.into_iter().chain(["--policies", "noop,fairway"]);
-            let Command::Compare(args) = Cli::parse_from(line).command else { unreachable!() };
-            sentence(&made(&args, &Running::shown(None)).unwrap()[0].compared)
-        };
-        let (none, some) = (said("10s"), said("0s"));
-        assert!(none.ends_with(": no request came."), "{none}");
-        assert!(some.contains(" answers fastest in the mean "), "{some}");
-    }
 }

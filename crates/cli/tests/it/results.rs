@@ -274,7 +274,7 @@ fn equal_vms_that_share_a_disk_evenly_have_what_private_disks_give_them() {
     let table = args(&["--fair-to", "private", "--report", &page]).ok();
     assert!(table.contains("least progress") && table.contains("p99 over private"), "{table}");
     let page = std::fs::read_to_string(page).expect("a page");
-    assert!(page.contains("a private disk") && page.contains(">Progress<"));
+    assert!(page.contains("a private disk") && page.contains(r#"class="bars"#));
 
     let plain = json(&args(&["--format", "json"]).ok());
     assert!(plain["runs"][0].get("private").is_none());

@@ -8,7 +8,7 @@ use crate::runs::{Outcome, Stage};
 use anyhow::{Context, Result, bail};
 use seekway_core::units::Instant;
 use seekway_device::slowed::SLOW_MAX;
-use seekway_report::html::{Block, Section};
+use seekway_report::html::Block;
 use seekway_report::plot::{Axis, BarSeries, Bars};
 use seekway_sim::metrics::{ms, per_second};
 use seekway_sim::progress::{geometric_mean, progress, reaches};
@@ -177,7 +177,7 @@ fn rate(result: &RunResult, disks: &Range<usize>, by_apps: bool) -> f64 {
 }
 
 /// One bar for each VM and run, against the private disk; of the runs with this seed.
-pub fn section(compared: &CompareReport, seed: u64) -> Option<Section> {
+pub fn figure(compared: &CompareReport, seed: u64) -> Option<Block> {
     let runs: Vec<&Run> =
         compared.runs.iter().filter(|run| run.seed == seed && run.private.is_some()).collect();
     let vms = &runs.first()?.vms;
@@ -199,7 +199,7 @@ pub fn section(compared: &CompareReport, seed: u64) -> Option<Section> {
     };
     let caption = "What each VM has over what a disk of its own would give it, as many times \
                    slower as there are VMs. At 1 it loses nothing by sharing.";
-    Some(Section::new("Progress", vec![Block::figure(bars.render(), caption)]))
+    Some(Block::figure(bars.render(), caption))
 }
 
 // Demand of each VM, which the fairness figures are judged against. In an open loop that is known;

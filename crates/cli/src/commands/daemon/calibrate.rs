@@ -247,9 +247,8 @@ fn report(
     warnings: &[String],
 ) -> Report {
     let (distances, cloud) = distances(found, measured, options);
-    let mut blocks = vec![Block::Table(table)];
     let said = measured.notes.iter().cloned().map(Block::Text);
-    blocks.extend(said.chain(warnings.iter().cloned().map(Block::Warning)));
+    let in_numbers = [Block::Table(table)].into_iter().chain(said).collect();
     let through = match found.form {
         Form::Points => "the requests",
         Form::Averaged => "the moving average",
@@ -271,7 +270,7 @@ fn report(
         ),
         None => "Service of reads. There is no trough that would tell hits from the rest.".into(),
     };
-    let figures = vec![
+    let figures = [
         Block::figure(
             distances,
             format!(
@@ -295,7 +294,9 @@ fn report(
         true => format!("The distance explains nothing of {}.", measured.source),
         false => format!("{} (d/D) ms fits {}.", found.line, measured.source),
     };
-    let sections = vec![Section::new("Result", blocks), Section::new("Fit", figures)];
+    let warnings = warnings.iter().cloned().map(Block::Warning);
+    let fit = warnings.chain(figures).collect();
+    let sections = vec![Section::new("Fit", fit), Section::new("In numbers", in_numbers)];
     output::report("Seekway: calibration", subtitle, [], sections)
 }
 

@@ -7,6 +7,7 @@ use super::figures::{
 };
 use crate::args::Format;
 use crate::output;
+use crate::ranked::{Ranked, Stack, better};
 use crate::stacks::NO_PREFETCH;
 use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
@@ -73,7 +74,9 @@ fn tables(made: &Prediction) -> Vec<Table> {
     let predicted = &made.predicted;
     let Some(against) = &made.against else {
         let title = format!("Predicted on {}", predicted.name());
-        return vec![figures(made, title, &predicted.stacks(), predicted.measures())];
+        let mut table = figures(made, title, &predicted.stacks(), predicted.measures());
+        table.mark_best(|column| better(&column.name));
+        return vec![table];
     };
     let judged = judged(made);
     let common = common(predicted, against);
@@ -229,16 +232,38 @@ fn flat(made: &Prediction) -> Table {
         .done()
 }
 
-/// The page: the tables, and bars for each measure.
+/// The page: the result in a sentence, bars for each measure, and the tables.
 pub fn page(made: &Prediction) -> Report {
     let mut result: Vec<Block> = made.warnings().into_iter().map(Block::Warning).collect();
-    result.extend(tables(made).into_iter().map(Block::Table));
-    let figures = made.predicted.measures().map(|m| bars(made, m)).collect();
+    result.extend(made.predicted.measures().map(|m| bars(made, m)));
+    let in_numbers = tables(made).into_iter().map(Block::Table).collect();
     let disk = [("Disk", made.predicted.what.clone())];
     let against = made.against.iter().map(|side| ("Against", side.what.clone()));
-    let sections = vec![Section::new("Result", result), Section::new("Each measure", figures)];
-    let what = format!("What each {} gives on {}.", made.heading, made.predicted.name());
-    output::report("Seekway: prediction", what, disk.into_iter().chain(against), sections)
+    let sections = vec![Section::new("Result", result), Section::new("In numbers", in_numbers)];
+    output::report("Seekway: prediction", sentence(made), disk.into_iter().chain(against), sections)
+}
+
+/// Which policies are predicted to be the best.
+fn sentence(made: &Prediction) -> String {
+    let predicted = &made.predicted;
+    let stack = |label: String| {
+        let mean = |of: fn(&Figures) -> Option<f64>| predicted.mean(&label, of);
+        let rate = mean(|run| run.sectors_per_ms);
+        let (response, p99) = (mean(|run| run.response_ms), mean(|run| run.response_p99_ms));
+        let policy = predicted.of(&label).next().map_or_else(String::new, |r| r.policy.clone());
+        let figures = [response, p99, rate.map(|rate| rate / SECTORS_PER_MS), None];
+        Stack { label, policy, starved: None, figures }
+    };
+    let stacks: Vec<Stack> = predicted.stacks().into_iter().map(stack).collect();
+    let name = predicted.name();
+    let has_figures = |one: &Stack| one.figures.iter().any(Option::is_some);
+    match stacks.as_slice() {
+        all if !all.iter().any(has_figures) => {
+            format!("What each {} gives on {name}.", made.heading)
+        }
+        [one] => format!("{} on {name}: {}.", one.label, one.text()),
+        _ => format!("On {name}, {}.", Ranked::new(stacks).text()),
+    }
 }
 
 fn bars(made: &Prediction, measure: &Measure) -> Block {
