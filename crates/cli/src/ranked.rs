@@ -60,11 +60,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// True if anything was measured.
-    pub fn has_figures(&self) -> bool {
-        self.figures.iter().any(Option::is_some)
-    }
-
     /// All figures.
     pub fn text(&self) -> String {
         let known = self.figures.iter().zip(&MEASURES);

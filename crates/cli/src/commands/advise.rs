@@ -271,8 +271,11 @@ impl Said {
         report.subtitle = format!("{} {}", self.lines[0], self.recommendation);
         let block = if self.is_warning { Block::Warning } else { Block::Text };
         let lines = self.lines[1..].iter().cloned().map(block);
-        let blocks = lines.chain(self.tables.iter().cloned().map(Block::Table));
-        report.sections[0].blocks.splice(0..0, blocks);
+        report.sections[0].blocks.splice(0..0, lines);
+        if let Some(in_numbers) = report.sections.last_mut() {
+            let tables = self.tables.iter().cloned().map(Block::Table);
+            in_numbers.blocks.splice(0..0, tables);
+        }
         report
     }
 

@@ -270,8 +270,9 @@ fn sentence(made: &Prediction) -> String {
     };
     let stacks: Vec<Stack> = predicted.stacks().into_iter().map(stack).collect();
     let name = predicted.name();
+    let has_figures = |one: &Stack| one.figures.iter().any(Option::is_some);
     match stacks.as_slice() {
-        all if !all.iter().any(Stack::has_figures) => {
+        all if !all.iter().any(has_figures) => {
             format!("What each {} gives on {name}.", made.heading)
         }
         [one] => format!("{} on {name}: {}.", one.label, one.text()),
