@@ -3,12 +3,12 @@
 
 use crate::stacks::StackNames;
 use seekway_core::prefetcher::Stream as Followed;
-use seekway_core::units::{Instant, Sectors};
+use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, VmHost, ms, per_second};
 use seekway_sim::scenario::Scenario;
 use seekway_sim::vcpu::VmCpu;
+use seekway_sim::{OpResult, RunResult};
 use seekway_stack::cache::Usage as Counts;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -54,6 +54,8 @@ pub struct Run {
     pub service_ms: Mean,
     pub service_from_dispatch_ms: Mean,
     pub response_ms: Response,
+    #[serde(flatten)]
+    pub operations: Operations,
     pub zero_seek_share: f64,
     pub zero_seek_share_requests: f64,
     pub held_ms: BTreeMap<&'static str, f64>,
@@ -86,7 +88,7 @@ pub struct Mean {
     pub mean: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Response {
     pub mean: f64,
@@ -94,6 +96,26 @@ pub struct Response {
     pub p99: f64,
     pub p999: f64,
     pub max: f64,
+}
+
+/// Reads and writes of a run or of a VM.
+#[derive(Clone, PartialEq, Default, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Operations {
+    /// Null where there are none, or where they are not known apart.
+    pub reads: Option<Operation>,
+    /// Null where there are none, or where they are not known apart.
+    pub writes: Option<Operation>,
+}
+
+/// Reads or writes of a run or of a VM.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Operation {
+    pub requests: u64,
+    pub iops: f64,
+    pub mib_s: f64,
+    pub response_ms: Response,
 }
 
 #[derive(Serialize)]
@@ -111,6 +133,8 @@ pub struct Vm {
     pub iops: f64,
     pub mib_s: f64,
     pub response_ms: Response,
+    #[serde(flatten)]
+    pub operations: Operations,
     pub device_time_share: f64,
     /// Requests that the end of the run found waiting.
     pub unfinished: u64,
@@ -147,6 +171,25 @@ pub fn response(times: &Times, worst_ns: u64) -> Response {
         p99: at(0.99),
         p999: at(0.999),
         max: ms(worst_ns),
+    }
+}
+
+impl Operations {
+    /// Those that were submitted, with their rates over `span`.
+    pub fn new(reads: &OpResult, writes: &OpResult, span: Nanos) -> Operations {
+        let some = |of: &OpResult| {
+            (!of.is_empty()).then(|| Operation {
+                requests: of.requests,
+                iops: of.iops(span),
+                mib_s: of.mib_s(span),
+                response_ms: response(&of.response, of.worst_ns),
+            })
+        };
+        Operations { reads: some(reads), writes: some(writes) }
+    }
+
+    pub fn has_both(&self) -> bool {
+        self.reads.is_some() && self.writes.is_some()
     }
 }
 
@@ -207,6 +250,7 @@ impl Run {
             iops: v.iops(),
             mib_s: v.mib_s(),
             response_ms: response(&v.response, v.worst_ns()),
+            operations: Operations::new(&v.reads, &v.writes, v.span),
             device_time_share: v.device_time.as_secs_f64() / busy.max(f64::MIN_POSITIVE),
             unfinished: v.unfinished,
             ended_s: v.ended.map(Instant::as_secs_f64),
@@ -236,6 +280,7 @@ impl Run {
             service_ms: Mean { mean: r.service.mean() / 1e6 },
             service_from_dispatch_ms: Mean { mean: r.service_from_dispatch.mean() / 1e6 },
             response_ms: response(&r.response, r.worst_ns()),
+            operations: Operations::new(&r.reads, &r.writes, r.simulated),
             zero_seek_share: r.seeks_per_command.zero_share(),
             zero_seek_share_requests: r.seeks_per_request.zero_share(),
             held_ms,

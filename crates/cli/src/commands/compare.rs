@@ -1,7 +1,7 @@
 //! `seekway compare`: one load, one disk, several stacks.
 
 mod private;
-mod tables;
+pub mod tables;
 
 use crate::args::{CompareArgs, Format, LimitsArg};
 use crate::figures::{self, Shown};
@@ -472,6 +472,7 @@ fn sections(made: &Comparison) -> Vec<Section> {
     let shown: Vec<Shown<'_>> = shown.map(|o| (o.label.as_str(), &o.result)).collect();
     let mut result: Vec<Block> = made.warnings.iter().cloned().map(Block::Warning).collect();
     result.extend(tables(compared).into_iter().map(Block::Table));
+    result.extend(tables::by_operation(compared).map(Block::Table));
     result.extend(tables::by_process(compared).map(Block::Table));
     let title = match &compared.scenario {
         Some(name) => format!("Result of {name}"),

@@ -91,6 +91,23 @@ fn policies_are_ranked_by_each_measure() {
     assert_eq!(made, again);
 }
 
+#[test]
+fn reads_and_writes_are_predicted_apart() {
+    let load = "predict --vm name=a,app=uniform:read=70 --vm name=b,app=uniform --until 4s \
+        --on linear-15k4 --policies noop,cfq";
+    let made = json(&seekway(&line(load, &["--format", "json"])).ok());
+    for run in made["runs"].as_array().expect("a list") {
+        let [a, b] = [&run["vms"][0], &run["vms"][1]];
+        assert!(number(&a["reads"]["iops"]) > number(&a["writes"]["iops"]), "{a:#}");
+        assert!(b["writes"].is_null() && number(&b["reads"]["response_ms"]["p99"]) > 0.0);
+        assert_eq!(run["writes"]["requests"], a["writes"]["requests"]);
+    }
+    let text = seekway(&line(load, &[])).ok();
+    assert!(text.contains("read p99 (ms)") && text.contains("write p99 (ms)"), "{text}");
+    let text = seekway(&line(LOAD, &["--on", "linear-15k4", "--policies", "noop"])).ok();
+    assert!(!text.contains("read p99"), "{text}");
+}
+
 /// Fails unless `holds` is true of the agreement on every measure.
 #[track_caller]
 fn each<'a>(made: &'a Value, holds: impl Fn(&'a Value) -> bool) {
@@ -243,8 +260,8 @@ fn a_cache_in_front_of_the_disk_is_predicted_and_named() {
     let bare = predict_small(&[]).ok();
     assert!(bare.contains("all runs: cache none, prefetch none, no limits, vCPUs not"), "{bare}");
     let csv = predict_small(&[&caches[..], &["--format", "csv"]].concat()).ok();
-    assert!(csv.lines().next().is_some_and(|l| l.ends_with(",cache_mib,prefetch")), "{csv}");
-    assert!(csv.contains(",32,none\n") && csv.contains(",0,none\n"), "{csv}");
+    assert!(csv.lines().next().is_some_and(|l| l.contains(",cache_mib,prefetch,reads,")), "{csv}");
+    assert!(csv.contains(",32,none,") && csv.contains(",0,none,"), "{csv}");
 }
 
 #[test]

@@ -79,9 +79,51 @@ fn csv_has_a_line_for_each_run_and_vm() {
     assert_eq!(starts, ["noop,all", "noop,a", "noop,b", "cfq,all", "cfq,a", "cfq,b"]);
     let fields = lines[0].split(',').count();
     assert!(lines.iter().all(|l| l.split(',').count() == fields), "{csv}");
-    let last = ",phi,jain,max_min_share,ended_s,prefetch,cache_mib,limits,shared_cpus,vcpu";
-    assert!(lines[0].ends_with(last), "{}", lines[0]);
-    assert!(lines[1..].iter().all(|l| l.ends_with(",none,0,none,none,vanilla")), "{csv}");
+    let stack = ",phi,jain,max_min_share,ended_s,prefetch,cache_mib,limits,shared_cpus,vcpu,";
+    let served = |op: &str| {
+        let figures = ["iops", "mib_s", "mean_ms", "p50_ms", "p99_ms", "p999_ms", "max_ms"];
+        format!("{op}s,{}", figures.map(|name| format!("{op}_{name}")).join(","))
+    };
+    let last = format!("{stack}{},{}", served("read"), served("write"));
+    assert!(lines[0].ends_with(&last), "{}", lines[0]);
+    assert!(lines[1].contains(",none,0,none,none,vanilla,166,"), "{csv}");
+}
+
+#[test]
+fn reads_and_writes_are_told_apart() {
+    let folder = Folder::new();
+    let page = folder.arg("page.html");
+    let one = ["--policies", "noop", "--report", &page];
+    let text = run(&load(&folder), &one).ok();
+    let headings = ["read p99 (ms)", "write p99 (ms)"];
+    assert!(headings.iter().all(|heading| text.matches(heading).count() == 2), "{text}");
+    let page = std::fs::read_to_string(folder.path("page.html")).expect("written");
+    assert!(page.contains("Reads and writes"));
+
+    let made = json(&run(&load(&folder), &["--policies", "noop", "--format", "json"]).ok());
+    let whole = &made["runs"][0];
+    // Every third request of the traces, of 300 and of 200, is a read.
+    for (of, reads, all) in [(whole, 166, 500), (&whole["vms"][0], 100, 300)] {
+        let [read, write] = [&of["reads"], &of["writes"]];
+        assert_eq!((&read["requests"], &write["requests"]), (&reads.into(), &(all - reads).into()));
+        for key in ["iops", "mib_s"] {
+            let sum = number(&read[key]) + number(&write[key]);
+            assert!((sum / number(&of[key]) - 1.0).abs() < 1e-9, "{key}: {of:#}");
+        }
+        let [r, w, both] = [read, write, of].map(|of| number(&of["response_ms"]["max"]));
+        assert_eq!(r.max(w), both);
+        let means = [read, write].map(|op| number(&op["response_ms"]["mean"]));
+        let mean = number(&of["response_ms"]["mean"]);
+        assert!(means[0].min(means[1]) < mean && mean < means[0].max(means[1]), "{of:#}");
+    }
+
+    let only = ["compare", "--vm", "app=uniform:requests=50", "--policies", "noop"];
+    let text = seekway(&only).ok();
+    assert!(!headings.iter().any(|heading| text.contains(heading)), "{text}");
+    let made = json(&seekway(&[&only[..], &["--format", "json"]].concat()).ok());
+    let whole = &made["runs"][0];
+    assert!(whole["writes"].is_null() && whole["vms"][0]["writes"].is_null());
+    assert_eq!(whole["reads"]["response_ms"], whole["response_ms"]);
 }
 
 /// Compares VMs, each given by its description, under noop for a second.

@@ -1,7 +1,8 @@
 //! A comparison as tables.
 
 use crate::json::{
-    CompareReport, PrivateRun, PrivateVm, Process, Response, Run, Usage, Vcpus, Vm, VmCache,
+    CompareReport, Operation, Operations, PrivateRun, PrivateVm, Process, Response, Run, Usage,
+    Vcpus, Vm, VmCache,
 };
 use crate::stacks::NO_PREFETCH;
 use seekway_report::table::{Cell, Rows, Table};
@@ -20,10 +21,12 @@ pub fn each_vm(compared: &CompareReport) -> Vec<(&Run, &Vm)> {
     (0..vms).flat_map(|vm| compared.runs.iter().map(move |run| (run, &run.vms[vm]))).collect()
 }
 
-/// Adds what a VM, or all of them, got: MiB/s, IOPS and response times.
+/// Adds what a VM, or all of them, got: MiB/s, IOPS and response times; those of reads and writes
+/// apart if there are `both`.
 fn served<'a, T>(
     table: Rows<'a, T>,
-    of: impl Fn(&'a T) -> (f64, f64, &'a Response),
+    both: bool,
+    of: impl Fn(&'a T) -> (f64, f64, &'a Response, &'a Operations),
 ) -> Rows<'a, T> {
     table
         .number("bandwidth", "MiB/s", |row| of(row).0)
@@ -33,38 +36,107 @@ fn served<'a, T>(
         .number("p99", "ms", |row| of(row).2.p99)
         .number("p99.9", "ms", |row| of(row).2.p999)
         .number("worst", "ms", |row| of(row).2.max)
+        .when(both, |table| {
+            let p99 = |op: &Option<Operation>| Some(op.as_ref()?.response_ms.p99);
+            table.number("read p99", "ms", |row| p99(&of(row).3.reads)).number(
+                "write p99",
+                "ms",
+                |row| p99(&of(row).3.writes),
+            )
+        })
+}
+
+/// True if any run has reads and writes.
+fn has_both(compared: &CompareReport) -> bool {
+    compared.runs.iter().any(|run| run.operations.has_both())
+}
+
+/// A figure of reads or writes: its heading, its unit, its name in CSV, and what it is.
+type OperationFigure = (&'static str, &'static str, &'static str, fn(&Operation) -> f64);
+
+const OPERATION_FIGURES: [OperationFigure; 7] = [
+    ("IOPS", "", "iops", |op| op.iops),
+    ("bandwidth", "MiB/s", "mib_s", |op| op.mib_s),
+    ("response", "ms", "mean_ms", |op| op.response_ms.mean),
+    ("p50", "ms", "p50_ms", |op| op.response_ms.p50),
+    ("p99", "ms", "p99_ms", |op| op.response_ms.p99),
+    ("p99.9", "ms", "p999_ms", |op| op.response_ms.p999),
+    ("worst", "ms", "max_ms", |op| op.response_ms.max),
+];
+
+/// Adds the figures of reads and of writes as columns of CSV.
+pub fn flat_operations<'a, T>(
+    table: Rows<'a, T>,
+    of: impl Fn(&'a T) -> &'a Operations,
+) -> Rows<'a, T> {
+    type OfKind = fn(&Operations) -> Option<&Operation>;
+    let kinds: [(&str, OfKind); 2] =
+        [("read", |of| of.reads.as_ref()), ("write", |of| of.writes.as_ref())];
+    table.each(kinds, |table, (kind, of_kind)| {
+        table.number(format!("{kind}s"), "", |row| Some(of_kind(of(row))?.requests)).each(
+            OPERATION_FIGURES,
+            |table, (.., name, figure)| {
+                table.number(format!("{kind}_{name}"), "", |row| of_kind(of(row)).map(figure))
+            },
+        )
+    })
+}
+
+/// One line for reads and one for writes of each run, and of each VM of several; none where no run
+/// has both.
+pub fn by_operation(compared: &CompareReport) -> Option<Table> {
+    if !has_both(compared) {
+        return None;
+    }
+    let whole = compared.runs.iter().map(|run| (run, "all", &run.operations));
+    let vms = each_vm(compared).into_iter().map(|(run, vm)| (run, &*vm.name, &vm.operations));
+    let vms = vms.filter(|(run, ..)| run.vms.len() > 1);
+    let rows = whole.chain(vms).flat_map(|(run, vm, both)| {
+        let both = [("reads", &both.reads), ("writes", &both.writes)];
+        both.into_iter().filter_map(move |(name, op)| Some((run, vm, name, op.as_ref()?)))
+    });
+    let rows: Vec<(&Run, &str, &str, &Operation)> = rows.collect();
+    let table = Table::of("Reads and writes", &rows)
+        .text("VM", |(_, vm, ..)| *vm)
+        .text(compared.names.heading(), |(run, ..)| &run.label)
+        .text("operation", |(.., name, _)| *name)
+        .each(OPERATION_FIGURES, |table, (name, unit, _, figure)| {
+            table.number(name, unit, |(.., op)| figure(op))
+        });
+    Some(table.done())
 }
 
 pub fn totals(compared: &CompareReport) -> Table {
     let table = Table::of(format!("All VMs together on {}", compared.device), &compared.runs)
         .text(compared.names.heading(), |run| &run.label);
     let private = has_private(compared);
-    served(table, |run| (run.mib_s, run.iops, &run.response_ms))
-        .number("service", "ms", |run| run.service_ms.mean)
-        .number("seeks at 0", "", |run| Cell::Share(run.zero_seek_share))
-        .number("φ", "", |run| run.phi)
-        .number("Jain", "", |run| run.jain)
-        .number("max-min", "", |run| run.max_min_share)
-        .when(private, |table| {
-            table
-                .text("least progress", |run| {
-                    let private = run.private.as_ref()?;
-                    let (least, vm) =
-                        private.least_progress.zip(private.least_progress_vm.as_ref())?;
-                    Some(format!("{least:.2} ({vm})"))
-                })
-                .number("mean progress", "", |run| run.private.as_ref()?.mean_progress)
-        })
-        .note(
-            "response: mean from submission to completion, with the wait at a limit. service: mean \
+    served(table, has_both(compared), |run| {
+        (run.mib_s, run.iops, &run.response_ms, &run.operations)
+    })
+    .number("service", "ms", |run| run.service_ms.mean)
+    .number("seeks at 0", "", |run| Cell::Share(run.zero_seek_share))
+    .number("φ", "", |run| run.phi)
+    .number("Jain", "", |run| run.jain)
+    .number("max-min", "", |run| run.max_min_share)
+    .when(private, |table| {
+        table
+            .text("least progress", |run| {
+                let private = run.private.as_ref()?;
+                let (least, vm) = private.least_progress.zip(private.least_progress_vm.as_ref())?;
+                Some(format!("{least:.2} ({vm})"))
+            })
+            .number("mean progress", "", |run| run.private.as_ref()?.mean_progress)
+    })
+    .note(
+        "response: mean from submission to completion, with the wait at a limit. service: mean \
              time of a command on the disk. φ (VMCD): smaller is fairer; Jain: 1 is fair; max-min: \
              what the worst VM got of its max-min share, 1 is fair.",
-        )
-        .notes(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")))
-        .notes(compared.demand_note)
-        .notes(private.then_some(PRIVATE_NOTE))
-        .note(&compared.same)
-        .done()
+    )
+    .notes(compared.no_fairness.iter().map(|why| format!("No φ, Jain, max-min: {why}.")))
+    .notes(compared.demand_note)
+    .notes(private.then_some(PRIVATE_NOTE))
+    .note(&compared.same)
+    .done()
 }
 
 /// Was every VM also run on its private disk?
@@ -83,7 +155,9 @@ pub fn by_vm(compared: &CompareReport) -> Table {
     let table = Table::of("Each VM", &rows)
         .text("VM", |(_, vm)| &vm.name)
         .text(compared.names.heading(), |(run, _)| &run.label);
-    served(table, |(_, vm)| (vm.mib_s, vm.iops, &vm.response_ms))
+    served(table, has_both(compared), |(_, vm)| {
+        (vm.mib_s, vm.iops, &vm.response_ms, &vm.operations)
+    })
         .number("disk time", "", |(_, vm)| Cell::Share(vm.device_time_share))
         .when(has_private(compared), |table| {
             table
@@ -206,7 +280,7 @@ pub fn flat(all: &[&CompareReport]) -> Table {
     }
     let has_cache = lines.iter().any(|line| line.run.host.is_some());
     let has_private = all.iter().any(|compared| has_private(compared));
-    Table::of("", &lines)
+    let table = Table::of("", &lines)
         .text("policy", |line| &line.run.stack.policy)
         .text("vm", |line| line.of(|_| "all", |vm| &vm.name))
         .number("seed", "", |line| line.run.seed)
@@ -235,7 +309,8 @@ pub fn flat(all: &[&CompareReport]) -> Table {
         .number("cache_mib", "", |line| line.run.stack.cache.cache_mib.unwrap_or(0.0))
         .text("limits", |line| line.run.stack.limits)
         .text("shared_cpus", |line| line.run.stack.shared_cpus.as_deref().unwrap_or("none"))
-        .text("vcpu", |line| &line.run.stack.vcpu)
+        .text("vcpu", |line| &line.run.stack.vcpu);
+    flat_operations(table, |line| line.of(|run| &run.operations, |vm| &vm.operations))
         .when(has_private, |table| {
             table
                 .number("progress", "", |line| line.private_vm()?.progress)

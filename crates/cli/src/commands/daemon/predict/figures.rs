@@ -1,7 +1,7 @@
 //! Predicted and measured figures of a stack, as they are written as JSON and read back, and how
 //! well they agree.
 
-use crate::json::CacheChoice;
+use crate::json::{CacheChoice, Operations};
 use crate::load::distinct;
 use crate::runs::Outcome;
 use seekway_sim::metrics::ms;
@@ -77,9 +77,23 @@ pub struct Figures {
     /// Read and written, all together, in the papers' unit.
     pub sectors_per_ms: Option<f64>,
     pub mib_s: Option<f64>,
+    #[serde(flatten)]
+    pub operations: Operations,
+    /// Each VM of a simulated run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vms: Vec<VmOperations>,
     /// Figures by which a live window is judged.
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     pub window: Option<Window>,
+}
+
+/// Reads and writes of a VM.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VmOperations {
+    pub name: String,
+    #[serde(flatten)]
+    pub operations: Operations,
 }
 
 /// A live window: how the throttle did in it.
@@ -109,6 +123,10 @@ impl Figures {
         let r = &outcome.result;
         let some = |n: u64, value: f64| (n > 0).then_some(value);
         let (requests, commands) = (r.response.len(), r.service.len());
+        let vm = |vm: &seekway_sim::VmResult| VmOperations {
+            name: vm.name.clone(),
+            operations: Operations::new(&vm.reads, &vm.writes, vm.span),
+        };
         Figures {
             policy: outcome.scenario.policy.clone(),
             cache: Some(CacheChoice::new(&outcome.scenario)),
@@ -119,6 +137,8 @@ impl Figures {
             response_p99_ms: some(requests, ms(r.response.value_at_quantile(0.99))),
             sectors_per_ms: some(requests, r.mib_s() * SECTORS_PER_MS),
             mib_s: some(requests, r.mib_s()),
+            operations: Operations::new(&r.reads, &r.writes, r.simulated),
+            vms: r.vms.iter().map(vm).collect(),
             ..Figures::default()
         }
     }

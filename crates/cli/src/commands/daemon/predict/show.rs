@@ -6,6 +6,8 @@ use super::figures::{
     common, ranked,
 };
 use crate::args::Format;
+use crate::commands::compare::tables::flat_operations;
+use crate::json::{Operation, Operations};
 use crate::output;
 use crate::stacks::NO_PREFETCH;
 use anyhow::Result;
@@ -101,6 +103,7 @@ fn figures(
     let (predicted, against) = (&made.predicted, made.against.as_ref());
     let rows: Vec<(usize, &String)> = stacks.iter().enumerate().collect();
     let live = against.is_none() && predicted.runs.iter().any(|r| r.window.is_some());
+    let both = predicted.runs.iter().any(|run| run.operations.has_both());
     let table =
         Table::of(title, &rows).text(made.heading, |(_, stack)| *stack).each(
             of,
@@ -128,6 +131,17 @@ fn figures(
     table
         .number("bandwidth", "MiB/s", |(_, stack)| {
             Some(predicted.mean(stack, |run| run.sectors_per_ms)? / SECTORS_PER_MS)
+        })
+        .when(both, |table| {
+            let p99 = |op: &Option<Operation>| Some(op.as_ref()?.response_ms.p99);
+            let mean = |stack: &str, of: fn(&Operations) -> &Option<Operation>| {
+                predicted.mean(stack, |run| p99(of(&run.operations)))
+            };
+            table.number("read p99", "ms", |(_, stack)| mean(stack, |op| &op.reads)).number(
+                "write p99",
+                "ms",
+                |(_, stack)| mean(stack, |op| &op.writes),
+            )
         })
         .when(live, |table| {
             let mean = |stack: &str, figure: fn(&Window) -> f64| {
@@ -210,7 +224,7 @@ fn flat(made: &Prediction) -> Table {
     let window = |figure: fn(&Window) -> f64| {
         move |row: &(&str, &Side, &Figures)| row.2.window.as_ref().map(figure)
     };
-    Table::of("", &rows)
+    let table = Table::of("", &rows)
         .text("side", |(name, ..)| *name)
         .text("disk", |(_, side, _)| &side.what)
         .text("policy", |(.., run)| &run.policy)
@@ -225,8 +239,8 @@ fn flat(made: &Prediction) -> Table {
         .number("cache_mib", "", |(.., run)| Some(run.cache.as_ref()?.cache_mib.unwrap_or(0.0)))
         .text("prefetch", |(.., run)| {
             Some(run.cache.as_ref()?.prefetch.as_deref().unwrap_or(NO_PREFETCH))
-        })
-        .done()
+        });
+    flat_operations(table, |(.., run)| &run.operations).done()
 }
 
 /// The page: the tables, and bars for each measure.
