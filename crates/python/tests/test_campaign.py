@@ -122,6 +122,8 @@ def test_failed_cells_are_rows_and_the_rest_goes_on(tmp_path: Path) -> None:
     row = frame[(frame.policy == "cfq") & (frame.seed == 1)].iloc[0]
     assert (row.iops, row.p99_ms) == (made["iops"], made["response_ms"]["p99"])
     assert [vm["name"] for vm in row.vms] == ["a", "b"]
+    assert row.read_p99_ms == made["reads"]["response_ms"]["p99"]
+    assert row.vms[0]["reads"] == made["vms"][0]["reads"]["requests"]
     assert len(Campaign(study).run(tmp_path, workers=1)) == 9, "nothing is run again"
 
 

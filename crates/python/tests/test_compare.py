@@ -87,6 +87,23 @@ def test_tables_of_all_kinds() -> None:
     assert len(made.plot().axes) == 2
 
 
+def test_reads_and_writes_are_told_apart() -> None:
+    vms = ["name=a,app=uniform:read=70,requests=200", "name=b,app=uniform:requests=200"]
+    made = seekway.compare(vms=vms, policies="noop", until="1s")
+    (run,), (row,) = made.runs, made.table
+    for op in ("read", "write"):
+        assert row[f"{op}_p99_ms"] == run[f"{op}s"]["response_ms"]["p99"]
+        assert f"{op} p99 ms" in repr(made) and f"{op} p99, ms" in made._repr_html_()
+    table = made.to_arrow().to_pylist()
+    assert [line["write_mib_s"] for line in table[:2]] == [
+        run["writes"]["mib_s"],
+        run["vms"][0]["writes"]["mib_s"],
+    ]
+    assert (run["vms"][1]["writes"], table[2]["write_mib_s"]) == (None, None)
+    only = seekway.compare(vms=vms[1], policies="noop", until="1s")
+    assert only.table[0]["write_p99_ms"] is None and "write" not in repr(only)
+
+
 def test_a_page_is_written(tmp_path: Path) -> None:
     page = tmp_path / "made.html"
     seekway.compare(vms=VMS, policies="noop", until="1s").to_html(page)

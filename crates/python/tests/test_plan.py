@@ -75,6 +75,28 @@ def test_figures_are_those_of_compare(tmp_path: Path) -> None:
     expected = {vm["name"]: vm["response_ms"]["mean"] for vm in run["vms"]}
     assert made.policies[0].figures == expected
     assert len(made.policies[0].suffering()) == 3
+    assert "vm0 (" in str(made) and "write p99" not in str(made), "they only read"
+
+
+def test_reads_and_writes_are_told_apart(tmp_path: Path) -> None:
+    (reader,) = write_vms(tmp_path, 1, 4)
+    both = tmp_path / "both.trace"
+    lines = reader.read_text().splitlines()
+    turned = [line if n % 3 else f"{line[:-1]}0" for n, line in enumerate(lines)]
+    both.write_text("\n".join(turned) + "\n")
+    made = plan([reader, both], target="mean<1s", policies="noop", workers=1)
+    run = seekway.compare([reader, both], policies="noop", alone="never").runs[0]
+    (policy,) = made.policies
+    for vm in run["vms"]:
+        found = policy.operations[vm["name"]]
+        for op in ("read", "write"):
+            served = vm[f"{op}s"]
+            assert found[f"{op}s"] == (served and served["requests"])
+            assert found[f"{op}_iops"] == (served and served["iops"])
+            assert found[f"{op}_p999_ms"] == (served and served["response_ms"]["p999"])
+    assert policy.operations["both"]["writes"] == 100
+    assert f"write p99 {policy.operations['both']['write_p99_ms']:.3g} ms" in str(made)
+    assert json.loads(made.to_json())["policies"][0]["operations"] == policy.operations
 
 
 def test_what_no_disk_carries(tmp_path: Path) -> None:

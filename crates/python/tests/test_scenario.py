@@ -53,6 +53,8 @@ def test_figures_are_the_command_lines_to_the_bit(command_line: str, tmp_path: P
         assert row["requests"] == run["requests"]
         assert row["response_mean_ns"] / 1e6 == run["response_ms"]["mean"]
         assert row["response_p99_ns"] / 1e6 == run["response_ms"]["p99"]
+        assert row["read_response_p99_ns"] / 1e6 == run["reads"]["response_ms"]["p99"]
+        assert (row["writes"], row["write_response_p99_ns"], run["writes"]) == (0, None, None)
         assert row["bytes"] / 2**20 / (row["simulated_ns"] / 1e9) == pytest.approx(run["mib_s"])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from seekway.comparison import told_apart
+
 if TYPE_CHECKING:
     from seekway.comparison import Comparison
 
@@ -23,9 +25,10 @@ _SHOWN = (
 def comparison(made: Comparison) -> str:
     """The table of all VMs together, and the warnings."""
     rows = made.table
-    head = "".join(f"<th>{escape(title)}</th>" for title, _ in _SHOWN)
+    shown = [*_SHOWN, *((f"{op} p99, ms", f"{op}_p99_ms") for op in told_apart(rows))]
+    head = "".join(f"<th>{escape(title)}</th>" for title, _ in shown)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(row[key])}</td>" for _, key in _SHOWN) + "</tr>"
+        "<tr>" + "".join(f"<td>{_cell(row[key])}</td>" for _, key in shown) + "</tr>"
         for row in rows
     )
     warnings = "".join(f"<p>⚠ {escape(warning)}</p>" for warning in made.warnings)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+OPERATIONS = ("read", "write")
+
 PolicyLike = str | type[Policy] | Callable[[], Policy]
 
 
@@ -129,7 +131,7 @@ class Comparison:
         rows = []
         for run in self.runs:
             times = {f"{key}_ms": value for key, value in run["response_ms"].items()}
-            rows.append({key: run[key] for key in keys} | times)
+            rows.append({key: run[key] for key in keys} | times | by_operation(run))
         return rows
 
     def requests(self, run: int = 0, *, progress: bool | None = None) -> Requests:
@@ -190,6 +192,8 @@ class Comparison:
             return "Comparison()"
         head = ["policy", "seed", "MiB/s", "IOPS", "mean ms", "p99 ms", "max ms"]
         keys = ["policy", "seed", "mib_s", "iops", "mean_ms", "p99_ms", "max_ms"]
+        head += [f"{operation} p99 ms" for operation in told_apart(rows)]
+        keys += [f"{operation}_p99_ms" for operation in told_apart(rows)]
         cells = [head] + [[_shown(row[key]) for key in keys] for row in rows]
         widths = [max(len(row[n]) for row in cells) for n in range(len(head))]
         first = widths[0]
@@ -199,6 +203,25 @@ class Comparison:
             for row in cells
         ]
         return "\n".join([f"On {self.device}:", *lines, *(f"warning: {w}" for w in self.warnings)])
+
+
+def by_operation(of: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of reads and of writes of a run or a VM, named as in CSV; None if it has none."""
+    row: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        served = of[f"{operation}s"]
+        row[f"{operation}s"] = served and served["requests"]
+        for key in ("iops", "mib_s"):
+            row[f"{operation}_{key}"] = served and served[key]
+        for key in of["response_ms"]:
+            row[f"{operation}_{key}_ms"] = served and served["response_ms"][key]
+    return row
+
+
+def told_apart(rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Reads and writes, if any of these rows of `by_operation` has both; else nothing."""
+    both = any(all(row[f"{operation}s"] for operation in OPERATIONS) for row in rows)
+    return OPERATIONS if both else ()
 
 
 def _shown(value: object) -> str:

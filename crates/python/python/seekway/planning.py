@@ -33,6 +33,7 @@ from seekway._errors import SeekwayError
 from seekway.campaign.results import Results
 from seekway.campaign.run import cluster, run_cells
 from seekway.campaign.study import Cell, cell_of
+from seekway.comparison import OPERATIONS, told_apart
 
 Disk = frozenset[int]
 
@@ -69,7 +70,9 @@ class PolicyPlan:
     Attributes:
         disks: the VMs on each disk, by name.
         figures: the target's figure of each VM there, in ms.
-        alone: the same of each VM alone on a disk.
+        operations: rates and response times of the reads and the writes of each VM there, by the
+            names of `seekway.compare`'s CSV: ``read_p99_ms``; None if it has none.
+        alone: the target's figure of each VM alone on a disk.
         cannot: VMs that miss the target even alone; they are on no disk.
         lower_bound: fewer disks are not enough (if more VMs never make one faster).
         next_disk: the worst VM's figure with the plan's disks and with one more, VMs spread.
@@ -78,6 +81,7 @@ class PolicyPlan:
     policy: str
     disks: list[list[str]]
     figures: dict[str, float]
+    operations: dict[str, dict[str, Any]]
     alone: dict[str, float]
     cannot: list[str]
     lower_bound: int
@@ -87,6 +91,12 @@ class PolicyPlan:
         """The VMs that are slowed down most by others, and how many times."""
         slowed = [(vm, ms / max(self.alone[vm], 1e-9)) for vm, ms in self.figures.items()]
         return sorted(slowed, key=lambda entry: -entry[1])[:count]
+
+    def shown(self, vm: str) -> str:
+        """The target's figure of a VM, and the p99 of reads and of writes if it has both."""
+        of_vm = self.operations[vm]
+        apart = [f"{op} p99 {of_vm[f'{op}_p99_ms']:.3g} ms" for op in told_apart([of_vm])]
+        return ", ".join([f"{self.figures[vm]:.3g} ms", *apart])
 
 
 @dataclass
@@ -121,7 +131,7 @@ class Plan:
             )
         best = self.policies[0]
         for number, vms in enumerate(best.disks, 1):
-            shown = ", ".join(f"{vm} ({best.figures[vm]:.3g} ms)" for vm in vms)
+            shown = ", ".join(f"{vm} ({best.shown(vm)})" for vm in vms)
             lines.append(f"disk {number} under {best.policy}: {shown}")
         if slowed := ", ".join(f"{vm} {factor:.2g}×" for vm, factor in best.suffering()):
             lines.append(f"slowed down most by the others: {slowed}")
@@ -219,6 +229,15 @@ class _Planner:
             self.known[policy, disk] = dict(zip(sorted(disk), figures, strict=True))
         self.simulations += len(left)
 
+    def operations(self, policy: str, disk: Disk) -> dict[str, dict[str, Any]]:
+        """The columns of reads and writes of each VM on a disk that was simulated."""
+        vms = self.stored[self.cell(policy, disk).key]["vms"]
+        wanted = tuple(f"{op}{end}" for op in OPERATIONS for end in ("s", "_"))
+        return {
+            self.names[n]: {key: vm[key] for key in vm if key.startswith(wanted)}
+            for n, vm in zip(sorted(disk), vms, strict=True)
+        }
+
     def excess(self, policy: str, disk: Disk) -> float:
         """The worst VM's figure over the target; at most 1 if all meet it."""
         if not disk:
@@ -246,10 +265,12 @@ class _Planner:
             else:
                 best, high = found, len(found)
         placed = {vm: self.known[policy, disk][vm] for disk in best for vm in disk}
+        operations = [self.operations(policy, disk) for disk in best]
         return PolicyPlan(
             policy=policy,
             disks=[[self.names[vm] for vm in sorted(disk)] for disk in best],
             figures={self.names[vm]: placed[vm] for vm in sorted(placed)},
+            operations={vm: row for disk in operations for vm, row in disk.items()},
             alone={self.names[vm]: alone[vm] for vm in every},
             cannot=[self.names[vm] for vm in every if vm not in placed],
             lower_bound=least,

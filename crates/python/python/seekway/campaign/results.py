@@ -13,26 +13,33 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from seekway._errors import SeekwayError
+from seekway.comparison import OPERATIONS, by_operation
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
+_FIGURES = ("iops", "mib_s", "simulated_s", "zero_seek_share", "phi", "jain", "max_min_share")
+_TIMES = ("mean", "p50", "p99", "p999", "max")
+#: Of a VM, and of the reads and the writes of a VM or a run.
+_SERVED = ("iops", "mib_s", *(f"{name}_ms" for name in _TIMES))
+
+_BY_OPERATION = [
+    column
+    for operation in OPERATIONS
+    for column in (
+        (f"{operation}s", pyarrow.uint64()),
+        *((f"{operation}_{name}", pyarrow.float64()) for name in _SERVED),
+    )
+]
 _VM = pyarrow.struct(
     [
         ("name", pyarrow.string()),
         ("requests", pyarrow.uint64()),
-        ("iops", pyarrow.float64()),
-        ("mib_s", pyarrow.float64()),
-        ("mean_ms", pyarrow.float64()),
-        ("p50_ms", pyarrow.float64()),
-        ("p99_ms", pyarrow.float64()),
-        ("p999_ms", pyarrow.float64()),
-        ("max_ms", pyarrow.float64()),
+        *((name, pyarrow.float64()) for name in _SERVED),
+        *_BY_OPERATION,
     ]
 )
-_FIGURES = ("iops", "mib_s", "simulated_s", "zero_seek_share", "phi", "jain", "max_min_share")
-_TIMES = ("mean", "p50", "p99", "p999", "max")
 
 #: A row for each cell: `cell` is its key, `axes` the values of its axes as JSON, `error` null or
 #: why there are no figures; times in ms, rates a second. `wall_s` is the time that it took.
@@ -48,6 +55,7 @@ SCHEMA = pyarrow.schema(
         *((name, pyarrow.float64()) for name in _FIGURES),
         ("service_ms", pyarrow.float64()),
         *((f"{name}_ms", pyarrow.float64()) for name in _TIMES),
+        *_BY_OPERATION,
         ("finished", pyarrow.bool_()),
         ("vms", pyarrow.list_(_VM)),
         ("error", pyarrow.string()),
@@ -61,10 +69,11 @@ def figures(run: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of one run of `seekway.compare`."""
     row = {name: run[name] for name in ("requests", "finished", *_FIGURES)}
     row["service_ms"] = run["service_ms"]["mean"]
-    row |= {f"{name}_ms": run["response_ms"][name] for name in _TIMES}
+    row |= {f"{name}_ms": run["response_ms"][name] for name in _TIMES} | by_operation(run)
     row["vms"] = [
         {name: vm[name] for name in ("name", "requests", "iops", "mib_s")}
         | {f"{name}_ms": vm["response_ms"][name] for name in _TIMES}
+        | by_operation(vm)
         for vm in run["vms"]
     ]
     return row
