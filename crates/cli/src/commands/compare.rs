@@ -6,8 +6,6 @@ pub mod tables;
 
 pub use page::report;
 
-pub use page::report;
-
 use crate::args::{CompareArgs, Format, LimitsArg};
 use crate::json::{CompareReport, Demands, Run};
 use crate::load::{self, check_distinct, distinct};

@@ -69,7 +69,8 @@ pub fn flat_operations<'a, T>(
     table: Rows<'a, T>,
     of: impl Fn(&'a T) -> &'a Operations,
 ) -> Rows<'a, T> {
-    let kinds: [(&str, fn(&Operations) -> Option<&Operation>); 2] =
+    type OfKind = fn(&Operations) -> Option<&Operation>;
+    let kinds: [(&str, OfKind); 2] =
         [("read", |of| of.reads.as_ref()), ("write", |of| of.writes.as_ref())];
     table.each(kinds, |table, (kind, of_kind)| {
         table.number(format!("{kind}s"), "", |row| Some(of_kind(of(row))?.requests)).each(
