@@ -162,8 +162,8 @@ fn the_page_of_inspect_shows_what_it_prints() {
 /// Colours of policies in the figure; they are read on white and on black.
 const COLOURS: [&str; 3] = ["#8a8f98", "#c9772b", "#2f7fd6"];
 
-/// Bars by group: values from 0 to 1.
-fn bars(title: &str, groups: &[(String, Vec<f64>)], names: &[&str]) -> String {
+/// Bars by group, which has a name and a kind: values from 0 to 1.
+fn bars(title: &str, groups: &[([String; 2], Vec<f64>)], names: &[&str]) -> String {
     let (left, step, gap) = (250, 22, 16);
     let height = 70 + groups.len() * (names.len() * step + gap);
     let mut svg = format!(
@@ -173,9 +173,13 @@ fn bars(title: &str, groups: &[(String, Vec<f64>)], names: &[&str]) -> String {
          <text x=\"0\" y=\"20\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
     );
     let mut y = 50;
-    for (group, values) in groups {
-        let middle = y + names.len() * step / 2;
-        let _ = writeln!(svg, "<text x=\"0\" y=\"{middle}\">{group}</text>");
+    for ([group, kind], values) in groups {
+        let lines = [y + 25, y + 43];
+        let _ = writeln!(
+            svg,
+            "<text x=\"0\" y=\"{}\">{kind}</text><text x=\"0\" y=\"{}\" font-size=\"12\">{group}</text>",
+            lines[0], lines[1]
+        );
         for ((value, name), colour) in values.iter().zip(names).zip(COLOURS) {
             let (width, text) = ((value * 440.0).round().max(1.0), y + 14);
             let _ = writeln!(
@@ -202,7 +206,10 @@ fn the_readme_shows_a_quiet_vm_beside_a_flood() {
         "| disk | no scheduler | bfq | Seekway | flood: bfq | Seekway |\n\
          | :-- | --: | --: | --: | --: | --: |\n",
     );
-    for of in made.as_array().expect("a list of disks") {
+    let kinds = ["7200 rpm, 18 TB", "SATA SSD", "NVMe SSD"];
+    let disks = made.as_array().expect("a list of disks");
+    assert_eq!(disks.len(), kinds.len());
+    for (of, kind) in disks.iter().zip(kinds) {
         let disk = of["device"].as_str().expect("a name");
         let mib_s = |run: usize, vm: usize, key: &str| {
             of["runs"][run]["vms"][vm][key].as_f64().expect("a number")
@@ -211,8 +218,8 @@ fn the_readme_shows_a_quiet_vm_beside_a_flood() {
             (0..3).map(|r| mib_s(r, 0, "mib_s") / mib_s(r, 0, "demand_mib_s")).collect();
         let flood: Vec<f64> = (1..3).map(|r| mib_s(r, 1, "mib_s") / mib_s(0, 1, "mib_s")).collect();
         let cells = quiet.iter().chain(&flood).map(|value| format!(" {value:.2} |"));
-        let _ = writeln!(table, "| {disk} |{}", cells.collect::<String>());
-        groups.push((disk.to_string(), quiet));
+        let _ = writeln!(table, "| {kind} (`{disk}`) |{}", cells.collect::<String>());
+        groups.push(([disk.to_string(), kind.to_string()], quiet));
     }
     check("README.md", &table);
     let title = "A quiet VM beside a flood: its speed, over that alone";
