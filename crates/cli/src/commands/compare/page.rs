@@ -74,8 +74,10 @@ fn starved(compared: &CompareReport, run: &Run) -> Option<String> {
 
 /// The result of a comparison.
 fn sentence(compared: &CompareReport) -> String {
-    let name = compared.scenario.iter().map(|name| format!("{name}, ")).collect::<String>();
     let device = &compared.device;
+    // A scenario that is named by its disk names it once.
+    let name = compared.scenario.iter().filter(|name| !name.contains(device.as_str()));
+    let name = name.map(|name| format!("{name}, ")).collect::<String>();
     let stacks = stacks(compared);
     match stacks.as_slice() {
         [] => {
