@@ -162,7 +162,9 @@ fn the_examples_and_the_scenario_of_the_page_run() {
     let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     files.extend(blocks.enumerate().map(|(n, text)| folder.file(&format!("{n}.toml"), text)));
     for file in &files {
-        let csv = ["compare", file, "--until", "200ms", "--format", "csv"];
+        let settles = std::fs::read_to_string(file).unwrap().contains("settle = \"2s\"");
+        let until = if settles { "2100ms" } else { "200ms" };
+        let csv = ["compare", file, "--until", until, "--format", "csv"];
         assert!(seekway(&csv).ok().lines().count() > 4, "{file}");
     }
 }
