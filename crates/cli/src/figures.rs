@@ -120,9 +120,10 @@ fn lines_over_time(series: Vec<Series>) -> Figure {
     Lines { x, y, series }.render()
 }
 
-/// MiB/s of some VMs together, in bins that divide the run into TIME_POINTS parts at most.
+/// MiB/s of some VMs together, from the end of the time to settle on, in bins that divide the run
+/// into TIME_POINTS parts at most.
 fn rates(vms: &[&VmResult], result: &RunResult) -> Vec<(f64, f64)> {
-    let end = result.simulated.as_secs_f64();
+    let (begin, end) = (result.began.as_secs_f64(), result.simulated.as_secs_f64());
     let Some(bin_s) = vms.iter().map(|v| v.bandwidth.bin.as_secs_f64()).reduce(f64::max) else {
         return Vec::new();
     };
@@ -131,8 +132,9 @@ fn rates(vms: &[&VmResult], result: &RunResult) -> Vec<(f64, f64)> {
     for vm in vms {
         let own = vm.bandwidth.bin.as_secs_f64();
         for (n, &bytes) in vm.bandwidth.bytes.iter().enumerate() {
-            let at = ((n as f64 + 0.5) * own / width) as usize;
-            if let Some(sum) = sums.get_mut(at) {
+            let at = (n as f64 + 0.5) * own - begin;
+            let at = (at >= 0.0).then_some((at / width) as usize);
+            if let Some(sum) = at.and_then(|at| sums.get_mut(at)) {
                 *sum += bytes as f64;
             }
         }
@@ -140,7 +142,7 @@ fn rates(vms: &[&VmResult], result: &RunResult) -> Vec<(f64, f64)> {
     let rate = |(n, bytes): (usize, f64)| {
         // The last bin may be cut short by the end of the run.
         let span = width.min(end - n as f64 * width).max(width / 100.0);
-        ((n as f64 + 0.5) * width, bytes / span / f64::from(1 << 20))
+        (begin + (n as f64 + 0.5) * width, bytes / span / f64::from(1 << 20))
     };
     sums.into_iter().enumerate().map(rate).collect()
 }

@@ -53,8 +53,8 @@ pub fn better(heading: &str) -> Option<Ordering> {
 pub struct Stack {
     pub label: String,
     pub policy: String,
-    /// A VM that got no answer, and does under others. Such a stack is never the best: its figures
-    /// are those of the VMs that it served.
+    /// VMs that get next to nothing, and do not under others. Such a stack is never the best: its
+    /// figures are those of the VMs that it served.
     pub starved: Option<String>,
     pub figures: [Option<f64>; MEASURES.len()],
 }
@@ -104,14 +104,14 @@ impl Ranked {
     }
 
     /// Says what the default policy gives, which stacks are the best, which are equal, and which
-    /// leave a VM without an answer.
+    /// starve a VM.
     pub fn text(&self) -> String {
         let of = |one: &Stack| Some(format!("{} under {}", one.starved.as_ref()?, one.label));
         let starved: Vec<String> = self.stacks.iter().filter_map(of).collect();
         let shown = starved.len().min(NAMES_SHOWN);
         let starved = match starved[..shown].join(", ") {
             none if none.is_empty() => none,
-            some => format!("; no answer: {some}"),
+            some => format!("; starved: {some}"),
         };
         self.best_text() + &starved
     }
@@ -257,7 +257,7 @@ mod tests {
         check(
             &[("fairway", [5.0, 10.0, 50.0]), ("sstf", [1.0, 2.0, 80.0])],
             "fairway, the default, gives 5 ms in the mean, 10 ms at p99 and 50 MiB/s; none of 2 \
-             policies is more than 2 % better; no answer: vm3 under sstf",
+             policies is more than 2 % better; starved: vm3 under sstf",
         );
     }
 

@@ -182,7 +182,8 @@ impl<'a> Stage<'a> {
 
 /// A bar over `total` requests (unknown: a spinner).
 pub fn requests(total: Option<u64>, what: &str) -> ProgressBar {
-    bar(total, what, "{pos}/{len} requests, {per_sec}, {eta} left", "{pos} requests, {per_sec}")
+    let known = "{human_pos}/{human_len} requests, {eta} left";
+    bar(total, what, known, "{human_pos} requests")
 }
 
 /// A bar over `total` runs.

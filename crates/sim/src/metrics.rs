@@ -751,6 +751,13 @@ impl RunResult {
             _ => of_vm.response.clone(),
         }
     }
+
+    /// Has the VM reads, or writes that somebody waits for?
+    pub fn is_waited_for(&self, vm: usize) -> bool {
+        let writes = self.guest_queues.as_ref().map(|queues| &queues.writes[vm]);
+        !self.vms[vm].reads.response.is_empty()
+            || writes.is_none_or(|writes| !writes.sync.response.is_empty())
+    }
 }
 
 #[cfg(test)]

@@ -173,6 +173,9 @@ fn advise<'a>(
     let carried_without_cache = is_open.then(|| bare.into_iter().any(|(_, carries)| *carries));
     let service = spoken_of(services, &ranking, limits);
 
+    if service.served.is_empty() {
+        bail!("the load has no reads and no writes: there is nothing to judge");
+    }
     let search = Search { stage: &stage, limits: *limits };
     let best: Vec<Scenario> = ranking
         .iter()
@@ -186,7 +189,7 @@ fn advise<'a>(
         _ => None,
     };
     let headroom = match carried {
-        Some(true) => search.headroom(&best[0])?,
+        Some(true) => search.headroom(&best)?,
         _ => None,
     };
     // The first stack is fairway, without a cache.

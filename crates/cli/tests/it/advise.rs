@@ -654,3 +654,47 @@ fn verdicts_of_servers_agree_with_their_figures() {
         }
     }
 }
+
+/// The stack takes 4,096 disks; a load of a quarter of that is copied as often as it fits.
+#[test]
+fn many_volumes_are_copied_as_often_as_the_stack_takes_them() {
+    let folder = Folder::new();
+    let mut text = "time_us,op,offset,size,disk\n".to_string();
+    for n in 0..1_500 {
+        let _ = writeln!(text, "{},read,{},4096,v{}", n * 50_000, n << 12, n % 1_500);
+    }
+    let path = folder.file("volumes.csv", &text);
+    let made = advised(&[&path, "--split", "1500"]);
+    assert_eq!(made["carried"], true);
+    assert!(number(&made["headroom"]["times"]) <= 2.0, "{}", made["headroom"]);
+}
+
+#[test]
+fn a_trace_that_ends_too_soon_to_tell_says_so() {
+    let folder = Folder::new();
+    let disk = folder.file("disk.toml", &constant(10.0));
+    let path = folder.file("short.csv", &table(&[Series(Read, 0, 150, 5_000)], 4));
+    let said = advise(&[&path, "--device", &disk]).ok();
+    assert!(said.contains("Yes, ") && said.contains("busy 201 %"), "{said}");
+    assert!(said.contains("in the long run the disk does 50 % of this rate"), "{said}");
+    assert!(said.contains("Headroom: none"), "{said}");
+}
+
+#[test]
+fn a_vm_whose_writes_nobody_waits_for_decides_no_ranking() {
+    let folder = Folder::new();
+    let disk = folder.file("disk.toml", &constant(10.0));
+    let reads = folder.file("reads.csv", &table(&[Series(Read, 0, 300, 30_000)], 4));
+    let writes = folder.file("writes.csv", &table(&[Series(Write, 0, 300, 30_000)], 4));
+    let made = advised(&[&reads, &writes, "--device", &disk]);
+    for judged in made["ranking"].as_array().unwrap() {
+        assert_eq!(judged["worst_vm"], "reads", "{judged}");
+    }
+}
+
+#[test]
+fn a_load_without_reads_and_writes_is_not_judged() {
+    let folder = Folder::new();
+    let path = folder.file("flushes.csv", "time_us,op,offset,size\n0,flush,0,0\n9,flush,0,0\n");
+    advise(&[&path]).refused(&["nothing to judge"]);
+}

@@ -10,6 +10,9 @@ use super::stats::{Scan, TraceStats};
 use super::{Format, VolumeStats};
 use seekway_core::units::SECTOR_BYTES;
 
+/// Of this number of requests one may be moved in time without a warning.
+const MOVED_SHARE: u64 = 100;
+
 /// A rate that one disk may have over many requests.
 const RATE_USUAL: f64 = 2e4;
 /// A longer mean than the block layer makes requests.
@@ -190,7 +193,16 @@ impl Scan {
                 self.units
             )
         };
-        absurd.iter().map(text).chain(all_reads.then(|| no_op.into())).collect()
+        let moved = (self.stats.clamped * MOVED_SHARE > requests).then(|| {
+            format!(
+                "{} of {} requests were out of order and moved in time, so that rates and bursts are \
+                 not the load's: sort the trace by time",
+                grouped(self.stats.clamped),
+                grouped(requests)
+            )
+        });
+        let no_op = all_reads.then(|| no_op.into());
+        absurd.iter().map(text).chain(no_op).chain(moved).collect()
     }
 }
 

@@ -114,17 +114,26 @@ pub fn judge(
 
 fn one(outcome: &Outcome, carries: bool, references: &[Wait]) -> Judged {
     let result = &outcome.result;
-    let times: Vec<Times> = (0..result.vms.len()).map(|vm| result.waited_for(vm)).collect();
+    let vms = 0..result.vms.len();
+    // A VM whose requests nobody waits for counts only if all are such.
+    let any = vms.clone().any(|vm| result.is_waited_for(vm));
+    let counts = |vm: &usize| !any || result.is_waited_for(*vm);
+    let times: Vec<Times> = vms.clone().map(|vm| result.waited_for(vm)).collect();
     let waits: Vec<Wait> = times.iter().map(Wait::of).collect();
-    let all = together(times);
-    let named = result.vms.iter().zip(waits.iter().zip(references));
-    let served: Vec<_> = named.filter(|(vm, _)| vm.requests > 0).collect();
+    let named = result.vms.iter().zip(waits.iter().zip(references)).zip(vms.clone());
+    let served = named.filter(|((vm, _), n)| vm.requests > 0 && counts(n));
+    let served: Vec<_> = served.map(|(named, _)| named).collect();
+    let all = together(times.iter().zip(vms).filter(|(_, n)| counts(n)).map(|(t, _)| t.clone()));
     let slower = |(wait, alone): (&Wait, &Wait)| over(wait.p99_ms, alone.p99_ms);
     let worst = served.iter().max_by(|a, b| slower(a.1).total_cmp(&slower(b.1)));
     let speed = |(wait, alone): (&Wait, &Wait)| (1.0 / over(wait.mean_ms, alone.mean_ms)).min(1.0);
     Judged {
         label: outcome.label.clone(),
-        means_ms: waits.iter().map(|wait| wait.mean_ms).collect(),
+        means_ms: waits
+            .iter()
+            .enumerate()
+            .map(|(n, wait)| if counts(&n) { wait.mean_ms } else { 0.0 })
+            .collect(),
         policy: outcome.scenario.policy.clone(),
         cache: CacheChoice::new(&outcome.scenario),
         carries,
@@ -142,12 +151,12 @@ fn one(outcome: &Outcome, carries: bool, references: &[Wait]) -> Judged {
 }
 
 /// The waits of all VMs.
-fn together(times: Vec<Times>) -> Wait {
+fn together(times: impl Iterator<Item = Times>) -> Wait {
     let add = |mut all: Times, times: Times| {
         all.add(&times).expect("it grows as far as the part");
         all
     };
-    times.into_iter().reduce(add).map_or(Wait { mean_ms: 0.0, p99_ms: 0.0 }, |all| Wait::of(&all))
+    times.reduce(add).map_or(Wait { mean_ms: 0.0, p99_ms: 0.0 }, |all| Wait::of(&all))
 }
 
 /// A response time as a multiple of another; 1 if either is zero, as with a load that took

@@ -37,7 +37,19 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
     let mut lines = vec![first_line(advice)];
     lines.extend(advice.excesses.iter().take(NAMED).map(excess));
     if !advice.excesses.is_empty() && !advice.excesses.iter().any(|e| e.of == Limit::Rate) {
-        lines.push("The rate is not too much, the bursts are.".into());
+        let why = match worst(&advice.service) {
+            Some(_) => "The rate is not too much, the bursts are.",
+            None => "The rate is not too much: one request alone takes that time.",
+        };
+        lines.push(why.into());
+    }
+    if let (Some(true), Some(busy)) = (advice.carried, advice.service.busy)
+        && busy > 1.0
+    {
+        lines.push(format!(
+            "The trace ends too soon to tell: in the long run the disk does {} of this rate.",
+            percent(1.0 / busy)
+        ));
     }
     if let Some(off) = &advice.without_write_cache
         && advice.carried.is_some_and(|carried| carried != off.excesses.is_empty())
@@ -78,8 +90,13 @@ fn first_line(advice: &Advice<'_>) -> String {
         Some(busy) => format!(": it is busy {} of the time", percent(busy)),
         None => String::new(),
     };
-    let burst = service.bursts.first().filter(|burst| burst.requests > 1).map(worst_burst);
+    let burst = worst(service).map(worst_burst);
     format!("{verdict}{busy}{}.", burst.unwrap_or_default())
+}
+
+/// The worst burst of several requests.
+fn worst(service: &Service) -> Option<&Burst> {
+    service.bursts.first().filter(|burst| burst.requests > 1)
 }
 
 fn worst_burst(burst: &Burst) -> String {

@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use seekway_core::units::Sectors;
 use seekway_device::profile::{self, Profile};
 use seekway_sim::scenario::{Ready, Scenario};
+use seekway_stack::dispatcher::VMS_MAX;
 use serde::Serialize;
 
 /// Most copies of the load that are tried side by side.
@@ -71,11 +72,16 @@ impl Search<'_> {
         Ok(made.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b))))
     }
 
-    /// Finds out how often the load fits beside itself; `None` if it cannot be copied.
-    pub fn headroom(&self, stack: &Scenario) -> Result<Option<Headroom>> {
+    /// Finds out how often the load fits beside itself under the best of these stacks; `None` if it
+    /// cannot be copied.
+    pub fn headroom(&self, stacks: &[Scenario]) -> Result<Option<Headroom>> {
         let load = &self.stage.ready.load;
-        let (Some(requests), Some(_)) = (load.requests(), load.beside(2)) else { return Ok(None) };
-        let most = (REQUESTS_MAX / requests.max(1)).clamp(2, TIMES_MAX.into()) as u32;
+        let fits = (VMS_MAX / load.disks.len().max(1)) as u32;
+        let (Some(requests), true) = (load.requests(), fits > 1) else { return Ok(None) };
+        if load.beside(2).is_none() {
+            return Ok(None);
+        }
+        let most = (REQUESTS_MAX / requests.max(1)).clamp(2, TIMES_MAX.min(fits).into()) as u32;
         let bar = self.stage.bar(most as usize, "how much more");
         let (mut times, mut fails, mut breaks) = (1, most + 1, None);
         while fails - times > 1 {
@@ -83,7 +89,18 @@ impl Search<'_> {
             let made = runs::parallel(&tried, self.stage.running.jobs, |copies| {
                 let Some(load) = load.beside(*copies) else { return Ok(Vec::new()) };
                 let ready = Ready { load, ..self.stage.ready.clone() };
-                Ok(self.service(&ready, stack, &bar)?.excesses(&self.limits))
+                let mut nearest = Vec::new();
+                for stack in stacks {
+                    let service = self.service(&ready, stack, &bar)?;
+                    let excesses = service.excesses_in_the_long_run(&self.limits);
+                    if excesses.is_empty() {
+                        return Ok(excesses);
+                    }
+                    if nearest.is_empty() {
+                        nearest = excesses;
+                    }
+                }
+                Ok(nearest)
             })?;
             for (copies, excesses) in tried.into_iter().zip(made) {
                 match excesses.into_iter().next() {

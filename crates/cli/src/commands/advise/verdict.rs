@@ -140,6 +140,16 @@ impl Service {
     /// The limits that it exceeds: the rate first, then by how far. None if the disk carries the
     /// load.
     pub fn excesses(&self, limits: &Limits) -> Vec<Excess> {
+        // A trace of some milliseconds says nothing of the rate: what it left has to take a while.
+        self.excesses_if(limits, self.behind_s * 1e3 > limits.p99_ms)
+    }
+
+    /// As [`Service::excesses`], of a load that goes on at this rate.
+    pub fn excesses_in_the_long_run(&self, limits: &Limits) -> Vec<Excess> {
+        self.excesses_if(limits, true)
+    }
+
+    fn excesses_if(&self, limits: &Limits, is_rate_judged: bool) -> Vec<Excess> {
         let Limits { p99_ms: p99_limit, longest_ms: longest_limit } = *limits;
         let of_served = |served: &Served| {
             let (of, value, limit) = match served.operation.is_waited_for() {
@@ -151,9 +161,7 @@ impl Service {
         };
         let mut all: Vec<Excess> = self.served.iter().filter_map(of_served).collect();
         all.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()));
-        // A trace of some milliseconds says nothing of the rate: what it left has to take a while.
-        let is_behind = self.behind_s * 1e3 > p99_limit;
-        let rate = self.busy.filter(|busy| *busy > 1.0 && is_behind).map(|busy| Excess {
+        let rate = self.busy.filter(|busy| *busy > 1.0 && is_rate_judged).map(|busy| Excess {
             of: Limit::Rate,
             vm: None,
             operation: None,
@@ -307,7 +315,9 @@ pub(super) mod tests {
         assert_eq!(exceeded(&service(1.4, 20.0, late()))[0], rate);
         assert_eq!(exceeded(&service(1.4, 20.0, Vec::new())), [rate]);
         // A few milliseconds of a trace are no rate; a disk that is busy half the time has bursts.
-        assert!(exceeded(&service(90.0, 0.9, Vec::new())).is_empty());
+        let short = service(90.0, 0.9, Vec::new());
+        assert!(exceeded(&short).is_empty());
+        assert_eq!(short.excesses_in_the_long_run(&LIMITS)[0].of, Limit::Rate);
         assert!(!exceeded(&service(0.5, 20.0, late())).contains(&rate));
         assert_eq!(service(1.4, 20.0, late()).excess(&LIMITS), 20.0);
         assert_eq!(service(0.5, 0.0, Vec::new()).excess(&LIMITS), 0.0);

@@ -38,6 +38,9 @@ pub fn report(made: &[Comparison], title: &str) -> Report {
 
 // The sentence.
 
+/// A VM starves that has less than one in this number of the requests that another run gives it.
+const STARVED: u64 = 100;
+
 /// The stacks that did something, each in the mean of its seeds.
 fn stacks(compared: &CompareReport) -> Vec<Stack> {
     let did: Vec<&Run> = compared.runs.iter().filter(|run| run.requests > 0).collect();
@@ -63,13 +66,20 @@ fn stacks(compared: &CompareReport) -> Vec<Stack> {
     distinct(did.iter().map(|run| label(run))).into_iter().map(of).collect()
 }
 
-/// A VM that got no answer in this run, and in another did.
+/// The VMs that got less than a hundredth of what they get in another run.
 fn starved(compared: &CompareReport, run: &Run) -> Option<String> {
-    let served =
-        |n: usize| compared.runs.iter().any(|o| o.vms.get(n).is_some_and(|vm| vm.requests > 0));
-    let mut vms = run.vms.iter().enumerate();
-    let (_, vm) = vms.find(|(n, vm)| vm.requests == 0 && served(*n))?;
-    Some(vm.name.clone())
+    let most = |n: usize| {
+        let vms = compared.runs.iter().filter_map(|o| o.vms.get(n));
+        vms.map(|vm| vm.requests).max().unwrap_or(0)
+    };
+    let starves = |(n, vm): &(usize, &crate::json::Vm)| vm.requests < most(*n).div_ceil(STARVED);
+    let names: Vec<&str> =
+        run.vms.iter().enumerate().filter(starves).map(|(_, vm)| &*vm.name).collect();
+    match names.as_slice() {
+        [] => None,
+        [one] => Some((*one).to_owned()),
+        [first, rest @ ..] => Some(format!("{first} and {} more", rest.len())),
+    }
 }
 
 /// The result of a comparison.

@@ -28,16 +28,20 @@ fn served<'a, T>(
     both: bool,
     of: impl Fn(&'a T) -> (f64, f64, &'a Response, &'a Operations),
 ) -> Rows<'a, T> {
+    // Nothing was answered: only the oldest request that waits is known.
+    let some = |row: &'a T, value: f64| (of(row).1 > 0.0).then_some(value);
     table
         .number("bandwidth", "MiB/s", |row| of(row).0)
         .number("IOPS", "", |row| of(row).1)
-        .number("response", "ms", |row| of(row).2.mean)
-        .number("p50", "ms", |row| of(row).2.p50)
-        .number("p99", "ms", |row| of(row).2.p99)
-        .number("p99.9", "ms", |row| of(row).2.p999)
+        .number("response", "ms", |row| some(row, of(row).2.mean))
+        .number("p50", "ms", |row| some(row, of(row).2.p50))
+        .number("p99", "ms", |row| some(row, of(row).2.p99))
+        .number("p99.9", "ms", |row| some(row, of(row).2.p999))
         .number("worst", "ms", |row| of(row).2.max)
         .when(both, |table| {
-            let p99 = |op: &Option<Operation>| Some(op.as_ref()?.response_ms.p99);
+            let p99 = |op: &Option<Operation>| {
+                op.as_ref().filter(|op| op.requests > 0).map(|op| op.response_ms.p99)
+            };
             table.number("read p99", "ms", |row| p99(&of(row).3.reads)).number(
                 "write p99",
                 "ms",
@@ -152,28 +156,36 @@ pub fn ended_early(compared: &CompareReport) -> bool {
 pub fn by_vm(compared: &CompareReport) -> Table {
     let rows = each_vm(compared);
     let ended_early = ended_early(compared);
+    let knows_alone = rows.iter().any(|(_, vm)| vm.demand_mib_s.is_some());
     let table = Table::of("Each VM", &rows)
         .text("VM", |(_, vm)| &vm.name)
         .text(compared.names.heading(), |(run, _)| &run.label);
     served(table, has_both(compared), |(_, vm)| {
         (vm.mib_s, vm.iops, &vm.response_ms, &vm.operations)
     })
-        .number("disk time", "", |(_, vm)| Cell::Share(vm.device_time_share))
-        .when(has_private(compared), |table| {
-            table
-                .number("progress", "", |(_, vm)| vm.private.as_ref()?.progress)
-                .number("p99 over private", "", |(_, vm)| vm.private.as_ref()?.p99_over_private)
-        })
-        .when(ended_early, |table| table.number("ended", "s", |(_, vm)| vm.ended_s))
-        .note(
-            "bandwidth and IOPS: up to the VM's own last completion, or over the whole run where \
-             its requests were left waiting. disk time: its share of the time that the disk worked.",
+    .when(knows_alone, |table| {
+        table.number("of alone", "", |(_, vm)| Some(vm.mib_s / vm.demand_mib_s?))
+    })
+    .number("disk time", "", |(_, vm)| Cell::Share(vm.device_time_share))
+    .when(has_private(compared), |table| {
+        table.number("progress", "", |(_, vm)| vm.private.as_ref()?.progress).number(
+            "p99 over private",
+            "",
+            |(_, vm)| vm.private.as_ref()?.p99_over_private,
         )
-        .notes(ended_early.then_some(
-            "ended: the VM's load was over at this time, before the run was; its bandwidth and \
+    })
+    .when(ended_early, |table| table.number("ended", "s", |(_, vm)| vm.ended_s))
+    .note(
+        "bandwidth and IOPS: up to the VM's own last completion, or over the whole run where \
+             its requests were left waiting. response, p50, p99: of answered requests; worst: also \
+             of those that wait at the end. disk time: its share of the time that the disk worked.",
+    )
+    .notes(knows_alone.then_some("of alone: bandwidth over that alone on the disk."))
+    .notes(ended_early.then_some(
+        "ended: the VM's load was over at this time, before the run was; its bandwidth and \
              IOPS are over the time until then.",
-        ))
-        .done()
+    ))
+    .done()
 }
 
 /// Time withheld by cause, where any run withheld any.

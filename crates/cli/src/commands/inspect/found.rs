@@ -395,13 +395,13 @@ fn volumes(scan: &Scan, figures: &TraceFigures, span: Nanos) -> Vec<Counted> {
         let busiest = of.and_then(|of| BusiestPart::new(&of.second, span).iops);
         let part = VolumePart {
             volume: Some(volume.name.clone()),
-            requests: ops.total(),
+            requests: ops.read + ops.write,
             reads: ops.read,
             writes: ops.write,
             read_mib: sectors_mib(volume.stats.read),
             written_mib: sectors_mib(volume.stats.written),
             sequential_share: share(sequential, ops.read + ops.write),
-            iops: rate(ops.total() as f64, span),
+            iops: rate((ops.read + ops.write) as f64, span),
             busiest_iops: busiest,
             touched_mib: is_known.then(|| mib(blocks.blocks * BLOCK_SECTORS as f64)),
             touched_error: is_known.then(|| figures.reuse.error(followed)),
