@@ -26,7 +26,13 @@ def test_a_guest_is_told_the_simulators_own_load():
     assert twin.image_bytes(vm) == 2 << 30
     device = {"profile": "seagate-1tb-7200"}
     made = twin.figures(twin.simulate({"vm": [vm], "device": device}, "cfq", 1, 0, 0.2))
-    compared = seekway.compare(vms=[text], policies=["cfq"], until="200ms", progress=False)
+    compared = seekway.compare(
+        vms=[text],
+        device=device["profile"],
+        policies=["cfq"],
+        until="200ms",
+        progress=False,
+    )
     assert made["iops"] * 0.2 == pytest.approx(compared.table[0]["requests"])
 
 

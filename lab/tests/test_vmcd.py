@@ -111,6 +111,7 @@ def test_swings_are_of_whole_seconds() -> None:
 
     outcome = seekway.run(
         policy="noop",
+        device={"profile": "seagate-1tb-7200"},
         measure={"until": "3500ms"},
         vm=[vm("1TiB"), vm("800KiB")],
         outcome={"tables": ["runs", "vms", "series"]},

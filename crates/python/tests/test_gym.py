@@ -21,6 +21,9 @@ from seekway.gym import FEATURES, DiskEnv
 VMS = ["name=a,app=sysbench:mode=RR,app=sysbench:mode=RR", "name=b,app=sysbench:mode=SR"]
 FIGURES = ("requests", "iops", "mib_s", "response_ms", "service_ms", "commands")
 
+# The environment's default.
+DISK = "seagate-1tb-7200"
+
 
 def play(env: DiskEnv, choose: Callable[[np.ndarray], int], seed: int = 1) -> tuple[float, dict]:
     """The sum of the rewards in ms, and the last info."""
@@ -45,7 +48,7 @@ def no_thread_stays():
 
 
 def built_in(policy: str, **more) -> dict:
-    return seekway.compare(vms=VMS, policies=policy, alone="never", **more).runs[0]
+    return seekway.compare(vms=VMS, device=DISK, policies=policy, alone="never", **more).runs[0]
 
 
 def test_gymnasium_accepts_it() -> None:
@@ -88,7 +91,7 @@ def test_the_rewards_are_the_time_in_the_queue() -> None:
     vms = ["app=uniform:outstanding=8,requests=300"]
     total, info = play(DiskEnv(vms=vms, coalesce=0), lambda seen: 0)
     assert info["run"]["finished"] and info["run"]["requests"] == 300
-    noop = seekway.compare(vms=vms, policies="noop", alone="never", coalesce=0)
+    noop = seekway.compare(vms=vms, device=DISK, policies="noop", alone="never", coalesce=0)
     requests = noop.requests().to_arrow().to_pydict()
     response_ns = sum(requests["completed_ns"]) - sum(requests["submitted_ns"])
     # The disk serves one at a time and always has one: the rest of the time in it is the queue's.
