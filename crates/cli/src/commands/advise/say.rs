@@ -44,7 +44,7 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
         lines.push(why.into());
     }
     if let (Some(true), Some(busy)) = (advice.carried, advice.service.busy)
-        && busy > 1.0
+        && advice.service.is_over_its_rate()
     {
         lines.push(format!(
             "The trace ends too soon to tell: in the long run the disk does {} of this rate.",
@@ -86,7 +86,9 @@ fn first_line(advice: &Advice<'_>) -> String {
         (Some(false), _) => format!("No, {disk} does not carry this load"),
     };
     let busy = match service.busy {
-        Some(busy) if busy > 1.0 => format!(": it would be busy {} of the time", percent(busy)),
+        Some(busy) if service.is_over_its_rate() => {
+            format!(": it would be busy {} of the time", percent(busy))
+        }
         Some(busy) => format!(": it is busy {} of the time", percent(busy)),
         None => String::new(),
     };

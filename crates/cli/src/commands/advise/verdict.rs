@@ -6,6 +6,7 @@ use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
 use seekway_sim::engine::utilisation;
 use seekway_sim::metrics::{self, Times, ms};
+use seekway_sim::rank::EQUAL_WITHIN;
 use seekway_sim::{RunResult, VmResult};
 use serde::Serialize;
 
@@ -146,7 +147,12 @@ impl Service {
 
     /// As [`Service::excesses`], of a load that goes on at this rate.
     pub fn excesses_in_the_long_run(&self, limits: &Limits) -> Vec<Excess> {
-        self.excesses_if(limits, true)
+        self.excesses_if(limits, self.is_over_its_rate())
+    }
+
+    /// Did the requests come faster than the disk is? The last ones end after the trace does.
+    pub fn is_over_its_rate(&self) -> bool {
+        self.busy.is_some_and(|busy| busy > 1.0 + EQUAL_WITHIN)
     }
 
     fn excesses_if(&self, limits: &Limits, is_rate_judged: bool) -> Vec<Excess> {
@@ -318,6 +324,7 @@ pub(super) mod tests {
         let short = service(90.0, 0.9, Vec::new());
         assert!(exceeded(&short).is_empty());
         assert_eq!(short.excesses_in_the_long_run(&LIMITS)[0].of, Limit::Rate);
+        assert!(service(1.01, 0.9, Vec::new()).excesses_in_the_long_run(&LIMITS).is_empty());
         assert!(!exceeded(&service(0.5, 20.0, late())).contains(&rate));
         assert_eq!(service(1.4, 20.0, late()).excess(&LIMITS), 20.0);
         assert_eq!(service(0.5, 0.0, Vec::new()).excess(&LIMITS), 0.0);
