@@ -56,7 +56,8 @@ pub enum LayoutError {
     /// A VM would reach past the end of the device.
     #[error(
         "VM {vm}: its disk would end at sector {end}, the device has {capacity}; \
-         place it elsewhere, choose a larger device, or give traces a smaller --capacity"
+         place it elsewhere, choose a larger device, or give traces a smaller --capacity (compare, \
+         predict)"
     )]
     TooLarge {
         vm: String,
@@ -68,7 +69,7 @@ pub enum LayoutError {
     /// The host's file system is full before a VM's image is whole.
     #[error(
         "VM {vm}: the file system on the device of {capacity} sectors has no room for its image of \
-         {len}; choose a larger device, or give traces a smaller --capacity"
+         {len}; choose a larger device, or give traces a smaller --capacity (compare, predict)"
     )]
     Full {
         vm: String,

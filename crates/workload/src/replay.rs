@@ -264,7 +264,7 @@ impl TraceSource {
             && scanned.stats.requests() > 1
         {
             let problem =
-                "all requests have the same time: replay it in a closed loop (outstanding n)";
+                "all requests have the same time: replay it in a closed loop (--outstanding N)";
             return Err(TraceError::Replay {
                 path: records.path().into(),
                 problem: problem.into(),

@@ -302,8 +302,9 @@ pub fn of_maker(args: &PredictArgs, on: &str) -> Result<Verdict> {
     let profile = profile_of(on).context("--on")?;
     let Some(of) = profile.published() else {
         bail!(
-            "--on {on}: its profile has no published figures ([disk.published], [ssd.published], \
-             …): give --against TRACE of a measured drive"
+            "--on {on}: it has no published figures ([disk.published], [ssd.published], …; those of \
+             a size hold for that size alone): leave out capacity=, or give --against TRACE of a \
+             measured drive"
         );
     };
     let figures = published::run(&of, |begin| profile.build_for(begin));
