@@ -3,8 +3,7 @@
 
 use seekway_policy::schedulers::REGISTRY;
 use seekway_report::number::{short, time_ms};
-use seekway_report::table::{EQUAL_WITHIN, best};
-use std::cmp::Ordering;
+use seekway_report::rank::{Better, EQUAL_WITHIN, best};
 
 use crate::load::distinct;
 
@@ -15,7 +14,7 @@ const NAMES_SHOWN: usize = 4;
 pub struct Measure {
     pub name: &'static str,
     /// `Less` where less is better.
-    better: Ordering,
+    better: Better,
     text: fn(f64) -> String,
 }
 
@@ -23,30 +22,30 @@ pub struct Measure {
 pub const MEASURES: [Measure; 4] = [
     Measure {
         name: "mean response",
-        better: Ordering::Less,
+        better: Better::Less,
         text: |ms| format!("{} in the mean", time_ms(ms)),
     },
-    Measure { name: "p99", better: Ordering::Less, text: |ms| format!("{} at p99", time_ms(ms)) },
+    Measure { name: "p99", better: Better::Less, text: |ms| format!("{} at p99", time_ms(ms)) },
     Measure {
         name: "bandwidth",
-        better: Ordering::Greater,
+        better: Better::More,
         text: |mib_s| format!("{} MiB/s", short(mib_s, 3)),
     },
     Measure {
         name: "progress of the worst VM",
-        better: Ordering::Greater,
+        better: Better::More,
         text: |progress| format!("{progress:.2} of a private disk for the worst VM"),
     },
 ];
 
 /// `Less` for a column whose smaller figures are better, `Greater` for one whose larger are.
-pub fn better(heading: &str) -> Option<Ordering> {
+pub fn better(heading: &str) -> Option<Better> {
     let is_one = |names: &[&str]| names.iter().any(|name| heading.ends_with(name));
     if is_one(&["bandwidth", "throughput", "IOPS", "Jain", "max-min", "progress"]) {
-        return Some(Ordering::Greater);
+        return Some(Better::More);
     }
     let less = ["response", "p50", "p99", "p99.9", "worst", "φ", "p99 over private"];
-    is_one(&less).then_some(Ordering::Less)
+    is_one(&less).then_some(Better::Less)
 }
 
 /// A stack with its figures, means of all its runs; those that were not measured are absent.
@@ -151,7 +150,7 @@ impl Ranked {
                 let values = winners.iter().filter_map(|n| self.stacks[*n].figures[m]);
                 let by = |a: &f64, b: &f64| a.total_cmp(b);
                 let value = match MEASURES[m].better {
-                    Ordering::Less => values.min_by(by),
+                    Better::Less => values.min_by(by),
                     _ => values.max_by(by),
                 };
                 value.map(MEASURES[m].text)

@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(order, [1, 2, 0, 3]);
         assert!(times[1].1 < 200_000, "cached after {} ns", times[1].1);
         assert!(times[3].1 > arm, "written through after {} ns", times[3].1);
-        // What is in the cache is safe: a flush costs nothing.
+        // The cache survives a loss of power: a flush costs nothing.
         let now = times[3].1;
         assert_eq!(serve_one(&mut *array, now, &request(4, Op::Flush, 0, 1)), now);
     }

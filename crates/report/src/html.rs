@@ -11,7 +11,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::number;
 use crate::plot::Figure;
-use crate::table::{Align, Column, EQUAL_WITHIN, Table, Tone};
+use crate::rank::EQUAL_WITHIN;
+use crate::table::{Align, Column, Table, Tone};
 
 const PAGE_STYLE: &str = include_str!("html/page.css");
 /// Sorts a table by a column when its heading is clicked; the page is complete without it.

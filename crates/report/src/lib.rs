@@ -38,6 +38,7 @@
 pub mod html;
 pub mod number;
 pub mod plot;
+pub mod rank;
 pub mod table;
 
 pub use html::{Block, Report, Section};

@@ -1,7 +1,7 @@
 //! A table of results, rendered as terminal text, CSV, Markdown and (by [`crate::html`]) HTML.
 
 use crate::number::{self, ABSENT};
-use std::cmp::Ordering;
+use crate::rank::{Better, best};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use unicode_width::UnicodeWidthStr as _;
@@ -137,10 +137,10 @@ impl Table {
     /// compared that have all leading words but the last in common: of a VM's rows, one a policy,
     /// the best policy. Where all are equal, none is marked. A row with nothing where more is better
     /// has nothing to be good at.
-    pub fn mark_best(&mut self, better: impl Fn(&Column) -> Option<Ordering>) {
-        let better: Vec<Option<Ordering>> = self.columns.iter().map(better).collect();
-        let is_nothing = |(column, better): (usize, &Option<Ordering>), row| {
-            *better == Some(Ordering::Greater) && self.cell(row, column).number() == Some(0.0)
+    pub fn mark_best(&mut self, better: impl Fn(&Column) -> Option<Better>) {
+        let better: Vec<Option<Better>> = self.columns.iter().map(better).collect();
+        let is_nothing = |(column, better): (usize, &Option<Better>), row| {
+            *better == Some(Better::More) && self.cell(row, column).number() == Some(0.0)
         };
         let idle: Vec<bool> = (0..self.rows.len())
             .map(|row| better.iter().enumerate().any(|column| is_nothing(column, row)))
@@ -329,21 +329,6 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     fn from(value: Option<T>) -> Cell {
         value.map_or(Cell::Absent, Into::into)
     }
-}
-
-/// Relative difference within which two results are equal.
-pub const EQUAL_WITHIN: f64 = 0.02;
-
-/// Positions of the best of `values`, and of all that are equal to it; `better` is `Less` if less is
-/// better. Values that are absent or not finite are never the best.
-pub fn best(values: &[Option<f64>], better: Ordering) -> Vec<usize> {
-    let loss = |value: f64| if better == Ordering::Less { value } else { -value };
-    let known = |n: usize| values[n].filter(|value| value.is_finite()).map(loss);
-    let Some(least) = (0..values.len()).filter_map(known).reduce(f64::min) else {
-        return Vec::new();
-    };
-    let bound = least + least.abs() * EQUAL_WITHIN;
-    (0..values.len()).filter(|n| known(*n).is_some_and(|value| value <= bound)).collect()
 }
 
 /// A name may not become markup, a link or a second row.

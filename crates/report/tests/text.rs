@@ -1,9 +1,9 @@
 //! Snapshots of tables and reports (`UPDATE_EXPECT=1 cargo test` renews them).
 
-use std::cmp::Ordering;
 use std::io;
 
 use expect_test::{Expect, expect};
+use seekway_report::rank::Better;
 use seekway_report::*;
 
 fn table() -> Table {
@@ -177,8 +177,8 @@ fn marked() -> Table {
         .number("rate", "", |row| row.3)
         .done();
     table.mark_best(|column| match column.name.as_str() {
-        "p99" => Some(Ordering::Less),
-        "rate" => Some(Ordering::Greater),
+        "p99" => Some(Better::Less),
+        "rate" => Some(Better::More),
         _ => None,
     });
     table

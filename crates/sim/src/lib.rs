@@ -12,7 +12,6 @@ mod host_fs;
 pub mod layout;
 pub mod metrics;
 pub mod progress;
-pub mod rank;
 pub mod scenario;
 pub mod vcpu;
 

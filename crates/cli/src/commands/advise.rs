@@ -34,7 +34,7 @@ const WRITE_CACHE: &str = "write_cache";
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Advice<'a> {
-    /// As `--device` has it.
+    /// The argument of `--device`.
     disk: String,
     recommend: String,
     goal: String,
@@ -282,7 +282,7 @@ impl Said {
         report
     }
 
-    /// The verdict first: who reads one line reads that.
+    /// Prints the verdict first: some read only one line.
     fn print(&self, format: Format, advice: &Advice<'_>, warnings: &[String]) -> Result<()> {
         let prose = matches!(format, Format::Table | Format::Markdown);
         if prose {

@@ -149,7 +149,7 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
-        // The same work, and nobody waits: it drains in 2.17 s.
+        // Nobody waits for these writes: they drain in 2.17 s.
         what: "one burst of writes in a quiet load",
         vms: &[&[Series(Write, 0, 300, 1_000_000), Series(Write, 100_500, 217, 46)]],
         figures: &[(BUSY, 0.0172), (BACKLOG, 217.0 / 256.0), (WORST_LENGTH, 2.17)],
@@ -181,7 +181,7 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
-        // The same with a limit of 60 s.
+        // A limit of 60 s admits them.
         what: "a checkpoint that may drain in 60 s",
         vms: &[&[Series(Write, 10_000, 4_000, 100), Series(Write, 300_000, 2, 1_000_000)]],
         args: &["--hard-limit", "60s"],
@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
-        // The same reads for who waits 2 s.
+        // A limit of 2 s admits these reads.
         what: "long bursts of reads that may take 2 s",
         vms: &[&[Series(Read, 0, 150, 0), Series(Read, 10_000, 150, 0)]],
         args: &["--p99-limit", "2s"],
@@ -393,7 +393,7 @@ fn a_write_cache_that_decides_is_said_to() {
     assert_eq!(made["without_write_cache"]["excesses"][0]["of"], "p99");
     let advice = made["advice"].as_str().expect("a text");
     assert!(advice.contains("With the drive's write cache off it does not carry"), "{advice}");
-    // Who says which it is hears of that alone.
+    // A user who sets the write cache hears of that setting alone.
     let off = "seagate-1tb-7200:write_cache=false";
     let made = advised(&[&path, "--device", off, "--p99-limit", "30ms"]);
     assert_eq!(made["carried"], false);

@@ -65,7 +65,7 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
         ("aws-gp2:capacity=1000GiB", [3_000, 250, 3_000, 250]),
         ("aws-gp2:capacity=5334GiB", [16_000, 250, 16_000, 250]),
         ("aws-gp2:capacity=16TiB", [16_000, 250, 16_000, 250]),
-        // The same whatever the order; a rate of one's own stays.
+        // The order of the changes does not matter; a rate that the user gives stays.
         ("aws-gp3:capacity=1GiB", [3_000, 125, 3_000, 125]),
         ("aws-gp3:iops=16000,mib_s=1000,capacity=1TiB", [16_000, 1_000, 16_000, 1_000]),
         ("aws-gp3:capacity=160GiB,iops=80000,mib_s=2000", [80_000, 2_000, 80_000, 2_000]),

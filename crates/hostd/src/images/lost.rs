@@ -334,7 +334,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug)]
 pub struct Notes {
     file: File,
-    boot: String,
+    /// Null where /proc does not tell: then files are known by their paths alone.
+    boot: Option<String>,
 }
 
 impl Notes {
@@ -350,13 +351,14 @@ impl Notes {
             options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(folder.join(NAME))?;
         // Its name outlasts a power failure as well.
         File::open(folder)?.sync_all()?;
-        let boot = std::fs::read_to_string(BOOT_ID)?.trim().to_owned();
+        let boot = std::fs::read_to_string(BOOT_ID).ok().map(|boot| boot.trim().to_owned());
         Ok(Notes { file, boot })
     }
 
     /// Names by which the lines know an image: its identity, and the inode of a file.
     fn names(&self, identity: &str, inode: Option<(u64, u64)>) -> Vec<String> {
-        let inode = inode.map(|(dev, ino)| format!("inode {} {dev}:{ino}", self.boot));
+        let inode = self.boot.as_ref().zip(inode);
+        let inode = inode.map(|(boot, (dev, ino))| format!("inode {boot} {dev}:{ino}"));
         [Some(identity.to_owned()), inode].into_iter().flatten().collect()
     }
 
@@ -496,9 +498,11 @@ mod tests {
         assert!(!notes.has(&names[1], other).unwrap() && notes.has(&names[0], None).unwrap());
         notes.add(&names[0], one).unwrap();
         assert!(notes.has(&names[1], other).unwrap(), "a second loss is noted as the first");
-        notes.boot = "another".into();
+        notes.boot = Some("another".into());
         assert!(!notes.has(&names[1], other).unwrap(), "the number can be another file's");
         assert!(notes.has(&names[0], one).unwrap());
+        notes.boot = None;
+        assert!(!notes.has(&names[1], other).unwrap() && notes.has(&names[0], one).unwrap());
         assert_eq!(inode(Path::new("/dev/null").metadata()), None);
     }
 

@@ -3,9 +3,9 @@
 use crate::args::Goal;
 use crate::json::CacheChoice;
 use crate::runs::Outcome;
+use seekway_report::rank::{Better, EQUAL_WITHIN, ranks};
 use seekway_sim::RunResult;
 use seekway_sim::metrics::{Times, ms};
-use seekway_sim::rank::{Better, EQUAL_WITHIN, ranks};
 use serde::Serialize;
 
 /// A stack with its figures. Response times are those of requests that somebody waits for; of all

@@ -6,21 +6,12 @@ use super::verdict::{Burst, Excess, Limit, Operation, Service};
 use super::{Advice, goal_name};
 use crate::args::Goal;
 use crate::output;
-use seekway_report::number::{count, significant};
+use seekway_report::number::{count, significant, time_ms};
+use seekway_report::rank::EQUAL_WITHIN;
 use seekway_report::table::{Cell, Table};
-use seekway_sim::rank::EQUAL_WITHIN;
 
 /// VMs that are named as losers, and limits that are named as exceeded.
 const NAMED: usize = 5;
-
-pub fn time(ms: f64) -> String {
-    let (value, unit) = if ms < 1000.0 { (ms, "ms") } else { (ms / 1e3, "s") };
-    let mut text = significant(value, 3);
-    if text.contains('.') {
-        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-    }
-    format!("{text} {unit}")
-}
 
 fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0, if share < 1.0 { 2 } else { 3 }))
@@ -102,11 +93,11 @@ fn worst(service: &Service) -> Option<&Burst> {
 }
 
 fn worst_burst(burst: &Burst) -> String {
-    let (from, length) = (time(burst.from_s * 1e3), time(burst.length_s * 1e3));
+    let (from, length) = (time_ms(burst.from_s * 1e3), time_ms(burst.length_s * 1e3));
     let waits = match &burst.waiter {
         Some(waiter) => {
             let (vm, what) = (&waiter.vm, waiter.operation.plural());
-            format!("{vm}'s {what} take up to {}", time(waiter.longest_ms))
+            format!("{vm}'s {what} take up to {}", time_ms(waiter.longest_ms))
         }
         None => "nobody waits for them".into(),
     };
@@ -118,7 +109,7 @@ fn worst_burst(burst: &Burst) -> String {
 fn excess(excess: &Excess) -> String {
     let vm = excess.vm.as_deref().unwrap_or_default();
     let what = excess.operation.map_or("requests", Operation::plural);
-    let (value, limit) = (time(excess.value), time(excess.limit));
+    let (value, limit) = (time_ms(excess.value), time_ms(excess.limit));
     match excess.of {
         Limit::Rate => format!(
             "The rate is too much: it needs {} of the disk's time, so in the long run the disk \
@@ -235,12 +226,12 @@ fn kind(ranking: &[Judged]) -> (&'static str, &'static str) {
 }
 
 fn gives(best: &Judged, several: bool) -> String {
-    let mean = time(best.mean_ms);
+    let mean = time_ms(best.mean_ms);
     let mib_s = significant(best.mib_s, 3);
     if !several {
-        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time(best.p99_ms));
+        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time_ms(best.p99_ms));
     }
-    let p99 = time(best.worst_vm_p99_ms);
+    let p99 = time_ms(best.worst_vm_p99_ms);
     format!(
         "mean response {mean}, worst p99 {p99} ({}, {} × of what it has alone), {mib_s} MiB/s, and \
          every VM has at least {} of its speed alone. ",

@@ -4,9 +4,9 @@ use crate::json::CacheChoice;
 use crate::runs::Outcome;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
+use seekway_report::rank::EQUAL_WITHIN;
 use seekway_sim::engine::utilisation;
 use seekway_sim::metrics::{self, Times, ms};
-use seekway_sim::rank::EQUAL_WITHIN;
 use seekway_sim::{RunResult, VmResult};
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ pub struct Service {
     /// Time from the last request until all were done.
     pub behind_s: f64,
     pub served: Vec<Served>,
-    /// The worst ones, by the part of its limit that the longest wait has.
+    /// The worst ones, by their longest wait over its limit.
     pub bursts: Vec<Burst>,
 }
 
@@ -103,7 +103,7 @@ pub struct Service {
 pub struct Limits {
     /// Of the p99 of requests that somebody waits for.
     pub p99_ms: f64,
-    /// Of the wait of any request: of writes that nobody waits for it is the time to drain.
+    /// Of the longest wait of any request. Writes that nobody waits for drain in that time.
     pub longest_ms: f64,
 }
 

@@ -8,7 +8,7 @@ use crate::output;
 use crate::ranked::{MEASURES, Ranked, Stack, listed};
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::number::short;
-use seekway_report::table::EQUAL_WITHIN;
+use seekway_report::rank::EQUAL_WITHIN;
 
 /// Comparisons, none of which is of the default policy, that the page begins with.
 const COMPARISONS_SAID: usize = 4;

@@ -4,8 +4,8 @@
 use crate::json::{CacheChoice, Operations};
 use crate::load::distinct;
 use crate::runs::Outcome;
+use seekway_report::rank::{Better, discordant, kendall_tau, ranks, relative_error, same_order};
 use seekway_sim::metrics::ms;
-use seekway_sim::rank::{Better, discordant, kendall_tau, ranks, relative_error, same_order};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

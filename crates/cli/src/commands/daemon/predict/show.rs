@@ -14,8 +14,8 @@ use crate::stacks::NO_PREFETCH;
 use anyhow::Result;
 use seekway_report::html::{Block, Report, Section};
 use seekway_report::plot::{Axis, Bar, BarSeries, Bars};
+use seekway_report::rank::{Better, relative_error};
 use seekway_report::table::{Cell, Table, Tone};
-use seekway_sim::rank::{Better, relative_error};
 use serde::Serialize;
 
 /// `predict --format json`. Its `runs` read back with `--against`.

@@ -38,6 +38,15 @@ impl Better {
     }
 }
 
+/// Positions of the best of `values`, and of all that are equal to it. Values that are absent or not
+/// finite are never the best.
+pub fn best(values: &[Option<f64>], better: Better) -> Vec<usize> {
+    let known = |n: usize| values[n].filter(|value| value.is_finite());
+    let all = (0..values.len()).filter_map(known);
+    let Some(best) = all.min_by(|a, b| better.order(*a, *b)) else { return Vec::new() };
+    (0..values.len()).filter(|n| known(*n).is_some_and(|v| better.is_equal(v, best))).collect()
+}
+
 /// The rank of each value, 1 for the best. Values that equal the best of those left share its rank
 /// (1, 2, 2, 4). `None` for a value that is not finite, which does not count for the others.
 pub fn ranks(values: &[f64], better: Better) -> Vec<Option<usize>> {
