@@ -365,7 +365,12 @@ pub fn wait<T>(reply: &Receiver<T>) -> Option<T> {
             match reply.try_recv() {
                 Ok(answer) => break Some(answer),
                 Err(mpsc::TryRecvError::Disconnected) => break None,
-                Err(mpsc::TryRecvError::Empty) if crate::death::has_come() => break None,
+                // Nor does a destructor wait while its thread panics: a second panic would abort.
+                Err(mpsc::TryRecvError::Empty)
+                    if crate::death::has_come() || std::thread::panicking() =>
+                {
+                    break None;
+                }
                 Err(mpsc::TryRecvError::Empty) => others(),
             }
         };
