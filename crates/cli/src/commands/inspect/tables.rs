@@ -1,8 +1,7 @@
 //! The tables of `seekway inspect`.
 
 use super::found::{self, Inspected, InspectedTrace, OpPart, VolumePart, windows_s};
-use seekway_core::units::Nanos;
-use seekway_report::number::{count, significant};
+use seekway_report::number::{count, significant, time_ms};
 use seekway_report::table::{Cell, Rows, Table};
 use std::iter::successors;
 
@@ -66,7 +65,7 @@ fn reading(traces: &[InspectedTrace], several: bool) -> Table {
         row("units (time, start, length)", t.units.clone());
         row("span", format!("{} s", significant(t.span_s, 4)));
         if let Some(step) = t.clock_step_ns {
-            row("all times are multiples of", Nanos::new(step).to_string());
+            row("all times are multiples of", time_ms(step as f64 / 1e6));
         }
         if let Some(bytes) = t.aligned_bytes {
             row("all starts and lengths, of", format!("{} bytes", count(bytes)));
@@ -119,7 +118,7 @@ fn sizes(parts: &[OpRow<'_>], several: bool) -> Table {
         .number("p50", "KiB", |row| row.part.p50_kib)
         .number("p99", "KiB", |row| row.part.p99_kib)
         .number("most common", "KiB", |row| row.part.common_sizes.first().map(|size| size.kib))
-        .number("are of it", "", |row| share(row.part.common_sizes.first().map(|s| s.share)))
+        .number("its share", "", |row| share(row.part.common_sizes.first().map(|s| s.share)))
         .done()
 }
 
