@@ -505,3 +505,40 @@ fn who_can_have_no_private_disk_is_told_why() {
     vms.iter().for_each(|vm| many.extend(["--vm", vm]));
     refused(&many, "--alone always");
 }
+
+/// Eight equal VMs: the nearest request first serves those at one place.
+#[test]
+fn a_vm_without_an_answer_has_no_times_and_its_policy_is_not_praised() {
+    let folder = Folder::new();
+    let page = folder.arg("page.html");
+    let load = "app=fio:rw=randread,bs=4KiB,size=256MiB,io_size=1TiB,direct=1,image=1g";
+    let vms: Vec<String> = (1..=8).map(|n| format!("name=vm{n},{load}")).collect();
+    let mut args = vec!["compare", "--policies", "sstf,fairway", "--until", "5s"];
+    vms.iter().for_each(|vm| args.extend(["--vm", vm]));
+    args.extend(["--alone", "never", "--report", &page]);
+    let table = seekway(&args).ok();
+    let row = table.lines().find(|line| line.starts_with("vm8  sstf")).expect("a row");
+    assert_eq!(row.matches('–').count(), 4, "response, p50, p99, p99.9: {row}");
+    let html = std::fs::read_to_string(&page).expect("written");
+    assert!(html.contains("more under sstf") && !html.contains("best of 2 policies: sstf"));
+}
+
+#[test]
+fn bandwidth_over_time_begins_where_it_is_measured() {
+    let folder = Folder::new();
+    let load = "[[vm]]\nload = [{ app = \"uniform\", outstanding = 1, requests = 100000 }]\n";
+    let text =
+        format!("policy = \"noop\"\nmeasure = {{ settle = \"2s\", until = \"4s\" }}\n{load}");
+    let (file, page) = (folder.file("s.toml", &text), folder.arg("page.html"));
+    seekway(&["compare", &file, "--report", &page]).ok();
+    let html = std::fs::read_to_string(&page).expect("written");
+    let figures = html.split("<script type=\"application/json\">").skip(1);
+    let figures = figures.map(|rest| rest.split("</script>").next().expect("its end"));
+    let lines: Vec<Value> = figures
+        .map(|text| serde_json::from_str(text).expect("JSON"))
+        .filter(|figure: &Value| figure["y"]["label"] == "bandwidth")
+        .collect();
+    let times_s = lines[0]["series"][0]["x"].as_array().expect("times");
+    let [first, last] = [0, times_s.len() - 1].map(|n| number(&times_s[n]));
+    assert!(first > 2.0 && first < 2.2 && last > 3.8 && last < 4.0, "{first} to {last}");
+}
