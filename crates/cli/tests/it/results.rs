@@ -511,7 +511,7 @@ fn who_can_have_no_private_disk_is_told_why() {
 fn a_vm_without_an_answer_has_no_times_and_its_policy_is_not_praised() {
     let folder = Folder::new();
     let page = folder.arg("page.html");
-    let load = "app=fio:rw=randread,bs=4KiB,size=256MiB,io_size=1TiB,direct=1,image=1g";
+    let load = "image=1g,app=fio:rw=randread,bs=4KiB,size=256MiB,io_size=1TiB,direct=1";
     let vms: Vec<String> = (1..=8).map(|n| format!("name=vm{n},{load}")).collect();
     let mut args = vec!["compare", "--policies", "sstf,fairway", "--until", "5s"];
     vms.iter().for_each(|vm| args.extend(["--vm", vm]));
@@ -538,7 +538,7 @@ fn bandwidth_over_time_begins_where_it_is_measured() {
         .map(|text| serde_json::from_str(text).expect("JSON"))
         .filter(|figure: &Value| figure["y"]["label"] == "bandwidth")
         .collect();
-    let times_s = lines[0]["series"][0]["x"].as_array().expect("times");
+    let times_s = lines[0]["panels"][0][0]["x"].as_array().expect("times");
     let [first, last] = [0, times_s.len() - 1].map(|n| number(&times_s[n]));
     assert!(first > 2.0 && first < 2.2 && last > 3.8 && last < 4.0, "{first} to {last}");
 }
