@@ -6,10 +6,14 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
+#[macro_use]
+mod figures;
+
 mod client;
 pub mod counts;
 pub mod history;
 mod http;
+mod metrics;
 pub mod reasons;
 mod recorder;
 mod report;
@@ -269,7 +273,7 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
         Request::Status {} => answer_of(report::report(host)),
         Request::Responses {} => answer_of(report::responses(host)),
         Request::Slow { over_ms, disk } => answer_of(report::slow(host, over_ms, disk.as_deref())?),
-        Request::Metrics {} => Ok(json!({ "text": host.metrics() })),
+        Request::Metrics {} => Ok(json!({ "text": metrics::metrics(host) })),
         Request::Freeze { disk, timeout_s } => {
             // Too long a time is as wrong as one that is none.
             let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);

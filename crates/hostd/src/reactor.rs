@@ -43,8 +43,6 @@ pub use crate::op_kind::OpKind;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use jobs::SlowRequest;
-#[cfg(test)]
-pub(crate) use message::judge;
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
     Status, wait,
