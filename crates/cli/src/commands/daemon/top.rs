@@ -246,7 +246,8 @@ fn request(input: &Input) -> Result<Request, String> {
             Request::Weight { disk: of, weight }
         }
         Asked::Limit => {
-            let limit = LimitRequest::disk(&of, text).map_err(|e| format!("limit {text}: {e}"))?;
+            let limit = LimitRequest::new(Some(&of), None, text);
+            let limit = limit.map_err(|e| format!("limit {text}: {e}"))?;
             Request::Limit(Box::new(limit))
         }
         Asked::Policy => Request::Policy { policy: text.into(), device: Some(of) },
@@ -327,10 +328,10 @@ struct DiskRow {
     pub reasons: Vec<String>,
 }
 
-/// A device in the last interval.
 /// A disk in an interval, and its device.
 type Found<'s> = (&'s DeviceSample, &'s DiskSample);
 
+/// A device in the last interval.
 #[derive(Clone, PartialEq, Debug)]
 struct DeviceRow {
     pub name: String,
