@@ -8,10 +8,10 @@ use seekway_hostd::control::Token;
 use seekway_hostd::daemon::{
     self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
 };
+use seekway_hostd::images::{self, OpenOptions};
 use seekway_hostd::log;
 use seekway_hostd::reactor::{Poll, Submitter};
 use std::fmt::{self, Write as _};
-use std::os::unix::fs::FileTypeExt;
 
 /// The only disk's name, where `--blk-file` gives none.
 const ONLY_NAME: &str = "disk";
@@ -115,21 +115,11 @@ fn settings(args: &ServeArgs) -> Settings {
 /// alone: the daemon that has them may be running.
 fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
-    for DiskConfig { name, path, read_only, .. } in &config.disks {
-        let opened = std::fs::OpenOptions::new().read(true).write(!read_only).open(path);
-        let about = opened.and_then(|file| file.metadata());
-        match about {
-            Err(e) => problems.push(format!("disk {name}: {}: {e}", path.display())),
-            Ok(about) if about.file_type().is_block_device() => {}
-            Ok(about) if !about.is_file() => problems.push(format!(
-                "disk {name}: {}: neither a file nor a block device",
-                path.display()
-            )),
-            Ok(about) if about.len() < 512 => {
-                problems.push(format!("disk {name}: {}: less than a sector", path.display()));
-            }
-            Ok(_) => {}
-        }
+    for disk in &config.disks {
+        // As one that another has: its lock is not looked at.
+        let options = OpenOptions { incoming: true, ..disk.open_options() };
+        let looked = images::look(&disk.path, &options);
+        problems.extend(looked.err().map(|e| format!("disk {}: {e}", disk.name)));
     }
     if let Err(e) = daemon::check_tls(config) {
         problems.push(e.to_string());
