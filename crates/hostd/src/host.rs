@@ -107,7 +107,7 @@ impl Host {
         // Disks may come later, when no names of users can be looked up.
         config.sockets = config.sockets.numbered();
         config.disks.iter_mut().for_each(|disk| disk.sockets = disk.sockets.numbered());
-        if !config.sandbox {
+        if config.unconfined {
             sandbox::switch_off();
         }
         log::start();
