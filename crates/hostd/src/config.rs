@@ -270,7 +270,7 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Make all disks lie on this device (see [`Throttle::parse`]).
     pub emulate: Option<String>,
-    /// How reactors hand I/O to their devices; a depth is 1 to [`DEPTH_MAX`].
+    /// Settings of reactors; a depth is 1 to [`DEPTH_MAX`].
     pub tuning: Tuning,
     /// Size of the caches; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
