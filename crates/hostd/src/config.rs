@@ -17,9 +17,9 @@ pub use keys::{GROUPS as SETTINGS, Key, check_host_name};
 pub use sockets::{CONTROL_NAME, SocketConfig, default_folder, state_folder};
 
 use crate::images::fault::Fault;
-use crate::reactor::{Poll, Submitter};
+use crate::reactor::Tuning;
 use seekway_core::params::{ParamError, parse_bytes, parse_lba};
-use seekway_core::units::{Nanos, Sectors};
+use seekway_core::units::Nanos;
 use seekway_stack::stack::limit::GroupName;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
@@ -240,7 +240,7 @@ impl std::error::Error for ConfigErrors {}
 
 /// The checked configuration. Every part has been checked as far as that is possible without
 /// opening images and sockets.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct Config {
     /// In the order given; names differ.
     pub disks: Vec<DiskConfig>,
@@ -270,17 +270,8 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Make all disks lie on this device (see [`Throttle::parse`]).
     pub emulate: Option<String>,
-    /// Commands at once, 1 to [`DEPTH_MAX`]; `None` for the device's own.
-    pub depth: Option<u32>,
-    /// Longest command that adjacent requests are coalesced into; 0 never.
-    pub coalesce: Sectors,
-    /// A request that has waited longer goes whatever the policy says.
-    pub hard_limit: Nanos,
-    /// Time for which reactors look for requests before they sleep.
-    pub poll: Poll,
-    /// Submitter of reactors' I/O: with `threads` 1 the reactor itself, with 2 a thread of the
-    /// kernel's beside it.
-    pub submitter: Submitter,
+    /// Settings of reactors; a depth is 1 to [`DEPTH_MAX`].
+    pub tuning: Tuning,
     /// Size of the caches; [`Config::cache_size`] has the default.
     pub cache: Option<CacheSize>,
     /// The prefetcher's specification; [`Config::prefetcher`] has the default.
@@ -291,42 +282,10 @@ pub struct Config {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Folder for the reactors' journals.
     pub journal: Option<PathBuf>,
-    /// The daemon gives up what it does not need; off for debugging.
-    pub sandbox: bool,
+    /// The daemon does not give up what it does not need: for debugging.
+    pub unconfined: bool,
     /// Folders whose files a confined daemon may open as images, besides those of its disks.
     pub images: Vec<PathBuf>,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            disks: Vec::new(),
-            groups: Vec::new(),
-            policy: None,
-            listen: None,
-            control: None,
-            metrics: None,
-            web: None,
-            web_control: None,
-            allow_host: Vec::new(),
-            nbd: None,
-            sockets: SocketConfig::default(),
-            tls: TlsConfig::default(),
-            emulate: None,
-            depth: None,
-            coalesce: Sectors::from_bytes(512 << 10),
-            hard_limit: Nanos::from_secs(30),
-            poll: Poll::AUTO,
-            submitter: Submitter::Own,
-            cache: None,
-            prefetch: None,
-            cache_lock: false,
-            bandwidth_bytes_per_s: None,
-            journal: None,
-            sandbox: true,
-            images: Vec::new(),
-        }
-    }
 }
 
 impl Config {

@@ -6,10 +6,14 @@
 //! A request is `{"command": "…", …}`; its answer is `{"result": …}` or
 //! `{"error": "…"}`, in the order of the requests.
 
+#[macro_use]
+mod figures;
+
 mod client;
 pub mod counts;
 pub mod history;
 mod http;
+mod metrics;
 pub mod reasons;
 mod recorder;
 mod report;
@@ -261,7 +265,11 @@ fn request_of(value: Value) -> Result<Request, String> {
         return Err(format!("no command '{word}'; there are {}", COMMANDS.join(", ")));
     }
     let word = word.to_string();
-    serde_json::from_value(value).map_err(|e| format!("{word}: {}", wrong(e)))
+    let request = serde_json::from_value(value).map_err(wrong).and_then(|request| match &request {
+        Request::Limit(limit) => limit.check().map(|()| request),
+        _ => Ok(request),
+    });
+    request.map_err(|text| format!("{word}: {text}"))
 }
 
 fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Value, String> {
@@ -269,7 +277,7 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
         Request::Status {} => answer_of(report::report(host)),
         Request::Responses {} => answer_of(report::responses(host)),
         Request::Slow { over_ms, disk } => answer_of(report::slow(host, over_ms, disk.as_deref())?),
-        Request::Metrics {} => Ok(json!({ "text": host.metrics() })),
+        Request::Metrics {} => Ok(json!({ "text": metrics::metrics(host) })),
         Request::Freeze { disk, timeout_s } => {
             // Too long a time is as wrong as one that is none.
             let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
@@ -283,10 +291,13 @@ fn carry_out(host: &Host, request: Request, handed: Option<File>) -> Result<Valu
         Request::Cache { size } => changed(host.set_cache(size)),
         Request::Weight { disk, weight } => changed(host.set_weight(&disk, weight)),
         Request::Limit(request) => {
-            let LimitRequest { target, limits } = *request;
-            changed(match target {
-                LimitTarget::Disk(disk) => host.set_limits(&disk, &limits),
-                LimitTarget::Group(group) => host.set_group_limits(&group, &limits.limits),
+            let LimitRequest { disk, group, limits } = *request;
+            changed(match (disk, group) {
+                (Some(disk), _) => host.set_limits(&disk, &limits),
+                (None, group) => {
+                    let group = GroupName::new(&group.unwrap_or_default());
+                    host.set_group_limits(&group.map_err(|e| e.to_string())?, &limits.limits)
+                }
             })
         }
         Request::Attach(disk) => attached(host.attach_handed(&disk, handed)),
@@ -340,84 +351,48 @@ struct ChangeReport {}
 
 // Changes of limits, of a disk or of a group.
 
-/// Owner of the limits to change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LimitTarget {
-    /// Limits of the disk of this name.
-    Disk(String),
-    /// Limits of this group.
-    Group(GroupName),
-}
-
 /// Other limits for a disk or for a group, instead of all that it has:
 /// `{"disk": "db", "limits": "iops=2000,group=tenant1"}` or
 /// `{"group": "tenant1", "limits": "bandwidth=300MiB"}`; `none` lifts them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(try_from = "Wire", into = "Wire")]
-pub struct LimitRequest {
-    pub target: LimitTarget,
-    /// Limits, and of a disk the group: without one it leaves its group.
-    pub limits: DiskLimits,
-}
-
-impl LimitRequest {
-    /// Limits as text for a disk.
-    ///
-    /// # Errors
-    /// The fault in them.
-    pub fn disk(name: &str, limits: &str) -> Result<LimitRequest, String> {
-        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
-        Ok(LimitRequest { target: LimitTarget::Disk(name.into()), limits })
-    }
-
-    /// Limits as text for a group.
-    ///
-    /// # Errors
-    /// The fault in them, or in the name.
-    pub fn group(name: &str, limits: &str) -> Result<LimitRequest, String> {
-        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
-        Wire { disk: None, group: Some(name.into()), limits }.try_into()
-    }
-}
-
-/// The object of the protocol.
-#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+pub struct LimitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disk: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
+    /// Limits, and of a disk the group: without one it leaves its group.
     #[serde(with = "limits_text")]
     limits: DiskLimits,
 }
 
-impl TryFrom<Wire> for LimitRequest {
-    type Error = String;
-
-    fn try_from(Wire { disk, group, limits }: Wire) -> Result<LimitRequest, String> {
-        let target = match (disk, group) {
-            (Some(disk), None) => LimitTarget::Disk(disk),
-            (None, Some(group)) => {
-                limits.clone().of_group().map_err(|e| e.to_string())?;
-                LimitTarget::Group(GroupName::new(&group).map_err(|e| e.to_string())?)
-            }
-            (Some(_), Some(_)) => {
-                let text = "disk and group contradict: to put a disk into a group, write it in \
-                            limits, as in \"iops=2000,group=tenant1\"";
-                return Err(text.into());
-            }
-            (None, None) => return Err("whose limits? give disk or group".into()),
-        };
-        Ok(LimitRequest { target, limits })
+impl LimitRequest {
+    /// Limits as text, for a disk or for a group.
+    ///
+    /// # Errors
+    /// The fault in them, or in the names.
+    pub fn new(
+        disk: Option<&str>,
+        group: Option<&str>,
+        limits: &str,
+    ) -> Result<LimitRequest, String> {
+        let limits = DiskLimits::parse(limits).map_err(|e| e.to_string())?;
+        let [disk, group] = [disk, group].map(|name| name.map(str::to_string));
+        let request = LimitRequest { disk, group, limits };
+        request.check().map(|()| request)
     }
-}
 
-impl From<LimitRequest> for Wire {
-    fn from(LimitRequest { target, limits }: LimitRequest) -> Wire {
-        match target {
-            LimitTarget::Disk(name) => Wire { disk: Some(name), group: None, limits },
-            LimitTarget::Group(name) => Wire { disk: None, group: Some(name.to_string()), limits },
+    fn check(&self) -> Result<(), String> {
+        match (&self.disk, &self.group) {
+            (Some(_), None) => Ok(()),
+            (None, Some(group)) => {
+                self.limits.clone().of_group().map_err(|e| e.to_string())?;
+                GroupName::new(group).map(drop).map_err(|e| e.to_string())
+            }
+            (Some(_), Some(_)) => Err("disk and group contradict: to put a disk into a group, \
+                                       write it in limits, as in \"iops=2000,group=tenant1\""
+                .into()),
+            (None, None) => Err("whose limits? give disk or group".into()),
         }
     }
 }
@@ -467,7 +442,7 @@ mod tests {
         let disk = DiskConfig { read_only: true, ..DiskConfig::new("web", "/web.img") };
         let attach = r#"{"command":"attach","name":"web","path":"/web.img","read_only":true}"#;
         assert_eq!(read(attach), Ok(Request::Attach(Box::new(disk))));
-        let limit = LimitRequest::disk("web", "iops=5").unwrap();
+        let limit = LimitRequest::new(Some("web"), None, "iops=5").unwrap();
         let line = r#"{"command":"limit","disk":"web","limits":"iops=5"}"#;
         assert_eq!(read(line), Ok(Request::Limit(Box::new(limit.clone()))));
         assert_eq!(serde_json::to_string(&Request::Limit(Box::new(limit))).unwrap(), line);
@@ -541,12 +516,12 @@ mod tests {
         for (line, request) in [
             (
                 r#"{"disk":"db","limits":"iops=2000,group=tenant1"}"#,
-                LimitRequest::disk("db", "iops=2000,group=tenant1"),
+                LimitRequest::new(Some("db"), None, "iops=2000,group=tenant1"),
             ),
-            (r#"{"disk":"db","limits":"none"}"#, LimitRequest::disk("db", "none")),
+            (r#"{"disk":"db","limits":"none"}"#, LimitRequest::new(Some("db"), None, "none")),
             (
                 r#"{"group":"tenant1","limits":"bandwidth=300MiB"}"#,
-                LimitRequest::group("tenant1", "bandwidth=314572800"),
+                LimitRequest::new(None, Some("tenant1"), "bandwidth=314572800"),
             ),
         ] {
             let request = request.unwrap();
@@ -568,11 +543,14 @@ mod tests {
             (r#"{"group":"../a","limits":"iops=1"}"#, "cannot be a group's name"),
             (r#"{"disk":"a","limits":"iops=1","c":1}"#, "unknown field `c`"),
         ] {
-            let error = serde_json::from_str::<LimitRequest>(line).unwrap_err().to_string();
+            let line = line.replacen('{', r#"{"command":"limit","#, 1);
+            let error = parse(line.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");
         }
-        let error = LimitRequest::disk("db", "ro").unwrap_err();
+        let error = LimitRequest::new(Some("db"), None, "ro").unwrap_err();
         assert_eq!(error, "'ro' is not key=value, as in iops=2000");
-        assert!(LimitRequest::group("a", "oips=1").unwrap_err().contains("no limit 'oips'"));
+        assert!(
+            LimitRequest::new(None, Some("a"), "oips=1").unwrap_err().contains("no limit 'oips'")
+        );
     }
 }

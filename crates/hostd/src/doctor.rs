@@ -13,13 +13,12 @@ use crate::host::{MemorySource, PATH_BYTES_MAX};
 use crate::images::{self, ImageError, OpenOptions};
 use crate::reactor::ring;
 use crate::sandbox;
+use rustix::fs::Access;
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -242,13 +241,6 @@ fn user(uid: u32) -> String {
         (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_string())
     });
     name.map_or(uid.to_string(), |name| format!("{name} ({uid})"))
-}
-
-/// May this process, by its effective user, use a path so?
-fn may(path: &Path, mode: libc::c_int) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: the path ends with a NUL and lives through the call.
-    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) == 0 }
 }
 
 // Checks of the kernel: does it have what the daemon needs?
@@ -542,7 +534,7 @@ impl Finding {
 /// A folder that is there.
 fn existing(at: &Path, mode: u32, facts: &Facts, config: &Config) -> Finding {
     const CHECK: &str = "sockets";
-    if !may(at, libc::W_OK | libc::X_OK) {
+    if !images::may(at, Access::WRITE_OK | Access::EXEC_OK) {
         let user = facts.user.split(' ').next().unwrap_or_default();
         let found = format!("{{}}: user {} may not make files there", facts.user);
         return Finding::problem(CHECK, found, format!("chown {user} {{}}, or --listen DIR"));
@@ -565,7 +557,7 @@ fn missing(root: &Root, folder: &Path, facts: &Facts) -> Finding {
     let above = folder.ancestors().skip(1).find(|above| root.path(above).exists());
     let above = above.unwrap_or(Path::new("/"));
     let at = root.path(above);
-    if at.is_dir() && may(&at, libc::W_OK | libc::X_OK) {
+    if at.is_dir() && images::may(&at, Access::WRITE_OK | Access::EXEC_OK) {
         return Finding::ok(CHECK, "{} will be made");
     }
     let user = facts.user.split(' ').next().unwrap_or_default();
@@ -635,15 +627,9 @@ fn image_findings(root: &Root, facts: &Facts, config: &Config) -> Vec<Finding> {
 
 /// An image, and the number of the device that it is or lies on.
 fn image(facts: &Facts, disk: &DiskConfig) -> (Vec<Finding>, Option<u64>) {
-    let DiskConfig { path, read_only, buffered, accept_lost_writes, incoming, .. } = disk;
+    let path = &disk.path;
     let is_served = fs::canonicalize(path).is_ok_and(|path| facts.served.contains(&path));
-    let options = OpenOptions {
-        read_only: *read_only,
-        direct: !buffered,
-        accept_lost_writes: *accept_lost_writes,
-        incoming: *incoming || is_served,
-        block_size: disk.block_size,
-    };
+    let options = OpenOptions { incoming: disk.incoming || is_served, ..disk.open_options() };
     let shown = path.display();
     let look = match images::look(path, &options) {
         Ok(look) => look,

@@ -49,7 +49,7 @@ pub use start::{StartOptions, Stopper, VhostAt, check_tls};
 use crate::config::Config;
 use crate::reactor::Status;
 use crate::threads::lock;
-use crate::{log, metrics, sandbox};
+use crate::{log, sandbox};
 use cache::Caches;
 use changes::Changes;
 use failed::FailedDisks;
@@ -84,7 +84,8 @@ pub struct Host {
     /// Marks images of which a sync has failed.
     losses: Arc<Losses>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    metrics: Recent<String>,
+    /// Metrics as text, for those who scrape.
+    pub(crate) recent_metrics: Recent<String>,
     /// For threads that outlive who starts them.
     me: Weak<Host>,
 }
@@ -106,7 +107,7 @@ impl Host {
         // Disks may come later, when no names of users can be looked up.
         config.sockets = config.sockets.numbered();
         config.disks.iter_mut().for_each(|disk| disk.sockets = disk.sockets.numbered());
-        if !config.sandbox {
+        if config.unconfined {
             sandbox::switch_off();
         }
         log::start();
@@ -130,7 +131,7 @@ impl Host {
             failed: FailedDisks::default(),
             changes: Mutex::default(),
             tls,
-            metrics: Recent::default(),
+            recent_metrics: Recent::default(),
         });
         let served = host.start_caches().and_then(|()| host.open_all(options.vhost));
         if let Err(e) = served {
@@ -207,19 +208,6 @@ impl Host {
             }
         }
         (statuses, silent)
-    }
-
-    /// The metrics of all devices and disks, as text.
-    pub fn metrics(&self) -> String {
-        let (statuses, silent) = self.ask_statuses();
-        let devices = statuses.into_iter().map(|(device, s)| (device.name.clone(), s)).collect();
-        let failed = self.failed().into_iter().map(|failed| failed.config.name).collect();
-        metrics::render(devices, silent, failed)
-    }
-
-    /// The metrics, up to a second old: those who scrape share them.
-    pub fn recent_metrics(&self) -> Arc<String> {
-        self.metrics.get(Instant::now(), || self.metrics())
     }
 
     /// Where a disk, or with `None` the whole daemon, can be reached.
@@ -299,7 +287,7 @@ fn shown(name: &str) -> String {
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The last answer, for those who ask again soon after.
-struct Recent<T>(Mutex<Option<(Instant, Arc<T>)>>);
+pub(crate) struct Recent<T>(Mutex<Option<(Instant, Arc<T>)>>);
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {

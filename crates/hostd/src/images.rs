@@ -24,6 +24,7 @@ pub use handover::{Begun, HandOver, ImageUse, Kept, User, Users};
 pub use lock::{PATIENCE, patiently};
 pub use lost::{LostImage, Marker, Notes, Unmarked, file_identity, has_lost_writes, inode};
 pub(crate) use place::{SEGMENT_BYTES, is_virtual};
+pub(crate) use probe::may;
 pub use probe::{BlockSize, Look, look};
 pub use surface::{Piece, Surface, SurfaceError};
 

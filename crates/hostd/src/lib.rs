@@ -18,8 +18,8 @@
 //!
 //! **To add a front end**: a [`Port`](port::Port) in [`frontends`], which submits jobs and is told
 //! when they are done; the reactor knows no front end. **A metric**: what the reactor counts goes
-//! into [`Status`](reactor::Status), from where [`metrics`] writes it, and `ctl` and the web page
-//! show it.
+//! into [`Status`](reactor::Status), from where the table in `control/report.rs` gives it to `ctl`, to
+//! Prometheus and to the web page.
 
 pub mod config;
 pub mod control;
@@ -39,7 +39,6 @@ pub mod images;
 #[path = "tests/limits_table.rs"]
 mod limits_table;
 pub mod log;
-pub mod metrics;
 mod op_kind;
 pub mod port;
 pub mod reactor;

@@ -43,8 +43,6 @@ pub use crate::op_kind::OpKind;
 pub use cache::CacheSetup;
 pub use intervals::{DiskUse, Fairness, INTERVAL};
 pub use jobs::SlowRequest;
-#[cfg(test)]
-pub(crate) use message::judge;
 pub use message::{
     CacheStatus, Disk, DiskCache, DiskStatus, Handle, Message, OpStatus, ProcessCache, Served,
     Status, wait,
@@ -63,7 +61,7 @@ use ring::{Backend, Cqe, Ring, Source};
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Instant, Nanos, Sectors};
 use seekway_policy::schedulers;
-use seekway_stack::dispatcher::{self, Tags};
+use seekway_stack::dispatcher::{self, COALESCE_DEFAULT, Tags};
 use seekway_stack::stack::limit::{GroupName, Limits};
 use seekway_stack::stack::{Config, Stack};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -88,13 +86,7 @@ pub struct Setup {
     /// For the thread's name and messages.
     pub name: String,
     pub policy: String,
-    /// Commands at once; `None` for what the modelled device takes when one is
-    /// emulated, else 1 for a device that turns and 128 for one that does not.
-    pub depth: Option<u32>,
-    /// Longest command that adjacent requests are coalesced into.
-    pub coalesce: Sectors,
-    /// A request that has waited longer goes whatever the policy says.
-    pub hard_limit: Nanos,
+    pub tuning: Tuning,
     /// Keep what guests read, and read ahead of them.
     pub cache: Option<CacheSetup>,
     /// Takes as long as an emulated device would; `None` for the real one.
@@ -103,14 +95,38 @@ pub struct Setup {
     pub profile: DeviceProfile,
     /// Tags of the real device's queue, where they are known.
     pub tags: Option<Tags>,
-    /// Time for which to look for news before sleeping.
-    pub poll: Poll,
-    /// Submitter of I/O on images.
-    pub submitter: Submitter,
     /// Where to write the journal of every input and output.
     pub journal: Option<File>,
     /// Rate limits of groups of disks.
     pub groups: Vec<(GroupName, Limits)>,
+}
+
+/// Settings of how a reactor hands I/O to its device, and waits for news.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Tuning {
+    /// Commands at once; `None` for what the modelled device takes when one is
+    /// emulated, else 1 for a device that turns and 128 for one that does not.
+    pub depth: Option<u32>,
+    /// Longest command that adjacent requests are coalesced into; 0 never.
+    pub coalesce: Sectors,
+    /// A request that has waited longer goes whatever the policy says.
+    pub hard_limit: Nanos,
+    /// Time for which to look for news before sleeping.
+    pub poll: Poll,
+    /// Submitter of I/O on images.
+    pub submitter: Submitter,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning {
+            depth: None,
+            coalesce: COALESCE_DEFAULT,
+            hard_limit: Nanos::from_secs(30),
+            poll: Poll::AUTO,
+            submitter: Submitter::Own,
+        }
+    }
 }
 
 /// Start a reactor's thread. Fails for a policy that cannot be built and for
@@ -125,7 +141,7 @@ pub fn spawn(setup: Setup) -> Result<(Handle, JoinHandle<()>), String> {
             begin();
             shorten();
             // The ring belongs to the thread that makes it.
-            let ring = Ring::new(setup.submitter).map_err(|e| {
+            let ring = Ring::new(setup.tuning.submitter).map_err(|e| {
                 format!(
                     "io_uring: {e} (is it switched off? see /proc/sys/kernel/io_uring_disabled)"
                 )
@@ -166,7 +182,7 @@ impl Reactor {
         ring: Box<dyn Backend>,
     ) -> Result<Reactor, String> {
         let scheduler = schedulers::build(&setup.policy).map_err(|e| e.to_string())?;
-        let rotational = setup.profile.rotational();
+        let (rotational, tuning) = (setup.profile.rotational(), setup.tuning);
         let natural = match &setup.throttle {
             Some(throttle) => throttle.queue_depth(),
             None if rotational => DEPTH_ROTATIONAL,
@@ -176,11 +192,11 @@ impl Reactor {
         let dispatch = dispatcher::Config {
             // A model takes no more than its queue holds.
             depth: match &setup.throttle {
-                Some(_) => setup.depth.unwrap_or(natural).clamp(1, natural),
-                None => setup.depth.unwrap_or(natural).max(1),
+                Some(_) => tuning.depth.unwrap_or(natural).clamp(1, natural),
+                None => tuning.depth.unwrap_or(natural).max(1),
             },
-            coalesce: setup.coalesce,
-            hard_limit: setup.hard_limit,
+            coalesce: tuning.coalesce,
+            hard_limit: tuning.hard_limit,
             tags: setup.tags,
         };
         let config = Config { dispatch, ..Config::default() };
@@ -196,9 +212,9 @@ impl Reactor {
         }
         let memory = setup.cache.as_ref().map(|cache| CacheMemory::new(cache, &mut stack));
         let memory = memory.transpose()?;
-        let Setup { policy, throttle, poll, .. } = setup;
+        let Setup { policy, throttle, .. } = setup;
         let mut core = Core::new(stack, policy, dispatch.depth, throttle, memory, handle, ring);
-        core.poll = poll;
+        core.poll = tuning.poll;
         let (ports, cqes) = (Vec::new(), Vec::new());
         Ok(Reactor { core, ports, mailbox, mail: false, shutdown: false, journal, cqes })
     }
@@ -234,14 +250,14 @@ impl Reactor {
         self.core.handle.turned();
         self.begin_turn();
         let wake = self.end_turn();
-        if self.shutdown && self.is_drained() {
+        if self.shutdown && self.core.is_drained() {
             return false;
         }
         self.note(false);
         match self.mail || self.core.has_ready() {
             // The kernel has its turn all the same: what never needs the device
             // must not keep the rest from it.
-            true => _ = self.core.peek(),
+            true => _ = self.core.ring.peek(),
             false => self.sleep(wake),
         }
         true
@@ -273,7 +289,7 @@ impl Reactor {
     /// Handle what the ring has.
     fn reap(&mut self) {
         let mut cqes = std::mem::take(&mut self.cqes);
-        self.core.completions(&mut cqes);
+        self.core.ring.completions(&mut cqes);
         for cqe in cqes.drain(..) {
             match cqe.source {
                 Source::Io(io) => self.core.io_done(io, cqe.result),
@@ -307,10 +323,10 @@ impl Reactor {
     fn deliver(&mut self) {
         // Not those that they hand in meanwhile and the cache answers at once:
         // a guest that always has another would keep the others waiting.
-        if self.core.ready() > 0 {
+        if !self.core.ready.is_empty() {
             self.core.ports.turns.resume();
         }
-        for _ in 0..self.core.ready() {
+        for _ in 0..self.core.ready.len() {
             let Some((id, token, result)) = self.core.next_ready() else { break };
             if let Some(port) = &mut self.ports[usize::from(id.index)] {
                 port.done(token, result, &mut self.core);
@@ -375,10 +391,6 @@ impl Reactor {
         self.core.finish_detaching();
     }
 
-    fn is_drained(&self) -> bool {
-        self.core.is_drained()
-    }
-
     /// Submit, and wait for news until `wake`.
     fn sleep(&mut self, wake: Option<Instant>) {
         if self.core.poll == Poll::OFF {
@@ -387,10 +399,10 @@ impl Reactor {
         let began = self.core.tick();
         let (mut has_news, mut displaced) = (false, Nanos::ZERO);
         if self.core.poll.time() > Nanos::ZERO {
-            let worked = self.core.busy();
+            let worked = self.core.ring.busy();
             has_news = self.spin(began + self.core.poll.time(), wake);
             let looked = self.core.tick().since(began);
-            let worked = Nanos::new((self.core.busy() - worked).as_nanos() as u64);
+            let worked = Nanos::new((self.core.ring.busy() - worked).as_nanos() as u64);
             displaced = looked.saturating_sub(worked);
         }
         if !has_news {
@@ -404,7 +416,7 @@ impl Reactor {
     fn spin(&mut self, end: Instant, wake: Option<Instant>) -> bool {
         let end = wake.map_or(end, |wake| wake.min(end));
         loop {
-            if self.core.peek() {
+            if self.core.ring.peek() {
                 return true;
             }
             let mut news = false;
@@ -426,10 +438,10 @@ impl Reactor {
     /// Pass the journal on. A journal that cannot be written ends.
     fn note(&mut self, last: bool) {
         if let Some(journal) = &mut self.journal
-            && !journal.note(self.core.take_journal(), last)
+            && !journal.note(self.core.stack.take_journal(), last)
         {
             self.journal = None;
-            self.core.stop_journal();
+            self.core.stack.stop_journal();
         }
     }
 }

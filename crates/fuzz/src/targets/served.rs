@@ -4,7 +4,7 @@ use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Nanos, Sectors};
 use seekway_hostd::images::{Image, Limits, OpenOptions};
 use seekway_hostd::port::DiskId;
-use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, Submitter, spawn};
+use seekway_hostd::reactor::{Disk, Handle, Message, Poll, Setup, Tuning, spawn};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,15 +21,16 @@ pub fn reactor() -> Handle {
     let setup = Setup {
         name: "fuzz".into(),
         policy: "noop".into(),
-        depth: None,
-        coalesce: Sectors::new(8),
-        hard_limit: Nanos::from_secs(1),
+        tuning: Tuning {
+            coalesce: Sectors::new(8),
+            hard_limit: Nanos::from_secs(1),
+            poll: Poll::OFF,
+            ..Tuning::default()
+        },
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 20), false),
         tags: None,
-        poll: Poll::OFF,
-        submitter: Submitter::Own,
         journal: None,
         groups: Vec::new(),
     };

@@ -4,7 +4,7 @@
 use super::keys::Value::Text;
 use super::keys::{Key, bytes, put, put_one, settings, switch};
 use super::sockets::{SocketConfig, account, mode};
-use crate::images::BlockSize;
+use crate::images::{BlockSize, OpenOptions};
 use seekway_core::params::parse_lba;
 use seekway_stack::stack::limit::{
     DiskLimits, GroupName, KEYS_SHOWN, Limits, LimitsDraft, parse_group,
@@ -223,6 +223,17 @@ impl DiskConfig {
         let text = value.or(is_switch.then_some("true"));
         let text = text.ok_or_else(|| format!("{key} takes a value: {key}={}", option.value))?;
         option.apply(self, text).map_err(|e| format!("{key}={e}"))
+    }
+
+    /// Options with which its image is opened.
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions {
+            read_only: self.read_only,
+            direct: !self.buffered,
+            accept_lost_writes: self.accept_lost_writes,
+            incoming: self.incoming,
+            block_size: self.block_size,
+        }
     }
 
     /// Name and path may be what they are.

@@ -83,19 +83,19 @@ pub static GROUPS: [(&str, &[Key<Config>]); 4] = [
             "emulate" "PROFILE[:…][:k=…]" => Text(|c, text| put(&mut c.emulate, valid(text, Throttle::parse(text))?));
             /// Queue depth of each device [default: 1 on rotational devices, 128 on others, the model's
             /// own with --emulate]
-            "depth" "N" => Text(|c, text| put(&mut c.depth, Some(depth(text)?)));
+            "depth" "N" => Text(|c, text| put(&mut c.tuning.depth, Some(depth(text)?)));
             /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off [default:
             /// 512KiB]
-            "coalesce" "SIZE" => Text(|c, text| put(&mut c.coalesce, coalesce(text)?));
+            "coalesce" "SIZE" => Text(|c, text| put(&mut c.tuning.coalesce, coalesce(text)?));
             /// Serve a request that has waited this long, whatever the policy decides [default: 30s]
-            "hard_limit" "TIME" => Text(|c, text| put(&mut c.hard_limit, span(text)?));
+            "hard_limit" "TIME" => Text(|c, text| put(&mut c.tuning.hard_limit, span(text)?));
             /// Poll for requests this long before sleeping: lower latency, but uses a core while there
             /// is work; 0 turns it off; `auto`: up to 50us while requests come often, and not at all
             /// while they do not or others want the processor [default: auto]
-            "poll" "TIME|auto" => Text(|c, text| put(&mut c.poll, poll(text)?));
+            "poll" "TIME|auto" => Text(|c, text| put(&mut c.tuning.poll, poll(text)?));
             /// Threads of each device: with 2, a thread of the kernel's submits its I/O, which uses
             /// another core while there is work [default: 1]
-            "threads" "1|2" => Text(|c, text| put(&mut c.submitter, submitter(text)?));
+            "threads" "1|2" => Text(|c, text| put(&mut c.tuning.submitter, submitter(text)?));
             /// Write a journal of each device's decisions to this folder, for `seekway replay`
             "journal" "DIR" => Path(|c, path| c.journal = Some(path));
         },
@@ -165,7 +165,7 @@ pub static GROUPS: [(&str, &[Key<Config>]); 4] = [
             /// Give up all that serving does not need: system calls, files, capabilities; `off` for
             /// debugging. What the kernel cannot do is said at the start and in `ctl status` [default:
             /// on]
-            "sandbox" "on|off" => Text(|c, text| put(&mut c.sandbox, switch(text)?));
+            "sandbox" "on|off" => Text(|c, text| put(&mut c.unconfined, !switch(text)?));
             /// Let programs attach images in this folder by path (repeatable); `seekway ctl attach`
             /// opens images itself and does not need it
             "images" "DIR" => Path(|c, path| c.images.push(path));

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::images::BlockSize;
+use crate::reactor::{Poll, Submitter};
 use expect_test::{Expect, expect};
+use seekway_core::units::Sectors;
 use seekway_policy::schedulers;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -96,13 +98,15 @@ on = "db.qcow2"
             client_ca: here("ca.pem"),
             required: true,
         },
-        depth: Some(32),
-        coalesce: Sectors::new(128),
-        hard_limit: Nanos::from_secs(5),
-        poll: Poll::fixed(Nanos::from_micros(50)),
-        submitter: Submitter::Kernel,
+        tuning: Tuning {
+            depth: Some(32),
+            coalesce: Sectors::new(128),
+            hard_limit: Nanos::from_secs(5),
+            poll: Poll::fixed(Nanos::from_micros(50)),
+            submitter: Submitter::Kernel,
+        },
         journal: here("../journals"),
-        sandbox: false,
+        unconfined: true,
         images: vec!["/etc/seekway/more".into(), "/images".into()],
         ..Config::default()
     };
@@ -265,7 +269,7 @@ fn flags_win_and_disks_add() {
     flags.disk_flag("b=b.img");
     settings.extend(flags);
     let config = settings.resolve().unwrap();
-    assert_eq!((config.policy.as_deref(), config.depth), (Some("deadline"), Some(4)));
+    assert_eq!((config.policy.as_deref(), config.tuning.depth), (Some("deadline"), Some(4)));
     let names: Vec<&str> = config.disks.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
 }

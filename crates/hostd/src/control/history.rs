@@ -5,6 +5,7 @@
 //! last ten minutes in seconds, and all since its start in steps that grow as it gets longer.
 
 use super::counts::{Counter, Counts, add_counts, counts_since, since};
+use super::figures::Number;
 use super::report::{DeviceReport, DiskReport, HostReport};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -72,23 +73,6 @@ impl Sum {
     }
 }
 
-/// A figure's value for the page.
-pub(super) enum Figure {
-    Count(u64),
-    Time(f64),
-}
-
-macro_rules! figure_of {
-    ($($type:ty => $kind:ident;)+) => {
-        $(impl From<$type> for Figure {
-            fn from(value: $type) -> Figure {
-                Figure::$kind(value.into())
-            }
-        })+
-    };
-}
-figure_of! { u32 => Count; u64 => Count; f64 => Time; }
-
 /// The one table of a disk's figures: kind, name, type, and the value in a report.
 macro_rules! disk_figures {
     ($($(#[$doc:meta])* $kind:ident $name:ident: $type:ty = $of:expr;)+) => {
@@ -106,8 +90,8 @@ macro_rules! disk_figures {
             /// Names, in the order of [`DiskSample::figures`].
             pub(super) const FIGURES: &[&str] = &[$(stringify!($name)),+];
 
-            pub(super) fn figures(&self) -> impl Iterator<Item = Figure> + use<> {
-                [$(Figure::from(self.$name)),+].into_iter()
+            pub(super) fn figures(&self) -> impl Iterator<Item = Number> + use<> {
+                [$(Number::from(self.$name)),+].into_iter()
             }
 
             fn between(before: Option<&DiskReport>, now: &DiskReport) -> DiskSample {
@@ -234,11 +218,7 @@ fn find<T>(list: &[T], likely: usize, is_it: impl Fn(&T) -> bool) -> Option<usiz
 }
 
 /// A disk by its name, which is likely to be at this index.
-pub(super) fn find_disk<'a>(
-    disks: &'a [DiskSample],
-    likely: usize,
-    name: &str,
-) -> Option<&'a DiskSample> {
+pub fn find_disk<'a>(disks: &'a [DiskSample], likely: usize, name: &str) -> Option<&'a DiskSample> {
     find(disks, likely, |disk| disk.name == name).map(|at| &disks[at])
 }
 

@@ -1,6 +1,9 @@
 //! State of the whole daemon, as JSON. The keys stay.
 
 use super::counts::{Counts, class_of_ns};
+use super::figures::{
+    Figures, Metric, causes, count, gauge, gauge_if, metric, named, seconds, times,
+};
 use crate::host::{Device, FailedDisk, Host, Pending, ServedDisk};
 use crate::reactor::{
     CacheStatus, DiskCache, DiskStatus, Fairness, INTERVAL, Message, OpKind, OpStatus,
@@ -18,26 +21,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A type of the report and its value, in one table: each key with its help, type and reading.
-macro_rules! report {
-    ($(#[$of:meta])* $name:ident($($from:ident: $type_from:ty),+) {
-        $($(#[$doc:meta])* $key:ident: $type:ty = $value:expr;)+
-    }) => {
-        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-        #[cfg_attr(test, derive(schemars::JsonSchema))]
-        $(#[$of])*
-        pub struct $name {
-            $($(#[$doc])* pub $key: $type,)+
-        }
-
-        impl $name {
-            fn of($($from: $type_from),+) -> $name {
-                $name { $($key: $value),+ }
-            }
-        }
-    };
-}
-
 report! {
     HostReport(host: &Host, statuses: &[(Arc<Device>, Status)], silent: Vec<String>) {
         version: String = env!("CARGO_PKG_VERSION").into();
@@ -47,23 +30,20 @@ report! {
         /// Where it can be reached: kind and address.
         sockets: Vec<(String, String)> = owned(host.addresses(None));
         /// Its confinement.
-        #[serde(default)]
-        sandbox: SandboxReport = sandbox_report();
+        [default] sandbox: SandboxReport = sandbox_report();
         /// Groups of disks: name and limits.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        groups: BTreeMap<String, String> =
+        [default, skip_serializing_if = "BTreeMap::is_empty"] groups: BTreeMap<String, String> =
             host.groups().into_iter().map(|(n, l)| (n.to_string(), l.to_string())).collect();
         /// One for each device.
         devices: Vec<DeviceReport> =
             statuses.iter().map(|(d, s)| DeviceReport::of(host, d, s)).collect();
         /// Devices that do not answer: their reactors wait for disks that may hang.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        silent: Vec<String> = silent;
+        [default, skip_serializing_if = "Vec::is_empty"] silent: Vec<String> = silent;
         /// Disks that are being attached, detached or resized.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        [default, skip_serializing_if = "Vec::is_empty"]
         pending: Vec<PendingReport> = host.pending().iter().map(PendingReport::of).collect();
         /// Disks of the configuration that are not served.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        [default, skip_serializing_if = "Vec::is_empty"]
         failed: Vec<FailedReport> = host.failed().iter().map(FailedReport::of).collect();
     }
 }
@@ -75,7 +55,7 @@ report! {
         /// `attach`, `detach` or `resize`.
         change: String = pending.change.name().into();
         /// Absent while it is not known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        [default, skip_serializing_if = "Option::is_none"]
         device: Option<String> = pending.device.as_ref().map(|device| device.name.clone());
         /// Seconds since it was asked for.
         time_s: f64 = pending.since.elapsed().as_secs_f64();
@@ -87,16 +67,13 @@ report! {
     FailedReport(failed: &FailedDisk) {
         name: String = failed.config.name.clone();
         path: String = absolute(&failed.config.path);
-        #[serde(default)]
-        read_only: bool = failed.config.read_only;
+        [default] read_only: bool = failed.config.read_only;
         /// The disk was to come from another daemon.
-        #[serde(default)]
-        incoming: bool = failed.config.incoming;
+        [default] incoming: bool = failed.config.incoming;
         /// Why, when it was last tried.
         error: String = failed.error.clone();
         /// The daemon tries it again by itself.
-        #[serde(default)]
-        retried: bool = failed.is_retried;
+        [default] retried: bool = failed.is_retried;
     }
 }
 
@@ -106,43 +83,43 @@ report! {
         /// Seconds that it has been served for: when this was so.
         time_s: f64 = status.now.as_secs_f64();
         policy: String = status.policy.clone();
-        /// Commands that it takes at once.
-        depth: u32 = status.depth;
-        /// Commands on it.
-        in_flight: u32 = status.in_flight;
+        /// Commands that the device takes at once.
+        depth: u32 = status.depth => gauge "seekway_device_depth";
+        /// Commands on the device.
+        in_flight: u32 = status.in_flight => gauge "seekway_device_in_flight";
         /// Requests that have arrived and not completed.
         outstanding: u64 = status.outstanding as u64;
         /// Requests dispatched.
-        requests: u64 = status.stats.requests;
-        /// Commands that they were coalesced into.
-        commands: u64 = status.stats.commands;
+        requests: u64 = status.stats.requests => count "seekway_device_requests";
+        /// Commands that these requests were coalesced into.
+        commands: u64 = status.stats.commands => count "seekway_device_commands";
         /// Requests dispatched against the policy because of the hard limit.
-        forced: u64 = status.stats.forced;
-        /// Time withheld, in milliseconds, by cause; causes with none are left out.
-        held_ms: BTreeMap<String, f64> = held_ms(&status.holds.held);
-        /// Waits begun.
-        waits_tried: u64 = status.holds.tried;
-        /// Waits that paid.
-        waits_paid: u64 = status.holds.paid;
+        forced: u64 = status.stats.forced => count "seekway_device_forced";
+        /// Device time withheld by the policy, by cause; in JSON causes with none are left out.
+        held_ms: BTreeMap<String, f64> = held_ms(&status.holds.held)
+            => causes "seekway_device_held_seconds";
+        /// Times that the policy withheld work.
+        waits_tried: u64 = status.holds.tried => count "seekway_device_waits";
+        /// Times that withholding work paid.
+        waits_paid: u64 = status.holds.paid => count "seekway_device_waits_paid";
         /// Reads and writes that the device has done.
         served: ServedReport = ServedReport::of(&status.served);
         /// Fairness in the last whole interval.
         fairness: FairnessReport = FairnessReport::of(&status.fairness);
         /// Commands by the 64th of the device where they began: its number and how many.
-        #[serde(default)]
+        [default]
         regions: Counts = (0..).zip(status.regions).filter(|(_, count)| *count > 0).collect();
         /// Figures of the policy's own.
-        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics);
+        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics)
+            => named "seekway_policy";
         /// When another device is emulated.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        emulated: Option<EmulationReport> =
+        [skip_serializing_if = "Option::is_none"] emulated: Option<EmulationReport> =
             status.throttle.as_ref().map(|t| EmulationReport::of(t, status.model_now));
         /// The cache, when there is one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        cache: Option<CacheReport> =
+        [default, skip_serializing_if = "Option::is_none"] cache: Option<CacheReport> =
             status.cache.as_ref().map(|cache| CacheReport::of(cache, status, host.is_cache_auto()));
         /// Where the journal is written.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         journal: Option<String> = device.journal.as_ref().map(|p| p.display().to_string());
         disks: Vec<DiskReport> = disk_reports(host, status);
     }
@@ -167,18 +144,18 @@ report! {
     #[derive(Copy)]
     FairnessReport(fair: &Fairness) {
         interval_s: f64 = INTERVAL.as_secs_f64();
-        /// Disks that had a request outstanding for half of it.
-        busy_disks: usize = fair.busy_disks;
-        /// Jain's index of what they got of their shares.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        jain: Option<f64> = fair.jain;
+        /// Disks that had a request outstanding for half of the last whole interval.
+        busy_disks: u64 = fair.busy_disks as u64 => gauge "seekway_fairness_busy_disks";
+        /// Jain's index of what busy disks got of their shares.
+        [skip_serializing_if = "Option::is_none"]
+        jain: Option<f64> = fair.jain => gauge_if "seekway_fairness_jain";
         /// Device time of the worst disk over its max-min share.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        max_min_share: Option<f64> = fair.max_min_share;
+        [skip_serializing_if = "Option::is_none"]
+        max_min_share: Option<f64> = fair.max_min_share => gauge_if "seekway_fairness_max_min";
         /// VMCD's φ for equal demands, of the bandwidths in MiB/s of the disks that would have
         /// taken more than their shares.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        phi_mib_s: Option<f64> = fair.phi_mib_s;
+        [skip_serializing_if = "Option::is_none"]
+        phi_mib_s: Option<f64> = fair.phi_mib_s => gauge_if "seekway_fairness_phi_mib_s";
     }
 }
 
@@ -186,22 +163,22 @@ report! {
     /// The emulation of a device.
     EmulationReport(t: &throttle::Report, model_now: Option<Instant>) {
         profile: String = t.profile.clone();
-        /// The factor on all times now.
-        k: f64 = t.k;
-        /// Commands done.
-        commands: u64 = t.commands;
-        /// Commands whose real completion came after the model's.
-        late: u64 = t.late;
+        /// Factor on all times of the emulated device.
+        k: f64 = t.k => gauge "seekway_emulation_k";
+        /// Commands done on the emulated device.
+        commands: u64 = t.commands => count "seekway_emulation_commands";
+        /// Commands that the real device did later than the model.
+        late: u64 = t.late => count "seekway_emulation_late";
         /// By how much, together.
         late_by_ms: f64 = t.late_by.as_millis_f64();
         /// Delay that timers and the daemon's other work added to the model's times, together.
         overslept_ms: f64 = t.overslept.as_millis_f64();
         /// Mean service time from the later of dispatch and previous completion, as
         /// guests saw it; absent while there is none.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         service_mean_ms: Option<f64> = mean_ms(t.service, t.commands);
         /// Mean service time in the model's time, without k.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         model_service_mean_ms: Option<f64> = mean_ms(t.model_service, t.commands);
         /// Seconds that have passed in the model's time, k times slower than the real.
         model_time_s: f64 = model_now.map_or(0.0, Instant::as_secs_f64);
@@ -224,63 +201,61 @@ report! {
         path: String = disk.config.path.display().to_string();
         /// Where it can be reached: kind and address.
         sockets: Vec<(String, String)> = owned(host.addresses(Some(disk)));
-        weight: u32 = status.weight;
-        capacity_bytes: u64 = status.capacity_bytes;
+        /// Share, relative to the others'.
+        weight: u32 = status.weight => gauge "seekway_weight";
+        /// Size.
+        capacity_bytes: u64 = status.capacity_bytes => gauge "seekway_capacity_bytes";
         /// Logical block size that guests see; 0 from an older daemon.
-        #[serde(default)]
-        block_bytes: u32 = disk.limits().logical_block_bytes;
+        [default] block_bytes: u32 = disk.limits().logical_block_bytes;
         /// The serial number that its guest sees; empty from an older daemon.
-        #[serde(default)]
-        serial: String = disk.config.serial_number();
+        [default] serial: String = disk.config.serial_number();
         /// Writes are refused.
         read_only: bool = disk.limits().read_only;
         /// I/O goes past the host's page cache (O_DIRECT).
-        #[serde(default)]
-        direct: bool = disk.is_direct;
+        [default] direct: bool = disk.is_direct;
         /// Another daemon has the image: the guest has migrated there, or is to come from there.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        elsewhere: bool = disk.is_elsewhere();
+        [default, skip_serializing_if = "std::ops::Not::not"] elsewhere: bool = disk.is_elsewhere();
         /// Warnings about the image for the operator, one sentence each; seldom any.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        [default, skip_serializing_if = "Vec::is_empty"]
         warnings: Vec<String> = disk.warnings.all();
         /// Vrings and connections that are open.
-        ports: u32 = status.ports;
+        ports: u32 = status.ports => gauge "seekway_ports";
         /// Requests that have arrived and not completed.
-        outstanding: u32 = status.outstanding;
+        outstanding: u32 = status.outstanding => gauge "seekway_outstanding_requests";
         /// Seconds until it takes requests again: `ctl freeze`. Absent while it takes them.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        frozen_s: Option<f64> =
+        [default, skip_serializing_if = "Option::is_none"] frozen_s: Option<f64> =
             status.frozen_until.map(|until| until.max(now).since(now).as_secs_f64());
         /// Its rate limits and its group, as `ctl limit` takes them; `none` without.
-        #[serde(default = "none")]
-        limits: String = status.limits.to_string();
-        /// Requests of those outstanding that wait for its limits or its group's now.
-        #[serde(default)]
-        limited: u64 = status.limited as u64;
-        /// Time in which some did.
-        #[serde(default)]
-        limited_ms: f64 = status.limited_time.as_millis_f64();
-        /// Time in which reads or writes waited for their turn at the device.
-        #[serde(default)]
-        queued_ms: f64 = status.queued_time.as_millis_f64();
+        [default = "none"] limits: String = status.limits.to_string();
+        /// Requests of those outstanding that wait for the disk's rate limits or its group's.
+        [default] limited: u64 = status.limited as u64 => gauge "seekway_disk_limited_requests";
+        /// Time in which requests of the disk waited for its rate limits or its group's.
+        [default] limited_ms: f64 = status.limited_time.as_millis_f64()
+            => seconds "seekway_disk_limited_seconds";
+        /// Time in which reads or writes of the disk waited for their turn at the device.
+        [default] queued_ms: f64 = status.queued_time.as_millis_f64()
+            => seconds "seekway_disk_queued_seconds";
         /// Received fraction of its share of the device in the last whole interval: 1 is all of it,
         /// 0 is a disk that starves. Absent where it asked for nothing.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        share: Option<f64> = status.share.filter(|share| share.is_finite());
-        /// Device time withheld while it was served last, in milliseconds, by cause.
-        held_ms: BTreeMap<String, f64> = held_ms(&status.held);
-        /// Device time of its commands, flushes and discards included.
-        device_time_ms: f64 = status.device_time.as_millis_f64();
+        [default, skip_serializing_if = "Option::is_none"]
+        share: Option<f64> = status.share.filter(|share| share.is_finite())
+            => gauge_if "seekway_share_ratio";
+        /// Device time withheld while the disk was served last, by cause.
+        held_ms: BTreeMap<String, f64> = held_ms(&status.held) => causes "seekway_held_seconds";
+        /// Device time of the disk's commands, flushes and discards included.
+        device_time_ms: f64 = status.device_time.as_millis_f64()
+            => seconds "seekway_service_seconds";
         /// Figures that the policy has for this disk.
-        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics);
+        policy_metrics: BTreeMap<String, f64> = finite(&status.policy_metrics)
+            => named "seekway_policy_disk";
         /// Its use of the device's cache; absent where there is none, or not for it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        [default, skip_serializing_if = "Option::is_none"]
         cache: Option<DiskCacheReport> = status.cache.as_ref().map(DiskCacheReport::of);
         /// By operation: read, write, flush, discard.
         ops: BTreeMap<String, OpReport> = op_reports(&status.ops);
         /// Number of reads and writes by response time: `[c, n]` are `n` that took from 2^(c/4) to
         /// 2^((c+1)/4) µs.
-        #[serde(default)]
+        [default]
         responses: Counts = sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count)));
     }
 }
@@ -292,15 +267,18 @@ fn none() -> String {
 report! {
     /// Work done by one operation.
     OpReport(op: &OpStatus) {
-        /// Requests done.
-        requests: u64 = op.requests;
-        /// Bytes of those that succeeded.
-        bytes: u64 = op.bytes;
-        /// Requests that failed.
-        errors: u64 = op.errors;
+        /// Guests' requests done.
+        requests: u64 = op.requests => count "seekway_requests";
+        /// Bytes of requests that succeeded.
+        bytes: u64 = op.bytes => count "seekway_bytes";
+        /// Guests' requests that failed.
+        errors: u64 = op.errors => count "seekway_errors";
         /// From arrival to completion; absent while there is none.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         latency: Option<Latency> = (!op.latency_ns.is_empty()).then(|| Latency::of(&op.latency_ns));
+        /// Time from a request's arrival to its completion.
+        [skip] times: Option<Arc<Histogram<u64>>> = Some(op.latency_ns.clone())
+            => times "seekway_request_duration_seconds";
     }
 }
 
@@ -338,7 +316,7 @@ fn disk_reports(host: &Host, status: &Status) -> Vec<DiskReport> {
     status.disks.iter().filter_map(of).collect()
 }
 
-fn op_reports(ops: &[OpStatus]) -> BTreeMap<String, OpReport> {
+pub(super) fn op_reports(ops: &[OpStatus]) -> BTreeMap<String, OpReport> {
     let of = |kind: OpKind| (kind.name().into(), OpReport::of(&ops[kind as usize]));
     OpKind::ALL.into_iter().map(of).collect()
 }
@@ -466,54 +444,52 @@ report! {
     /// The cache of a device.
     CacheReport(cache: &CacheStatus, status: &Status, auto: bool) {
         /// Its size follows the host's memory.
-        #[serde(default)]
-        auto: bool = auto;
-        /// Bytes of data at most.
-        capacity_bytes: u64 = cache.capacity_bytes;
+        [default] auto: bool = auto;
+        /// Bytes of data that the cache holds at most.
+        capacity_bytes: u64 = cache.capacity_bytes => gauge "seekway_cache_capacity_bytes";
         /// Bytes of data at most if `ctl cache` makes it as large as it can be while the daemon
         /// runs.
-        #[serde(default)]
-        room_bytes: u64 = cache.room_bytes;
-        /// Bytes of memory that it has.
-        #[serde(default)]
-        memory_bytes: u64 = cache.memory_bytes;
+        [default] room_bytes: u64 = cache.room_bytes;
+        /// Bytes of memory that the cache has.
+        [default] memory_bytes: u64 = cache.memory_bytes => gauge "seekway_cache_memory_bytes";
         /// Bytes of data there, or on their way.
         resident_bytes: u64 =
             status.disks.iter().filter_map(|d| d.cache.as_ref()).map(|d| d.resident_bytes).sum();
         prefetcher: String = cache.prefetcher.clone();
         /// Bandwidth of the device's reads at best; absent until it is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        bandwidth_bytes_per_s: Option<u64> = cache.bandwidth_bytes_per_s;
+        [skip_serializing_if = "Option::is_none"]
+        bandwidth_bytes_per_s: Option<u64> = cache.bandwidth_bytes_per_s
+            => gauge_if "seekway_cache_bandwidth_bytes";
         /// Reads into the cache under way.
         fetching: u64 = cache.fetching as u64;
         /// Bytes that the device has read, into the cache and past it.
-        device_read_bytes: u64 = cache.device_read_bytes;
-        /// Requests of prefetches that went to the device.
-        background: u64 = status.stats.background;
+        device_read_bytes: u64 = cache.device_read_bytes => count "seekway_device_read_bytes";
+        /// Requests of prefetches dispatched.
+        background: u64 = status.stats.background => count "seekway_device_background";
         /// Commands that they were coalesced into.
         background_commands: u64 = status.stats.background_commands;
-        /// Bytes that these read.
-        #[serde(default)]
-        background_bytes: u64 = status.stats.background_bytes;
-        /// Requests of prefetches taken back before.
-        withdrawn: u64 = status.stats.withdrawn;
+        /// Bytes that prefetches read.
+        [default] background_bytes: u64 = status.stats.background_bytes
+            => count "seekway_device_background_bytes";
+        /// Requests of prefetches taken back before they were dispatched.
+        withdrawn: u64 = status.stats.withdrawn => count "seekway_device_withdrawn";
         /// Figures of the prefetcher's own.
-        prefetcher_metrics: BTreeMap<String, f64> = finite(&cache.prefetcher_metrics);
+        prefetcher_metrics: BTreeMap<String, f64> = finite(&cache.prefetcher_metrics)
+            => named "seekway_prefetcher";
     }
 }
 
 report! {
     /// A disk's share of the cache.
     DiskCacheReport(disk: &DiskCache) {
-        /// Bytes of its data there, or on their way.
-        resident_bytes: u64 = disk.resident_bytes;
+        /// Bytes of the disk's data in the cache, or on their way.
+        resident_bytes: u64 = disk.resident_bytes => gauge "seekway_cache_resident_bytes";
         /// Use by its guest.
-        #[serde(flatten)]
-        usage: UsageReport = UsageReport::of(&disk.usage);
-        /// Streams of its reads that the prefetcher follows.
-        streams: u32 = disk.streams().0;
-        /// Those of them that are prefetched for.
-        armed: u32 = disk.streams().1;
+        [flatten] usage: UsageReport = UsageReport::of(&disk.usage);
+        /// Streams of the disk's reads that the prefetcher follows.
+        streams: u32 = disk.streams().0 => gauge "seekway_prefetch_streams";
+        /// Streams that are prefetched for.
+        armed: u32 = disk.streams().1 => gauge "seekway_prefetch_armed";
         /// Use by each process of the guest that is told apart.
         processes: Vec<ProcessReport> = disk.processes.iter().map(ProcessReport::of).collect();
     }
@@ -523,16 +499,15 @@ report! {
     /// Use of the cache by a process inside a guest.
     ProcessReport(process: &ProcessCache) {
         /// As the agent in the guest tagged it; absent for all that is not tagged.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         tag: Option<u16> = process.tag.map(|tag| tag.get());
-        #[serde(flatten)]
-        usage: UsageReport = UsageReport::of(&process.usage);
+        [flatten] usage: UsageReport = UsageReport::of(&process.usage);
         /// Streams of its reads that the prefetcher follows.
         streams: u32 = process.streams;
         /// Those of them that are prefetched for.
         armed: u32 = process.armed;
         /// The highest aggressiveness S among them; absent without streams.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        [skip_serializing_if = "Option::is_none"]
         scale_max: Option<f64> = process.scale_max.filter(|s| s.is_finite());
     }
 }
@@ -552,7 +527,7 @@ report! {
         /// Of them, read from the device for them.
         missed_bytes: u64 = usage.missed * SECTOR;
         /// Bytes whose prefetch began.
-        prefetched_bytes: u64 = usage.prefetched * SECTOR;
+        prefetched_bytes: u64 = usage.prefetched * SECTOR => count "seekway_prefetched_bytes";
         /// Of them, read by the guest since.
         used_bytes: u64 = usage.used * SECTOR;
         /// Of them, gone from the cache without.
@@ -560,11 +535,11 @@ report! {
         /// Of them, never fetched: demand wanted the device.
         dropped_bytes: u64 = usage.dropped * SECTOR;
         /// Prefetches that a guest's read took over while they waited.
-        promoted: u64 = usage.promoted;
+        promoted: u64 = usage.promoted => count "seekway_prefetch_promoted";
         /// Prefetched and used, of all that was used; 0 to 1.
-        accuracy: f64 = usage.accuracy();
+        accuracy: f64 = usage.accuracy() => gauge "seekway_prefetch_accuracy";
         /// Prefetched and unused, of all that was used or prefetched; 0 to 1.
-        cost: f64 = usage.cost();
+        cost: f64 = usage.cost() => gauge "seekway_prefetch_cost";
     }
 }
 
@@ -615,7 +590,7 @@ report! {
         /// Do their system calls go through a filter?
         seccomp: bool = taken.seccomp.is_ok();
         /// Those that are left, by name; absent when they could not be dropped.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        [default, skip_serializing_if = "Option::is_none"]
         capabilities: Option<Vec<String>> = taken.capabilities.ok();
     }
 }

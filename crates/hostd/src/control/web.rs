@@ -16,6 +16,7 @@ pub use guard::{Token, TokenError};
 
 use super::history::{History, find_disk};
 use super::http::{self, Body, HttpAnswer, HttpRequest, Method};
+use super::metrics::recent_metrics;
 use super::recorder::Recorder;
 use super::report::{self, HostReport};
 use super::{Request, reasons};
@@ -346,7 +347,7 @@ fn answer_metrics(host: &Host, request: &HttpRequest) -> Option<HttpAnswer> {
             status: "200 OK",
             kind: METRICS_TYPE,
             headers: &[],
-            body: Body::Shared(host.recent_metrics()),
+            body: Body::Shared(recent_metrics(host)),
         },
         _ => HttpAnswer::text("405 Method Not Allowed", "GET /metrics is all."),
     })

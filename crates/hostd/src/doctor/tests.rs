@@ -227,7 +227,7 @@ fn folders_of_sockets() {
 fn access_is_refused() -> bool {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
-    !may(folder.path(), libc::W_OK)
+    !images::may(folder.path(), Access::WRITE_OK)
 }
 
 #[test]

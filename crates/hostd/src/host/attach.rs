@@ -9,7 +9,7 @@ use super::served::{ServedDisk, Service};
 use super::sockets::{Listener, SocketError};
 use crate::config::{DISKS_MAX, DiskConfig};
 use crate::images::fault::Fault;
-use crate::images::{self, Image, ImageError, OpenOptions, PATIENCE};
+use crate::images::{self, Image, ImageError, PATIENCE};
 use crate::log::say;
 use crate::reactor::{Disk, Message};
 use crate::threads::lock;
@@ -145,15 +145,8 @@ impl Host {
         handed: Option<File>,
         until: Instant,
     ) -> Result<Image, HostError> {
-        let options = OpenOptions {
-            read_only: asked.read_only,
-            direct: !asked.buffered,
-            accept_lost_writes: asked.accept_lost_writes,
-            incoming: asked.incoming,
-            block_size: asked.block_size,
-        };
         self.losses.settle();
-        let mut image = self.open_image(asked, &options, handed, until)?;
+        let mut image = self.open_image(asked, handed, until)?;
         let of_image = |e| HostError::Image(asked.name.clone(), e);
         self.losses.watch(&mut image, asked.accept_lost_writes).map_err(of_image)?;
         let image = match &asked.on {
@@ -253,11 +246,10 @@ impl Host {
     fn open_image(
         &self,
         asked: &DiskConfig,
-        options: &OpenOptions,
         handed: Option<File>,
         until: Instant,
     ) -> Result<Image, HostError> {
-        let path = &asked.path;
+        let (path, options) = (&asked.path, &asked.open_options());
         #[cfg(test)]
         tests::wait_for(path);
         let opened = images::patiently(until, || match &handed {

@@ -83,15 +83,11 @@ impl Device {
         let setup = Setup {
             name: name.clone(),
             policy: policy.unwrap_or(POLICY_DEFAULT).to_string(),
-            depth: config.depth,
-            coalesce: config.coalesce,
-            hard_limit: config.hard_limit,
+            tuning: config.tuning,
             cache,
             throttle,
             profile,
             tags: image.tags(),
-            poll: config.poll,
-            submitter: config.submitter,
             journal,
             groups,
         };

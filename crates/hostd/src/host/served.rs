@@ -310,7 +310,7 @@ impl Listeners {
     /// Where a disk, or with `None` the whole daemon, can be reached.
     pub(super) fn addresses(&self, disk: Option<&ServedDisk>) -> Vec<(&'static str, String)> {
         let of = |served: &&Arc<ServedSocket>| match (served.service.disk(), disk) {
-            (Some(of), Some(disk)) => of.config.name == disk.config.name,
+            (Some(of), Some(disk)) => std::ptr::eq(Arc::as_ptr(of), disk),
             (of, disk) => of.is_none() && disk.is_none(),
         };
         let address = |s: &Arc<ServedSocket>| (s.service.name(), s.listener.address());

@@ -8,13 +8,11 @@ use super::{
 };
 use Mark::{At, End};
 use Way::{Convert, Print, Unpack};
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use seekway_core::params::parse_bytes;
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
@@ -374,7 +372,7 @@ pub struct Look {
 pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
     let about = std::fs::metadata(path).map_err(|e| open_error(path, true, e))?;
     let is_block = is_block(path, about.file_type())?;
-    if !options.read_only && !may_write(path) {
+    if !options.read_only && !may(path, Access::WRITE_OK) {
         let denied = io::Error::from_raw_os_error(libc::EACCES);
         return Err(open_error(path, false, denied));
     }
@@ -406,10 +404,9 @@ pub fn look(path: &Path, options: &OpenOptions) -> Result<Look, ImageError> {
     Ok(Look { size_bytes, device, is_direct: align.direct, is_in_memory, warnings })
 }
 
-fn may_write(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: the path ends with a NUL and lives through the call.
-    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+/// May this process, by its effective user, use a path so?
+pub(crate) fn may(path: &Path, access: Access) -> bool {
+    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
 // The logical block size for guests, from the request and the image.

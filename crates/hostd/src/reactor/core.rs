@@ -7,7 +7,7 @@ use super::io::{Commands, Ios, Unsent};
 use super::jobs::{Jobs, SlowLog, buffers_len, extent_of};
 use super::message::{Handle, REGIONS, Served};
 use super::poll::Poll;
-use super::ring::{Backend, Cqe, Source};
+use super::ring::{Backend, Source};
 use super::turns::Ports;
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Job, PortContext, PortId};
@@ -146,22 +146,9 @@ impl Core {
         self.intervals.tick(self.now, meters, queued);
     }
 
-    /// The processor time of this thread.
-    pub(super) fn busy(&self) -> Duration {
-        self.ring.busy()
-    }
-
-    pub(super) fn completions(&mut self, out: &mut Vec<Cqe>) {
-        self.ring.completions(out);
-    }
-
     /// Watch for messages (again: a multishot poll may end).
     pub(super) fn watch_mailbox(&mut self) {
         self.ring.watch_mailbox(self.handle.wake());
-    }
-
-    pub(super) fn peek(&mut self) -> bool {
-        self.ring.peek()
     }
 
     pub(super) fn submit_and_wait(&mut self, wake: Option<Instant>) {
@@ -179,10 +166,6 @@ impl Core {
         }
     }
 
-    /// Jobs that are ready to be handed to their ports.
-    pub(super) fn ready(&self) -> usize {
-        self.ready.len()
-    }
     /// The next job to be handed to its port, which may end once it has it.
     pub(super) fn next_ready(&mut self) -> Option<(PortId, u64, Result<(), Errno>)> {
         let ready = self.ready.pop_front()?;
@@ -207,13 +190,6 @@ impl Core {
     /// Is nothing under way, and no port open?
     pub(super) fn is_drained(&self) -> bool {
         self.stack.is_idle() && self.ports.all().next().is_none()
-    }
-
-    pub(super) fn take_journal(&mut self) -> String {
-        self.stack.take_journal()
-    }
-    pub(super) fn stop_journal(&mut self) {
-        self.stack.stop_journal();
     }
 }
 

@@ -154,7 +154,7 @@ pub struct Status {
 }
 
 /// Fairness among these disks of a device in the last whole interval; sets each disk's share.
-pub(crate) fn judge(disks: &mut [DiskStatus]) -> Fairness {
+pub(super) fn judge(disks: &mut [DiskStatus]) -> Fairness {
     let uses: Vec<Share> =
         disks.iter().map(|d| Share { weight: d.weight, used: d.last_interval }).collect();
     let (fairness, shares) = fairness(&uses);

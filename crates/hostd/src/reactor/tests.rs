@@ -9,12 +9,11 @@ mod replies;
 mod swarm;
 pub(super) mod taking;
 
-use super::{Poll, Reactor, Setup, Submitter};
+use super::{Poll, Reactor, Setup, Tuning};
 use crate::images::Limits;
 use crate::port::{DiskId, Errno, Port, PortContext, PortId};
 use seekway_core::scheduler::DeviceProfile;
-use seekway_core::units::{Nanos, Sectors};
-use seekway_stack::dispatcher::COALESCE_DEFAULT;
+use seekway_core::units::Sectors;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
@@ -34,15 +33,11 @@ pub(crate) fn setup(name: &str) -> Setup {
     Setup {
         name: name.into(),
         policy: "noop".into(),
-        depth: None,
-        coalesce: COALESCE_DEFAULT,
-        hard_limit: Nanos::from_secs(30),
+        tuning: Tuning { poll: Poll::OFF, ..Tuning::default() },
         cache: None,
         throttle: None,
         profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
         tags: None,
-        poll: Poll::OFF,
-        submitter: Submitter::Own,
         journal: None,
         groups: Vec::new(),
     }

@@ -132,7 +132,7 @@ fn disk(folder: &TempDir, name: &str, options: &str) -> DiskConfig {
 }
 
 fn limit(daemon: &Running, disk: &str, limits: &str) -> Result<(), String> {
-    let request = LimitRequest::disk(disk, limits).unwrap();
+    let request = LimitRequest::new(Some(disk), None, limits).unwrap();
     daemon.ask(&Request::Limit(Box::new(request))).map(drop).map_err(|e| e.to_string())
 }
 

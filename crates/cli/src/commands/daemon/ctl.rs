@@ -103,11 +103,7 @@ fn request(command: &CtlCommand) -> Result<Request> {
             Request::Weight { disk: disk.clone(), weight: *weight }
         }
         CtlCommand::Limit { disk, limits, group } => {
-            let request = match (disk, group) {
-                (Some(disk), _) => LimitRequest::disk(disk, limits),
-                (None, Some(group)) => LimitRequest::group(group, limits),
-                (None, None) => Err("give a disk or --group NAME".into()), // clap asks for one
-            };
+            let request = LimitRequest::new(disk.as_deref(), group.as_deref(), limits);
             Request::Limit(Box::new(request.map_err(|e| anyhow!("limit {limits}: {e}"))?))
         }
         CtlCommand::Attach { disk } if !disk.contains('=') => Request::Retry { disk: disk.clone() },

@@ -8,10 +8,10 @@ use seekway_hostd::control::Token;
 use seekway_hostd::daemon::{
     self, Daemon, Inherited, NotifyState, POLICY_DEFAULT, StartOptions, VhostAt,
 };
+use seekway_hostd::images::{self, OpenOptions};
 use seekway_hostd::log;
-use seekway_hostd::reactor::{Poll, Submitter};
+use seekway_hostd::reactor::{Poll, Submitter, Tuning};
 use std::fmt::{self, Write as _};
-use std::os::unix::fs::FileTypeExt;
 
 /// The only disk's name, where `--blk-file` gives none.
 const ONLY_NAME: &str = "disk";
@@ -115,21 +115,11 @@ fn settings(args: &ServeArgs) -> Settings {
 /// alone: the daemon that has them may be running.
 fn check(config: &Config) -> Vec<String> {
     let mut problems = Vec::new();
-    for DiskConfig { name, path, read_only, .. } in &config.disks {
-        let opened = std::fs::OpenOptions::new().read(true).write(!read_only).open(path);
-        let about = opened.and_then(|file| file.metadata());
-        match about {
-            Err(e) => problems.push(format!("disk {name}: {}: {e}", path.display())),
-            Ok(about) if about.file_type().is_block_device() => {}
-            Ok(about) if !about.is_file() => problems.push(format!(
-                "disk {name}: {}: neither a file nor a block device",
-                path.display()
-            )),
-            Ok(about) if about.len() < 512 => {
-                problems.push(format!("disk {name}: {}: less than a sector", path.display()));
-            }
-            Ok(_) => {}
-        }
+    for disk in &config.disks {
+        // As one that another has: its lock is not looked at.
+        let options = OpenOptions { incoming: true, ..disk.open_options() };
+        let looked = images::look(&disk.path, &options);
+        problems.extend(looked.err().map(|e| format!("disk {}: {e}", disk.name)));
     }
     if let Err(e) = daemon::check_tls(config) {
         problems.push(e.to_string());
@@ -195,15 +185,16 @@ fn describe(config: &Config) -> String {
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let some = |text: String| (!text.is_empty()).then_some(text);
-    let depth = config.depth.map_or("the device's (default)".into(), |d| d.to_string());
-    let poll = (config.poll != Poll::AUTO).then(|| config.poll.to_string());
-    let threads = (config.submitter == Submitter::Kernel).then(|| "2".into());
+    let Tuning { depth, coalesce, hard_limit, poll, submitter } = config.tuning;
+    let depth = depth.map_or("the device's (default)".into(), |d| d.to_string());
+    let poll = (poll != Poll::AUTO).then(|| poll.to_string());
+    let threads = (submitter == Submitter::Kernel).then(|| "2".into());
     for (key, value) in [
         ("policy", Some(policy(config))),
         ("emulate", config.emulate.clone()),
         ("depth", Some(depth)),
-        ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
-        ("hard limit", Some(config.hard_limit.to_string())),
+        ("coalesce", Some(format!("{} sectors", coalesce.get()))),
+        ("hard limit", Some(hard_limit.to_string())),
         ("poll", poll),
         ("threads", threads),
         ("cache", Some(cache(config))),
@@ -231,10 +222,10 @@ fn policy(config: &Config) -> String {
 /// Is it confined, and where may it open more images?
 fn sandbox(config: &Config) -> String {
     let folders: Vec<String> = config.images.iter().map(|p| p.display().to_string()).collect();
-    match config.sandbox {
-        false => "off".into(),
-        true if folders.is_empty() => "on".into(),
-        true => format!("on, images also in {}", folders.join(", ")),
+    match config.unconfined {
+        true => "off".into(),
+        false if folders.is_empty() => "on".into(),
+        false => format!("on, images also in {}", folders.join(", ")),
     }
 }
 
@@ -302,7 +293,7 @@ fn served(daemon: &Daemon, config: &Config, is_default_folder: bool) -> String {
     for (device, status) in host.statuses() {
         let (policy, depth) = (&status.policy, status.depth);
         let (of_policy, of_depth) =
-            (default(config.policy.is_some()), default(config.depth.is_some()));
+            (default(config.policy.is_some()), default(config.tuning.depth.is_some()));
         let name = &device.name;
         let _ = writeln!(text, "device {name}: {policy}{of_policy}, depth {depth}{of_depth}");
         let _ = writeln!(text, "  cache: {}", cache(config));

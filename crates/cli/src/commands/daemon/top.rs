@@ -14,7 +14,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 use seekway_hostd::control::counts::quantile_ms;
-use seekway_hostd::control::history::{DeviceSample, DiskSample, Sample};
+use seekway_hostd::control::history::{DeviceSample, DiskSample, Sample, find_disk};
 use seekway_hostd::control::{
     Client, ClientError, DeviceReport, DiskReport, HostReport, LimitRequest, Request, reasons,
 };
@@ -246,7 +246,8 @@ fn request(input: &Input) -> Result<Request, String> {
             Request::Weight { disk: of, weight }
         }
         Asked::Limit => {
-            let limit = LimitRequest::disk(&of, text).map_err(|e| format!("limit {text}: {e}"))?;
+            let limit = LimitRequest::new(Some(&of), None, text);
+            let limit = limit.map_err(|e| format!("limit {text}: {e}"))?;
             Request::Limit(Box::new(limit))
         }
         Asked::Policy => Request::Policy { policy: text.into(), device: Some(of) },
@@ -327,6 +328,9 @@ struct DiskRow {
     pub reasons: Vec<String>,
 }
 
+/// A disk in an interval, and its device.
+type Found<'s> = (&'s DeviceSample, &'s DiskSample);
+
 /// A device in the last interval.
 #[derive(Clone, PartialEq, Debug)]
 struct DeviceRow {
@@ -367,8 +371,8 @@ impl View {
     pub fn disks(&self) -> Vec<DiskRow> {
         let Some(report) = &self.report else { return Vec::new() };
         let of = |device: &DeviceReport| {
-            let row = |disk: &DiskReport| self.disk(device, disk);
-            device.disks.iter().map(row).collect::<Vec<_>>()
+            let row = |(at, disk)| self.disk(device, at, disk);
+            device.disks.iter().enumerate().map(row).collect::<Vec<_>>()
         };
         let mut rows: Vec<DiskRow> = report.devices.iter().flat_map(of).collect();
         let (_, key) = SORTS[self.sort];
@@ -405,14 +409,15 @@ impl View {
         }
     }
 
-    fn disk(&self, device: &DeviceReport, disk: &DiskReport) -> DiskRow {
-        let find = |sample: &Sample| -> Option<(DeviceSample, DiskSample)> {
-            let of = sample.devices.iter().find(|d| d.name == device.name)?;
-            let found = of.disks.iter().find(|d| d.name == disk.name)?;
-            Some((of.clone(), found.clone()))
-        };
+    fn disk(&self, device: &DeviceReport, at: usize, disk: &DiskReport) -> DiskRow {
+        fn find<'s>(sample: &'s Sample, device: &str, at: usize, disk: &str) -> Option<Found<'s>> {
+            let of = sample.devices.iter().find(|d| d.name == device)?;
+            Some((of, find_disk(&of.disks, at, disk)?))
+        }
+        let find = |sample| find(sample, &device.name, at, &disk.name);
         let seconds = self.samples.back().map_or(1.0, Sample::seconds);
-        let (on, now) = self.samples.back().and_then(find).unwrap_or_default();
+        let (nothing, none) = (DeviceSample::default(), DiskSample::default());
+        let (on, now) = self.samples.back().and_then(find).unwrap_or((&nothing, &none));
         let all_ms: f64 = on.disks.iter().map(|d| d.device_time_ms).sum();
         let mib_s = |bytes: u64| bytes as f64 / f64::from(1 << 20) / seconds;
         let p99 = |sample| find(sample).and_then(|(_, disk)| quantile_ms(&disk.responses, 0.99));
@@ -429,7 +434,7 @@ impl View {
             waiting: disk.outstanding,
             errors: disk.ops.values().map(|op| op.errors).sum(),
             p99s_ms: self.samples.iter().map(|s| p99(s).unwrap_or(0.0)).collect(),
-            reasons: reasons::of(disk, &now, &on, seconds),
+            reasons: reasons::of(disk, now, on, seconds),
         }
     }
 

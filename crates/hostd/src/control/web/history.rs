@@ -2,7 +2,8 @@
 //! is a list of numbers in the order of `columns`, or `0` where nothing happened.
 
 use crate::control::counts::{Counts, add_counts, quantile_ms};
-use crate::control::history::{DeviceSample, DiskSample, Figure, History, Sample, find_disk};
+use crate::control::figures::Number;
+use crate::control::history::{DeviceSample, DiskSample, History, Sample, find_disk};
 use crate::control::report::HostReport;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -79,8 +80,8 @@ impl Serialize for DiskRow<'_> {
         let mut row = serializer.serialize_seq(None)?;
         for figure in disk.figures() {
             match figure {
-                Figure::Count(count) => row.serialize_element(&count)?,
-                Figure::Time(ms) => row.serialize_element(&rounded(ms))?,
+                Number::Whole(count) => row.serialize_element(&count)?,
+                Number::Real(ms) => row.serialize_element(&rounded(ms))?,
             }
         }
         for (_, share) in QUANTILES {
@@ -92,8 +93,8 @@ impl Serialize for DiskRow<'_> {
 
 fn is_busy(disk: &DiskSample) -> bool {
     disk.figures().any(|figure| match figure {
-        Figure::Count(count) => count > 0,
-        Figure::Time(ms) => ms > 0.0,
+        Number::Whole(count) => count > 0,
+        Number::Real(ms) => ms > 0.0,
     })
 }
 

@@ -18,8 +18,8 @@ use crate::images::Limits;
 use crate::port::{Budget, COPIED_BYTES, DiskId, Errno, Job, Port, PortContext, PortId};
 use io_uring::{opcode, squeue, types};
 use seekway_core::request::Op;
+use slab::Slab;
 use std::any::Any;
-use std::ops::{Index, IndexMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -46,12 +46,12 @@ enum Expect {
     Header,
     /// The payload of a write, of which `filled` bytes are in the slot's buffer.
     Payload {
-        slot: u32,
+        slot: usize,
         filled: usize,
     },
     /// The rest of the payload of a request that is refused.
     Swallow {
-        slot: u32,
+        slot: usize,
         left_bytes: u64,
     },
 }
@@ -86,11 +86,11 @@ pub struct Connection {
     /// The last receive emptied the socket: the next one had better wait first.
     drained: bool,
     pool: Pool,
-    slots: Slots,
+    slots: Slab<Slot>,
     /// Done, to be replied to.
-    ready: Vec<u32>,
+    ready: Vec<usize>,
     /// Slots whose replies are in the outbox.
-    leaving: Vec<u32>,
+    leaving: Vec<usize>,
     outbox: Outbox,
     sending: bool,
     /// Messages sent after the last measured one.
@@ -119,7 +119,7 @@ pub struct Connection {
 pub struct Remains {
     _held: Arc<dyn Fn() -> Limits + Send + Sync>,
     _pool: Pool,
-    _slots: Slots,
+    _slots: Slab<Slot>,
 }
 
 impl Connection {
@@ -141,7 +141,7 @@ impl Connection {
             receiving: false,
             drained: true,
             pool: Pool::new(BUFFERS_MAX_BYTES, session.export.memory.clone()),
-            slots: Slots::new(REQUESTS_MAX),
+            slots: Slab::new(),
             ready: Vec::new(),
             leaving: Vec::new(),
             outbox: Outbox::new(),
@@ -237,7 +237,7 @@ impl Connection {
             self.end(Phase::Broken, context);
             return false;
         };
-        if !self.slots.has_room() || self.stalls > 0 {
+        if !self.has_room() || self.stalls > 0 {
             return false;
         }
         budget.spend(Budget::REQUEST_WORK);
@@ -245,7 +245,7 @@ impl Connection {
             Verdict::Disconnect => self.end(Phase::Ending, context),
             Verdict::HangUp => self.end(Phase::Broken, context),
             Verdict::Refuse(refusal) => {
-                let slot = self.slots.insert(request, Reply::Failed(refusal));
+                let slot = self.insert(request, Reply::Failed(refusal));
                 let left_bytes = u64::from(request.payload_bytes());
                 self.expect = Expect::Swallow { slot, left_bytes };
                 self.inbox.take_header();
@@ -295,7 +295,7 @@ impl Connection {
             }
             _ => Reply::Done,
         };
-        let slot = self.slots.insert(request, reply);
+        let slot = self.insert(request, reply);
         self.slots[slot].data = data;
         self.slots[slot].action = action;
         match action.op {
@@ -306,13 +306,13 @@ impl Connection {
     }
 
     /// Hand a request to the reactor, or reply that it will not have it.
-    fn submit(&mut self, slot: u32, context: &mut dyn PortContext) {
+    fn submit(&mut self, slot: usize, context: &mut dyn PortContext) {
         let (request, action) = (self.slots[slot].request, self.slots[slot].action);
         let flush = action.op == Op::Flush;
         let job = Job {
             disk: self.disk,
             port: self.id,
-            token: u64::from(slot),
+            token: slot as u64,
             op: action.op,
             offset: if flush { 0 } else { request.offset_bytes },
             len: if flush { 0 } else { u64::from(request.len_bytes) },
@@ -334,7 +334,7 @@ impl Connection {
         }
     }
 
-    fn fail(&mut self, slot: u32, errno: i32) {
+    fn fail(&mut self, slot: usize, errno: i32) {
         let error = NbdError::from_errno(errno);
         self.slots[slot].reply = Reply::Failed(Refusal::new(error, "the disk failed the request"));
     }
@@ -342,8 +342,8 @@ impl Connection {
     fn block_status(&mut self, request: Request, one: bool, context: &mut dyn PortContext) {
         let max = if one { 2 } else { EXTENTS_MAX };
         let end = request.offset_bytes + u64::from(request.len_bytes);
-        let slot = self.slots.insert(request, Reply::Extents { len_bytes: 0 });
-        context.block_status(self.id, slot.into(), request.offset_bytes..end, max);
+        let slot = self.insert(request, Reply::Extents { len_bytes: 0 });
+        context.block_status(self.id, slot as u64, request.offset_bytes..end, max);
     }
 
     /// Take no more requests, and close.
@@ -353,8 +353,8 @@ impl Connection {
     }
 
     /// The slot and its buffer are free again.
-    fn release(&mut self, slot: u32) {
-        if let Data::Buffer(buffer) = self.slots.remove(slot) {
+    fn release(&mut self, slot: usize) {
+        if let Data::Buffer(buffer) = self.slots.remove(slot).data {
             self.pool.give(buffer);
         }
     }
@@ -366,15 +366,23 @@ impl Connection {
 
     /// Is there something that the client is still to get?
     fn has_replies(&self) -> bool {
-        self.phase < Phase::Broken && (self.sending || self.slots.is_busy(self.expect_slot()))
+        self.phase < Phase::Broken && (self.sending || self.has_begun_requests())
     }
 
-    /// The slot of a request whose payload has not come.
-    fn expect_slot(&self) -> Option<u32> {
-        match self.expect {
-            Expect::Header => None,
-            Expect::Payload { slot, .. } | Expect::Swallow { slot, .. } => Some(slot),
-        }
+    /// Is a request under way whose payload has come?
+    fn has_begun_requests(&self) -> bool {
+        self.slots.len() > usize::from(self.expect != Expect::Header)
+    }
+
+    /// Is there room for one more request?
+    fn has_room(&self) -> bool {
+        self.slots.len() < REQUESTS_MAX
+    }
+
+    /// The slot of a request without data and action. Only while there is room.
+    fn insert(&mut self, request: Request, reply: Reply) -> usize {
+        let action = Action { op: Op::Flush, fua: false, unmap: false };
+        self.slots.insert(Slot { request, action, reply, data: Data::None })
     }
 }
 
@@ -402,7 +410,7 @@ impl Port for Connection {
     }
 
     fn done(&mut self, token: u64, result: Result<(), Errno>, context: &mut dyn PortContext) {
-        let slot = token as u32;
+        let slot = token as usize;
         let action = self.slots[slot].action;
         match result {
             Err(Errno(errno)) => self.fail(slot, errno),
@@ -417,7 +425,7 @@ impl Port for Connection {
     }
 
     fn runs(&mut self, token: u64, runs: Vec<(u64, bool)>, context: &mut dyn PortContext) {
-        let slot = token as u32;
+        let slot = token as usize;
         let request = self.slots[slot].request;
         let one = request.flags & CMD_FLAG_REQ_ONE != 0;
         let limits = context.limits(self.disk);
@@ -503,71 +511,6 @@ struct Slot {
     /// Reply to the client when the request is done.
     pub reply: Reply,
     pub data: Data,
-}
-
-/// The requests of one connection.
-struct Slots {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    max: usize,
-}
-
-impl Slots {
-    /// None yet, and never more than `max`.
-    pub fn new(max: usize) -> Slots {
-        Slots { slots: Vec::new(), free: Vec::new(), max }
-    }
-
-    /// Is there room for one more?
-    pub fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.slots.len() < self.max
-    }
-
-    /// A slot for a request without data and action. Only while there is room.
-    pub fn insert(&mut self, request: Request, reply: Reply) -> u32 {
-        let action = Action { op: Op::Flush, fua: false, unmap: false };
-        let slot = Slot { request, action, reply, data: Data::None };
-        match self.free.pop() {
-            Some(index) => {
-                self[index] = slot;
-                index
-            }
-            None => {
-                assert!(self.slots.len() < self.max, "more requests than slots");
-                self.slots.push(slot);
-                self.slots.len() as u32 - 1
-            }
-        }
-    }
-
-    /// The request is over; its data.
-    pub fn remove(&mut self, index: u32) -> Data {
-        self.free.push(index);
-        std::mem::replace(&mut self[index].data, Data::None)
-    }
-
-    /// Is no request under way?
-    pub fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
-    }
-
-    /// Is another request under way than `except`?
-    pub fn is_busy(&self, except: Option<u32>) -> bool {
-        self.slots.len() - self.free.len() > usize::from(except.is_some())
-    }
-}
-
-impl Index<u32> for Slots {
-    type Output = Slot;
-    fn index(&self, index: u32) -> &Slot {
-        &self.slots[index as usize]
-    }
-}
-
-impl IndexMut<u32> for Slots {
-    fn index_mut(&mut self, index: u32) -> &mut Slot {
-        &mut self.slots[index as usize]
-    }
 }
 
 // The one timer of a connection: when memory is given back, when it is asked for again, and when
@@ -673,9 +616,7 @@ impl Connection {
     /// Is it more bytes that are missing, and not room?
     fn wants_bytes(&self) -> bool {
         match self.expect {
-            Expect::Header => {
-                self.inbox.header().is_none() && self.slots.has_room() && self.stalls == 0
-            }
+            Expect::Header => self.inbox.header().is_none() && self.has_room() && self.stalls == 0,
             Expect::Payload { .. } | Expect::Swallow { .. } => true,
         }
     }

@@ -103,7 +103,7 @@ fn discards_and_zeroes_end_with_the_piece_under_way() {
             let all = [early, late].concat();
             assert_eq!(all.len() as u64, EACH, "{op:?}");
             assert!(all.iter().all(|(_, result)| *result == ABANDONED), "{op:?}: {all:?}");
-            assert!(world.reactor.is_drained());
+            assert!(world.reactor.core.is_drained());
         }
     }
 }
@@ -149,7 +149,7 @@ fn reads_and_writes_have_a_second() {
         world.kernel.end(kind, if kind == Kind::Sync { 0 } else { 4096 });
         world.settle();
     }
-    assert!(world.reactor.is_drained());
+    assert!(world.reactor.core.is_drained());
     assert!(world.lost.try_recv().is_err(), "no flush has failed: none was begun");
 }
 

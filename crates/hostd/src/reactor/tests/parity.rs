@@ -14,7 +14,7 @@ use crate::reactor::core::Core;
 use crate::reactor::io::{Io, Kind};
 use crate::reactor::message::{Disk, Handle};
 use crate::reactor::ring::{Backend, Cqe, Source as Whose};
-use crate::reactor::{CacheSetup, Reactor, Setup};
+use crate::reactor::{CacheSetup, Poll, Reactor, Setup, Tuning};
 use crate::throttle::Throttle;
 use io_uring::squeue;
 use load::Load;
@@ -245,7 +245,7 @@ impl Rig {
         let world = Arc::new(Mutex::new(World::default()));
         let setup = Setup {
             policy: case.policy.into(),
-            hard_limit: HARD_LIMIT,
+            tuning: Tuning { hard_limit: HARD_LIMIT, poll: Poll::OFF, ..Tuning::default() },
             cache: case.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
                 room_bytes: CACHE_BYTES,
@@ -306,7 +306,7 @@ impl Rig {
     fn run(mut self) -> String {
         loop {
             let wake = self.settle();
-            self.journal += &self.reactor.core.take_journal();
+            self.journal += &self.reactor.core.stack.take_journal();
             let finished = self.loads.iter().all(Source::finished) && self.answers.is_empty();
             if self.cached && finished {
                 return self.journal;
@@ -340,7 +340,7 @@ impl Rig {
             self.hear();
             // All I/Os are done at once; the throttle keeps commands for the model's time.
             let mut completed = false;
-            while self.reactor.core.peek() || self.reactor.core.has_unsent() {
+            while self.reactor.core.ring.peek() || self.reactor.core.has_unsent() {
                 self.reactor.reap();
                 self.reactor.deliver();
                 completed |= self.hear();

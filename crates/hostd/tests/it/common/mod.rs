@@ -9,12 +9,12 @@ pub mod mounted;
 
 use seekway_core::request::Op;
 use seekway_core::scheduler::DeviceProfile;
-use seekway_core::units::{Nanos, Sectors};
+use seekway_core::units::Sectors;
 use seekway_hostd::images::fault::Fault;
 use seekway_hostd::images::{Image, ImageError, OpenOptions};
 use seekway_hostd::port::{Budget, DiskId, Errno, Job, Port, PortContext, PortId};
 use seekway_hostd::reactor::{
-    CacheSetup, Disk, Handle, Message, Poll, Setup, Status, Submitter, spawn,
+    CacheSetup, Disk, Handle, Message, Poll, Setup, Status, Submitter, Tuning, spawn,
 };
 use seekway_hostd::throttle::Throttle;
 use std::any::Any;
@@ -192,15 +192,16 @@ impl Rig {
         let (handle, thread) = spawn(Setup {
             name: "test".into(),
             policy: setup.policy.into(),
-            depth: setup.depth,
-            coalesce: Sectors::new(1024),
-            hard_limit: Nanos::from_secs(30),
+            tuning: Tuning {
+                depth: setup.depth,
+                poll: setup.poll,
+                submitter: setup.submitter,
+                ..Tuning::default()
+            },
             cache: setup.cache,
             throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),
             profile: DeviceProfile::unknown(Sectors::new(1 << 32), false),
             tags: None,
-            poll: setup.poll,
-            submitter: setup.submitter,
             journal: setup.journal,
             groups: Vec::new(),
         })

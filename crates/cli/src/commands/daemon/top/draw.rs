@@ -16,17 +16,20 @@ pub const LINES_MIN: u16 = 24;
 /// Devices shown at most, and lines of the selected disk.
 const DEVICES_MAX: usize = 6;
 const DETAIL_LINES: u16 = 8;
-/// Columns of the disks' table without the name and the sparkline, with what is between them.
-const FIGURES: [(&str, u16); 9] = [
-    ("weight", 6),
-    ("IOPS", 7),
-    ("rd MiB/s", 8),
-    ("wr MiB/s", 8),
-    ("p50 ms", 7),
-    ("p99 ms", 7),
-    ("time", 5),
-    ("wait", 4),
-    ("err", 4),
+/// A column of the disks' table: its title, its width and its text.
+type Column = (&'static str, usize, fn(&DiskRow) -> String);
+
+/// Columns of the disks' table without the name and the sparkline.
+const COLUMNS: [Column; 9] = [
+    ("weight", 6, |d| d.weight.to_string()),
+    ("IOPS", 7, |d| short(d.iops)),
+    ("rd MiB/s", 8, |d| short(d.read_mib_s)),
+    ("wr MiB/s", 8, |d| short(d.written_mib_s)),
+    ("p50 ms", 7, |d| d.p50_ms.map_or("-".into(), short)),
+    ("p99 ms", 7, |d| d.p99_ms.map_or("-".into(), short)),
+    ("time", 5, |d| d.share.map_or("-".into(), percent)),
+    ("wait", 4, |d| d.waiting.to_string()),
+    ("err", 4, |d| d.errors.to_string()),
 ];
 
 /// Style of the terminal.
@@ -167,13 +170,13 @@ fn draw_devices(frame: &mut Frame<'_>, area: Rect, devices: &[DeviceRow], look: 
 }
 
 fn draw_disks(frame: &mut Frame<'_>, area: Rect, view: &View, disks: &[DiskRow], look: Look) {
-    let figures: u16 = FIGURES.iter().map(|(_, width)| width + 1).sum();
+    let figures: u16 = COLUMNS.iter().map(|(_, width, _)| *width as u16 + 1).sum();
     let free = area.width.saturating_sub(figures + 1);
     let name = disks.iter().map(|disk| disk.name.chars().count()).max().unwrap_or(4);
     let name = (name as u16).clamp(4, free.saturating_sub(8));
     let spark = free - name;
-    let widths = [name].into_iter().chain(FIGURES.map(|(_, width)| width)).chain([spark]);
-    let right = FIGURES.map(|(title, width)| format!("{title:>0$}", width as usize));
+    let widths = [name].into_iter().chain(COLUMNS.map(|(_, width, _)| width as u16)).chain([spark]);
+    let right = COLUMNS.map(|(title, width, _)| format!("{title:>width$}"));
     let head = ["disk".to_string()].into_iter().chain(right).chain(["trend".to_string()]);
     let rows = disks.iter().map(|disk| disk_row(disk, spark.into(), look));
     let table = Table::new(rows, widths.map(Constraint::Length))
@@ -184,20 +187,7 @@ fn draw_disks(frame: &mut Frame<'_>, area: Rect, view: &View, disks: &[DiskRow],
 }
 
 fn disk_row(disk: &DiskRow, spark: usize, look: Look) -> Row<'static> {
-    let ms = |value: Option<f64>| value.map_or("-".into(), short);
-    let figures = [
-        disk.weight.to_string(),
-        short(disk.iops),
-        short(disk.read_mib_s),
-        short(disk.written_mib_s),
-        ms(disk.p50_ms),
-        ms(disk.p99_ms),
-        disk.share.map_or("-".into(), percent),
-        disk.waiting.to_string(),
-        disk.errors.to_string(),
-    ];
-    let right =
-        figures.iter().zip(FIGURES).map(|(text, (_, width))| format!("{text:>0$}", width as usize));
+    let right = COLUMNS.map(|(_, width, text)| format!("{:>width$}", text(disk)));
     let cells = [disk.name.clone()].into_iter().chain(right);
     let row = Row::new(cells.chain([sparkline(&disk.p99s_ms, spark, look.unicode)]));
     match disk.errors {

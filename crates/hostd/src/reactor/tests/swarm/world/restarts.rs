@@ -8,7 +8,7 @@ use crate::death;
 use crate::frontends::vhost_user::account::shortage;
 use crate::reactor::message::{Handle, Message};
 use crate::reactor::tests::setup;
-use crate::reactor::{CacheSetup, Reactor, Setup};
+use crate::reactor::{CacheSetup, Poll, Reactor, Setup, Tuning};
 use crate::throttle::Throttle;
 use seekway_core::scheduler::DeviceProfile;
 use seekway_core::units::{Nanos, Sectors};
@@ -48,9 +48,13 @@ impl World {
         let throttle = throttle.transpose().map_err(|e| e.to_string())?;
         let setup = Setup {
             policy: plan.policy.into(),
-            depth: plan.depth,
-            coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
-            hard_limit: plan.hard_limit,
+            tuning: Tuning {
+                depth: plan.depth,
+                coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
+                hard_limit: plan.hard_limit,
+                poll: Poll::OFF,
+                ..Tuning::default()
+            },
             cache: plan.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
                 room_bytes: 2 * CACHE_BYTES,

@@ -2,16 +2,11 @@
 //! figures are compared with those that went in.
 
 use super::*;
-use crate::port::DiskId;
-use crate::reactor::{CacheStatus, DiskCache, DiskUse, ProcessCache, Served, judge};
-use crate::throttle::Report;
-use hdrhistogram::Histogram;
-use seekway_core::units::Instant;
+use crate::control::report::op_reports;
+use crate::reactor::{DiskCache, OpStatus, ProcessCache};
 use seekway_stack::cache::Usage;
-use seekway_stack::dispatcher::{Cause, HoldStats, Stats, Withheld};
-use seekway_stack::stack::limit::DiskLimits;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// A sample's name and labels.
 type Key = (String, Vec<(String, String)>);
@@ -132,85 +127,54 @@ fn disk_cache() -> DiskCache {
     DiskCache { resident_bytes: 4096, usage, processes: vec![process(2, 1), process(3, 2)] }
 }
 
-fn status() -> Status {
-    let mut held = Withheld::default();
-    held.add("anticipation", Cause { time: Nanos::from_millis(1500), count: 5 });
-    let mut limits = DiskLimits::default();
-    limits.limits.latency = Some(Nanos::from_millis(20));
-    let disk = DiskStatus {
-        id: DiskId(0),
-        name: "web".into(),
-        weight: 4,
-        capacity_bytes: 1 << 50,
-        ports: 2,
-        outstanding: 3,
-        frozen_until: None,
-        limits,
-        limited: 2,
-        limited_time: Nanos::from_millis(250),
-        queued_time: Nanos::from_millis(750),
-        held: held.clone(),
-        ops: [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])],
-        device_time: Nanos::from_millis(2500),
-        last_interval: DiskUse {
-            device_time: Nanos::from_millis(4000),
-            bytes: 40 << 20,
-            busy: Nanos::from_secs(8),
-            queued: Nanos::from_secs(6),
-        },
-        share: None,
-        policy_metrics: vec![("vm_credits", 3.0)],
-        cache: Some(disk_cache()),
-    };
-    let mut disks = vec![disk.clone(), DiskStatus { id: DiskId(1), name: "db".into(), ..disk }];
-    Status {
-        fairness: judge(&mut disks),
-        now: Instant::ZERO,
-        policy: "cfq:issuer=\"vm\\\n".into(), // no policy is called so; labels stand it
-        depth: 1,
-        in_flight: 1,
-        outstanding: 4,
-        stats: Stats { requests: 10, commands: 7, forced: 1, ..Stats::default() },
-        holds: HoldStats { held, tried: 5, paid: 3, ..HoldStats::default() },
-        policy_metrics: vec![("credits", 2.5), ("nothing", f64::NAN)],
-        throttle: Some(Report {
-            profile: "seagate-1tb-7200".into(),
-            k: 1.25,
-            changes: Vec::new(),
-            commands: 7,
-            barriers: 0,
-            late: 2,
-            late_by: Nanos::ZERO,
-            overslept: Nanos::ZERO,
-            service_from_dispatch: Nanos::ZERO,
-            service: Nanos::ZERO,
-            model_service_from_dispatch: Nanos::ZERO,
-            model_service: Nanos::ZERO,
-            model_metrics: Vec::new(),
-        }),
-        model_now: Some(Instant::ZERO),
-        served: Served::default(),
-        regions: [0; 64],
-        cache: Some(CacheStatus {
-            capacity_bytes: 1 << 31,
-            room_bytes: 1 << 32,
-            memory_bytes: 1 << 30,
-            prefetcher: "vio:interval=0.5s".into(),
-            bandwidth_bytes_per_s: Some(550_000_000),
-            fetching: 3,
-            device_read_bytes: 1 << 20,
-            prefetcher_metrics: vec![("streams", 2.0)],
-        }),
-        disks,
+fn disk(name: &str) -> DiskReport {
+    let disk = json!({
+        "name": name, "path": "", "sockets": [], "weight": 4, "capacity_bytes": 1u64 << 50,
+        "read_only": false, "ports": 2, "outstanding": 3, "limits": "latency=20ms", "limited": 2,
+        "limited_ms": 250.0, "queued_ms": 750.000_001, "share": 1.0, "device_time_ms": 2500.0,
+        "held_ms": { "anticipation": 1500.0 }, "policy_metrics": { "vm_credits": 3.0 }, "ops": {},
+    });
+    let ops = [op(&[49_000, 51_000, 2_000_000, 60_000_000_000]), op(&[]), op(&[]), op(&[])];
+    DiskReport {
+        ops: op_reports(&ops),
+        cache: Some(DiskCacheReport::of(&disk_cache())),
+        ..serde_json::from_value(disk).expect("a disk")
     }
+}
+
+fn device(name: &str) -> DeviceReport {
+    let device = json!({
+        "name": name, "time_s": 9.0, "depth": 1, "in_flight": 1, "outstanding": 4, "requests": 10,
+        // No policy is called so; labels stand it.
+        "policy": "cfq:issuer=\"vm\\\n",
+        "commands": 7, "forced": 1, "held_ms": { "anticipation": 1500.0 }, "waits_tried": 5,
+        "waits_paid": 3, "policy_metrics": { "credits": 2.5 }, "disks": [],
+        "served": { "commands": 0, "service_ms": 0.0, "service_from_dispatch_ms": 0.0 },
+        "fairness": { "interval_s": 10.0, "busy_disks": 2, "jain": 1.0, "max_min_share": 1.0,
+            "phi_mib_s": 0.0 },
+        "emulated": { "profile": "seagate-1tb-7200", "k": 1.25, "commands": 7, "late": 2,
+            "late_by_ms": 0.0, "overslept_ms": 0.0, "model_time_s": 0.0, "model_service_ms": 0.0,
+            "model_service_from_dispatch_ms": 0.0, "model_metrics": {}, "changes": [] },
+        "cache": { "capacity_bytes": 1u64 << 31, "resident_bytes": 0, "fetching": 3,
+            "prefetcher": "vio:interval=0.5s", "bandwidth_bytes_per_s": 550_000_000,
+            "device_read_bytes": 1 << 20, "background": 0, "background_commands": 0,
+            "withdrawn": 0, "prefetcher_metrics": { "streams": 2.0 } },
+    });
+    let device: DeviceReport = serde_json::from_value(device).expect("a device");
+    DeviceReport { disks: vec![disk("web"), disk("db")], ..device }
+}
+
+fn host(devices: Vec<DeviceReport>) -> HostReport {
+    let host =
+        json!({ "version": "1", "process": 7, "uptime_s": 9.5, "sockets": [], "devices": [] });
+    HostReport { devices, ..serde_json::from_value(host).expect("a report") }
 }
 
 #[test]
 fn the_text_is_open_metrics_and_says_what_is() {
-    let fairness = judge(&mut []);
-    let other = Status { throttle: None, cache: None, disks: Vec::new(), fairness, ..status() };
-    let devices = vec![("sda".into(), status()), ("sdb".into(), other)];
-    let text = render(devices, Vec::new(), Vec::new());
+    let mut other = DeviceReport { emulated: None, cache: None, disks: vec![], ..device("sdb") };
+    (other.fairness.busy_disks, other.fairness.jain) = (0, None);
+    let text = render(host(vec![device("sda"), other]));
     let samples = parse(&text);
     let get = |name: &str, labels: &[(&str, &str)]| {
         let is = |(k, v): &(&str, &str), of: &[(String, String)]| {
@@ -257,12 +221,11 @@ fn the_text_is_open_metrics_and_says_what_is() {
     assert_eq!(get("seekway_emulation_late_total", &[sda]), 2.0);
     assert_eq!(get("seekway_service_seconds_total", &web), 2.5);
     assert_eq!(get("seekway_policy_disk", &[web[0], ("metric", "vm_credits")]), 3.0);
-    // Two disks of the same weight with the same use.
     assert_eq!(get("seekway_fairness_busy_disks", &[sda]), 2.0);
     assert_eq!(get("seekway_fairness_jain", &[sda]), 1.0);
     assert_eq!(get("seekway_fairness_max_min", &[sda]), 1.0);
     assert_eq!(get("seekway_share_ratio", &web), 1.0);
-    assert_eq!(get("seekway_disk_queued_seconds_total", &web), 0.75);
+    assert_eq!(get("seekway_disk_queued_seconds_total", &web), 0.750_000_001);
     assert_eq!(get("seekway_fairness_phi_mib_s", &[sda]), 0.0);
     assert_eq!(get("seekway_cache_info", &[sda, ("prefetcher", "vio:interval=0.5s")]), 1.0);
     assert_eq!(get("seekway_cache_capacity_bytes", &[sda]), (1u64 << 31) as f64);
@@ -291,8 +254,8 @@ fn the_text_is_open_metrics_and_says_what_is() {
 
 #[test]
 fn a_silent_device_is_named_and_has_no_other_metric() {
-    let devices = vec![("sda".into(), status())];
-    let samples = parse(&render(devices, vec!["sdb".into()], Vec::new()));
+    let silent = vec!["sdb".into()];
+    let samples = parse(&render(HostReport { silent, ..host(vec![device("sda")]) }));
     let of_sdb = |((_, labels), _): &(&Key, &f64)| labels[0].1 == "sdb";
     let silent: Vec<_> = samples.iter().filter(of_sdb).collect();
     let device = |name: &str| vec![("device".to_string(), name.to_string())];
@@ -303,5 +266,5 @@ fn a_silent_device_is_named_and_has_no_other_metric() {
 
 #[test]
 fn nothing_served_is_an_empty_text() {
-    assert_eq!(render(Vec::new(), Vec::new(), Vec::new()), "# EOF\n");
+    assert_eq!(render(host(Vec::new())), "# EOF\n");
 }
