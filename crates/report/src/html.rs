@@ -202,7 +202,7 @@ fn fact(value: &str) -> Markup {
 /// Tables of more columns are written row by row on a narrow screen.
 const COLUMNS_NARROW: usize = 4;
 /// Tables of more rows are folded, but for the first of a page.
-const ROWS_OPEN: usize = 40;
+const ROWS_OPEN: usize = 20;
 
 fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Markup {
     match block {

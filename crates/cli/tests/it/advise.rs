@@ -715,7 +715,7 @@ fn a_trace_that_ends_too_soon_to_tell_says_so() {
     let said = advise(&[&path, "--device", &disk]).ok();
     assert!(said.contains("Yes, ") && said.contains("busy 200 %"), "{said}");
     assert!(said.contains("in the long run the disk does 50 % of this rate"), "{said}");
-    assert!(said.contains("Headroom under fairway: none"), "{said}");
+    assert!(said.contains(": none for a second such load beside it"), "{said}");
     // At its rate it is not too fast, though the last request ends after the trace.
     let path = folder.file("even.csv", &table(&[Series(Read, 0, 200, 10_000)], 4));
     let said = advise(&[&path, "--device", &disk]).ok();

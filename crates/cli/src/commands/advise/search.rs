@@ -122,21 +122,15 @@ impl Search<'_> {
                 }
             }
         }
-        let more = self.more(others, times..most, requests, &bar)?;
         bar.finish_and_clear();
+        let more = self.more(others, times..most, requests)?;
         Ok(Some(Headroom { times, breaks, more }))
     }
 
     /// Finds the stack under which the disk carries the most copies, from one more than the start of
     /// `copies` to its end. Tries as many stacks, in their order, as a bounded number of requests
     /// allows.
-    fn more(
-        &self,
-        stacks: &[Scenario],
-        copies: Range<u32>,
-        requests: u64,
-        bar: &ProgressBar,
-    ) -> Result<Option<More>> {
+    fn more(&self, stacks: &[Scenario], copies: Range<u32>, requests: u64) -> Result<Option<More>> {
         let (mut stacks, mut left) = (stacks.to_vec(), REQUESTS_OF_OTHERS_MAX);
         let mut found = None;
         for times in copies.map(|carried| carried + 1) {
@@ -144,9 +138,11 @@ impl Search<'_> {
             stacks.truncate((left / of_run) as usize);
             left -= of_run * stacks.len() as u64;
             let Some(ready) = self.beside(times).filter(|_| !stacks.is_empty()) else { break };
+            let bar = self.stage.bar(stacks.len() * times as usize, "who carries more");
             let made = runs::parallel(&stacks, self.stage.running.jobs, |stack| {
-                self.excesses_of_copies(&ready, stack, bar)
+                self.excesses_of_copies(&ready, stack, &bar)
             })?;
+            bar.finish_and_clear();
             let mut carries = made.iter().map(Vec::is_empty);
             stacks.retain(|_| carries.next() == Some(true));
             let Some(stack) = stacks.first() else { break };
