@@ -3,7 +3,7 @@
 use crate::args::Format;
 use anyhow::{Context, Result};
 use seekway_report::html::{Report, Section};
-use seekway_report::table::Table;
+use seekway_report::table::{self, Table};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fs::File;
@@ -94,6 +94,14 @@ pub fn print_as<T: Serialize + ?Sized>(format: Format, tables: &[Table], json: &
         }
     };
     print(&text)
+}
+
+/// Sentences for people, wrapped as tables are in this format.
+pub fn sentences(format: Format, text: &str) -> String {
+    match format {
+        Format::Table => table::sentences(text, table_options()),
+        _ => text.to_string(),
+    }
 }
 
 /// Is the root of the error a pipe whose reader has gone?

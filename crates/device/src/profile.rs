@@ -766,8 +766,12 @@ struct CloudFile {
     /// Rates by size, ascending: the first rule that reaches the volume's size counts.
     #[serde(default)]
     pub rule: Vec<RuleFile>,
-    /// Limits for rates that are not the rule's.
+    /// Limits for rates that are not the rule's. Without them rates are not for sale.
     pub limits: Option<LimitsFile>,
+    /// Groups of sizes, by their largest: a volume may be sold with the rates of a larger one of
+    /// its group.
+    #[serde(default)]
+    pub tiers_up_to_gib: Vec<u64>,
     pub published: Option<Published>,
 }
 /// Rates of the volumes up to a size: each the sum of its parts.

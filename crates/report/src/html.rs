@@ -63,6 +63,8 @@ pub enum Block {
     Text(String),
     /// A paragraph that must not be overlooked.
     Warning(String),
+    /// Blocks behind a line that opens them.
+    Folded { summary: String, blocks: Vec<Block> },
 }
 
 impl Section {
@@ -73,6 +75,14 @@ impl Section {
 }
 
 impl Block {
+    fn is_drawn(&self) -> bool {
+        match self {
+            Block::Figure { figure, .. } => figure.drawn,
+            Block::Folded { blocks, .. } => blocks.iter().any(Block::is_drawn),
+            Block::Table(_) | Block::Text(_) | Block::Warning(_) => false,
+        }
+    }
+
     /// A figure with its caption.
     pub fn figure(figure: Figure, caption: impl Into<String>) -> Block {
         Block::Figure { figure, caption: caption.into() }
@@ -138,8 +148,7 @@ impl Report {
 
     /// Does a figure need the script?
     fn is_drawn(&self) -> bool {
-        let blocks = self.sections.iter().flat_map(|section| &section.blocks);
-        blocks.into_iter().any(|b| matches!(b, Block::Figure { figure, .. } if figure.drawn))
+        self.sections.iter().flat_map(|section| &section.blocks).any(Block::is_drawn)
     }
 
     fn opening(&self, anchors: &[String]) -> Markup {
@@ -172,15 +181,28 @@ impl Report {
         html! {
             @if !self.meta.is_empty() {
                 footer { dl.meta {
-                    @for (name, value) in &self.meta { div { dt { (name) } dd { (value) } } }
+                    @for (name, value) in &self.meta { div { dt { (name) } dd { (fact(value)) } } }
                 } }
             }
         }
     }
 }
 
+/// Characters of a fact that are shown before the rest is unfolded.
+const FACT_OPEN: usize = 300;
+
+/// A fact of the run; a long command line is folded.
+fn fact(value: &str) -> Markup {
+    match value.char_indices().nth(FACT_OPEN) {
+        None => html! { (value) },
+        Some((end, _)) => html! { details { summary { (value[..end]) " …" } (value) } },
+    }
+}
+
 /// Tables of more columns are written row by row on a narrow screen.
 const COLUMNS_NARROW: usize = 4;
+/// Tables of more rows are folded, but for the first of a page.
+const ROWS_OPEN: usize = 20;
 
 fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Markup {
     match block {
@@ -201,52 +223,68 @@ fn render_block(block: &Block, figures: &mut usize, tables: &mut usize) -> Marku
         Block::Warning(text) => {
             html! { div.warning role="note" { b { "Warning" } (paragraphs(text)) } }
         }
+        Block::Folded { summary, blocks } => html! {
+            details { summary { (summary) } @for one in blocks { (render_block(one, figures, tables)) } }
+        },
     }
 }
 
 fn render_table(table: &Table, number: usize) -> Markup {
+    let is_wide = table.columns.len() > COLUMNS_NARROW;
+    let is_folded = number > 1 && table.rows.len() > ROWS_OPEN;
+    let caption = html! { b { "Table " (number) "." } " " (table.title) };
+    html! {
+        div.table.wide[is_wide] id={ "table-" (number) } {
+            @if is_wide { style { (PreEscaped(labels(table, number))) } }
+            @if is_folded {
+                details { summary { (caption) ": " (table.rows.len()) " rows" } (rows(table)) }
+            } @else {
+                p.caption { (caption) }
+                (rows(table))
+            }
+        }
+    }
+}
+
+/// A table below its caption.
+fn rows(table: &Table) -> Markup {
     let shown = table.shown();
     let side = |column: usize| (table.columns[column].align == Align::Right).then_some("n");
     let class = |row: usize, column: usize| {
         let best = table.best.contains(&(row, column)).then_some("best");
         [side(column), best].into_iter().flatten().reduce(|_, _| "n best")
     };
-    let is_wide = table.columns.len() > COLUMNS_NARROW;
     let percent = number::short(EQUAL_WITHIN * 100.0, 2);
     html! {
-        div.table.wide[is_wide] id={ "table-" (number) } {
-            @if is_wide { style { (PreEscaped(labels(table, number))) } }
-            p.caption { b { "Table " (number) "." } " " (table.title) }
-            div.scroll { table {
-                thead { tr {
-                    @for (i, column) in table.columns.iter().enumerate() {
-                        th scope="col" class=[side(i)] {
-                            (column.name)
-                            @if !column.unit.is_empty() { " " span.unit { (column.unit) } }
-                        }
+        div.scroll { table {
+            thead { tr {
+                @for (i, column) in table.columns.iter().enumerate() {
+                    th scope="col" class=[side(i)] {
+                        (column.name)
+                        @if !column.unit.is_empty() { " " span.unit { (column.unit) } }
                     }
-                } }
-                tbody {
-                    @for (row, cells) in shown.iter().enumerate() {
-                        tr {
-                            @for (i, cell) in cells.iter().enumerate() {
-                                td class=[class(row, i)] data-v=[table.cell(row, i).number()] {
-                                    @match badge(table.cell(row, i).tone()) {
-                                        Some(class) => span class=(class) { (cell) },
-                                        None => (cell),
-                                    }
+                }
+            } }
+            tbody {
+                @for (row, cells) in shown.iter().enumerate() {
+                    tr {
+                        @for (i, cell) in cells.iter().enumerate() {
+                            td class=[class(row, i)] data-v=[table.cell(row, i).number()] {
+                                @match badge(table.cell(row, i).tone()) {
+                                    Some(class) => span class=(class) { (cell) },
+                                    None => (cell),
                                 }
                             }
                         }
                     }
                 }
-            } }
-            @if table.rows.is_empty() { p.note { "No rows." } }
-            @if !table.best.is_empty() {
-                p.note { "Bold: the best, and what is equal to it within " (percent) " %." }
             }
-            @for note in &table.notes { p.note { (note) } }
+        } }
+        @if table.rows.is_empty() { p.note { "No rows." } }
+        @if !table.best.is_empty() {
+            p.note { "Bold: the best, and what is equal to it within " (percent) " %." }
         }
+        @for note in &table.notes { p.note { (note) } }
     }
 }
 

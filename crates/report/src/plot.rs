@@ -11,6 +11,7 @@
 use crate::number;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
+use std::ops::Range;
 
 /// Number of series with a colour of their own.
 const COLOURS: usize = 8;
@@ -274,6 +275,8 @@ fn mixed(index: u64) -> u64 {
 // any length can be read, and each says its value.
 
 const GROUPS_MAX: usize = 60;
+/// Groups beyond this number of bars are folded.
+const BARS_OPEN: usize = 60;
 
 /// A group for each thing measured, with one bar of each series.
 #[derive(Clone, Debug, PartialEq)]
@@ -367,24 +370,30 @@ impl Bars {
         // Of more bars than colours each says its name.
         let named = barred.len() > COLOURS;
         let keys: &[(&BarSeries, &str)] = if named { &lines } else { &coloured };
+        let rows = |shown: Range<usize>| {
+            html! { div.groups { @for g in shown {
+                div.name title=(groups[g]) { (groups[g]) }
+                div.group {
+                    @for (series, colour) in &barred { (self.bar(&groups[g], series, g, colour, &track, named)) }
+                    @for (series, _) in &lines {
+                        @if let Some(value) = series.line(groups.len()) {
+                            i.line style={ "left:" (format!("{:.2}", track.at(value))) "%" }
+                                title={ (series.name) ": " (self.axis.shown(value)) } {}
+                        }
+                    }
+                }
+            } } }
+        };
+        let fit = (BARS_OPEN / barred.len().max(1)).max(1);
+        let open = if groups.len() > fit { fit } else { groups.len() };
         let drawn = html! {
             div.bars.named[named] {
                 @if keys.iter().any(|(series, _)| !series.name.is_empty()) {
                     p.legend { @for (series, colour) in keys { span { i class=(colour) {} (series.name) } } }
                 }
-                div.groups {
-                    @for (g, group) in groups.iter().enumerate() {
-                        div.name title=(group) { (group) }
-                        div.group {
-                            @for (series, colour) in &barred { (self.bar(group, series, g, colour, &track, named)) }
-                            @for (series, _) in &lines {
-                                @if let Some(value) = series.line(groups.len()) {
-                                    i.line style={ "left:" (format!("{:.2}", track.at(value))) "%" }
-                                        title={ (series.name) ": " (self.axis.shown(value)) } {}
-                                }
-                            }
-                        }
-                    }
+                (rows(0..open))
+                @if open < groups.len() {
+                    details { summary { (groups.len() - open) " more" } (rows(open..groups.len())) }
                 }
                 p.axis { (self.axis.title()) }
             }

@@ -463,6 +463,12 @@ pub struct TextOptions {
     pub colour: bool,
 }
 
+impl TextOptions {
+    fn columns(self) -> usize {
+        self.width.map_or(usize::MAX, |width| width.max(WIDTH_MIN))
+    }
+}
+
 fn render(table: &Table, options: TextOptions) -> String {
     let grid = Grid::new(table, options);
     let mut out = String::new();
@@ -497,7 +503,7 @@ impl<'a> Grid<'a> {
     }
 
     fn width(&self) -> usize {
-        self.options.width.map_or(usize::MAX, |width| width.max(WIDTH_MIN))
+        self.options.columns()
     }
 
     /// Columns of each part: all in one, if they fit.
@@ -630,6 +636,14 @@ impl<'a> Grid<'a> {
             text.to_owned()
         }
     }
+}
+
+/// Sentences as tables write their notes: no wider than the terminal, and harmless to it. Lines stay
+/// apart.
+pub fn sentences(text: &str, options: TextOptions) -> String {
+    let width = options.columns();
+    let lines = text.lines().flat_map(|line| wrap(&printable(line), width));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Lines of at most `width` columns; at least one.

@@ -318,6 +318,44 @@ fn html_fragment() {
 }
 
 #[test]
+fn long_parts_are_folded_but_for_the_first_table() {
+    let table = |rows: usize| {
+        let mut table = Table::new("Long", vec![Column::text("a")]);
+        (0..rows).for_each(|_| table.push(["x".into()]));
+        Block::Table(table)
+    };
+    let bars = |groups: usize| {
+        let names = (0..groups).map(|n| format!("vm{n}")).collect();
+        let bars = BarSeries { bars: vec![Some(1.0.into()); groups], ..BarSeries::default() };
+        let series = vec![bars.clone(), bars];
+        Block::figure(Bars { axis: Axis::linear("a", ""), groups: names, series }.render(), "b")
+    };
+    let drawn = report().sections.remove(0).blocks.remove(1);
+    let folded = Block::Folded { summary: "Each <VM>".into(), blocks: vec![table(1), drawn] };
+    let blocks = vec![table(21), table(20), table(21), bars(30), bars(31), folded];
+    let meta = vec![("Command".into(), "é".repeat(301)), ("Disk".into(), "é".repeat(300))];
+    let sections = vec![Section::new("A", blocks)];
+    let html = html(&Report { sections, meta, ..Report::default() });
+    let summaries = html.split("<details><summary>").skip(1);
+    let said: Vec<&str> = summaries.map(|s| s.split("</summary>").next().unwrap()).collect();
+    let command = format!("{} …", "é".repeat(300));
+    assert_eq!(said, ["<b>Table 3.</b> Long: 21 rows", "1 more", "Each &lt;VM&gt;", &command]);
+    assert_eq!(html.matches("</details>").count(), said.len());
+    assert!(html.contains("Table 4.") && html.contains("Figure 3."), "folded blocks count");
+    assert!(html.contains("application/json") && html.contains("uPlot"), "and are drawn");
+}
+
+#[test]
+fn sentences_are_no_wider_than_tables() {
+    let said =
+        |width| table::sentences("one two three\n\x1b[2Jfour", TextOptions { width, colour: true });
+    assert_eq!(said(None), "one two three\n\u{fffd}[2Jfour");
+    let long = "word ".repeat(20);
+    let wrapped = table::sentences(&long, TextOptions { width: Some(30), colour: false });
+    assert!(wrapped.lines().count() > 2 && wrapped.lines().all(|l| l.len() <= 30), "{wrapped}");
+}
+
+#[test]
 fn html_escapes_and_loads_nothing() {
     let html = html(&report());
     for bad in [

@@ -248,7 +248,8 @@ impl VmResult {
     /// The longest wait in nanoseconds, of a request that is done or of one that
     /// the end of the run found waiting.
     pub fn worst_ns(&self) -> u64 {
-        self.response.max().max(self.oldest.get())
+        let done = self.reads.worst_ns.max(self.writes.worst_ns);
+        done.max(self.oldest.get())
     }
 
     /// The part of a data request.
@@ -263,9 +264,6 @@ impl VmResult {
     /// Sums that are not kept while the run lasts.
     fn add_up(&mut self) {
         let VmResult { reads, writes, .. } = self;
-        for op in [&mut *reads, &mut *writes] {
-            op.worst_ns = op.worst_ns.max(op.response.max());
-        }
         self.requests = reads.requests + writes.requests;
         self.bytes = reads.bytes + writes.bytes;
         self.response = joined(2, [&reads.response, &writes.response]);
@@ -336,7 +334,7 @@ impl RunResult {
     }
     /// The longest wait in nanoseconds, see [`VmResult::worst_ns`].
     pub fn worst_ns(&self) -> u64 {
-        self.vms.iter().map(VmResult::worst_ns).max().unwrap_or(0)
+        self.vms.iter().chain(&self.host_fs).map(VmResult::worst_ns).max().unwrap_or(0)
     }
     /// Requests a second over the whole run.
     pub fn iops(&self) -> f64 {
@@ -497,6 +495,7 @@ impl Meter {
         let response = now.since(arrived).get();
         of_op.requests += 1;
         of_op.bytes += bytes;
+        of_op.worst_ns = of_op.worst_ns.max(response);
         record(&mut of_op.response, response);
         vm.last = now;
         vm.bandwidth.record(now, bytes);
@@ -684,6 +683,8 @@ pub struct Writes {
     pub bytes: u64,
     /// From when they came until they were done, with the wait in the guest.
     pub response: Times,
+    /// The longest of these times.
+    pub longest: Nanos,
     /// Largest number of bytes that had come and were not done.
     pub backlog_bytes: u64,
     /// Number of bytes that have come and are not done.
@@ -726,7 +727,14 @@ pub struct GuestQueuesResult {
 
 impl Writes {
     fn new() -> Writes {
-        Writes { requests: 0, bytes: 0, response: times(2), backlog_bytes: 0, waiting_bytes: 0 }
+        Writes {
+            requests: 0,
+            bytes: 0,
+            response: times(2),
+            longest: Nanos::ZERO,
+            backlog_bytes: 0,
+            waiting_bytes: 0,
+        }
     }
 }
 

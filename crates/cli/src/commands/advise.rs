@@ -179,13 +179,15 @@ fn advise<'a>(
     let search = Search { stage: &stage, limits: *limits };
     let best: Vec<Scenario> = ranking
         .iter()
+        .filter(|judged| judged.carries)
         .filter_map(|judged| made.outcomes.iter().find(|o| o.label == judged.label))
         .map(|outcome| outcome.scenario.clone())
-        .take(TRIED_WITHOUT)
         .collect();
     let writes = service.served.iter().any(|served| served.operation != Operation::Read);
     let without_write_cache = match carried {
-        Some(true) if writes && !is_write_cache_given(args) => search.without_write_cache(&best)?,
+        Some(true) if writes && !is_write_cache_given(args) => {
+            search.without_write_cache(&best[..TRIED_WITHOUT.min(best.len())])?
+        }
         _ => None,
     };
     let headroom = match carried {
@@ -276,7 +278,9 @@ impl Said {
         let lines = self.lines[1..].iter().cloned().map(block);
         report.sections[0].blocks.splice(0..0, lines);
         if let Some(in_numbers) = report.sections.last_mut() {
-            let tables = self.tables.iter().cloned().map(Block::Table);
+            let mut tables = self.tables.clone();
+            tables.rotate_right(1); // the ranking first
+            let tables = tables.into_iter().map(Block::Table);
             in_numbers.blocks.splice(0..0, tables);
         }
         report
@@ -286,7 +290,7 @@ impl Said {
     fn print(&self, format: Format, advice: &Advice<'_>, warnings: &[String]) -> Result<()> {
         let prose = matches!(format, Format::Table | Format::Markdown);
         if prose {
-            output::print(&format!("{}\n\n", self.lines.join("\n")))?;
+            output::print(&format!("{}\n\n", output::sentences(format, &self.lines.join("\n"))))?;
         } else {
             self.lines.iter().for_each(|line| eprintln!("{line}"));
         }
@@ -297,7 +301,8 @@ impl Said {
         };
         output::print_as(format, tables, advice)?;
         if prose {
-            output::print(&format!("\n{}\n", self.recommendation))?;
+            let said = output::sentences(format, &self.recommendation);
+            output::print(&format!("\n{said}\n"))?;
         }
         Ok(())
     }

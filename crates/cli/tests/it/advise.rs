@@ -1,7 +1,7 @@
 //! `seekway advise`: verdicts that follow from arithmetic, and a ranking for each goal.
 
 use crate::common::{Folder, fixture, json, number, policies, seekway, seekway_with, trace};
-use serde_json::Value;
+use serde_json::{Value, json as value};
 use std::fmt::Write as _;
 
 const GOALS: [&str; 4] = ["latency", "throughput", "fairness", "balance"];
@@ -362,6 +362,44 @@ fn the_first_line_has_disk_verdict_busy_time_and_worst_burst() {
 }
 
 #[test]
+fn the_longest_wait_is_exact_and_no_p99_is_above_it() {
+    let folder = Folder::new();
+    let disk = folder.file("disk.toml", &constant(10.0));
+    for kind in [Read, SyncWrite, Write] {
+        // The last of 50 at once is done after 500 ms.
+        let path =
+            folder.file("a.csv", &table(&[Series(kind, 0, 50, 0), Series(kind, 10_000, 1, 0)], 4));
+        let made = advised(&[&path, "--device", &disk]);
+        let served = &made["service"]["served"][0];
+        assert_eq!((&served["longest_ms"], &served["p99_ms"]), (&value!(500.0), &value!(500.0)));
+        assert_eq!(made["service"]["bursts"][0]["longest_ms"], 500.0);
+        assert_eq!(made["runs"][0]["response_ms"]["max"], 500.0);
+    }
+}
+
+#[test]
+fn headroom_is_the_recommended_stack_s_and_another_may_carry_more() {
+    let folder = Folder::new();
+    let path = folder.file("a.trace", &random_reads(2_400, 25_000, 900_000_000));
+    let made = advised(&[&path, "--for", "latency"]);
+    let (headroom, recommend) = (&made["headroom"], made["recommend"].as_str().expect("a name"));
+    let (times, more) = (number(&headroom["times"]), &headroom["more"]);
+    assert!(number(&more["times"]) > times, "{headroom:#}");
+    assert_ne!(more["policy"], recommend);
+    let advice = made["advice"].as_str().expect("a text");
+    for part in [
+        format!("Headroom under {recommend}: {times} such loads side by side"),
+        format!("Under {} the disk carries {}.", more["policy"].as_str().unwrap(), more["times"]),
+    ] {
+        assert!(advice.contains(&part), "no {part:?} in {advice}");
+    }
+    // On a disk that takes the same time for every request no order carries more.
+    let disk = folder.file("disk.toml", &constant(10.0));
+    let made = advised(&[&path, "--device", &disk]);
+    assert_eq!((&made["headroom"]["times"], &made["headroom"]["more"]), (&value!(2), &Value::Null));
+}
+
+#[test]
 fn a_guest_has_128_requests_at_its_disk_and_reads_go_first_in_the_guest() {
     let folder = Folder::new();
     // A read comes 1 s after 1,000 writes. Under noop it waits for the 128 that have left the
@@ -677,7 +715,7 @@ fn a_trace_that_ends_too_soon_to_tell_says_so() {
     let said = advise(&[&path, "--device", &disk]).ok();
     assert!(said.contains("Yes, ") && said.contains("busy 200 %"), "{said}");
     assert!(said.contains("in the long run the disk does 50 % of this rate"), "{said}");
-    assert!(said.contains("Headroom: none"), "{said}");
+    assert!(said.contains(": none for a second such load beside it"), "{said}");
     // At its rate it is not too fast, though the last request ends after the trace.
     let path = folder.file("even.csv", &table(&[Series(Read, 0, 200, 10_000)], 4));
     let said = advise(&[&path, "--device", &disk]).ok();

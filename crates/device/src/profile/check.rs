@@ -34,6 +34,8 @@ const CREDIT_MAX: u64 = 1_000_000_000_000;
 const UNIT_KIB_MAX: u32 = 1 << 20;
 /// Rules of a cloud volume: sizes that are sold.
 const RULES_MAX: usize = 64;
+/// Sizes of cloud volumes that are looked at for a rate.
+const GIB_MAX: u64 = 1 << 17;
 /// Sectors of a KiB.
 const KIB_SECTORS: u32 = 2;
 /// Sectors of a GiB.
@@ -283,25 +285,10 @@ pub(super) fn cloud(f: &CloudFile) -> Result<CloudSpec, ProfileError> {
 /// Caps on I/Os and on MiB of a volume of `gib`: stated ones, and the rule's in place of absent
 /// ones.
 fn rates(f: &CloudFile, gib: f64) -> Result<[Cap; 2], ProfileError> {
-    within("cloud.rule", f.rule.len(), 0..=RULES_MAX)?;
-    let largest = f.rule.iter().map(|rule| rule.up_to_gib).max();
-    let rule = match f.rule.iter().find(|rule| gib <= rule.up_to_gib as f64) {
-        Some(rule) => rule.clone(),
-        None => match largest {
-            None => RuleFile::default(),
-            Some(most) => {
-                let expected = format!("at most {most} GiB, the largest volume that is sold");
-                return Err(wrong("cloud.capacity_sectors", expected, f.capacity_sectors));
-            }
-        },
-    };
-    let sum = |base: u64, more: f64, most: Option<u64>| {
-        base.saturating_add(more.max(0.0).round() as u64).min(most.unwrap_or(u64::MAX))
-    };
-    let included = sum(rule.iops, rule.iops_per_gib * gib, rule.iops_most);
+    let rule = rule(f, gib)?;
+    let included = rule.iops_of(gib);
     let iops = f.iops.unwrap_or(included);
-    let more = rule.mib_s_per_gib * gib + rule.mib_s_per_io * iops as f64;
-    let included_mib = sum(rule.mib_s, more, rule.mib_s_most);
+    let included_mib = rule.mib_s_of(gib, iops);
     let mib_s = f.mib_s.unwrap_or(included_mib);
     if let Some(limits) = &f.limits {
         let most = sum(0, limits.iops_per_gib as f64 * gib, Some(limits.iops));
@@ -314,10 +301,78 @@ fn rates(f: &CloudFile, gib: f64) -> Result<[Cap; 2], ProfileError> {
         let burst = burst.or(ruled.0.filter(|&burst| burst > base)).unwrap_or(base);
         Cap { base, burst, credit: credit.unwrap_or(if burst > base { ruled.1 } else { 0 }) }
     };
-    Ok([
-        capped(iops, f.burst_iops, f.io_credit, (rule.burst_iops, rule.io_credit)),
-        capped(mib_s, f.burst_mib_s, f.credit_mib, (rule.burst_mib_s, rule.credit_mib)),
-    ])
+    let ios = capped(iops, f.burst_iops, f.io_credit, (rule.burst_iops, rule.io_credit));
+    let mib = capped(mib_s, f.burst_mib_s, f.credit_mib, (rule.burst_mib_s, rule.credit_mib));
+    if !f.rule.is_empty() {
+        within("cloud.burst_iops", ios.burst, 0..=rule.burst_iops.unwrap_or(0).max(iops))?;
+        within("cloud.burst_mib_s", mib.burst, 0..=rule.burst_mib_s.unwrap_or(0).max(mib_s))?;
+    }
+    Ok([ios, mib])
+}
+
+fn sum(base: u64, more: f64, most: Option<u64>) -> u64 {
+    base.saturating_add(more.max(0.0).round() as u64).min(most.unwrap_or(u64::MAX))
+}
+
+impl RuleFile {
+    /// I/Os a second of a volume of `gib`.
+    fn iops_of(&self, gib: f64) -> u64 {
+        sum(self.iops, self.iops_per_gib * gib, self.iops_most)
+    }
+
+    /// MiB a second of a volume of `gib` with `iops`.
+    fn mib_s_of(&self, gib: f64, iops: u64) -> u64 {
+        let more = self.mib_s_per_gib * gib + self.mib_s_per_io * iops as f64;
+        sum(self.mib_s, more, self.mib_s_most)
+    }
+}
+
+/// Rule of a volume of `gib`. Where rates are not for sale, stated ones are those of its size or of
+/// a tier that it may have.
+fn rule(f: &CloudFile, gib: f64) -> Result<RuleFile, ProfileError> {
+    within("cloud.rule", f.rule.len(), 0..=RULES_MAX)?;
+    let Some(largest) = f.rule.iter().map(|rule| rule.up_to_gib).max() else {
+        return Ok(RuleFile::default());
+    };
+    let Some(own) = f.rule.iter().position(|rule| gib <= rule.up_to_gib as f64) else {
+        let expected = format!("at most {largest} GiB, the largest volume that is sold");
+        return Err(wrong("cloud.capacity_sectors", expected, f.capacity_sectors));
+    };
+    if f.limits.is_some() {
+        return Ok(f.rule[own].clone());
+    }
+    let end = f.tiers_up_to_gib.iter().copied().find(|end| gib <= *end as f64);
+    let is_sold = |rule: &&RuleFile| end.is_some_and(|end| rule.up_to_gib <= end);
+    let tiers = f.rule[own + 1..].iter().take_while(is_sold);
+    let mut tiers: Vec<&RuleFile> = std::iter::once(&f.rule[own]).chain(tiers).collect();
+    let stated: [(&str, Option<u64>, fn(&RuleFile, f64) -> u64); 2] = [
+        ("iops", f.iops, |rule, gib| rule.iops_of(gib)),
+        ("mib_s", f.mib_s, |rule, gib| rule.mib_s_of(gib, rule.iops_of(gib))),
+    ];
+    for (key, stated, of) in stated {
+        let Some(value) = stated else { continue };
+        let mut sold: Vec<u64> = tiers.iter().map(|rule| of(rule, gib)).collect();
+        tiers.retain(|rule| of(rule, gib) == value);
+        if tiers.is_empty() {
+            sold.dedup();
+            let expected = expected_rate(f, &sold, |rule, gib| of(rule, gib) >= value);
+            return Err(wrong(format!("cloud.{key}"), expected, value));
+        }
+    }
+    Ok(tiers[0].clone())
+}
+
+/// Rates that a volume is sold with, and the size from which on it has the rate that was stated.
+fn expected_rate(f: &CloudFile, sold: &[u64], reaches: impl Fn(&RuleFile, f64) -> bool) -> String {
+    let sold = sold.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
+    let rule = |gib: u64| f.rule.iter().find(|rule| gib <= rule.up_to_gib);
+    let largest = f.rule.iter().map(|rule| rule.up_to_gib.min(GIB_MAX)).max().unwrap_or(0);
+    match (1..=largest).find(|gib| rule(*gib).is_some_and(|rule| reaches(rule, *gib as f64))) {
+        Some(gib) => {
+            format!("{sold}, as volumes of its size are sold (capacity={gib}GiB has as much)")
+        }
+        None => format!("{sold}, as volumes of its size are sold (no size has as much)"),
+    }
 }
 
 /// Checks a cap, by the keys of its base rate, its burst rate and its credit.

@@ -75,6 +75,10 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
         // A size between two is as fast as the larger.
         ("azure-premium-ssd", [500, 95, 3_500, 162]),
         ("azure-premium-ssd:capacity=129GiB", [1_100, 119, 3_500, 162]),
+        // A tier of a larger size; without credit.
+        ("azure-premium-ssd:iops=5000", [5_000, 190, 5_000, 190]),
+        ("azure-p10:mib_s=143", [2_300, 143, 3_500, 162]),
+        ("azure-p10:iops=500,burst_iops=500,io_credit=0", [500, 95, 500, 162]),
         ("azure-premium-ssd:capacity=1TiB", [5_000, 190, 5_000, 190]),
         ("azure-premium-ssd:capacity=32767GiB", [20_000, 858, 20_000, 858]),
         ("gcp-pd-balanced:capacity=500GiB", [6_000, 280, 6_000, 280]),
@@ -92,6 +96,27 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
     assert_told(&[
         ("aws-gp3:capacity=32GiB,iops=20000", "cloud.iops: expected 1 to 16000, found 20000"),
         ("aws-gp3:mib_s=1000", "cloud.mib_s: expected 1 to 750, found 1000"),
+        (
+            "aws-gp2:iops=5000",
+            "cloud.iops: expected 300, as volumes of its size are sold (capacity=1667GiB has as much), \
+             found 5000",
+        ),
+        ("aws-gp2:iops=20000", "(no size has as much)"),
+        ("aws-gp2:mib_s=250", "expected 128, as volumes of its size are sold (capacity=171GiB"),
+        (
+            "gcp-pd-ssd:iops=15000",
+            "expected 9000, as volumes of its size are sold (capacity=300GiB",
+        ),
+        ("gcp-pd-balanced:mib_s=200", "cloud.mib_s: expected 168"),
+        (
+            "azure-p10:iops=16000",
+            "expected 500 or 1100 or 2300 or 5000 or 7500, as volumes of its size are sold \
+             (capacity=4097GiB has as much)",
+        ),
+        ("azure-p10:iops=600", "capacity=129GiB has as much"),
+        ("azure-p10:iops=5000,mib_s=95", "cloud.mib_s: expected 190"),
+        ("azure-premium-ssd:capacity=5TiB,iops=7500", "expected 16000 or 18000 or 20000"),
+        ("azure-p10:burst_iops=9000", "cloud.burst_iops: expected 0 to 3500, found 9000"),
         ("aws-gp3:capacity=65TiB", "cloud.capacity_sectors: expected at most 65536 GiB"),
         ("aws-gp3:capacity=100GB", "expected a size: GB are powers of 1000"),
     ]);
@@ -240,7 +265,7 @@ fn errors_say_what_and_where() {
         ("intel-320:state=old", "expected in-order or gc"),
         ("aws-gp3:iops=0", "cloud.iops: expected 1 to"),
         ("aws-gp3:burst_iops=2000", "cloud.burst_iops: expected 3000 to"),
-        ("aws-gp3:burst_iops=9000", "expected with cloud.io_credit above cloud.iops"),
+        ("aws-gp3:burst_iops=9000", "cloud.burst_iops: expected 0 to 3000, found 9000"),
         ("azure-p10:credit_mib=0", "cloud.burst_mib_s: expected with"),
         ("azure-p10:rpm=1", "expected one of iops"),
         ("cloud-flash:read_latency_us=x", "a time in µs"),

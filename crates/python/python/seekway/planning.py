@@ -15,6 +15,8 @@ It holds if more VMs on a disk never make one of them faster.
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import itertools
 import json
 import os
@@ -36,31 +38,61 @@ from seekway.campaign.study import Cell, cell_of
 from seekway.comparison import OPERATIONS, told_apart
 
 Disk = frozenset[int]
+#: A figure as a multiple of its bound, and in ms.
+Nearest = tuple[float, float]
 
-_TARGET = re.compile(r"(mean|p50|p99|p999|max)\s*<\s*(.+)")
+_BOUND = re.compile(r"(?:(read|write)\s+)?(mean|p50|p99|p999|max)\s*<\s*(.+)")
+TARGET = "bounds for each VM, of all requests or of reads or writes: read p99<20ms, write p99<0.1s"
 #: Moves and swaps that are tried for one number of disks.
 REPAIRS_MAX = 200
 
 
 @dataclass(frozen=True)
-class Target:
-    """A bound that each VM's response times have to keep: ``p99<20ms``."""
+class Bound:
+    """A limit of a figure of each VM, a column of `seekway.compare`'s CSV."""
 
     figure: str
     ms: float
 
+    def __str__(self) -> str:
+        """As it is parsed."""
+        operation, _, figure = self.figure.removesuffix("_ms").rpartition("_")
+        return f"{operation} {figure}<{self.ms:.12g}ms".lstrip()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Bounds that each VM's response times have to keep: ``read p99<20ms, write p99<0.1s``."""
+
+    bounds: tuple[Bound, ...]
+
     @classmethod
     def parse(cls, text: str) -> Target:
-        """From ``mean``, ``p50``, ``p99``, ``p999`` or ``max``, ``<``, and a time with its unit."""
-        match = _TARGET.fullmatch(text.strip())
-        ms = _native.duration_ms(match[2]) if match else None
-        if not match or not ms:
-            raise SeekwayError(f"target {text!r}: expected for example p99<20ms")
-        return cls(f"{match[1]}_ms", ms)
+        """From bounds between commas.
+
+        Each is ``mean``, ``p50``, ``p99``, ``p999`` or ``max``, of all requests or after ``read``
+        or ``write`` of these, ``<``, and a time with its unit.
+        """
+        bounds = []
+        for part in text.split(","):
+            match = _BOUND.fullmatch(part.strip())
+            ms = _native.duration_ms(match[3]) if match else None
+            if not match or not ms:
+                raise SeekwayError(f"target {text!r}: expected for example p99<20ms")
+            bounds.append(Bound(f"{match[1]}_{match[2]}_ms" if match[1] else f"{match[2]}_ms", ms))
+        return cls(tuple(bounds))
+
+    def nearest(self, vm: Mapping[str, Any]) -> Nearest:
+        """The VM's figure that is the largest multiple of its bound.
+
+        A VM keeps the bounds of operations that it has not.
+        """
+        figures = ((vm[bound.figure] or 0.0, bound.ms) for bound in self.bounds)
+        return max((ms / limit, ms) for ms, limit in figures)
 
     def __str__(self) -> str:
         """As it is parsed."""
-        return f"{self.figure.removesuffix('_ms')}<{self.ms:.12g}ms"
+        return ", ".join(map(str, self.bounds))
 
 
 @dataclass
@@ -69,13 +101,14 @@ class PolicyPlan:
 
     Attributes:
         disks: the VMs on each disk, by name.
-        figures: the target's figure of each VM there, in ms.
+        figures: the target's figure of each VM there, in ms; of several the one that is nearest to
+            its bound.
         operations: rates and response times of the reads and the writes of each VM there, by the
             names of `seekway.compare`'s CSV: ``read_p99_ms``; None if it has none.
         alone: the target's figure of each VM alone on a disk.
         cannot: VMs that miss the target even alone; they are on no disk.
         lower_bound: fewer disks are not enough (if more VMs never make one faster).
-        next_disk: the worst VM's figure with the plan's disks and with one more, VMs spread.
+        next_disk: the worst VM's figure with the plan's disks and with one more, VMs spread, in ms.
     """
 
     policy: str
@@ -113,6 +146,22 @@ class Plan:
         listed = [vars(one) | {"suffering": one.suffering()} for one in self.policies]
         about = {"target": str(self.target), "device": self.device}
         return json.dumps(about | {"simulations": self.simulations, "policies": listed}, indent=1)
+
+    def to_csv(self) -> str:
+        """A line for each VM under each policy, with the number of its disk if it has one."""
+        text = io.StringIO()
+        about = ["policy", "disk", "vm", "figure_ms", "alone_ms"]
+        rows = [row for one in self.policies for row in one.operations.values()]
+        columns = [*about, *(rows[0] if rows else ())]
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        for one in self.policies:
+            disk_of = {vm: number for number, disk in enumerate(one.disks, 1) for vm in disk}
+            for vm, alone in one.alone.items():
+                row = {"policy": one.policy, "disk": disk_of.get(vm), "vm": vm}
+                row |= {"figure_ms": one.figures.get(vm), "alone_ms": alone}
+                writer.writerow(row | one.operations.get(vm, {}))
+        return text.getvalue()
 
     def __str__(self) -> str:
         """A table, and the worst VMs under the best policy."""
@@ -155,7 +204,7 @@ def plan(
 
     Args:
         traces: a VM each: files, or one folder of them.
-        target: ``p99<20ms``: a bound for each VM.
+        target: bounds for each VM: ``p99<20ms``, ``read p99<20ms, write p99<0.1s``.
         device: each disk's profile.
         policies: each is planned for by itself.
         out: folder in which simulations are kept for the next plan; otherwise they are forgotten.
@@ -198,7 +247,7 @@ class _Planner:
     folder: Path
     client: Any
     options: list[str]
-    known: dict[tuple[str, Disk], dict[int, float]] = field(default_factory=dict)
+    known: dict[tuple[str, Disk], dict[int, Nearest]] = field(default_factory=dict)
     simulations: int = 0
 
     def __post_init__(self) -> None:
@@ -225,7 +274,7 @@ class _Planner:
             if row.get("error") is not None:
                 named = ", ".join(self.names[vm] for vm in sorted(disk))
                 raise SeekwayError(f"{named}: {row['error']}")
-            figures = (vm[self.target.figure] for vm in row["vms"])
+            figures = (self.target.nearest(vm) for vm in row["vms"])
             self.known[policy, disk] = dict(zip(sorted(disk), figures, strict=True))
         self.simulations += len(left)
 
@@ -238,12 +287,16 @@ class _Planner:
             for n, vm in zip(sorted(disk), vms, strict=True)
         }
 
-    def excess(self, policy: str, disk: Disk) -> float:
-        """The worst VM's figure over the target; at most 1 if all meet it."""
+    def worst(self, policy: str, disk: Disk) -> Nearest:
+        """The worst VM's figure."""
         if not disk:
-            return 0.0
+            return 0.0, 0.0
         self.simulate(policy, [disk])
-        return max(self.known[policy, disk].values()) / self.target.ms
+        return max(self.known[policy, disk].values())
+
+    def excess(self, policy: str, disk: Disk) -> float:
+        """The worst VM's figure over the target; below 1 if all meet it."""
+        return self.worst(policy, disk)[0]
 
     def fits(self, policy: str, disk: Disk) -> bool:
         return self.excess(policy, disk) < 1.0
@@ -252,8 +305,8 @@ class _Planner:
         every = range(len(self.files))
         self.simulate(policy, [frozenset([vm]) for vm in every])
         alone = {vm: self.known[policy, frozenset([vm])][vm] for vm in every}
-        able = [vm for vm in every if alone[vm] < self.target.ms]
-        able.sort(key=lambda vm: (-alone[vm], vm))
+        able = [vm for vm in every if alone[vm][0] < 1.0]
+        able.sort(key=lambda vm: (-alone[vm][0], vm))
         least = self.lower_bound(policy, able)
         best = self.first_fit(policy, able)
         low, high = least, len(best)
@@ -269,9 +322,9 @@ class _Planner:
         return PolicyPlan(
             policy=policy,
             disks=[[self.names[vm] for vm in sorted(disk)] for disk in best],
-            figures={self.names[vm]: placed[vm] for vm in sorted(placed)},
+            figures={self.names[vm]: placed[vm][1] for vm in sorted(placed)},
             operations={vm: row for disk in operations for vm, row in disk.items()},
-            alone={self.names[vm]: alone[vm] for vm in every},
+            alone={self.names[vm]: alone[vm][1] for vm in every},
             cannot=[self.names[vm] for vm in every if vm not in placed],
             lower_bound=least,
             next_disk=self.next_disk(policy, able, best),
@@ -348,10 +401,10 @@ class _Planner:
         spread = [disk for disk in self.dealt(able, len(best) + 1) if disk]
         self.simulate(policy, spread)
 
-        def worst(disks: list[Disk]) -> float:
-            return max(self.excess(policy, disk) for disk in disks) * self.target.ms
-
-        return worst(best), worst(spread)
+        worst, spread_worst = (
+            max(self.worst(policy, disk) for disk in disks)[1] for disks in (best, spread)
+        )
+        return worst, spread_worst
 
 
 def _names(files: list[str]) -> list[str]:
@@ -373,12 +426,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--traces", required=True, nargs="+", metavar="DIR|FILE")
     parser.add_argument("--device", default="seagate-exos-x24", help="profile of each disk")
-    parser.add_argument("--target", required=True, metavar="p99<20ms", help="for each VM")
+    parser.add_argument("--target", required=True, metavar="p99<20ms", help=TARGET)
     parser.add_argument("--policies", default="noop,cfq,fairway", metavar="A,B")
     parser.add_argument("--out", metavar="DIR", help="keep simulations for the next plan")
     parser.add_argument("--workers", type=int, metavar="N")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "json", "csv"), default="table")
     args, rest = parser.parse_known_args(arguments)
     try:
         made = plan(
@@ -396,7 +449,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    print(made.to_json() if args.format == "json" else made)
+    text = {"json": made.to_json, "csv": made.to_csv, "table": made.__str__}[args.format]()
+    print(text.rstrip("\n"))
     return 1 if made.policies and made.policies[0].cannot else 0
 
 

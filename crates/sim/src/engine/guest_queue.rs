@@ -86,6 +86,7 @@ impl GuestQueues {
             writes.requests += 1;
             writes.bytes += guest.bytes;
             writes.waiting_bytes -= guest.bytes;
+            writes.longest = writes.longest.max(wait);
             record(&mut writes.response, wait.get());
         }
         if guest.op.is_data()

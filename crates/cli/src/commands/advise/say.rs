@@ -51,7 +51,8 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
         };
         lines.push(format!("With the drive's write cache off {}.", off_too.trim_end_matches('.')));
     }
-    lines.extend(advice.headroom.as_ref().map(headroom));
+    let recommended = &advice.ranking[0].label;
+    lines.extend(advice.headroom.as_ref().map(|found| headroom(found, recommended)));
     if !advice.unmarked.is_empty() {
         lines.push(format!(
             "No write of {} is marked as synchronous: all are judged as writes that nobody waits \
@@ -122,19 +123,28 @@ fn excess(excess: &Excess) -> String {
     }
 }
 
-fn headroom(headroom: &Headroom) -> String {
+/// Says how often the load fits beside itself under the recommended stack, and under which one more
+/// often.
+fn headroom(headroom: &Headroom, recommended: &str) -> String {
     let (times, breaks) = (headroom.times, headroom.breaks.as_ref().map(excess));
-    match (times, breaks) {
-        (1, Some(breaks)) => format!("Headroom: none for a second such load beside it. {breaks}"),
+    let mut text = match (times, breaks) {
+        (1, Some(breaks)) => {
+            format!("Headroom under {recommended}: none for a second such load beside it. {breaks}")
+        }
         (_, Some(breaks)) => format!(
-            "Headroom: {times} such loads side by side, shifted in time and place. {} are too \
-             much. {breaks}",
+            "Headroom under {recommended}: {times} such loads side by side, shifted in time and \
+             place. {} are too much. {breaks}",
             times + 1
         ),
         (_, None) => format!(
-            "Headroom: at least {times} such loads side by side, shifted in time and place."
+            "Headroom under {recommended}: at least {times} such loads side by side, shifted in \
+             time and place."
         ),
+    };
+    if let Some(more) = &headroom.more {
+        text += &format!(" Under {} the disk carries {}.", more.label, more.times);
     }
+    text
 }
 
 /// Service of each VM, by kind of request.
@@ -190,7 +200,10 @@ pub fn disks(disks: &[Disk]) -> Option<Table> {
         .number("busy", "", |disk| of(disk, |service| service.busy).map(Cell::Share))
         .number("worst p99", "ms", |disk| of(disk, Service::worst_p99_ms))
         .number("longest", "ms", |disk| of(disk, |service| Some(service.longest_ms())))
-        .note("Under fairway. worst p99: of requests that somebody waits for.");
+        .note(
+            "Under fairway without a host cache; drives that have a write cache have it on. worst \
+             p99: of requests that somebody waits for.",
+        );
     (!disks.is_empty()).then(|| table.done())
 }
 

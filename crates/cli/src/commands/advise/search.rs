@@ -1,6 +1,7 @@
 //! The load elsewhere: without the drive's write cache, several times side by side, on other disks.
 
 use super::verdict::{Excess, Limits, Service};
+use crate::json::CacheChoice;
 use crate::runs::{self, Stage};
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -9,20 +10,38 @@ use seekway_device::profile::{self, Profile};
 use seekway_sim::scenario::{Ready, Scenario};
 use seekway_stack::dispatcher::VMS_MAX;
 use serde::Serialize;
+use std::ops::Range;
 
 /// Most copies of the load that are tried side by side.
 const TIMES_MAX: u32 = 16;
 /// Requests of one run of several copies, unless two have more.
 const REQUESTS_MAX: u64 = 2_000_000;
+/// Requests of all runs that look for a stack under which the disk carries more copies.
+const REQUESTS_OF_OTHERS_MAX: u64 = 10_000_000;
 
 /// Number of copies of the load that the disk carries side by side. Scripts read these keys.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Headroom {
-    /// Copies that the disk carries, this load among them.
+    /// Copies that the disk carries under the recommended stack, this load among them.
     pub times: u32,
     /// Limit that one more would exceed first; null if no more were tried.
     pub breaks: Option<Excess>,
+    /// The stack under which it carries the most, if that is more; null if none was found.
+    pub more: Option<More>,
+}
+
+/// A stack under which the disk carries more copies.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct More {
+    /// As sentences call the stack.
+    #[serde(skip)]
+    pub label: String,
+    pub policy: String,
+    #[serde(flatten)]
+    pub cache: CacheChoice,
+    pub times: u32,
 }
 
 /// A modelled disk with the whole load.
@@ -72,13 +91,16 @@ impl Search<'_> {
         Ok(made.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b))))
     }
 
-    /// Finds out how often the load fits beside itself under the best of these stacks; `None` if it
-    /// cannot be copied.
+    /// Finds out how often the load fits beside itself under the first of these stacks, and under
+    /// which other one more often; `None` if it cannot be copied.
     pub fn headroom(&self, stacks: &[Scenario]) -> Result<Option<Headroom>> {
         let load = &self.stage.ready.load;
         let fits = (VMS_MAX / load.disks.len().max(1)) as u32;
-        let (Some(requests), true) = (load.requests(), fits > 1) else { return Ok(None) };
-        if load.beside(2).is_none() {
+        let (Some(requests), Some((stack, others))) = (load.requests(), stacks.split_first())
+        else {
+            return Ok(None);
+        };
+        if fits < 2 || load.beside(2).is_none() {
             return Ok(None);
         }
         let most = (REQUESTS_MAX / requests.max(1)).clamp(2, TIMES_MAX.min(fits).into()) as u32;
@@ -87,20 +109,8 @@ impl Search<'_> {
         while fails - times > 1 {
             let tried = points(times, fails, self.stage.running.jobs as u32);
             let made = runs::parallel(&tried, self.stage.running.jobs, |copies| {
-                let Some(load) = load.beside(*copies) else { return Ok(Vec::new()) };
-                let ready = Ready { load, ..self.stage.ready.clone() };
-                let mut nearest = Vec::new();
-                for stack in stacks {
-                    let service = self.service(&ready, stack, &bar)?;
-                    let excesses = service.excesses_in_the_long_run(&self.limits);
-                    if excesses.is_empty() {
-                        return Ok(excesses);
-                    }
-                    if nearest.is_empty() {
-                        nearest = excesses;
-                    }
-                }
-                Ok(nearest)
+                let Some(ready) = self.beside(*copies) else { return Ok(Vec::new()) };
+                self.excesses_of_copies(&ready, stack, &bar)
             })?;
             for (copies, excesses) in tried.into_iter().zip(made) {
                 match excesses.into_iter().next() {
@@ -113,7 +123,54 @@ impl Search<'_> {
             }
         }
         bar.finish_and_clear();
-        Ok(Some(Headroom { times, breaks }))
+        let more = self.more(others, times..most, requests)?;
+        Ok(Some(Headroom { times, breaks, more }))
+    }
+
+    /// Finds the stack under which the disk carries the most copies, from one more than the start of
+    /// `copies` to its end. Tries as many stacks, in their order, as a bounded number of requests
+    /// allows.
+    fn more(&self, stacks: &[Scenario], copies: Range<u32>, requests: u64) -> Result<Option<More>> {
+        let (mut stacks, mut left) = (stacks.to_vec(), REQUESTS_OF_OTHERS_MAX);
+        let mut found = None;
+        for times in copies.map(|carried| carried + 1) {
+            let of_run = requests.max(1) * u64::from(times);
+            stacks.truncate((left / of_run) as usize);
+            left -= of_run * stacks.len() as u64;
+            let Some(ready) = self.beside(times).filter(|_| !stacks.is_empty()) else { break };
+            let bar = self.stage.bar(stacks.len() * times as usize, "who carries more");
+            let made = runs::parallel(&stacks, self.stage.running.jobs, |stack| {
+                self.excesses_of_copies(&ready, stack, &bar)
+            })?;
+            bar.finish_and_clear();
+            let mut carries = made.iter().map(Vec::is_empty);
+            stacks.retain(|_| carries.next() == Some(true));
+            let Some(stack) = stacks.first() else { break };
+            found = Some(More {
+                label: self.stage.names.label(stack),
+                policy: stack.policy.clone(),
+                cache: CacheChoice::new(stack),
+                times,
+            });
+        }
+        Ok(found)
+    }
+
+    /// The load several times; `None` if it cannot be copied.
+    fn beside(&self, copies: u32) -> Option<Ready> {
+        let load = self.stage.ready.load.beside(copies)?;
+        Some(Ready { load, ..self.stage.ready.clone() })
+    }
+
+    /// The limits that copies of the load exceed if they go on at this rate.
+    fn excesses_of_copies(
+        &self,
+        ready: &Ready,
+        stack: &Scenario,
+        bar: &ProgressBar,
+    ) -> Result<Vec<Excess>> {
+        let service = self.service(ready, stack, bar)?;
+        Ok(service.excesses_in_the_long_run(&self.limits))
     }
 
     /// Every modelled disk but this one with the whole load: those that carry it first, the slowest

@@ -220,25 +220,28 @@ impl Service {
 /// Each kind of a VM's requests that it has.
 fn served(result: &RunResult, vm: usize) -> Vec<Served> {
     let (name, reads) = (&result.vms[vm].name, &result.vms[vm].reads);
-    let one = |operation, (requests, bytes, times): (u64, u64, &Times), backlog: Option<u64>| {
-        (requests > 0).then(|| Served {
-            vm: name.clone(),
-            operation,
-            requests,
-            mib: mib(bytes),
-            mean_ms: times.mean() / 1e6,
-            p99_ms: ms(times.value_at_quantile(0.99)),
-            longest_ms: ms(times.max()),
-            backlog_mib: backlog.map(mib),
-        })
-    };
+    type Figures<'a> = (u64, u64, &'a Times, u64);
+    let one =
+        |operation, (requests, bytes, times, longest_ns): Figures<'_>, backlog: Option<u64>| {
+            (requests > 0).then(|| Served {
+                vm: name.clone(),
+                operation,
+                requests,
+                mib: mib(bytes),
+                mean_ms: times.mean() / 1e6,
+                p99_ms: ms(times.value_at_quantile(0.99).min(longest_ns)),
+                longest_ms: ms(longest_ns),
+                backlog_mib: backlog.map(mib),
+            })
+        };
     let writes = result.guest_queues.as_ref().map(|queues| &queues.writes[vm]);
     let of = |operation, writes: &metrics::Writes| {
-        let figures = (writes.requests, writes.bytes, &writes.response);
+        let longest_ns = writes.longest.get();
+        let figures = (writes.requests, writes.bytes, &writes.response, longest_ns);
         one(operation, figures, Some(writes.backlog_bytes))
     };
     let all = [
-        one(Operation::Read, (reads.requests, reads.bytes, &reads.response), None),
+        one(Operation::Read, (reads.requests, reads.bytes, &reads.response, reads.worst_ns), None),
         writes.and_then(|writes| of(Operation::SyncWrite, &writes.sync)),
         writes.and_then(|writes| of(Operation::Write, &writes.later)),
     ];

@@ -10,10 +10,17 @@ use seekway_report::html::{Block, Report, Section};
 use seekway_report::number::short;
 use seekway_report::rank::EQUAL_WITHIN;
 
+/// Runs that the page names with the VM that each hurts most.
+const HURT_SAID: usize = 6;
 /// Comparisons, none of which is of the default policy, that the page begins with.
 const COMPARISONS_SAID: usize = 4;
 /// VMs with figures of their own.
 const VMS_SHOWN: usize = 8;
+/// Their figures are folded if there are more VMs.
+const VMS_OPEN: usize = 3;
+
+/// Their seek distances are folded if there are more runs.
+const RUNS_OPEN: usize = 4;
 
 /// The page of a comparison, or of all that a scenario describes.
 pub fn report(made: &[Comparison], title: &str) -> Report {
@@ -29,7 +36,7 @@ pub fn report(made: &[Comparison], title: &str) -> Report {
     }
     let said = match made {
         [one] => sentence(&one.compared),
-        several => overall(several),
+        several => hurt(several).unwrap_or_else(|| overall(several)),
     };
     let devices = distinct(made.iter().map(|made| made.compared.device.clone()));
     let about = [("Disk", devices.join(", ")), ("Seed", seed.to_string())];
@@ -101,6 +108,50 @@ fn sentence(compared: &CompareReport) -> String {
             format!("{name}{on} {device}, {}.", Ranked::new(stacks).text())
         }
     }
+}
+
+/// The VM that has least of its private disk under each run of several comparisons, and the run
+/// under which that is most; `None` if the VMs or their disk differ, or were not run alone.
+fn hurt(made: &[Comparison]) -> Option<String> {
+    let (first, seed) = (&made.first()?.compared, made.first()?.compared.runs.first()?.seed);
+    let names = |run: &Run| run.vms.iter().map(|vm| vm.name.clone()).collect::<Vec<_>>();
+    let vms = names(first.runs.first()?);
+    let mut worst: Vec<(f64, &str, String)> = Vec::new();
+    for Comparison { compared, .. } in made {
+        let runs = compared.runs.iter().filter(|run| run.seed == seed);
+        for run in runs {
+            if compared.device != first.device || names(run) != vms {
+                return None;
+            }
+            let private = run.private.as_ref()?;
+            let (least, vm) = (private.least_progress?, private.least_progress_vm.as_deref()?);
+            let name = match &compared.scenario {
+                Some(name) if compared.runs.len() == 1 => format!("{name} ({})", run.label),
+                _ => run.label.clone(),
+            };
+            worst.push((least, vm, name));
+        }
+    }
+    worst.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let is_hurt = |(least, ..): &&(f64, &str, String)| *least < 1.0 - EQUAL_WITHIN;
+    let mut hurt: Vec<&(f64, &str, String)> = worst.iter().filter(is_hurt).collect();
+    let unhurt: Vec<String> = worst[hurt.len()..].iter().map(|(.., name)| name.clone()).collect();
+    let stops = match &unhurt[..] {
+        [] => hurt.pop().map(|(least, vm, name)| {
+            format!("It hurts least under {name}: every VM has at least {least:.2} ({vm}).")
+        })?,
+        names => format!("Under {} no VM is hurt.", listed(names)),
+    };
+    let of = |(n, (least, vm, name)): (usize, &&(f64, &str, String))| match n {
+        0 => format!("{vm} under {name} ({least:.2} of what its private disk would give it)"),
+        _ => format!("{vm} under {name} ({least:.2})"),
+    };
+    let mut said: Vec<String> = hurt.iter().take(HURT_SAID).enumerate().map(of).collect();
+    said.extend((hurt.len() > HURT_SAID).then(|| format!("{} more", hurt.len() - HURT_SAID)));
+    if said.is_empty() {
+        return Some(stops);
+    }
+    Some(format!("Sharing {} hurts {}. {stops}", first.device, listed(&said)))
 }
 
 /// The result of several comparisons: in which number of them the default policy is the best.
@@ -178,22 +229,28 @@ fn each_vm(shown: &[Shown<'_>]) -> Vec<Block> {
     if vms.len() > VMS_SHOWN {
         blocks.push(Block::Text(format!("The first {VMS_SHOWN} of {} VMs.", vms.len())));
     }
+    if vms.len() > VMS_OPEN {
+        let summary = "Response times and bandwidth of each VM".into();
+        return vec![Block::Folded { summary, blocks }];
+    }
     blocks
 }
 
 fn places(shown: &[Shown<'_>]) -> Vec<Block> {
     let (first, result) = shown[0];
-    vec![
-        Block::figure(
-            figures::places(result),
-            format!("Where each VM's requests went as they arrived (under {first})."),
-        ),
-        Block::figure(
-            figures::seeks(shown),
-            "Seek distances from command to command. A tall middle is a head that stayed where it \
-             was.",
-        ),
-    ]
+    let places = Block::figure(
+        figures::places(result),
+        format!("Where each VM's requests went as they arrived (under {first})."),
+    );
+    let seeks = Block::figure(
+        figures::seeks(shown),
+        "Seek distances from command to command. A tall middle is a head that stayed where it was.",
+    );
+    let seeks = match shown.len() > RUNS_OPEN {
+        true => Block::Folded { summary: "Seek distances of each run".into(), blocks: vec![seeks] },
+        false => seeks,
+    };
+    vec![places, seeks]
 }
 
 #[cfg(test)]
@@ -203,6 +260,31 @@ mod tests {
     use crate::commands::compare::made;
     use crate::runs::Running;
     use clap::Parser;
+
+    #[test]
+    fn the_vm_that_each_run_hurts_most_is_named() {
+        let file = "device.profile = 'linear-7200'\nmeasure.until = '5s'\n\
+                    outcome = { alone = 'always', fair_to = 'private' }\n\
+                    [[case]]\nname = 'cached'\npolicy = 'fairway'\ncache.size = '64MiB'\n\
+                    [[case]]\nname = 'bare'\npolicy = ['noop', 'fairway']\n\
+                    [[vm]]\nname = 'flood'\nload = [{ app = 'uniform', outstanding = 32 }]\n\
+                    [[vm]]\nname = 'quiet'\nload = [{ app = 'uniform', outstanding = 1 }]\n";
+        let path = std::env::temp_dir().join(format!("hurt-{}.toml", std::process::id()));
+        std::fs::write(&path, file).unwrap();
+        let line = ["seekway", "compare", path.to_str().unwrap()];
+        let Command::Compare(args) = Cli::parse_from(line).command else { unreachable!() };
+        let all = made(&args, &Running::shown(None));
+        std::fs::remove_file(&path).unwrap();
+        let (all, least) = (all.unwrap(), |run: &Run| run.private.as_ref()?.least_progress);
+        let said = hurt(&all).expect("private disks are known");
+        assert!(said.contains(" of what its private disk would give it)"), "{said}");
+        assert!(said.ends_with("no VM is hurt.") || said.contains("hurts least under"), "{said}");
+        for run in all.iter().flat_map(|one| &one.compared.runs) {
+            let figure = least(run).unwrap();
+            let part = format!("{figure:.2}");
+            assert!(figure >= 0.98 || said.contains(&part), "no {part} in {said}");
+        }
+    }
 
     #[test]
     fn runs_without_requests_are_not_compared() {

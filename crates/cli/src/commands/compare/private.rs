@@ -176,15 +176,25 @@ fn rate(result: &RunResult, disks: &Range<usize>, by_apps: bool) -> f64 {
     per_second(app_bytes(result, disks) as f64 / f64::from(1 << 20), span)
 }
 
-/// One bar for each VM and run, against the private disk; of the runs with this seed.
+/// VMs that a figure shows in their order.
+const VMS_IN_ORDER: usize = 8;
+
+/// One bar for each VM and run, against the private disk; of the runs with this seed. Of many VMs
+/// the one that a run hurts most comes first.
 pub fn figure(compared: &CompareReport, seed: u64) -> Option<Block> {
     let runs: Vec<&Run> =
         compared.runs.iter().filter(|run| run.seed == seed && run.private.is_some()).collect();
     let vms = &runs.first()?.vms;
-    let progress = |vm: &Vm| Some(vm.private.as_ref()?.progress?.into());
+    let progress = |vm: &Vm| vm.private.as_ref()?.progress;
+    let mut order: Vec<usize> = (0..vms.len()).collect();
+    if vms.len() > VMS_IN_ORDER {
+        let of = |n: usize| runs.iter().filter_map(move |run| progress(&run.vms[n]));
+        let least = |n: &usize| of(*n).fold(f64::INFINITY, f64::min);
+        order.sort_by(|a, b| least(a).total_cmp(&least(b)));
+    }
     let series = |run: &&Run| BarSeries {
         name: run.label.clone(),
-        bars: run.vms.iter().map(progress).collect(),
+        bars: order.iter().map(|n| progress(&run.vms[*n]).map(Into::into)).collect(),
         reference: false,
     };
     let line = BarSeries {
@@ -194,11 +204,15 @@ pub fn figure(compared: &CompareReport, seed: u64) -> Option<Block> {
     };
     let bars = Bars {
         axis: Axis::linear("progress", ""),
-        groups: vms.iter().map(|vm| vm.name.clone()).collect(),
+        groups: order.iter().map(|n| vms[*n].name.clone()).collect(),
         series: runs.iter().map(series).chain([line]).collect(),
     };
-    let caption = "What each VM has over what a disk of its own would give it, as many times \
-                   slower as there are VMs. At 1 it loses nothing by sharing.";
+    let mut caption = "What each VM has over what a disk of its own would give it, as many times \
+                       slower as there are VMs. At 1 it loses nothing by sharing."
+        .to_string();
+    if vms.len() > VMS_IN_ORDER {
+        caption += " The VM that a run hurts most comes first.";
+    }
     Some(Block::figure(bars.render(), caption))
 }
 
