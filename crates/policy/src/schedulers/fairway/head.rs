@@ -45,7 +45,7 @@ use seekway_core::params::Params;
 use seekway_core::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
 use seekway_core::request::{Completion, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Group, Scheduler, VmSpec};
-use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 /// The disk is held for a stream's next request.
 pub const STREAM: &str = "stream";
@@ -423,18 +423,6 @@ impl Scheduler for Head {
             self.tags.set_active(vm, false);
         }
         self.retag(vm);
-    }
-
-    /// None of a VM that is ahead of others.
-    fn background_most(
-        &mut self,
-        _now: Instant,
-        vm: VmId,
-        _len: Sectors,
-        _device: &DeviceView<'_>,
-    ) -> Sectors {
-        let is_ahead = self.tags.is_ahead(vm.index(), WINDOW);
-        Sectors::new(if is_ahead { 0 } else { u64::MAX })
     }
 
     fn background_sent(&mut self, now: Instant, command: &Request) {
