@@ -484,9 +484,6 @@ impl Scheduler for Flash {
             let took = now.since(request.arrived);
             self.governor.answered(request.op == Op::Write, cost, took);
         }
-        if self.lights.is_noted(vm) {
-            self.lights.note(now, vm, known.pauses);
-        }
         self.shares.promises.targets.completed(now, completion);
     }
 
@@ -711,9 +708,9 @@ impl Queue {
 
 // Which VMs count as light now, so that others keep the device's queue short for them.
 //
-// A VM is light from its request to some time after that request's end. How long depends on its own
-// pauses: a VM that has come back after a second is expected within two. Linux's BFQ decides by a
-// VM's own think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
+// A VM is light for some time after each of its requests came. How long depends on its own pauses: a
+// VM that has come back after a second is expected within two. Linux's BFQ decides by a VM's own
+// think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
 
 /// A VM counts as light for at least this time after its last request.
 const LEAST: Nanos = Nanos::from_millis(100);
@@ -764,7 +761,7 @@ pub struct Lights {
 }
 
 impl Lights {
-    /// The VM has sent something while it had little outstanding, or such a request is done.
+    /// The VM has sent something while it had little outstanding.
     pub fn note(&mut self, now: Instant, vm: usize, pauses: Pauses) {
         if self.until.len() <= vm {
             self.until.resize(vm + 1, Instant::ZERO);
@@ -786,14 +783,9 @@ impl Lights {
         }
     }
 
-    /// Is the VM light, as far as is known? It may have been for long.
-    pub fn is_noted(&self, vm: usize) -> bool {
-        self.until.get(vm).is_some_and(|&until| until > Instant::ZERO)
-    }
-
     /// The VM is not light, or has left.
     pub fn forget(&mut self, vm: usize) {
-        if self.is_noted(vm) {
+        if self.until.get(vm).is_some_and(|&until| until > Instant::ZERO) {
             self.until[vm] = Instant::ZERO;
             if self.longest.iter().flatten().any(|&(light, _)| light == vm) {
                 self.look();
