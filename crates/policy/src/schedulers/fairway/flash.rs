@@ -95,8 +95,6 @@ pub struct Flash {
     lights: Lights,
     governor: Governor,
     price: Price,
-    /// When the trial of the price began: what those VMs had outstanding whose requests may go.
-    asked: u64,
     /// Requests wait for the bound.
     waits: bool,
     run: Run,
@@ -124,7 +122,6 @@ impl Flash {
             lights: Lights::default(),
             governor: Governor::new(params.number("isolation")),
             price: Price::new(params.number("write_price")),
-            asked: 0,
             waits: false,
             run: Run::default(),
             parts: 0,
@@ -189,12 +186,7 @@ impl Flash {
 
     /// Another class of requests may go. `is_clean`: only reads went until now.
     fn place_all(&mut self, now: Instant, is_clean: bool) {
-        self.asked = 0;
-        for vm in 0..self.vms.len() {
-            self.place(now, vm);
-            let goes = self.vm(vm).filter(|known| known.head(&self.queued).is_some());
-            self.asked += goes.map_or(0, |known| known.outstanding);
-        }
+        (0..self.vms.len()).for_each(|vm| self.place(now, vm));
         self.governor.settle(now, is_clean);
     }
 
@@ -377,9 +369,7 @@ impl Flash {
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
         if let Some(withheld) = self.price.withheld() {
-            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
-                || 2 * self.in_flight.all >= self.asked;
-            if self.price.completed(now, command.op, cost, is_busy) {
+            if self.price.completed(now, command.op, cost) {
                 self.place_all(now, withheld == Class::Writes);
             }
         } else if self.waits {
