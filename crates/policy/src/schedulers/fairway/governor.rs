@@ -55,8 +55,7 @@ const PART_LEAST: u64 = 16 << 10;
 pub const PART_LONGEST: Sectors = Sectors::new(256);
 /// Most doublings of parts where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
-/// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
-const GAIN: f64 = 1.0;
+/// By how much the bound is above the product of rate and delay at an isolation of 0; not at 1.
 const GAIN_MORE: f64 = 0.75;
 /// At an isolation of 1 light VMs may cost the others this part of the device's best rate.
 const RATE_GIVEN: f64 = 0.3;
@@ -164,7 +163,7 @@ pub struct Governor {
     is_missing: bool,
     /// Rate times delay, as far as they are known: infinite, or no number, without a delay.
     product: f64,
-    /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
+    /// The bound over gain, rate and delay.
     stretch: f64,
     /// Rate of the last steady epochs: cost a nanosecond, 0 while unknown.
     reached: f64,
@@ -269,7 +268,7 @@ impl Governor {
 
     /// The bound over rate and delay at a stretch of 1.
     fn gain(&self) -> f64 {
-        GAIN + GAIN_MORE * (1.0 - self.isolation)
+        1.0 + GAIN_MORE * (1.0 - self.isolation)
     }
 
     /// After a steady epoch, stretch the bound or relax it. The device is to reach a part of its
@@ -497,9 +496,8 @@ impl Governor {
             self.look();
         }
         self.phase = match self.probes % 4 {
-            _ if is_missing || !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
+            _ if is_missing => Phase::Delay,
             0 => Phase::Delay,
-            2 => Phase::Rate,
             1 if self.rounds_left > 0 => {
                 self.rounds_left -= 1;
                 Phase::Rate
