@@ -486,8 +486,7 @@ impl Scheduler for Flash {
     ) -> Sectors {
         let most = self.most(now, vm.index());
         let cost = cost::of_command(len.min(most));
-        let is_withheld = self.price.withheld() == Some(Class::Reads);
-        let goes = !is_withheld && self.may_go(now, vm.index(), Op::Read, cost, false);
+        let goes = self.may_go(now, vm.index(), Op::Read, cost, false);
         if goes { most } else { Sectors::ZERO }
     }
 
