@@ -508,14 +508,12 @@ impl Head {
     }
 
     /// Time for which a stream keeps the head: less while a VM waits that has a single request.
-    fn turn(&self, now: Instant, vm: usize) -> Nanos {
+    fn turn(&self) -> Nanos {
         let active = self.tags.active().max(2) as u64;
-        let turn = match self.single {
+        match self.single {
             Some(_) => TURN.min(SHORT_TURN.scaled(active, 2)),
             None => TURN,
-        };
-        let squeeze = self.promises.targets.squeeze(now, vm);
-        Nanos::new((turn.get() as f64 * squeeze) as u64)
+        }
     }
 
     /// Longest hold of the head for a stream's next request: half of what it costs to come back
@@ -533,7 +531,7 @@ impl Head {
     fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
-        let turn = self.turn(now, vm);
+        let turn = self.turn();
         let known = self.vms.get(vm)?.as_ref()?;
         if self.tags.is_ahead(vm, turn) {
             self.dwell = None;
