@@ -141,6 +141,8 @@ pub struct Head {
     run: Run,
     dwell: Option<Dwell>,
     holding: Option<Hold>,
+    /// The last hold for a VM with a short queue was in vain; nothing has happened since.
+    in_vain: bool,
     attached: u64,
     holds: u64,
     streams: u64,
@@ -169,6 +171,7 @@ impl Head {
             run: Run::default(),
             dwell: None,
             holding: None,
+            in_vain: false,
             attached: 0,
             holds: 0,
             streams: 0,
@@ -300,6 +303,7 @@ impl Head {
             }
             dwell => *dwell = Some(Dwell { vm, end, run }),
         }
+        self.in_vain = false;
         self.place(vm);
         self.promises.reserves.charge(now, vm, 1, request.extent.len(), COMMAND);
         self.promise(now, vm);
@@ -354,6 +358,7 @@ impl Scheduler for Head {
     fn arrived(&mut self, now: Instant, request: Request) {
         self.end_hold(now);
         self.run.end();
+        self.in_vain = false;
         let vm = request.vm.index();
         self.queued.insert(request);
         let known = self.vms[vm].as_mut().expect("a request of a VM that is not attached");
@@ -381,6 +386,7 @@ impl Scheduler for Head {
     fn completed(&mut self, now: Instant, completion: &Completion) {
         self.end_hold(now);
         self.run.end();
+        self.in_vain = false;
         let request = &completion.request;
         let Some(flight) = self.flying.remove(request.id) else { return };
         let had = flight.command.map(|c| (self.clock.leave(now, c.entered, 1), c));
@@ -452,6 +458,7 @@ impl Scheduler for Head {
         if let Some(id) = self.continuation() {
             return self.dispatch(now, device, id);
         }
+        self.in_vain |= self.holding.as_ref().is_some_and(|hold| hold.until <= now);
         self.end_hold(now);
         self.release();
         if let Some(id) = self.promised(now) {
@@ -609,7 +616,7 @@ impl Head {
             return Some(known.last_service + STALL);
         }
         let is_late = known.think.get().is_some_and(|think| think > self.hold);
-        known.idle_since.filter(|_| !is_late).map(|since| since + self.hold)
+        known.idle_since.filter(|_| !is_late && !self.in_vain).map(|since| since + self.hold)
     }
 
     /// The VM that has had least, if it has requests or some are expected of it. Others that
