@@ -71,6 +71,9 @@ const TIMES: std::ops::RangeInclusive<f64> = 0.25..=20.0;
 /// From one pair of trials to the next.
 const EVERY: Nanos = Nanos::from_secs(4);
 
+/// Factor of that wait at most: it doubles after each pair that showed nothing.
+const EVERY_TIMES_MAX: u64 = 16;
+
 /// Fewest commands and least time of a part of a trial. A trial has two parts and goes on while its
 /// rate grows by more than a fifth from one to the next: the device still works on what it had
 /// begun or buffered before. A drive that collects garbage needs 12 ms after writes.
@@ -158,8 +161,9 @@ pub struct Price {
     trial: Option<Trial>,
     /// Cost of reads and of writes that heavy VMs sent recently.
     sent: [u64; 2],
-    /// When the last pair of trials began.
+    /// When the last pair of trials began, and how many times [`EVERY`] the next one waits.
     tried: Option<Instant>,
+    wait: u64,
     /// The rate of writes, of the pair that is under way.
     writes: Option<f64>,
     /// The logarithms of the prices that the last pairs found, the latest first.
@@ -175,6 +179,7 @@ impl Price {
             trial: None,
             sent: [0; 2],
             tried: None,
+            wait: 1,
             writes: None,
             found: Vec::new(),
         }
@@ -205,7 +210,8 @@ impl Price {
     pub fn is_due(&self, now: Instant) -> bool {
         let all = self.sent.iter().sum::<u64>();
         let is_mixed = all > LATELY / 4 && self.sent.iter().all(|cost| cost * PART_LEAST >= all);
-        let has_waited = self.tried.is_none_or(|at| now.since(at) >= EVERY);
+        let wait = Nanos::new(self.wait * EVERY.get());
+        let has_waited = self.tried.is_none_or(|at| now.since(at) >= wait);
         !self.is_set && is_mixed && has_waited && self.trial.is_none()
     }
 
@@ -228,6 +234,7 @@ impl Price {
     /// The trial shows nothing.
     pub fn give_up(&mut self) {
         (self.trial, self.writes) = (None, None);
+        self.wait = (2 * self.wait).min(EVERY_TIMES_MAX);
     }
 
     /// A command is done. `true`: another class goes from now on.
@@ -240,6 +247,7 @@ impl Price {
                 Some(Trial::new(Class::Reads, now))
             }
             Some(writes) => {
+                self.wait = 1;
                 self.found.truncate(KEPT - 1);
                 self.found.insert(0, (rate / writes).clamp(*TIMES.start(), *TIMES.end()).ln());
                 self.times = (self.found.iter().sum::<f64>() / self.found.len() as f64).exp();
@@ -333,6 +341,6 @@ mod price_tests {
         price.give_up();
         assert_eq!(price.withheld(), None);
         let later = Instant::ZERO + EVERY;
-        assert!(!price.is_due(Instant::ZERO) && price.is_due(later));
+        assert!(!price.is_due(later) && price.is_due(later + EVERY), "twice as long");
     }
 }
