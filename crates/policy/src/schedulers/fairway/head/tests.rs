@@ -260,11 +260,11 @@ fn a_guest_that_takes_its_time_keeps_its_stream_while_coming_back_costs_more() {
 fn a_vm_alone_reads_beside_its_own_stream() {
     let bench = run(
         "fairway",
-        &[Client { depth: 8, ..STREAM }, Client { in_vm_of: Some(0), ..RANDOM }],
+        &[Client { depth: 8, think: 0, ..STREAM }, Client { in_vm_of: Some(0), ..RANDOM }],
         5_000,
     );
     let [stream, random] = [0, 1].map(|client| bench.got[client].requests);
-    assert!(random >= 40 && stream > 2_000, "{random} reads and {stream} of the stream");
+    assert!(random >= 3 && stream > 2_000, "{random} reads and {stream} of the stream");
 }
 
 #[test]
