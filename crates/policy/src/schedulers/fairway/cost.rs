@@ -118,22 +118,11 @@ struct Trial {
     before: Option<f64>,
 }
 
-/// A part of a trial: its commands, their cost, and those that left the device too little to do.
+/// A part of a trial: its commands and their cost.
 struct Part {
     since: Instant,
     commands: u32,
     cost: u64,
-    idle: u32,
-}
-
-/// Result of a trial after a command.
-enum Shows {
-    /// Not yet anything.
-    Little,
-    /// The class has this rate, in cost a nanosecond.
-    Rate(f64),
-    /// The device had too little to do.
-    Idleness,
 }
 
 impl Trial {
@@ -141,31 +130,26 @@ impl Trial {
         Trial { class, since: now, part: Part::new(now), before: None }
     }
 
-    fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> Shows {
+    /// A command is done. The rate of the class, in cost a nanosecond, when the trial shows it.
+    fn completed(&mut self, now: Instant, op: Op, cost: u64) -> Option<f64> {
         let part = &mut self.part;
         if Class::of(op) == self.class {
             part.commands += 1;
             part.cost += cost;
-            part.idle += u32::from(!is_busy);
         }
         let took = now.since(part.since);
         if part.commands < COMMANDS || took < LEAST {
-            return Shows::Little;
+            return None;
         }
         let rate = part.cost as f64 / took.get() as f64;
-        let is_idle = 8 * part.idle > part.commands;
         self.part = Part::new(now);
-        match self.before.replace(rate) {
-            Some(before) if rate <= GROWS * before && is_idle => Shows::Idleness,
-            Some(before) if rate <= GROWS * before => Shows::Rate(rate),
-            _ => Shows::Little,
-        }
+        self.before.replace(rate).filter(|before| rate <= GROWS * before).map(|_| rate)
     }
 }
 
 impl Part {
     fn new(now: Instant) -> Part {
-        Part { since: now, commands: 0, cost: 0, idle: 0 }
+        Part { since: now, commands: 0, cost: 0 }
     }
 }
 
@@ -253,18 +237,10 @@ impl Price {
         self.wait = (2 * self.wait).min(EVERY_TIMES_MAX);
     }
 
-    /// A command is done; `is_busy`: the device still has enough to do. `true`: another class goes
-    /// from now on.
-    pub fn completed(&mut self, now: Instant, op: Op, cost: u64, is_busy: bool) -> bool {
+    /// A command is done. `true`: another class goes from now on.
+    pub fn completed(&mut self, now: Instant, op: Op, cost: u64) -> bool {
         let Some(trial) = &mut self.trial else { return false };
-        let rate = match trial.completed(now, op, cost, is_busy) {
-            Shows::Little => return false,
-            Shows::Rate(rate) => rate,
-            Shows::Idleness => {
-                self.give_up();
-                return true;
-            }
-        };
+        let Some(rate) = trial.completed(now, op, cost) else { return false };
         self.trial = match self.writes.take() {
             None => {
                 self.writes = Some(rate);
@@ -296,7 +272,7 @@ mod price_tests {
 
     /// Runs a device that takes `read` or `write` for 4 KiB, for as long as a pair of trials lasts;
     /// the first commands of each trial are still of what was buffered before.
-    fn run(price: &mut Price, from: Instant, [read, write]: [u64; 2], is_busy: bool) -> Instant {
+    fn run(price: &mut Price, from: Instant, [read, write]: [u64; 2]) -> Instant {
         let mut now = from;
         mix(price);
         assert!(price.is_due(now));
@@ -307,7 +283,7 @@ mod price_tests {
                 Class::Reads => (Op::Write, write),
             };
             now = now + Nanos::new(took);
-            price.completed(now, op, 8192, is_busy);
+            price.completed(now, op, 8192);
         }
         now
     }
@@ -316,7 +292,7 @@ mod price_tests {
     fn a_write_costs_what_it_takes_over_what_a_read_takes() {
         let mut price = Price::new(0.0);
         assert_eq!(price.times(), TIMES_DEFAULT);
-        let now = run(&mut price, Instant::ZERO, [100_000, 410_000], true);
+        let now = run(&mut price, Instant::ZERO, [100_000, 410_000]);
         assert!((price.times() - 4.1).abs() < 0.01, "{}", price.times());
         mix(&mut price);
         assert!(!price.is_due(now), "the next pair is not due yet");
@@ -325,18 +301,11 @@ mod price_tests {
     }
 
     #[test]
-    fn what_was_not_busy_says_nothing() {
-        let mut price = Price::new(0.0);
-        run(&mut price, Instant::ZERO, [100_000, 410_000], false);
-        assert_eq!(price.times(), TIMES_DEFAULT);
-    }
-
-    #[test]
     fn one_strange_pair_of_trials_moves_the_price_a_little() {
         let mut price = Price::new(0.0);
         let mut now = Instant::ZERO;
         for times in [2, 2, 2, 2, 32] {
-            now = run(&mut price, now, [100_000, 100_000 * times], true) + EVERY;
+            now = run(&mut price, now, [100_000, 100_000 * times]) + EVERY;
         }
         assert!((price.times() - 2.0 * 10_f64.powf(0.25)).abs() < 0.01, "{}", price.times());
     }
@@ -357,7 +326,7 @@ mod price_tests {
             };
             reads += u32::from(op == Op::Read);
             now = now + Nanos::new(took);
-            price.completed(now, op, 8192, true);
+            price.completed(now, op, 8192);
         }
         assert!((price.times() - 13.0).abs() < 0.1, "{}", price.times());
     }

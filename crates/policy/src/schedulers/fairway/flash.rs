@@ -95,8 +95,6 @@ pub struct Flash {
     lights: Lights,
     governor: Governor,
     price: Price,
-    /// When the trial of the price began: what those VMs had outstanding whose requests may go.
-    asked: u64,
     /// Requests wait for the bound.
     waits: bool,
     run: Run,
@@ -124,7 +122,6 @@ impl Flash {
             lights: Lights::default(),
             governor: Governor::new(params.number("isolation")),
             price: Price::new(params.number("write_price")),
-            asked: 0,
             waits: false,
             run: Run::default(),
             parts: 0,
@@ -189,12 +186,7 @@ impl Flash {
 
     /// Another class of requests may go. `is_clean`: only reads went until now.
     fn place_all(&mut self, now: Instant, is_clean: bool) {
-        self.asked = 0;
-        for vm in 0..self.vms.len() {
-            self.place(now, vm);
-            let goes = self.vm(vm).filter(|known| known.head(&self.queued).is_some());
-            self.asked += goes.map_or(0, |known| known.outstanding);
-        }
+        (0..self.vms.len()).for_each(|vm| self.place(now, vm));
         self.governor.settle(now, is_clean);
     }
 
@@ -377,9 +369,7 @@ impl Flash {
         // What went at the very instant of the stall is in `hung`, and not before it.
         self.hung = self.hung.min(self.in_flight);
         if let Some(withheld) = self.price.withheld() {
-            let is_busy = self.governor.bound().is_none_or(|b| self.in_flight.all as f64 >= b)
-                || 2 * self.in_flight.all >= self.asked;
-            if self.price.completed(now, command.op, cost, is_busy) {
+            if self.price.completed(now, command.op, cost) {
                 self.place_all(now, withheld == Class::Writes);
             }
         } else if self.waits {
@@ -484,9 +474,6 @@ impl Scheduler for Flash {
             let took = now.since(request.arrived);
             self.governor.answered(request.op == Op::Write, cost, took);
         }
-        if self.lights.is_noted(vm) {
-            self.lights.note(now, vm, known.pauses);
-        }
         self.shares.promises.targets.completed(now, completion);
     }
 
@@ -499,8 +486,7 @@ impl Scheduler for Flash {
     ) -> Sectors {
         let most = self.most(now, vm.index());
         let cost = cost::of_command(len.min(most));
-        let is_withheld = self.price.withheld() == Some(Class::Reads);
-        let goes = !is_withheld && self.may_go(now, vm.index(), Op::Read, cost, false);
+        let goes = self.may_go(now, vm.index(), Op::Read, cost, false);
         if goes { most } else { Sectors::ZERO }
     }
 
@@ -711,9 +697,9 @@ impl Queue {
 
 // Which VMs count as light now, so that others keep the device's queue short for them.
 //
-// A VM is light from its request to some time after that request's end. How long depends on its own
-// pauses: a VM that has come back after a second is expected within two. Linux's BFQ decides by a
-// VM's own think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
+// A VM is light for some time after each of its requests came. How long depends on its own pauses: a
+// VM that has come back after a second is expected within two. Linux's BFQ decides by a VM's own
+// think time in the same way whether to wait for it (`bfq_update_io_thinktime`).
 
 /// A VM counts as light for at least this time after its last request.
 const LEAST: Nanos = Nanos::from_millis(100);
@@ -764,7 +750,7 @@ pub struct Lights {
 }
 
 impl Lights {
-    /// The VM has sent something while it had little outstanding, or such a request is done.
+    /// The VM has sent something while it had little outstanding.
     pub fn note(&mut self, now: Instant, vm: usize, pauses: Pauses) {
         if self.until.len() <= vm {
             self.until.resize(vm + 1, Instant::ZERO);
@@ -786,14 +772,9 @@ impl Lights {
         }
     }
 
-    /// Is the VM light, as far as is known? It may have been for long.
-    pub fn is_noted(&self, vm: usize) -> bool {
-        self.until.get(vm).is_some_and(|&until| until > Instant::ZERO)
-    }
-
     /// The VM is not light, or has left.
     pub fn forget(&mut self, vm: usize) {
-        if self.is_noted(vm) {
+        if self.until.get(vm).is_some_and(|&until| until > Instant::ZERO) {
             self.until[vm] = Instant::ZERO;
             if self.longest.iter().flatten().any(|&(light, _)| light == vm) {
                 self.look();

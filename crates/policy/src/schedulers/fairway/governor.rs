@@ -55,8 +55,7 @@ const PART_LEAST: u64 = 16 << 10;
 pub const PART_LONGEST: Sectors = Sectors::new(256);
 /// Most doublings of parts where short ones cost bandwidth.
 const DOUBLINGS_MAX: u32 = 4;
-/// The bound over the product of rate and delay at an isolation of 1, and how much more at 0.
-const GAIN: f64 = 1.0;
+/// By how much the bound is above the product of rate and delay at an isolation of 0; not at 1.
 const GAIN_MORE: f64 = 0.75;
 /// At an isolation of 1 light VMs may cost the others this part of the device's best rate.
 const RATE_GIVEN: f64 = 0.3;
@@ -154,8 +153,6 @@ pub struct Governor {
     /// While they do not and while they do, by kind: the mean nanoseconds of a command one at a
     /// time, in the last probes.
     delays: [[[f64; KEPT]; KINDS]; 2],
-    /// By kind: a light VM waits for such commands, and how long one takes is not known.
-    wanted: [bool; KINDS],
     /// By kind: share of the cost.
     shares: [f64; KINDS],
     /// By kind: a probe of the delay has not seen one since the last probe that was due.
@@ -164,7 +161,7 @@ pub struct Governor {
     is_missing: bool,
     /// Rate times delay, as far as they are known: infinite, or no number, without a delay.
     product: f64,
-    /// The bound over gain, rate and delay: at least 1 over the gain, so that the device is busy.
+    /// The bound over gain, rate and delay.
     stretch: f64,
     /// Rate of the last steady epochs: cost a nanosecond, 0 while unknown.
     reached: f64,
@@ -269,7 +266,7 @@ impl Governor {
 
     /// The bound over rate and delay at a stretch of 1.
     fn gain(&self) -> f64 {
-        GAIN + GAIN_MORE * (1.0 - self.isolation)
+        1.0 + GAIN_MORE * (1.0 - self.isolation)
     }
 
     /// After a steady epoch, stretch the bound or relax it. The device is to reach a part of its
@@ -299,16 +296,10 @@ impl Governor {
 
     /// Hears of a light VM's read or write of this cost: its time from arrival to completion.
     pub fn answered(&mut self, is_write: bool, cost: u64, took: Nanos) {
-        let kind = kind(is_write, cost);
-        let least = self.delay_of(kind);
-        if cost > SHORT || self.phase != Phase::Steady {
-            return;
-        }
-        if least.is_finite() {
+        let least = self.delay_of(kind(is_write, cost));
+        if cost <= SHORT && self.phase == Phase::Steady && least.is_finite() {
             self.epoch.waited += took.get();
             self.epoch.least += least;
-        } else {
-            self.wanted[kind] = true;
         }
     }
 
@@ -416,8 +407,7 @@ impl Governor {
 
     fn delay_is_known(&self) -> bool {
         let Epoch { commands, count, .. } = self.epoch;
-        let matters = |kind: usize| self.wanted[kind] || self.shares[kind] >= SHARE_LEAST;
-        let is_missing = |kind: usize| matters(kind) && count[kind] == 0;
+        let is_missing = |kind: usize| self.shares[kind] >= SHARE_LEAST && count[kind] == 0;
         commands >= DELAY_COMMANDS_MAX || commands >= DELAY_COMMANDS && !(0..KINDS).any(is_missing)
     }
 
@@ -430,7 +420,6 @@ impl Governor {
                 delays.rotate_right(1);
                 delays[0] = self.epoch.took[kind] as f64 / f64::from(self.epoch.count[kind]);
             }
-            self.wanted = [false; KINDS];
             return;
         }
         let (total, bytes) = (self.epoch.total() as f64, self.epoch.bytes() as f64);
@@ -497,9 +486,8 @@ impl Governor {
             self.look();
         }
         self.phase = match self.probes % 4 {
-            _ if is_missing || !self.delay().is_finite() && self.rate() > 0.0 => Phase::Delay,
+            _ if is_missing => Phase::Delay,
             0 => Phase::Delay,
-            2 => Phase::Rate,
             1 if self.rounds_left > 0 => {
                 self.rounds_left -= 1;
                 Phase::Rate
@@ -594,9 +582,8 @@ mod tests {
         assert!(governor.allows_write(0, 1 << 40), "one may always go");
     }
 
-    /// The time of a light VM's short writes counts once it is known how long one takes alone, and a
-    /// probe of the delay waits for one. Without reads or writes of light VMs the bound stays at its
-    /// gain.
+    /// The time of a light VM's short writes counts once it is known how long one takes alone. Without
+    /// reads or writes of light VMs the bound stays at its gain.
     #[test]
     fn the_bound_follows_writes_of_light_vms_too() {
         let mut governor = known(0.5);
@@ -615,31 +602,14 @@ mod tests {
         assert_eq!(after(&mut governor, true), 100.0, "nobody knows what 600 us are");
         let at = |us: u64| Instant::ZERO + Nanos::from_micros(us);
         governor.settle(at(0), true);
-        (1..=10).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
-        assert_eq!(governor.bound(), Some(0.0), "the probe waits for a write");
+        (1..=7).for_each(|n| governor.completed(at(50 * n), false, 8192, at(50 * n - 50)));
+        assert_eq!(governor.bound(), Some(0.0), "one command at a time");
         governor.completed(at(600), true, 8192, at(500));
         assert_eq!(governor.delay_of(SHORT_WRITES), 100_000.0);
         assert_eq!(governor.delay_of(SHORT_READS), 50_000.0);
         governor.delays[0][SHORT_READS] = [100_000.0; KEPT];
         governor.look();
         assert!(after(&mut governor, true) < 67.0);
-    }
-
-    /// A light VM's short writes are asked for, and none comes: the next probe of the delay is short.
-    #[test]
-    fn a_kind_that_does_not_come_is_not_asked_for_again() {
-        let mut governor = known(0.5);
-        governor.delays[0][SHORT_WRITES] = [f64::INFINITY; KEPT];
-        governor.answered(true, 8192, Nanos::from_micros(600));
-        let mut probe = || {
-            governor.phase = Phase::Delay;
-            let read = |_: &u32| {
-                governor.completed(Instant::ZERO, false, 8192, Instant::ZERO);
-                governor.is_steady()
-            };
-            (1..100).find(read)
-        };
-        assert_eq!([probe(), probe()], [Some(DELAY_COMMANDS_MAX), Some(DELAY_COMMANDS)]);
     }
 
     /// The kind that had all of the cost does not come while delays are measured: they are not measured

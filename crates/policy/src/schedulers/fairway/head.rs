@@ -45,7 +45,7 @@ use seekway_core::params::Params;
 use seekway_core::queues::{KeyedHeap, LbaQueue, Links, Pool, Slots};
 use seekway_core::request::{Completion, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Group, Scheduler, VmSpec};
-use seekway_core::units::{Instant, Lba, Nanos, Sectors};
+use seekway_core::units::{Instant, Lba, Nanos};
 
 /// The disk is held for a stream's next request.
 pub const STREAM: &str = "stream";
@@ -431,18 +431,6 @@ impl Scheduler for Head {
         self.retag(vm);
     }
 
-    /// None of a VM that is ahead of others.
-    fn background_most(
-        &mut self,
-        _now: Instant,
-        vm: VmId,
-        _len: Sectors,
-        _device: &DeviceView<'_>,
-    ) -> Sectors {
-        let is_ahead = self.tags.is_ahead(vm.index(), WINDOW);
-        Sectors::new(if is_ahead { 0 } else { u64::MAX })
-    }
-
     fn background_sent(&mut self, now: Instant, command: &Request) {
         self.end_hold(now);
         let vm = command.vm.index();
@@ -527,14 +515,12 @@ impl Head {
     }
 
     /// Time for which a stream keeps the head: less while a VM waits that has a single request.
-    fn turn(&self, now: Instant, vm: usize) -> Nanos {
+    fn turn(&self) -> Nanos {
         let active = self.tags.active().max(2) as u64;
-        let turn = match self.single {
+        match self.single {
             Some(_) => TURN.min(SHORT_TURN.scaled(active, 2)),
             None => TURN,
-        };
-        let squeeze = self.promises.targets.squeeze(now, vm);
-        Nanos::new((turn.get() as f64 * squeeze) as u64)
+        }
     }
 
     /// Longest hold of the head for a stream's next request: half of what it costs to come back
@@ -552,7 +538,7 @@ impl Head {
     fn dwell(&mut self, now: Instant, device: &DeviceView<'_>) -> Option<Decision> {
         let dwell = self.dwell.as_ref()?;
         let (vm, end) = (dwell.vm, dwell.end);
-        let turn = self.turn(now, vm);
+        let turn = self.turn();
         let known = self.vms.get(vm)?.as_ref()?;
         if self.tags.is_ahead(vm, turn) {
             self.dwell = None;

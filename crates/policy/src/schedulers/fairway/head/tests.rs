@@ -31,6 +31,8 @@ struct Client {
     target: u64,
     /// All it reads are prefetches.
     prefetches: bool,
+    /// Client in whose VM it runs too; none: it has a VM of its own.
+    in_vm_of: Option<usize>,
 }
 
 const RANDOM: Client = Client {
@@ -43,6 +45,7 @@ const RANDOM: Client = Client {
     reserve: 0,
     target: 0,
     prefetches: false,
+    in_vm_of: None,
 };
 const STREAM: Client = Client { len: 128, streams: true, ..RANDOM };
 const FLOOD: Client = Client { len: 128, depth: 64, ..RANDOM };
@@ -78,7 +81,8 @@ impl Bench {
     fn new(policy: &str, clients: &[Client]) -> Bench {
         let profile = DeviceProfile::unknown(Sectors::new(1 << 40), true);
         let mut dispatcher = Dispatcher::new(build(policy).unwrap(), profile, Config::default());
-        for (vm, client) in clients.iter().enumerate() {
+        let own = |client: &(usize, &Client)| client.1.in_vm_of.is_none();
+        for (vm, client) in clients.iter().enumerate().filter(own) {
             let weight = NonZeroU32::new(client.weight).unwrap();
             let spec = VmSpec {
                 weight,
@@ -115,7 +119,8 @@ impl Bench {
             }
             let extent = Extent::new(Lba::new(self.places[vm]), Sectors::new(len)).unwrap();
             self.places[vm] += len;
-            let (vm_id, op) = (VmId::new(vm as u16), Op::Read);
+            let number = self.clients[vm].in_vm_of.unwrap_or(vm);
+            let (vm_id, op) = (VmId::new(number as u16), Op::Read);
             let arrival = Arrival { vm: vm_id, tag: None, op, sync: true, extent };
             if self.clients[vm].prefetches {
                 self.dispatcher.arrive_background(self.now, arrival);
@@ -126,8 +131,9 @@ impl Bench {
         }
     }
 
-    /// The disk does a command.
-    fn serve(&mut self, id: RequestId, extent: Extent, vm: usize) {
+    /// The disk does a command of the client whose region it lies in.
+    fn serve(&mut self, id: RequestId, extent: Extent) {
+        let vm = (extent.start().get() / REGION) as usize;
         let start = extent.start().get();
         let way = start.abs_diff(self.head);
         let position = if way == 0 { 0 } else { 4 * MS + way / 20 };
@@ -169,7 +175,7 @@ impl Bench {
             let next = self.due.iter().map(|due| due.0).min();
             match self.dispatcher.poll(self.now) {
                 Output::Dispatch(command) => {
-                    self.serve(command.id, command.extent, command.vm.index());
+                    self.serve(command.id, command.extent);
                 }
                 Output::WakeAt(at) => self.now = next.map_or(at, |next| next.min(at)),
                 Output::Idle => {
@@ -248,6 +254,26 @@ fn a_guest_that_takes_its_time_keeps_its_stream_while_coming_back_costs_more() {
         (0.95..=1.05).contains(&(long / never)),
         "pauses of 6 ms: {long}, without holds {never}"
     );
+}
+
+#[test]
+fn a_vm_alone_reads_beside_its_own_stream() {
+    let bench = run(
+        "fairway",
+        &[Client { depth: 8, think: 0, ..STREAM }, Client { in_vm_of: Some(0), ..RANDOM }],
+        5_000,
+    );
+    let [stream, random] = [0, 1].map(|client| bench.got[client].requests);
+    assert!(random >= 3 && stream > 2_000, "{random} reads and {stream} of the stream");
+}
+
+#[test]
+fn a_vm_with_two_streams_reads_as_much_as_one_with_one() {
+    let second = Client { in_vm_of: Some(0), ..STREAM };
+    let one = run("fairway", &[STREAM, FLOOD], 5_000).got[0].requests;
+    let bench = run("fairway", &[STREAM, FLOOD, second], 5_000);
+    let two = bench.got[0].requests + bench.got[2].requests;
+    assert!(two * 10 >= one * 9, "{two} requests of two streams, {one} of one");
 }
 
 #[test]
