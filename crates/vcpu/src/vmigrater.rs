@@ -1,13 +1,15 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
 //! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true` is the
-//! paper's form. `except` takes one part the other way: `literal=true,except=park` is the paper's
-//! form with one change of ours, `except=park` ours without it. (Section 5.3's "not started when there is no sharing" is up to the caller: the
-//! literal form works whenever it runs.) Our changes:
+//! text's letter, `published=true` the authors' program (`published.rs`). `except` takes one part
+//! the other way: `literal=true,except=park` is the letter with one change of ours, `except=park`
+//! ours without it. (Section 5.3's "not started when there is no sharing" is up to the caller: both
+//! forms of the paper's work whenever they run.) Our changes to the letter:
 //!
 //! - `park`: when no running vCPU qualifies, the task goes to the one that will be back first,
 //!   before its own is taken away. From there it can be pulled; from its old vCPU it could not,
-//!   because its I/O completes on a vCPU that is away.
+//!   because its I/O completes on a vCPU that is away. The authors' program parks too, on the vCPU
+//!   that has been away for longest.
 //! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to begin; and
 //!   where slices are cut short, to one that has just come back, if the gain is more than a move
 //!   costs. algorithms.md asks for a move to each vCPU that has just come back. A task
@@ -19,6 +21,7 @@
 //! - `budget`: the cost of moves bounds their number, see [`Budget`].
 //! - `beats`: sparse, and inert where nothing is shared: see [`SharingEstimate`].
 
+mod published;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +31,7 @@ use super::{
     Action, Entry, Means, Outcome, Sign, TaskId, TaskLoad, Urgent, VcpuId, VcpuPolicy, VcpuSet,
     VcpuView, detector, monitor,
 };
+use published::Published;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
@@ -36,9 +40,20 @@ use std::collections::VecDeque;
 pub(super) const ENTRY: Entry = Entry {
     name: "vmigrater",
     summary: "I/O-bound tasks go to vCPUs that run before theirs is taken away",
-    source: "vMigrater (USENIX ATC 2018), section 3; park, fresh, min8, leave are ours",
+    source: "vMigrater (USENIX ATC 2018), section 3; published: github.com/hku-systems/vMigrater",
     params: PARAMS,
-    build: |params| Ok(Box::new(VMigrater::new(Settings::new(params)?))),
+    build: |params| {
+        let settings = Settings::new(params)?;
+        if !params.flag("published") {
+            return Ok(Box::new(VMigrater::new(settings)));
+        }
+        if let Some(key) = ["literal", "except", "budget"].iter().find(|key| params.is_given(key)) {
+            return Err(ParamError::new(format!("published=true: it has no {key}")));
+        }
+        let (period, window) = (settings.monitor.period, settings.detector.window);
+        let threshold_permille = settings.detector.threshold_permille;
+        Ok(Box::new(Published::new(published::Settings { period, window, threshold_permille })))
+    },
 };
 
 #[rustfmt::skip]
@@ -53,7 +68,9 @@ const PARAMS: &[ParamSpec] = &[
         "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
     param("literal", Kind::Flag, "false",
         "the paper's letter: its ranking, and nothing of ours but a budget that is given"),
-    param("except", Kind::Choice(&["none", "keep", "predict", "park", "fresh", "leave", "beats"]),
+    param("published", Kind::Flag, "false",
+        "the rules of the authors' program instead of the text's"),
+    param("except", Kind::Choice(&["none", "predict", "park", "fresh", "leave", "beats"]),
         "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
 
@@ -89,7 +106,7 @@ impl Settings {
             detector: detector::Settings {
                 window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
                 threshold_permille: permille("threshold"),
-                keep: if ours("keep") { KEEP } else { Nanos::ZERO },
+                keep: if literal { Nanos::ZERO } else { KEEP },
                 corrected: !literal,
             },
             park: ours("park"),
@@ -235,7 +252,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn windows(&self) -> Option<Nanos> {
-        let works = self.settings.monitor.literal || self.sharing.is_shared();
+        let works = self.works();
         // The budget also bounds windows.
         let longer = if self.budget.allows() { 1 } else { LONGER };
         works.then_some(self.settings.detector.window.scaled(longer, 1))
@@ -249,10 +266,8 @@ impl VcpuPolicy for VMigrater {
         sink("io_bound", self.detector.tasks.iter().filter(|task| task.is_bound()).count() as f64);
         sink("followed", self.detector.tasks.len() as f64);
         sink("moves", self.moves as f64);
-        sink(
-            "shared",
-            f64::from(u8::from(self.settings.monitor.literal || self.sharing.is_shared())),
-        );
+        let literal = self.settings.monitor.literal;
+        sink("shared", f64::from(u8::from(literal || self.sharing.is_shared())));
     }
 }
 
@@ -331,11 +346,16 @@ impl SharingEstimate {
 }
 
 impl VMigrater {
+    /// Are tasks looked at and moved?
+    fn works(&self) -> bool {
+        self.settings.monitor.literal || self.sharing.is_shared()
+    }
+
     /// Time of this vCPU monitor's next beat.
     fn beat(&self, vcpu: VcpuId) -> Option<Instant> {
         let watch = self.monitor.get(vcpu)?;
         let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
-        let works = self.sharing.is_shared() && self.detector.any_bound();
+        let works = self.works() && self.detector.any_bound();
         match () {
             () if !works && !self.settings.monitor.literal => Some(watch.seen + rest),
             () if self.settings.sparse => Some(watch.next_beat(&self.monitor.settings, rest)),
@@ -515,7 +535,7 @@ impl VMigrater {
         self.dirty = false;
         (self.decide_at, self.decide_on, self.seeks) = (None, None, false);
         self.actions.clear();
-        let works = self.settings.monitor.literal || self.sharing.is_shared();
+        let works = self.works();
         if works {
             self.detector.forget()
         } else {
