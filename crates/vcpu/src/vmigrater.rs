@@ -20,10 +20,12 @@
 //!   `keep`, see `detector.rs`.
 //! - `budget`: the cost of moves bounds their number, see [`Budget`].
 //! - `beats`: sparse, and inert where nothing is shared: see [`SharingEstimate`].
+//! - `rest`: it rests where moves bring no more I/O, see `worth.rs`.
 
 mod published;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 use super::detector::{Detector, Task};
 use super::monitor::{Monitor, News, Predict, State, Watch};
@@ -36,6 +38,7 @@ use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use worth::Worth;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vmigrater",
@@ -70,7 +73,7 @@ const PARAMS: &[ParamSpec] = &[
         "the paper's letter: its ranking, and nothing of ours but a budget that is given"),
     param("published", Kind::Flag, "false",
         "the rules of the authors' program instead of the text's"),
-    param("except", Kind::Choice(&["none", "predict", "park", "fresh", "leave", "beats"]),
+    param("except", Kind::Choice(&["none", "predict", "park", "fresh", "leave", "beats", "rest"]),
         "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
 
@@ -87,6 +90,7 @@ struct Settings {
     /// `None`: by the task's I/Os.
     leave: Option<Nanos>,
     sparse: bool,
+    rests: bool,
     budget_permille: u64,
 }
 
@@ -113,6 +117,7 @@ impl Settings {
             fresh: ours("fresh"),
             leave: (!ours("leave")).then(|| period.scaled(2, 1)),
             sparse: ours("beats"),
+            rests: ours("rest"),
             budget_permille: match literal && !params.is_given("budget") {
                 true => 1000,
                 false => permille("budget"),
@@ -127,6 +132,7 @@ struct VMigrater {
     monitor: Monitor,
     detector: Detector,
     sharing: SharingEstimate,
+    worth: Worth,
     budget: Budget,
     /// Total absence of the vCPUs at the last update of `budget`.
     away: Nanos,
@@ -168,7 +174,11 @@ impl VcpuPolicy for VMigrater {
 
     fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) {
         let news = self.monitor.heard(at, vcpu, sign);
+        let was_shared = self.sharing.is_shared();
         self.sharing.heard(at, sign, news);
+        if self.sharing.is_shared() && !was_shared {
+            self.worth.resume(at);
+        }
         self.dirty |= news != News::None;
         self.expect(vcpu);
     }
@@ -178,6 +188,14 @@ impl VcpuPolicy for VMigrater {
         let away = away.fold(Nanos::ZERO, |all, away| all + away);
         let lost = away.saturating_sub(std::mem::replace(&mut self.away, away));
         self.budget.spent(now, used, self.monitor.all().count(), lost);
+    }
+
+    fn counts_at(&self) -> Option<Instant> {
+        (self.settings.rests && self.sharing.is_shared()).then(|| self.worth.count_at())
+    }
+
+    fn counted(&mut self, now: Instant, ios: u64) {
+        self.dirty |= self.worth.counted(now, ios);
     }
 
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
@@ -228,7 +246,8 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        [self.decide_at, self.missing_at, self.sharing.until()].into_iter().flatten().min()
+        let counts = self.counts_at().and(self.worth.wakes_at());
+        [self.decide_at, self.missing_at, self.sharing.until(), counts].into_iter().flatten().min()
     }
 
     fn wakes_on(&self) -> Option<VcpuId> {
@@ -268,6 +287,7 @@ impl VcpuPolicy for VMigrater {
         sink("moves", self.moves as f64);
         let literal = self.settings.monitor.literal;
         sink("shared", f64::from(u8::from(literal || self.sharing.is_shared())));
+        sink("rests", f64::from(u8::from(!self.worth.works())));
     }
 }
 
@@ -348,7 +368,7 @@ impl SharingEstimate {
 impl VMigrater {
     /// Are tasks looked at and moved?
     fn works(&self) -> bool {
-        self.settings.monitor.literal || self.sharing.is_shared()
+        self.worth.works() && (self.settings.monitor.literal || self.sharing.is_shared())
     }
 
     /// Time of this vCPU monitor's next beat.

@@ -51,8 +51,8 @@ const LONGER_MAX: u64 = 4;
 /// Time by which an event is overdue when no vCPU can have had anything to run.
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
 
-/// Time without a request of the policy after which loads are not read.
-const REST_AFTER: Nanos = Nanos::from_secs(5);
+/// Time without a request of the policy after which the detector of waiting for I/O rests.
+const REST_AFTER: Nanos = Nanos::from_secs(1);
 
 /// The policy, and the news that wait for it.
 pub struct Coordinator<S> {
@@ -81,6 +81,7 @@ pub struct Coordinator<S> {
     /// timers then, and do not beat.
     alarms: Option<Arc<dyn Alarms>>,
     clock: fn() -> Instant,
+    ios: fn() -> u64,
 }
 
 /// The policy's part of `status`.
@@ -118,7 +119,7 @@ struct Watching<S> {
 impl<S: System> Coordinator<S> {
     /// Makes the coordinator before the first thread starts. `alarms`: of a detector that tells
     /// edges by itself. `watching`: the detector of waiting for I/O, and the tasks that count.
-    /// `clock` reads CLOCK_MONOTONIC.
+    /// `clock` reads CLOCK_MONOTONIC, `ios` the number of the guest's completed I/Os.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -127,7 +128,7 @@ impl<S: System> Coordinator<S> {
         alarms: Option<Arc<dyn Alarms>>,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
-        (online, clock): (VcpuSet, fn() -> Instant),
+        (online, clock, ios): (VcpuSet, fn() -> Instant, fn() -> u64),
     ) -> io::Result<Coordinator<S>> {
         let (now, answered) = (clock(), Waker::new()?);
         let mut agent = Agent::new(policy);
@@ -158,6 +159,7 @@ impl<S: System> Coordinator<S> {
             tasks,
             alarms,
             clock,
+            ios,
         };
         coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
         Ok(coordinator)
@@ -349,6 +351,7 @@ impl<S: System> Coordinator<S> {
             self.left.store(false, SeqCst);
             let now = (self.clock)();
             self.collect(&mut core);
+            core.news.ios = core.agent.counts(now).then(self.ios);
             let Core { agent, news, .. } = &mut *core;
             agent.turn(now, news, actions);
             self.plan(&mut core, now, (here, awake));
@@ -391,7 +394,11 @@ impl<S: System> Coordinator<S> {
         let sleeps =
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
         let windows = core.agent.windows().map_or(NEVER, Nanos::get);
-        self.published.windows.store(windows, SeqCst);
+        let before = self.published.windows.swap(windows, SeqCst);
+        if before == NEVER && windows != NEVER {
+            // The detector may rest, and the thread that ends that may sleep.
+            self.tasks.stir();
+        }
         if let Some(alarms) = &self.alarms {
             let timetable = self.published.timetable();
             for vcpu in core.agent.online().iter() {
