@@ -74,26 +74,6 @@ pub fn thread_io_bytes(pid: i32, tid: i32) -> io::Result<u64> {
     parse_io(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The I/Os that this guest's disks have completed: reads and writes of all block devices, so that
-/// those of a partition count twice. 0 if the kernel does not tell.
-pub fn disk_ios() -> u64 {
-    let stats = read("/proc/diskstats").unwrap_or_default();
-    parse_diskstats(&stats)
-}
-
-/// Fields of a line: major and minor number, name, reads, reads merged, sectors read, time of
-/// reading, writes, ...
-fn parse_diskstats(bytes: &[u8]) -> u64 {
-    let number = |field: Option<&[u8]>| str::from_utf8(field?).ok()?.parse::<u64>().ok();
-    let of_line = |line: &[u8]| {
-        let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-        let reads = number(fields.nth(3))?;
-        Some(reads.saturating_add(number(fields.nth(3))?))
-    };
-    let lines = bytes.split(|&b| b == b'\n').filter_map(of_line);
-    lines.fold(0, u64::saturating_add)
-}
-
 /// The CPUs on which a thread may run, including those that are off line. `None` when it has gone,
 /// or when there are more of them than [`VcpuSet`] holds.
 pub fn affinity(tid: i32) -> Option<VcpuSet> {
@@ -236,16 +216,8 @@ mod tests {
         #[test]
         fn noise_is_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (parse_stat(&bytes), parse_io(&bytes), parse_cgroup(&bytes));
-            let _ = parse_diskstats(&bytes);
             let _ = parse_stat(&[b"1 (", &bytes[..], b") ", REST.as_bytes()].concat());
         }
-    }
-
-    #[test]
-    fn ios_of_all_disks_are_reads_and_writes() {
-        let text = " 254 0 vda 7 1 56 3 20 2 160 9 0 8 12 0 0\n 7 0 loop0 1 0 8 0\n\n\
-                    254 16 vdb 100 0 800 1 3 0 24 1 0 1 1\n";
-        assert_eq!(parse_diskstats(text.as_bytes()), 130, "a line without writes is none");
     }
 
     #[test]

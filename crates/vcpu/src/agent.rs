@@ -48,8 +48,6 @@ pub struct News {
     pub signs: Vec<Seen>,
     /// The agent's use of the guest's vCPUs from its start on, reported with a window.
     pub used: Option<Nanos>,
-    /// The I/Os that the guest's disks have completed, if the policy wants to know them.
-    pub ios: Option<u64>,
     /// End of the window whose loads are in `loads`.
     pub window: Option<Instant>,
     /// The tasks that did I/O in that window, in ascending order.
@@ -96,11 +94,6 @@ impl Agent {
         self.policy.urgent(vcpu)
     }
 
-    /// Tells whether the policy wants the number of the guest's I/Os in this turn.
-    pub fn counts(&self, now: Instant) -> bool {
-        self.policy.counts_at().is_some_and(|at| at <= now)
-    }
-
     /// Tells the policy the news, and appends its actions to `actions`. Panics if the policy asks
     /// without end.
     pub fn turn(&mut self, now: Instant, news: &mut News, actions: &mut Vec<Action>) {
@@ -115,9 +108,6 @@ impl Agent {
         }
         if let Some(used) = news.used.take() {
             self.policy.spent(now, used);
-        }
-        if let Some(ios) = news.ios.take() {
-            self.policy.counted(now, ios);
         }
         if let Some(end) = news.window.take() {
             self.policy.window(end, &news.loads);
@@ -453,7 +443,6 @@ mod tests {
         let mut news = News {
             online: Some(VcpuSet::first(3)),
             signs: vec![seen(7, 1), seen(9, 1), seen(8, 0)],
-            ios: None,
             used: Some(Nanos::new(3)),
             window: Some(at(1)),
             loads: Vec::new(),

@@ -214,15 +214,6 @@ pub trait VcpuPolicy: Send {
     /// where it is known.
     fn spent(&mut self, _now: Instant, _used: Nanos) {}
 
-    /// The time from which the policy wants to know the guest's I/Os; `None`: it does not. The
-    /// engine calls [`VcpuPolicy::counted`] in its first turn after that time.
-    fn counts_at(&self) -> Option<Instant> {
-        None
-    }
-
-    /// Reports the number of I/Os that the guest's disks have completed from some time on.
-    fn counted(&mut self, _now: Instant, _ios: u64) {}
-
     /// Reports the tasks that did I/O in the window that ends at `now`, in ascending order, each
     /// once. All other tasks did none.
     fn window(&mut self, _now: Instant, _loads: &[TaskLoad]) {}

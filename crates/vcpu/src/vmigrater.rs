@@ -20,7 +20,7 @@
 //!   `keep`, see `detector.rs`.
 //! - `budget`: the cost of moves bounds their number, see [`Budget`].
 //! - `beats`: sparse, and inert where nothing is shared: see [`SharingEstimate`].
-//! - `rest`: it rests where moves bring no more I/O, see `worth.rs`.
+//! - `rest`: it rests where moves save less than they cost, see `worth.rs`.
 
 mod published;
 #[cfg(test)]
@@ -134,6 +134,8 @@ struct VMigrater {
     sharing: SharingEstimate,
     worth: Worth,
     budget: Budget,
+    /// The agent's total use at the last report, and when that was.
+    used: (Instant, Nanos),
     /// Total absence of the vCPUs at the last update of `budget`.
     away: Nanos,
     /// Decided and not yet asked for.
@@ -174,11 +176,7 @@ impl VcpuPolicy for VMigrater {
 
     fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) {
         let news = self.monitor.heard(at, vcpu, sign);
-        let was_shared = self.sharing.is_shared();
         self.sharing.heard(at, sign, news);
-        if self.sharing.is_shared() && !was_shared {
-            self.worth.resume(at);
-        }
         self.dirty |= news != News::None;
         self.expect(vcpu);
     }
@@ -188,14 +186,12 @@ impl VcpuPolicy for VMigrater {
         let away = away.fold(Nanos::ZERO, |all, away| all + away);
         let lost = away.saturating_sub(std::mem::replace(&mut self.away, away));
         self.budget.spent(now, used, self.monitor.all().count(), lost);
-    }
-
-    fn counts_at(&self) -> Option<Instant> {
-        (self.settings.rests && self.sharing.is_shared()).then(|| self.worth.count_at())
-    }
-
-    fn counted(&mut self, now: Instant, ios: u64) {
-        self.dirty |= self.worth.counted(now, ios);
+        let (at, before) = std::mem::replace(&mut self.used, (now, used));
+        if self.settings.rests && self.detector.any_bound() {
+            self.settle(now);
+            let taken = used.saturating_sub(before);
+            self.dirty |= self.worth.spent(now, now.since(at), taken);
+        }
     }
 
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
@@ -206,10 +202,13 @@ impl VcpuPolicy for VMigrater {
     fn moved(&mut self, now: Instant, task: TaskId, outcome: Outcome) {
         let Some(task) = self.detector.get(task) else { return };
         let to = task.going.take();
-        let away = |to| self.monitor.get(to).map_or(Nanos::ZERO, |watch| watch.away(now));
+        let away = |vcpu| self.monitor.get(vcpu).map_or(Nanos::ZERO, |watch| watch.away(now));
+        if outcome == Outcome::Done {
+            self.worth.saved(task.settle(away));
+        }
         match (outcome, to) {
             (Outcome::Dropped, _) => {}
-            (Outcome::Done, Some(to)) => task.arrive(now, to, away(to)),
+            (Outcome::Done, Some(to)) => task.arrive(now, to, away),
             (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refuse(),
         }
@@ -225,7 +224,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next(&mut self, now: Instant) -> Option<Action> {
-        self.dirty |= self.sharing.look(now);
+        self.dirty |= self.sharing.look(now) | self.worth.look(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if self.dirty || due(self.decide_at) || due(self.missing_at) {
             self.find_missing(now);
@@ -246,8 +245,8 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let counts = self.counts_at().and(self.worth.wakes_at());
-        [self.decide_at, self.missing_at, self.sharing.until(), counts].into_iter().flatten().min()
+        let ends = [self.sharing.until(), self.worth.until()];
+        [self.decide_at, self.missing_at].into_iter().chain(ends).flatten().min()
     }
 
     fn wakes_on(&self) -> Option<VcpuId> {
@@ -287,7 +286,7 @@ impl VcpuPolicy for VMigrater {
         sink("moves", self.moves as f64);
         let literal = self.settings.monitor.literal;
         sink("shared", f64::from(u8::from(literal || self.sharing.is_shared())));
-        sink("rests", f64::from(u8::from(!self.worth.works())));
+        sink("rests", f64::from(u8::from(self.worth.rests())));
     }
 }
 
@@ -298,6 +297,7 @@ impl VcpuPolicy for VMigrater {
 // each absence shows returns to the microsecond. Only the time at which a vCPU is taken away needs
 // dense beats, and that changes seldom. With sparse beats:
 //
+// - At rest none.
 // - Inert, while no absence was seen (two within a second): some ten beats a second for each vCPU,
 //   no windows, no actions. One that is away a tenth of its time is seen within a second; two
 //   vCPUs that are away half of it within a tenth of one.
@@ -366,14 +366,22 @@ impl SharingEstimate {
 }
 
 impl VMigrater {
+    /// Settles the time that moves have saved up to now.
+    fn settle(&mut self, now: Instant) {
+        let away = |vcpu| self.monitor.get(vcpu).map_or(Nanos::ZERO, |watch| watch.away(now));
+        for task in &mut self.detector.tasks {
+            self.worth.saved(task.settle(away));
+        }
+    }
+
     /// Are tasks looked at and moved?
     fn works(&self) -> bool {
-        self.worth.works() && (self.settings.monitor.literal || self.sharing.is_shared())
+        !self.worth.rests() && (self.settings.monitor.literal || self.sharing.is_shared())
     }
 
     /// Time of this vCPU monitor's next beat.
     fn beat(&self, vcpu: VcpuId) -> Option<Instant> {
-        let watch = self.monitor.get(vcpu)?;
+        let watch = self.monitor.get(vcpu).filter(|_| !self.worth.rests())?;
         let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
         let works = self.works() && self.detector.any_bound();
         match () {

@@ -81,7 +81,6 @@ pub struct Coordinator<S> {
     /// timers then, and do not beat.
     alarms: Option<Arc<dyn Alarms>>,
     clock: fn() -> Instant,
-    ios: fn() -> u64,
 }
 
 /// The policy's part of `status`.
@@ -119,7 +118,7 @@ struct Watching<S> {
 impl<S: System> Coordinator<S> {
     /// Makes the coordinator before the first thread starts. `alarms`: of a detector that tells
     /// edges by itself. `watching`: the detector of waiting for I/O, and the tasks that count.
-    /// `clock` reads CLOCK_MONOTONIC, `ios` the number of the guest's completed I/Os.
+    /// `clock` reads CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -128,7 +127,7 @@ impl<S: System> Coordinator<S> {
         alarms: Option<Arc<dyn Alarms>>,
         (loads, selection): (Box<dyn Loads>, Selection<S>),
         tasks: Arc<Tasks<S>>,
-        (online, clock, ios): (VcpuSet, fn() -> Instant, fn() -> u64),
+        (online, clock): (VcpuSet, fn() -> Instant),
     ) -> io::Result<Coordinator<S>> {
         let (now, answered) = (clock(), Waker::new()?);
         let mut agent = Agent::new(policy);
@@ -159,7 +158,6 @@ impl<S: System> Coordinator<S> {
             tasks,
             alarms,
             clock,
-            ios,
         };
         coordinator.plan(&mut waited_for(&coordinator.core), now, (VcpuId::new(0), true));
         Ok(coordinator)
@@ -351,7 +349,6 @@ impl<S: System> Coordinator<S> {
             self.left.store(false, SeqCst);
             let now = (self.clock)();
             self.collect(&mut core);
-            core.news.ios = core.agent.counts(now).then(self.ios);
             let Core { agent, news, .. } = &mut *core;
             agent.turn(now, news, actions);
             self.plan(&mut core, now, (here, awake));

@@ -10,7 +10,6 @@ use super::tasks::Tasks;
 use super::wakeups::Wakeups;
 use super::workers::Pool;
 use super::{clock, loads::Loads, preemption::Waker, waited_for};
-use crate::procfs;
 use crate::system::Linux;
 use crate::tagger::Selection as Chosen;
 use seekway_core::units::{Instant, Nanos};
@@ -62,7 +61,7 @@ impl Shared {
         let tasks = Arc::new(Tasks::new(Linux, records, online, stirred));
         let own = std::process::id().cast_signed();
         let watching = (loads, Selection::new(Linux, chosen, own));
-        let at = (online, clock::now as fn() -> Instant, procfs::disk_ios as fn() -> u64);
+        let at = (online, clock::now as fn() -> Instant);
         let coordinator =
             Coordinator::new(policy, preemption.alarms(), watching, tasks.clone(), at)?;
         let pools = (0..VCPUS_MAX as u16).map(|n| Pool::new(VcpuId::new(n))).collect();

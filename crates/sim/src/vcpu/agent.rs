@@ -23,7 +23,6 @@ impl Machine {
         let Some(mut agent) = self.vms[vm].agent.take() else { return };
         agent.seat = here;
         let mut actions = Vec::new();
-        agent.news.ios = agent.core.counts(self.now).then_some(self.vms[vm].ios);
         agent.core.turn(self.now, &mut agent.news, &mut actions);
         self.vms[vm].slice = agent.core.policy.slice(self.host.slice).max(TIMER);
         let sleeps = self.plan(&mut agent, here, awake);

@@ -599,7 +599,6 @@ impl Machine {
             Heard::Io(token) => {
                 let io = self.ios[token].take().expect("an I/O is heard of once");
                 self.free_ios.push(token);
-                self.vms[self.vcpus[v].vm].ios += 1;
                 match io.by {
                     Asker::Task(t) => self.hear_block(v, t, &io),
                     Asker::Guest { vm, token } => self.guest_hears(v, vm, token),

@@ -233,8 +233,6 @@ pub(super) struct Vm {
     pub any: Tally,
     pub least: LeastMoves,
     pub agent_time: Nanos,
-    /// I/Os of which its kernel has heard.
-    pub ios: u64,
     pub switching: Nanos,
     pub moves: u64,
     pub releases: u64,

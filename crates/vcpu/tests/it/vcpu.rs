@@ -119,9 +119,6 @@ struct Engine {
     released: BTreeSet<TaskId>,
     /// Really elsewhere by the policy's doing.
     placed: BTreeSet<TaskId>,
-    /// I/Os that the guest's disks have completed: more in each window than in the one before.
-    ios: u64,
-    windows: u64,
     log: String,
 }
 
@@ -143,8 +140,6 @@ impl Engine {
             moved: BTreeSet::new(),
             released: BTreeSet::new(),
             placed: BTreeSet::new(),
-            ios: 0,
-            windows: 0,
             log: String::new(),
         }
     }
@@ -212,8 +207,6 @@ impl Engine {
             .collect();
         self.told.extend(loads.iter().map(|load| (load.task, load.allowed)));
         self.policy.window(self.now, &loads);
-        self.windows += 1;
-        self.ios += 1000 * self.windows;
     }
 
     /// Records the end of an action. A task that cannot be released has ended.
@@ -227,9 +220,6 @@ impl Engine {
 
     /// Ask until there is nothing more.
     fn ask(&mut self) {
-        if self.policy.counts_at().is_some_and(|at| at <= self.now) {
-            self.policy.counted(self.now, self.ios);
-        }
         for n in 0.. {
             assert!(n < ACTIONS_MAX, "`next` comes to no end");
             let Some(action) = self.policy.next(self.now) else { break };

@@ -63,7 +63,7 @@ fn coordinator() -> (Coordinator<Linux>, Arc<Mutex<Told>>) {
         (Box::new(Nobody), Selection::new(Linux, Chosen::default(), 1));
     let told: Arc<Mutex<Told>> = Arc::default();
     let policy = Box::new(Policy(told.clone()));
-    (Coordinator::new(policy, None, watching, tasks, (online, clock::now, || 0)).unwrap(), told)
+    (Coordinator::new(policy, None, watching, tasks, (online, clock::now)).unwrap(), told)
 }
 
 fn seen(at: u64, vcpu: u16) -> Vec<Seen> {

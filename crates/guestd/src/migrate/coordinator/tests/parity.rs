@@ -33,7 +33,6 @@ const SEEDS: std::ops::Range<u64> = 1..4;
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
-    static IOS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn now() -> Instant {
@@ -45,7 +44,6 @@ fn now() -> Instant {
 enum Call {
     Heard(Instant, VcpuId, Sign),
     Window(Instant, Vec<TaskLoad>),
-    Counted(u64),
     Moved(TaskId, Outcome),
     /// When it was asked for an action, and its answer.
     Next(Instant, Option<Action>),
@@ -70,13 +68,6 @@ impl VcpuPolicy for Noting {
     fn heard(&mut self, at: Instant, vcpu: VcpuId, sign: Sign) {
         self.note(Call::Heard(at, vcpu, sign));
         self.policy.heard(at, vcpu, sign);
-    }
-    fn counts_at(&self) -> Option<Instant> {
-        self.policy.counts_at()
-    }
-    fn counted(&mut self, now: Instant, ios: u64) {
-        self.note(Call::Counted(ios));
-        self.policy.counted(now, ios);
     }
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
         self.note(Call::Window(now, loads.to_vec()));
@@ -218,8 +209,7 @@ impl Replay {
         let watching: (Box<dyn Loads>, _) = (Box::new(loads.clone()), selection);
         let (policy, calls) = noting(policy);
         let coordinator =
-            Coordinator::new(policy, None, watching, tasks.clone(), (online, now, || IOS.get()))
-                .unwrap();
+            Coordinator::new(policy, None, watching, tasks.clone(), (online, now)).unwrap();
         Replay { coordinator, tasks, loads, calls, actions: BTreeMap::new(), _dir: dir }
     }
 
@@ -242,7 +232,6 @@ impl Replay {
                     );
                     assert!(self.coordinator.observe().unwrap());
                 }
-                Call::Counted(ios) => IOS.set(*ios),
                 Call::Moved(task, Outcome::Dropped) => {
                     self.actions.remove(task);
                     self.coordinator.ended_all(&mut vec![(*task, Outcome::Dropped)]);
