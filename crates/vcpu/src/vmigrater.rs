@@ -187,8 +187,8 @@ impl VcpuPolicy for VMigrater {
         let lost = away.saturating_sub(std::mem::replace(&mut self.away, away));
         self.budget.spent(now, used, self.monitor.all().count(), lost);
         let (at, before) = std::mem::replace(&mut self.used, (now, used));
-        if self.settings.rests && self.detector.any_bound() {
-            self.settle(now);
+        self.settle(now);
+        if self.settings.rests && self.detector.tasks.iter().any(Task::is_wanted) {
             let taken = used.saturating_sub(before);
             self.dirty |= self.worth.spent(now, now.since(at), taken);
         }

@@ -6,12 +6,13 @@
 //! cold. Where wake-ups are dear, as in an emulated guest, it looks at tasks and hardly moves one:
 //! it saves about what it takes, and guests lose a fifth of their I/O. On hardware it saves a
 //! hundred times what it takes. So moves have to save four times the agent's time; else it rests
-//! for a minute, and then tries again for a second.
+//! for a minute, and then tries again for two seconds.
 
 use seekway_core::units::{Instant, Nanos};
 
-/// Time with an I/O-bound task over which both are summed.
-const SPAN: Nanos = Nanos::from_secs(1);
+/// Time with a task to move over which both are summed. A slow disk may keep a task waiting for a
+/// second.
+const SPAN: Nanos = Nanos::from_secs(2);
 /// Least factor of the time saved over the agent's.
 const TIMES: i64 = 4;
 /// Time for which it rests.
@@ -42,7 +43,7 @@ impl Worth {
         self.saved = self.saved.saturating_add(time);
     }
 
-    /// In the last `span`, with a task that is I/O-bound, the agent took `taken`. Does it rest now?
+    /// In the last `span`, with a task to move, the agent took `taken`. Does it rest now?
     pub fn spent(&mut self, now: Instant, span: Nanos, taken: Nanos) -> bool {
         (self.span, self.taken) = (self.span + span, self.taken + taken);
         if self.span < SPAN {
