@@ -226,7 +226,9 @@ impl fmt::Display for Status {
         }
         let state = match self.inert {
             false => "vCPUs are shared",
-            true if self.metrics.get("rests") == Some(&1.0) => "rests: moves save less than they cost",
+            true if self.metrics.get("rests") == Some(&1.0) => {
+                "rests: moves save less than they cost"
+            }
             true => "inert: no vCPU is taken away",
         };
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
