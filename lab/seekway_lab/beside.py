@@ -40,7 +40,7 @@ def summary(
     theirs, *ours = _by_row(found), *map(_by_row, others.values())
     lines, reached, decided, equal = [], Counter[str](), 0, 0
     for claim in claims:
-        names = [(claim["experiment"], row) for row in claim["rows"]]
+        names = [(claim["experiment"], row) for row in pages.names_of(claim)]
         if names[0] not in theirs or not any(name in made for made in ours for name in names):
             continue
         # Other rows are about the paper's other policies.

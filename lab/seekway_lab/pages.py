@@ -29,7 +29,8 @@ DECIDED = ["holds", "exceeds", "in part", "refuted"]
 VERDICTS = [*DECIDED, UNDECIDED]
 # The keys of a claim, and those that it may have besides.
 KEYS = {"paper", "where", "claim", "published", "experiment", "rows"}
-MAY = {"because", "undecided"}
+# `text`: rows of the rules in the paper's text, where `rows` are of its authors' program.
+MAY = {"because", "undecided", "text"}
 
 
 def whole(verdicts: list[str]) -> str:
@@ -50,7 +51,7 @@ def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[s
     if not claim["rows"]:
         raise LabError(f"{about}: no row decides it")
     found = []
-    for name in claim["rows"]:
+    for name in names_of(claim):
         row = rows.get((claim["experiment"], name))
         if row is None:
             raise LabError(f"{about}: {claim['experiment']} has no row '{name}'")
@@ -67,6 +68,11 @@ def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[s
     return {**claim, "verdict": verdict, "by_rows": by_rows, "ours": ours}
 
 
+def names_of(claim: dict[str, Any]) -> list[str]:
+    """The rows that decide a claim."""
+    return [*claim["rows"], *claim.get("text", [])]
+
+
 def claims_of(docs: Path) -> dict[str, Any]:
     """All claims, judged by the rows of the last run."""
     folder = docs / "experiments"
@@ -78,7 +84,7 @@ def claims_of(docs: Path) -> dict[str, Any]:
         rows |= {(row["experiment"], row["row"]): row for row in ours}
         asked[paper] = [row for row in ours if row["asked"]]
     claims = [judged(claim, rows) for claim in data["claim"]]
-    used = Counter((c["experiment"], name) for c in claims for name in c["rows"])
+    used = Counter((c["experiment"], name) for c in claims for name in names_of(c))
     beside = [key for key, row in rows.items() if row["paper"] and row["verdict"] in DECIDED]
     for key in [*beside, *used]:
         if used[key] != 1:
@@ -113,6 +119,10 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 def ours_of(claim: dict[str, Any]) -> str:
     """Our figures of a claim: up to three, else the least and the largest."""
+    if text := claim.get("text"):
+        both = [[r for r in claim["ours"] if (r["row"] in text) == of] for of in (False, True)]
+        program, letter = (ours_of({"ours": rows}) for rows in both)
+        return f"{program} (text: {letter})"
     by_unit: dict[str, list[str]] = {}
     for row in claim["ours"]:
         if row["ours"]:

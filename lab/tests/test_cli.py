@@ -105,3 +105,26 @@ def test_rows_are_of_the_loads_that_studies_run() -> None:
     assert known == {s.name: s.loads() for paper in pages.PAPERS for s in papers.studies(paper)}
     rows = [row for paper in pages.PAPERS for row in records.read(results / f"{paper}.csv")]
     assert known.keys() == {row["experiment"] for row in rows}
+
+
+def test_a_claim_is_decided_by_the_programs_rows_and_the_texts() -> None:
+    def row(name: str, ours: str, verdict: str) -> dict[str, str]:
+        numbers = {"paper": "5.31", "ours": ours, "least": ours, "largest": ours, "unit": "×"}
+        return {
+            "experiment": "e",
+            "row": name,
+            **numbers,
+            "verdict": verdict,
+            "asked": "",
+            "why": "",
+        }
+
+    rows = {
+        ("e", r["row"]): r
+        for r in [row("program", "4.99", "holds"), row("text", "1.29", "refuted")]
+    }
+    claim = {"paper": "migrate", "where": "§", "claim": "c", "published": "5.31", "experiment": "e"}
+    both = {**claim, "rows": ["program"], "text": ["text"], "because": "by the program"}
+    found = pages.judged(both, rows)
+    assert (found["verdict"], pages.ours_of(found)) == ("in part", "4.99× (text: 1.29×)")
+    assert pages.judged({**claim, "rows": ["program"]}, rows)["verdict"] == "holds"

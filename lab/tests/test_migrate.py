@@ -28,7 +28,7 @@ def some(name: str, *patterns: str) -> list[Scenario]:
     ("name", "patterns", "count"),
     [
         ("inactivity", ["2 VMs, sequential read on SSD*"], 3),
-        ("migrate-ablation", ["4 VMs, *HDD, slices exact,*", "4 VMs, *HDD, not shared*"], 3),
+        ("migrate-ablation", ["4 VMs, *HDD, slices exact,*", "4 VMs, *HDD, not shared*"], 4),
     ],
 )
 def test_rows_are_those_that_are_recorded(
@@ -88,7 +88,7 @@ def test_a_policy_for_vcpus_stands_in_for_the_papers() -> None:
     pairs = [
         (was.scenario, now.scenario) for was, now in zip(every, made, strict=True) if was != now
     ]
-    assert {was.axes["agent"] for was, _ in pairs} == {scenes.PAPER}
+    assert {was.axes["agent"] for was, _ in pairs} == {scenes.PROGRAM}
     assert {now.table["cpu"]["agent"] for _, now in pairs} == {"xballoon"}
 
 

@@ -57,6 +57,10 @@ pub(super) struct Task {
     pub moved_at: Instant,
     /// For how long its vCPU had been away by then.
     away_before: Nanos,
+    /// Where it would be without moves, and where it is; each with its total absence when the time
+    /// that moves save was last settled.
+    home: (VcpuId, Nanos),
+    here: (VcpuId, Nanos),
     /// Its move is under way.
     pub going: Option<VcpuId>,
     /// A release is under way.
@@ -252,15 +256,34 @@ impl Window<'_> {
 }
 
 impl Task {
-    /// Records a move to a vCPU whose absence until now is `away`.
-    pub fn arrive(&mut self, now: Instant, to: VcpuId, away: Nanos) {
+    /// The time that moves have saved this task from the last call on, in nanoseconds: the absence
+    /// of its home less that of its vCPU. `away`: the total absence of a vCPU.
+    pub fn settle(&mut self, away: impl Fn(VcpuId) -> Nanos) -> i64 {
+        if !self.moved {
+            return 0;
+        }
+        let since = |(vcpu, before): (VcpuId, Nanos)| {
+            i64::try_from(away(vcpu).saturating_sub(before).get()).unwrap_or(i64::MAX)
+        };
+        let saved = since(self.home).saturating_sub(since(self.here));
+        self.home.1 = away(self.home.0);
+        self.here = (self.vcpu, away(self.vcpu));
+        saved
+    }
+
+    /// Records a move to a vCPU. `away`: the total absence of a vCPU.
+    pub fn arrive(&mut self, now: Instant, to: VcpuId, away: impl Fn(VcpuId) -> Nanos) {
+        if !self.moved {
+            self.home = (self.vcpu, away(self.vcpu));
+        }
+        self.here = (to, away(to));
         // The I/O that it waits for now was asked for before, and on that vCPU if the task lived
         // there.
         if !self.silent {
             self.asked_on = self.vcpu;
         }
         (self.moved, self.moved_at, self.vcpu) = (true, now, to);
-        self.away_before = away;
+        self.away_before = away(to);
     }
 
     fn new(load: &TaskLoad) -> Task {
@@ -275,6 +298,8 @@ impl Task {
             moved: false,
             moved_at: Instant::ZERO,
             away_before: Nanos::ZERO,
+            home: (load.vcpu, Nanos::ZERO),
+            here: (load.vcpu, Nanos::ZERO),
             going: None,
             releasing: false,
             refused: false,
@@ -421,7 +446,7 @@ mod tests {
     fn who_was_moved_in_a_long_window_has_lost_what_was_lost_since() {
         let mut detector = detector(false);
         bound_after(&mut detector, 15, &[load(ms(15), 3)]);
-        detector.tasks[0].arrive(at(39), VcpuId::new(0), ms(19));
+        detector.tasks[0].arrive(at(39), VcpuId::new(0), |_| ms(19));
         detector.tasks[0].left = Nanos::ZERO;
         // It was elsewhere until 39 ms, where it waited.
         assert!(bound_after(&mut detector, 42, &[load(ms(20), 3)]));

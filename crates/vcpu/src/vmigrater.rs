@@ -1,13 +1,15 @@
 //! Tasks that wait for I/O go to vCPUs that run, before theirs is taken away.
 //!
 //! Source: vMigrater (USENIX ATC 2018), section 3; algorithms.md, section 7. `literal=true` is the
-//! paper's form. `except` takes one part the other way: `literal=true,except=park` is the paper's
-//! form with one change of ours, `except=park` ours without it. (Section 5.3's "not started when there is no sharing" is up to the caller: the
-//! literal form works whenever it runs.) Our changes:
+//! text's letter, `published=true` the authors' program (`published.rs`). `except` takes one part
+//! the other way: `literal=true,except=park` is the letter with one change of ours, `except=park`
+//! ours without it. (Section 5.3's "not started when there is no sharing" is up to the caller: both
+//! forms of the paper's work whenever they run.) Our changes to the letter:
 //!
 //! - `park`: when no running vCPU qualifies, the task goes to the one that will be back first,
 //!   before its own is taken away. From there it can be pulled; from its old vCPU it could not,
-//!   because its I/O completes on a vCPU that is away.
+//!   because its I/O completes on a vCPU that is away. The authors' program parks too, on the vCPU
+//!   that has been away for longest.
 //! - `fresh`: a task whose vCPU's slice began unseen goes to one whose slice was seen to begin; and
 //!   where slices are cut short, to one that has just come back, if the gain is more than a move
 //!   costs. algorithms.md asks for a move to each vCPU that has just come back. A task
@@ -18,9 +20,12 @@
 //!   `keep`, see `detector.rs`.
 //! - `budget`: the cost of moves bounds their number, see [`Budget`].
 //! - `beats`: sparse, and inert where nothing is shared: see [`SharingEstimate`].
+//! - `rest`: it rests where moves save less than they cost, see `worth.rs`.
 
+mod published;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 use super::detector::{Detector, Task};
 use super::monitor::{Monitor, News, Predict, State, Watch};
@@ -28,17 +33,30 @@ use super::{
     Action, Entry, Means, Outcome, Sign, TaskId, TaskLoad, Urgent, VcpuId, VcpuPolicy, VcpuSet,
     VcpuView, detector, monitor,
 };
+use published::Published;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::units::{Instant, Nanos};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use worth::Worth;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "vmigrater",
     summary: "I/O-bound tasks go to vCPUs that run before theirs is taken away",
-    source: "vMigrater (USENIX ATC 2018), section 3; park, fresh, min8, leave are ours",
+    source: "vMigrater (USENIX ATC 2018), section 3; published: github.com/hku-systems/vMigrater",
     params: PARAMS,
-    build: |params| Ok(Box::new(VMigrater::new(Settings::new(params)?))),
+    build: |params| {
+        let settings = Settings::new(params)?;
+        if !params.flag("published") {
+            return Ok(Box::new(VMigrater::new(settings)));
+        }
+        if let Some(key) = ["literal", "except", "budget"].iter().find(|key| params.is_given(key)) {
+            return Err(ParamError::new(format!("published=true: it has no {key}")));
+        }
+        let (period, window) = (settings.monitor.period, settings.detector.window);
+        let threshold_permille = settings.detector.threshold_permille;
+        Ok(Box::new(Published::new(published::Settings { period, window, threshold_permille })))
+    },
 };
 
 #[rustfmt::skip]
@@ -53,7 +71,9 @@ const PARAMS: &[ParamSpec] = &[
         "nobody is moved while the agent takes more of the vCPUs' time; literal: 1 (ours)"),
     param("literal", Kind::Flag, "false",
         "the paper's letter: its ranking, and nothing of ours but a budget that is given"),
-    param("except", Kind::Choice(&["none", "keep", "predict", "park", "fresh", "leave", "beats"]),
+    param("published", Kind::Flag, "false",
+        "the rules of the authors' program instead of the text's"),
+    param("except", Kind::Choice(&["none", "predict", "park", "fresh", "leave", "beats", "rest"]),
         "none", "one part of ours that is taken the other way than 'literal' says"),
 ];
 
@@ -70,6 +90,7 @@ struct Settings {
     /// `None`: by the task's I/Os.
     leave: Option<Nanos>,
     sparse: bool,
+    rests: bool,
     budget_permille: u64,
 }
 
@@ -89,13 +110,14 @@ impl Settings {
             detector: detector::Settings {
                 window: params.duration_within("window", ms(1), Nanos::from_secs(1))?,
                 threshold_permille: permille("threshold"),
-                keep: if ours("keep") { KEEP } else { Nanos::ZERO },
+                keep: if literal { Nanos::ZERO } else { KEEP },
                 corrected: !literal,
             },
             park: ours("park"),
             fresh: ours("fresh"),
             leave: (!ours("leave")).then(|| period.scaled(2, 1)),
             sparse: ours("beats"),
+            rests: ours("rest"),
             budget_permille: match literal && !params.is_given("budget") {
                 true => 1000,
                 false => permille("budget"),
@@ -110,7 +132,10 @@ struct VMigrater {
     monitor: Monitor,
     detector: Detector,
     sharing: SharingEstimate,
+    worth: Worth,
     budget: Budget,
+    /// The agent's total use at the last report, and when that was.
+    used: (Instant, Nanos),
     /// Total absence of the vCPUs at the last update of `budget`.
     away: Nanos,
     /// Decided and not yet asked for.
@@ -161,6 +186,12 @@ impl VcpuPolicy for VMigrater {
         let away = away.fold(Nanos::ZERO, |all, away| all + away);
         let lost = away.saturating_sub(std::mem::replace(&mut self.away, away));
         self.budget.spent(now, used, self.monitor.all().count(), lost);
+        let (at, before) = std::mem::replace(&mut self.used, (now, used));
+        self.settle(now);
+        if self.settings.rests && self.detector.tasks.iter().any(Task::is_wanted) {
+            let taken = used.saturating_sub(before);
+            self.dirty |= self.worth.spent(now, now.since(at), taken);
+        }
     }
 
     fn window(&mut self, now: Instant, loads: &[TaskLoad]) {
@@ -171,10 +202,13 @@ impl VcpuPolicy for VMigrater {
     fn moved(&mut self, now: Instant, task: TaskId, outcome: Outcome) {
         let Some(task) = self.detector.get(task) else { return };
         let to = task.going.take();
-        let away = |to| self.monitor.get(to).map_or(Nanos::ZERO, |watch| watch.away(now));
+        let away = |vcpu| self.monitor.get(vcpu).map_or(Nanos::ZERO, |watch| watch.away(now));
+        if outcome == Outcome::Done {
+            self.worth.saved(task.settle(away));
+        }
         match (outcome, to) {
             (Outcome::Dropped, _) => {}
-            (Outcome::Done, Some(to)) => task.arrive(now, to, away(to)),
+            (Outcome::Done, Some(to)) => task.arrive(now, to, away),
             (_, None) => task.moved = false,
             (Outcome::Refused, Some(_)) => task.refuse(),
         }
@@ -190,7 +224,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next(&mut self, now: Instant) -> Option<Action> {
-        self.dirty |= self.sharing.look(now);
+        self.dirty |= self.sharing.look(now) | self.worth.look(now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if self.dirty || due(self.decide_at) || due(self.missing_at) {
             self.find_missing(now);
@@ -211,7 +245,8 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        [self.decide_at, self.missing_at, self.sharing.until()].into_iter().flatten().min()
+        let ends = [self.sharing.until(), self.worth.until()];
+        [self.decide_at, self.missing_at].into_iter().chain(ends).flatten().min()
     }
 
     fn wakes_on(&self) -> Option<VcpuId> {
@@ -235,7 +270,7 @@ impl VcpuPolicy for VMigrater {
     }
 
     fn windows(&self) -> Option<Nanos> {
-        let works = self.settings.monitor.literal || self.sharing.is_shared();
+        let works = self.works();
         // The budget also bounds windows.
         let longer = if self.budget.allows() { 1 } else { LONGER };
         works.then_some(self.settings.detector.window.scaled(longer, 1))
@@ -249,10 +284,9 @@ impl VcpuPolicy for VMigrater {
         sink("io_bound", self.detector.tasks.iter().filter(|task| task.is_bound()).count() as f64);
         sink("followed", self.detector.tasks.len() as f64);
         sink("moves", self.moves as f64);
-        sink(
-            "shared",
-            f64::from(u8::from(self.settings.monitor.literal || self.sharing.is_shared())),
-        );
+        let literal = self.settings.monitor.literal;
+        sink("shared", f64::from(u8::from(literal || self.sharing.is_shared())));
+        sink("rests", f64::from(u8::from(self.worth.rests())));
     }
 }
 
@@ -263,6 +297,7 @@ impl VcpuPolicy for VMigrater {
 // each absence shows returns to the microsecond. Only the time at which a vCPU is taken away needs
 // dense beats, and that changes seldom. With sparse beats:
 //
+// - At rest none.
 // - Inert, while no absence was seen (two within a second): some ten beats a second for each vCPU,
 //   no windows, no actions. One that is away a tenth of its time is seen within a second; two
 //   vCPUs that are away half of it within a tenth of one.
@@ -331,11 +366,24 @@ impl SharingEstimate {
 }
 
 impl VMigrater {
+    /// Settles the time that moves have saved up to now.
+    fn settle(&mut self, now: Instant) {
+        let away = |vcpu| self.monitor.get(vcpu).map_or(Nanos::ZERO, |watch| watch.away(now));
+        for task in &mut self.detector.tasks {
+            self.worth.saved(task.settle(away));
+        }
+    }
+
+    /// Are tasks looked at and moved?
+    fn works(&self) -> bool {
+        !self.worth.rests() && (self.settings.monitor.literal || self.sharing.is_shared())
+    }
+
     /// Time of this vCPU monitor's next beat.
     fn beat(&self, vcpu: VcpuId) -> Option<Instant> {
-        let watch = self.monitor.get(vcpu)?;
+        let watch = self.monitor.get(vcpu).filter(|_| !self.worth.rests())?;
         let rest = PROBES[((watch.beats + vcpu.index() as u64) % 3) as usize];
-        let works = self.sharing.is_shared() && self.detector.any_bound();
+        let works = self.works() && self.detector.any_bound();
         match () {
             () if !works && !self.settings.monitor.literal => Some(watch.seen + rest),
             () if self.settings.sparse => Some(watch.next_beat(&self.monitor.settings, rest)),
@@ -515,7 +563,7 @@ impl VMigrater {
         self.dirty = false;
         (self.decide_at, self.decide_on, self.seeks) = (None, None, false);
         self.actions.clear();
-        let works = self.settings.monitor.literal || self.sharing.is_shared();
+        let works = self.works();
         if works {
             self.detector.forget()
         } else {

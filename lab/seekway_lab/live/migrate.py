@@ -44,8 +44,8 @@ MEMORY_MIB = 384
 #: Sparse: reads give zeros, in the emulated drive's time.
 DISK_BYTES = 1 << 30
 #: From when the readers read to the window: compute tasks and turns begin, and the agent learns
-#: what slices there are.
-SETTLE_S = 2.5
+#: what slices there are and whether moves are worth it (docs/migrate.md).
+SETTLE_S = 6
 #: Reads after which a guest is at work.
 AT_WORK = 50
 

@@ -34,6 +34,8 @@ const NOT_HERE: [(&str, &str); 2] = [
 ];
 /// Interval of the work that is not urgent.
 const SELDOM: Duration = Duration::from_secs(1);
+/// Work of the detector of waiting for I/O, for errors.
+const SEES_WAITS: &str = "see who waits for I/O";
 /// Pause between two looks at new processes.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(2);
 /// A monitor answers when its vCPU runs; after this time the status shows the vCPU's last state.
@@ -167,6 +169,8 @@ impl Agent {
             if follows && !signals.ending() {
                 // However much is started, it is looked at so often.
                 signals.wait(FOLLOW_PAUSE, None).map_err(failed("poll"))?;
+            } else {
+                self.shared.coordinator.rest(clock::now()).map_err(failed(SEES_WAITS))?;
             }
         }
         Ok(())
@@ -193,7 +197,7 @@ impl Agent {
         if let Some(lead) = forgotten.and_then(|lead| self.monitors.get(&lead)) {
             lead.wake();
         }
-        self.shared.coordinator.rest(now).map_err(failed("see who waits for I/O"))?;
+        self.shared.coordinator.rest(now).map_err(failed(SEES_WAITS))?;
         // Children of ended processes are found by these.
         if follows && self.connector.is_none() {
             self.shared.tasks.look_for_inherited_masks().map_err(failed("list /proc"))?;

@@ -51,8 +51,8 @@ const LONGER_MAX: u64 = 4;
 /// Time by which an event is overdue when no vCPU can have had anything to run.
 const FORGOTTEN: Nanos = Nanos::from_millis(500);
 
-/// Time without a request of the policy after which loads are not read.
-const REST_AFTER: Nanos = Nanos::from_secs(5);
+/// Time without a request of the policy after which the detector of waiting for I/O rests.
+const REST_AFTER: Nanos = Nanos::from_secs(1);
 
 /// The policy, and the news that wait for it.
 pub struct Coordinator<S> {
@@ -391,7 +391,11 @@ impl<S: System> Coordinator<S> {
         let sleeps =
             self.published.update(|timetable| core.agent.plan(now, here, timetable, &mut beat));
         let windows = core.agent.windows().map_or(NEVER, Nanos::get);
-        self.published.windows.store(windows, SeqCst);
+        let before = self.published.windows.swap(windows, SeqCst);
+        if before == NEVER && windows != NEVER {
+            // The detector may rest, and the thread that ends that may sleep.
+            self.tasks.stir();
+        }
         if let Some(alarms) = &self.alarms {
             let timetable = self.published.timetable();
             for vcpu in core.agent.online().iter() {

@@ -224,7 +224,13 @@ impl fmt::Display for Status {
         if !self.answered {
             writeln!(f, "no vCPU has answered in time: what is said of them is older")?;
         }
-        let state = if self.inert { "inert: no vCPU is taken away" } else { "vCPUs are shared" };
+        let state = match self.inert {
+            false => "vCPUs are shared",
+            true if self.metrics.get("rests") == Some(&1.0) => {
+                "rests: moves save less than they cost"
+            }
+            true => "inert: no vCPU is taken away",
+        };
         writeln!(f, "{state}; {} moves, {} dropped", self.moves, self.moves_dropped)?;
         let (all, last) = (self.cpu_percent, self.cpu_percent_lately);
         writeln!(f, "own cost: {all} % of a vCPU since the start, {last} % in the last 10 s")?;

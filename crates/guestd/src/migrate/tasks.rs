@@ -122,6 +122,11 @@ impl<S: System> Tasks<S> {
         Tasks { system, table: Mutex::new(table), missed, moved, stirred }
     }
 
+    /// Wakes the agent's first thread.
+    pub fn stir(&self) {
+        self.stirred.wake();
+    }
+
     /// vCPUs have come or gone.
     pub fn set_online(&self, online: VcpuSet) {
         let mut table = self.table();

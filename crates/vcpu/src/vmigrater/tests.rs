@@ -433,3 +433,39 @@ fn windows_are_longer_while_more_was_spent() {
     let unshared = build("vmigrater").unwrap();
     assert_eq!(unshared.windows(), None);
 }
+
+/// The agent takes this part of a vCPU, in thousandths, with a reader on a vCPU that is away for half
+/// of the time. The moves from the fourth second on.
+fn moved_by_an_agent_that_takes(permille: u64, spec: &str, seconds: u64) -> (usize, Guest) {
+    let (mut guest, mut moves) = (Guest::new(spec, 4_000), 0);
+    for ms in 1..=seconds * 1000 {
+        if guest.policy.windows().is_some() {
+            guest.policy.spent(at(guest.now), us(ms * permille));
+        }
+        let actions = guest.until(ms * 1000, &[load(1, 0, 4_000)]);
+        guest.done(&actions);
+        let is_move = |(_, action): &&(u64, Action)| matches!(action, Action::Move { .. });
+        moves += actions.iter().filter(is_move).filter(|_| ms > 4_000).count();
+    }
+    (moves, guest)
+}
+
+#[test]
+fn where_moves_save_less_than_four_times_the_agents_time_it_rests_for_a_minute() {
+    // They save half of the time.
+    let (moves, guest) = moved_by_an_agent_that_takes(100, "vmigrater:budget=1", 10);
+    assert!(moves > 200, "{moves}");
+    assert!(guest.policy.urgent(vcpu(0)).loss || guest.policy.urgent(vcpu(1)).loss);
+    let (moves, guest) = moved_by_an_agent_that_takes(140, "vmigrater:budget=1", 10);
+    assert_eq!((moves, guest.policy.windows()), (0, None));
+    let none = Urgent { loss: false, back: false };
+    assert!((0..4).all(|n| guest.policy.urgent(vcpu(n)) == none), "edges can wait");
+    assert!((0..4).all(|n| guest.policy.beat_at(vcpu(n)).is_none()), "nor does it beat");
+    let mut metrics = Vec::new();
+    guest.policy.metrics(&mut |name, value| metrics.push((name, value)));
+    assert!(metrics.contains(&("rests", 1.0)) && metrics.contains(&("io_bound", 0.0)));
+    let (moves, _) = moved_by_an_agent_that_takes(140, "vmigrater:budget=1", 130);
+    assert!((80..600).contains(&moves), "two seconds each minute: {moves}");
+    let (moves, _) = moved_by_an_agent_that_takes(140, "vmigrater:budget=1,except=rest", 10);
+    assert!(moves > 200, "{moves}");
+}

@@ -317,8 +317,9 @@ fn specs() -> Vec<String> {
             "vmigrater:literal=true,except=beats",
             "vmigrater:except=beats,threshold=0.01",
             "vmigrater:except=fresh",
-            "vmigrater:except=keep",
+            "vmigrater:published=true",
             "vmigrater:except=park",
+            "vmigrater:except=rest",
             "vmigrater:period=10ms,window=1s",
             "xballoon:period=1ms,c=0",
             "xballoon:published=true",
@@ -493,9 +494,11 @@ fn every_policy_does_as_written() {
     for entry in REGISTRY.iter() {
         let mut text = format!("# {}: {}\n", entry.name, entry.summary);
         text += &Scene::play(entry.name);
-        if entry.params.iter().any(|p| p.key == "literal") {
-            text += "\n# literal=true\n";
-            text += &Scene::play(&format!("{}:literal=true", entry.name));
+        for key in ["literal", "published"] {
+            if entry.params.iter().any(|p| p.key == key) {
+                text += &format!("\n# {key}=true\n");
+                text += &Scene::play(&format!("{}:{key}=true", entry.name));
+            }
         }
         expect_file![format!("../golden/vcpu/{}.txt", entry.name)].assert_eq(&text);
     }

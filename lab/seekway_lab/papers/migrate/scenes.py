@@ -14,11 +14,14 @@ from seekway_lab.scenarios import Scenario, Table, merged
 LOADS = tomllib.loads(Path(__file__).with_name("loads.toml").read_text())
 MICRO, APPLICATIONS = list(LOADS["micro"]), list(LOADS["applications"])
 WORKS = LOADS["micro"] | LOADS["other"] | LOADS["applications"]
-#: Policies for vCPUs: without an agent, the paper's rules and no others, and ours.
-VANILLA, PAPER, OURS = "vanilla", "vmigrater:literal=true", "vmigrater"
-OTHERS = ["vslicer", "xballoon", PAPER]
-FIVE = [VANILLA, *OTHERS, OURS]
-ALL = [*FIVE, "vsched"]
+#: Policies for vCPUs: without an agent; the paper's, by its authors' program and by its text; ours.
+VANILLA, OURS = "vanilla", "vmigrater"
+PROGRAM, TEXT = PAPERS = ["vmigrater:published=true", "vmigrater:literal=true"]
+COMPETITORS = ["vslicer", "xballoon"]
+OTHERS = [*COMPETITORS, *PAPERS]
+OF_VMIGRATER = [VANILLA, *PAPERS, OURS]
+COMPARED = [VANILLA, *OTHERS, OURS]
+ALL = [*COMPARED, "vsched"]
 #: Processors of the paper's server, and vCPUs of each VM. vCPU n of each VM lies on processor n.
 CORES = 12
 #: The paper's host. Its published code (github.com/hku-systems/vMigrater) mounts a virtio-blk disk,

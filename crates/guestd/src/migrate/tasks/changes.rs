@@ -149,7 +149,7 @@ impl<S: System> Tasks<S> {
         }
         written?;
         if !self.moved.swap(true, SeqCst) {
-            self.stirred.wake();
+            self.stir();
         }
         Ok(Ok(Plan { mask, shown }))
     }

@@ -208,3 +208,26 @@ fn who_finds_the_lead_overdue_takes_its_place() {
     assert!((8..30).contains(&long.len()), "one or two of each absence: {long:?}");
     assert!(**long.iter().max().unwrap() < OVERDUE + ms(6), "{long:?}");
 }
+
+/// Bytes that readers read between 6 and 12 s.
+fn read(spec: &MachineSpec, policy: &str) -> u64 {
+    let result = run_from(spec, policy, 1, ms(6_000), ms(12_000));
+    result.vms.iter().flat_map(|vm| &vm.tasks).map(|task| task.bytes).sum()
+}
+
+/// In an emulated guest a wake-up takes 0.3 ms, and a preemption shows after two ticks: moves come
+/// too late to gain anything, and looking at tasks costs I/O.
+#[test]
+fn where_the_agent_costs_more_than_it_brings_it_rests() {
+    let mut dear = reading(2, 4);
+    dear.costs =
+        Costs { call: us(450), cold: us(300), window: us(300), wake: us(300), turn: us(60) };
+    dear.detector = Detector::Exact { delay: ms(8), edge: us(60) };
+    let [vanilla, published, ours] =
+        ["vanilla", "vmigrater:published=true", "vmigrater"].map(|policy| read(&dear, policy));
+    assert!(100 * published < 90 * vanilla, "{published} of {vanilla}");
+    assert!(100 * ours >= 99 * vanilla, "{ours} of {vanilla}");
+    let cheap = reading(2, 4);
+    let [vanilla, ours] = ["vanilla", "vmigrater"].map(|policy| read(&cheap, policy));
+    assert!(10 * ours > 17 * vanilla, "it does not rest: {ours} of {vanilla}");
+}
