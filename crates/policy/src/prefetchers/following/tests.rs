@@ -89,7 +89,7 @@ impl Scene {
         all
     }
 
-    /// What is proposed after a first read there.
+    /// Proposals after a first read there.
     fn after(mut self, start: u64) -> Vec<(u64, u64)> {
         self.miss(8, start, READ);
         self.proposals()
