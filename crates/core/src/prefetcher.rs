@@ -62,6 +62,12 @@ pub trait Prefetcher: Send {
     /// bound by it.
     fn bandwidth(&mut self, _bytes_per_s: u64) {}
 
+    /// Whether its fetches are ordinary reads, which the scheduling policy orders among guests'. As a
+    /// rule they wait in the background, which no policy sees, and are dropped while demand queues.
+    fn fetches_as_demand(&self) -> bool {
+        false
+    }
+
     /// Reports sectors that a guest wants to read and that its VM's limit delays.
     /// [`Prefetcher::accessed`] reports them when they have passed the limit.
     fn held(&mut self, _vm: VmId, _sectors: Sectors) {}

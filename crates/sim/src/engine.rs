@@ -3,6 +3,7 @@
 
 mod guest_queue;
 mod host;
+mod path;
 
 use crate::host_fs::FileBacked;
 use crate::layout::Layout;
@@ -10,6 +11,8 @@ use crate::metrics::{HostResult, Meter, OpResult, RunResult, VmHost, joined};
 use guest_queue::GuestQueues;
 use host::{Guest, HostSide};
 pub use host::{Host, HostCosts};
+pub use path::HostPath;
+use path::PathThread;
 use seekway_core::request::{Extent, Op, RequestId, VmId};
 use seekway_core::scheduler::Scheduler;
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
@@ -105,6 +108,7 @@ struct Engine<'a> {
     free: Vec<u32>,
     host: Option<HostSide>,
     guest_queues: Option<GuestQueues>,
+    path: Option<PathThread>,
     device: Box<dyn DeviceModel>,
     meter: Meter,
     now: Instant,
@@ -130,7 +134,7 @@ impl<'a> Engine<'a> {
     fn new(sources: Vec<Box<dyn Source + 'a>>, setup: Setup) -> Self {
         let Setup { scheduler, device, config, layout, weights, limits, groups, journal, .. } =
             setup;
-        let (host, queue) = (setup.host, setup.guest_queue);
+        let (host, queue, path) = (setup.host, setup.guest_queue, setup.path);
         let (sources, layout) = on_host_fs(sources, layout, device.profile().capacity);
         let config = stack::Config {
             dispatch: Config { depth: device.queue_depth(), ..config },
@@ -178,6 +182,7 @@ impl<'a> Engine<'a> {
             free: Vec::new(),
             host,
             guest_queues: queue.map(|depth| GuestQueues::new(depth, names.len())),
+            path: path.map(PathThread::new),
             device,
             meter: Meter::new(names.into_iter(), config.dispatch.depth),
             now: Instant::ZERO,
@@ -242,7 +247,8 @@ impl<'a> Engine<'a> {
         }
         let source = self.wakes.peek().map(|Reverse((at, _))| *at);
         let answer = self.host.as_ref().and_then(HostSide::next_answer);
-        let events = [self.device.next_completion(), source, self.stack_wake, answer];
+        let path = self.path.as_ref().and_then(PathThread::next_event);
+        let events = [self.device.next_completion(), source, self.stack_wake, answer, path];
         let next = events.into_iter().flatten().min()?;
         // A prefetcher that is overdue waits for room in the background, which some event will make.
         let poll = self.stack.next_prefetch().filter(|&at| at > self.now);
@@ -342,6 +348,9 @@ impl<'a> Engine<'a> {
         if let Some(queues) = &mut self.guest_queues {
             queues.answered(self.now, guest);
         }
+        if let Some(path) = &mut self.path {
+            path.answered(op);
+        }
         self.outstanding -= 1;
         self.completed += 1;
         self.sources[guest.source as usize].completed(self.now, guest.token);
@@ -352,7 +361,7 @@ impl<'a> Engine<'a> {
     fn settle(&mut self) -> Result<(), SimError> {
         for _ in 0..ROUNDS_MAX {
             while let Some(request) = self.guest_queues.as_mut().and_then(GuestQueues::next) {
-                self.submit(request);
+                self.enter_host(request);
             }
             self.dirty.sort_unstable();
             let dirty = std::mem::take(&mut self.dirty);
@@ -363,6 +372,7 @@ impl<'a> Engine<'a> {
             debug_assert!(self.dirty.is_empty());
             self.dirty = dirty;
             self.dirty.clear();
+            self.pass_path();
             self.poll_stack();
             // The models keep no volatile data: nothing to flush or forget.
             let barriers = std::mem::take(&mut self.barriers);
@@ -421,7 +431,7 @@ impl<'a> Engine<'a> {
             None => Some(request),
         };
         if let Some(request) = leaves {
-            self.submit(request);
+            self.enter_host(request);
         }
         self.outstanding += 1;
         self.outstanding_max = self.outstanding_max.max(self.outstanding);
@@ -429,6 +439,21 @@ impl<'a> Engine<'a> {
             return Err(SimError::Overloaded { at: self.now });
         }
         Ok(())
+    }
+
+    /// A request of a guest reaches the host.
+    fn enter_host(&mut self, request: Submit) {
+        match &mut self.path {
+            Some(path) => path.arrive(request),
+            None => self.submit(request),
+        }
+    }
+
+    /// Requests go from the host's thread to the stack.
+    fn pass_path(&mut self) {
+        while let Some(request) = self.path.as_mut().and_then(|path| path.next(self.now)) {
+            self.submit(request);
+        }
     }
 
     /// A request of a guest reaches the stack.
@@ -614,6 +639,8 @@ pub struct Setup {
     pub host: Option<Host>,
     /// Requests that a VM has outside of its guest at once; all at once if none.
     pub guest_queue: Option<NonZeroU32>,
+    /// A thread of the host that all requests pass.
+    pub path: Option<HostPath>,
 }
 
 impl Setup {
@@ -634,6 +661,7 @@ impl Setup {
             journal: None,
             host: None,
             guest_queue: None,
+            path: None,
         }
     }
 }

@@ -18,7 +18,7 @@ pub use read::{ByteSize, Bytes, Map, Place, Scalar, Size, Time};
 pub use read::{SCENARIO_BYTES_MAX, Study, study};
 pub use run::{Outcome, Ready, With, run};
 
-use crate::engine::HostCosts;
+use crate::engine::{HostCosts, HostPath};
 use crate::layout::Placement;
 use crate::vcpu;
 use anyhow::{Context, Result, bail};
@@ -62,6 +62,8 @@ pub struct Scenario {
     pub device: Device,
     pub stack: Dispatch,
     pub images: Images,
+    /// The host's thread that all requests pass on their way to the stack, if there is one.
+    pub path: Option<Path>,
     /// The host's cache with its prefetcher.
     #[serde(deserialize_with = "none_or::<CacheTable, _>")]
     pub cache: Option<Cache>,
@@ -95,6 +97,7 @@ impl Default for Scenario {
             device: Device::default(),
             stack: Dispatch::default(),
             images: Images::default(),
+            path: None,
             cache: None,
             limits: LimitsChoice::Given,
             cpu: None,
@@ -143,11 +146,12 @@ impl Scenario {
     }
 
     /// One of its sources alone on the device itself, where it lies among the others: under noop,
-    /// without host cache, shared processors and agent.
+    /// without the host's thread and cache, shared processors and agent.
     pub fn alone(&self, source: usize) -> Scenario {
         let outcome = Wanted { journal: false, requests: false, ..self.outcome.clone() };
         Scenario {
             policy: "noop".into(),
+            path: None,
             cache: None,
             cpu: None,
             only: Some(source),
@@ -352,6 +356,28 @@ impl From<Images> for ImagesTable {
             Placement::At(at) => (Form::At, None, at.into_iter().map(Place).collect()),
         };
         ImagesTable { map, from, at }
+    }
+}
+
+/// A thread of the host that all requests pass, one at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Path {
+    /// Time that a request takes it.
+    pub request: Time,
+    /// Whether it waits for the answer of a read before it takes the next request.
+    pub waits: bool,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path { request: Time(Nanos::ZERO), waits: false }
+    }
+}
+
+impl Path {
+    fn path(self) -> HostPath {
+        HostPath { request: self.request.0, waits: self.waits }
     }
 }
 

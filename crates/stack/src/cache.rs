@@ -624,6 +624,11 @@ impl HostCache {
         id
     }
 
+    /// Whether prefetches go as ordinary reads.
+    pub fn fetches_as_demand(&self) -> bool {
+        self.prefetcher.fetches_as_demand()
+    }
+
     /// Nobody will read what was prefetched of `extent`, it seems: what is there of it goes
     /// first from now on, and what is on its way as soon as it has come.
     fn leave(&mut self, vm: VmId, extent: Extent) {

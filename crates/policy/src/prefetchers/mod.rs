@@ -2,6 +2,7 @@
 //! [`REGISTRY`]; the command line, its help, the documentation and the
 //! conformance tests follow from it.
 
+mod beside;
 mod flashy;
 mod following;
 mod linux;

@@ -1,4 +1,5 @@
 use super::Entry;
+use super::beside::Beside;
 use super::following::{Key, StreamFollower};
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::prefetcher::Prefetcher;
@@ -12,6 +13,8 @@ static PARAMS: &[ParamSpec] = &[
         "linear share above which a stream is prefetched for; auto: by what was of use"),
     param("literal", Kind::Flag, "false",
         "the paper's letter: without our corrections; by interval and a fixed threshold only"),
+    param("host", Kind::Choice(&["none", "linux"]), "none",
+        "what reads ahead beside it: linux, as a Linux host does below the paper's program"),
 ];
 
 /// Furthest ahead of a reader, but for the paper's letter.
@@ -38,5 +41,9 @@ fn build(params: &Params) -> Result<Box<dyn Prefetcher>, ParamError> {
         ));
     }
     let lead = (!literal).then_some(LEAD);
-    Ok(Box::new(StreamFollower::new(interval, threshold, lead, Key::Process)))
+    let vio = Box::new(StreamFollower::new(interval, threshold, lead, Key::Process));
+    Ok(match params.choice("host") {
+        "linux" => Box::new(Beside { host: super::build("linux")?, policy: vio }),
+        _ => vio,
+    })
 }

@@ -214,6 +214,7 @@ impl Ready {
             journal,
             host,
             guest_queue: scenario.guest_queue,
+            path: scenario.path.map(super::Path::path),
         })
     }
 }

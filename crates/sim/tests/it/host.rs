@@ -22,6 +22,8 @@ use Op::{Discard, Read, Write};
 #[derive(Default)]
 struct Ahead {
     len: u64,
+    /// Whether its fetches go as ordinary reads.
+    as_demand: bool,
     interval: Option<Nanos>,
     wake: Option<Instant>,
     wanted: VecDeque<(VmId, Option<ProcessTag>, u64, u64)>,
@@ -32,6 +34,9 @@ impl Prefetcher for Ahead {
         assert_eq!(capacity.get(), DISK);
     }
     fn detach(&mut self, _: VmId) {}
+    fn fetches_as_demand(&self) -> bool {
+        self.as_demand
+    }
     fn accessed(&mut self, now: Instant, access: &Access) {
         let start = access.extent.end().get();
         let end = (start + self.len).min(DISK);
@@ -110,6 +115,17 @@ fn drive(
 
 fn at(ms: u64, more: &[Nanos]) -> Instant {
     more.iter().fold(Instant::ZERO + Nanos::from_millis(ms), |sum, &n| sum + n)
+}
+
+#[test]
+fn fetches_as_demand_keep_their_turn_and_others_wait_for_all_demand() {
+    // The second read comes while the device has the first, whose fetch then has come already.
+    let plan = [(0, 0, Read, 0, 8), (2, 0, Read, 1000, 8)];
+    for (as_demand, wanted) in [(true, [0, 8, 1000, 1008]), (false, [0, 1000, 8, 1008])] {
+        let (_, log) = simulate(&plan, 1, host(100, Ahead { as_demand, ..ahead(8) }));
+        let order: Vec<u64> = log.iter().map(|(_, extent)| extent.start().get()).collect();
+        assert_eq!(order, wanted, "{as_demand}");
+    }
 }
 
 #[test]

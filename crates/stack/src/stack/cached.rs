@@ -237,18 +237,22 @@ impl Stack {
         if self.cache.is_none() {
             return false;
         }
+        let as_demand = self.cache.as_ref().is_some_and(|c| c.contents.fetches_as_demand());
         if self.dispatcher.is_crowded() {
             self.drop_prefetches(now);
         }
         let mut any = false;
         loop {
-            let room = self.dispatcher.background_room();
+            let room = match as_demand {
+                true => CUT_BELOW.saturating_sub(self.dispatcher.outstanding()),
+                false => self.dispatcher.background_room(),
+            };
             let proposed = self.cache.as_mut().filter(|_| room > 0);
             let Some(id) = proposed.and_then(|cache| cache.contents.propose(now, room)) else {
                 return any;
             };
             self.act(Action::Prefetching);
-            self.fetch_into(now, id, true);
+            self.fetch_into(now, id, !as_demand);
             any = true;
         }
     }

@@ -39,6 +39,8 @@ from seekway_lab.scenarios import Scenario, merged
 
 #: The paper's mean speed-up of its applications, and of each streaming server at least.
 PAPER_MEAN = 1.14
+#: The paper's form beside the read-ahead of the host's kernel.
+HOST_ON = ", host's read-ahead on"
 STREAMS, LITTLE, PREDICTABLE = ["Darwin", "VS"], ["Wiki", "WS"], ["Cloudstone", "FS", "WP"]
 
 
@@ -166,6 +168,23 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     squares = (a.argsort(axis=0).argsort(axis=0) - b.argsort(axis=0).argsort(axis=0)) ** 2
     n = len(a)
     return np.asarray(1 - 6 * squares.sum(axis=0) / (n * (n * n - 1)), float)
+
+
+def loop(found: Loads) -> list[Row]:
+    """Behind a loop device, with and without the host's own read-ahead (ours; figures 5(a), 6)."""
+    hosts = {"": (PAPER, BASE), HOST_ON: (PAPER + HOST_ON, "host's read-ahead")}
+    rows = []
+    for where, (way, base) in hosts.items():
+        for load in found.scenarios:
+            row = measured(f"{load}: {way}", found.ratio(load, way, base, "mib_s"), "×")
+            mib_s, array = (found.mean(load, base, figure) for figure in ("mib_s", "array"))
+            row.because(f"without {mib_s:.0f} MiB/s, {array:.1f} % of the array")
+            rows.append(row.because(f"accuracy {found.mean(load, way, 'accuracy'):.1f} %"))
+        for name, loads in (("readers", True), ("applications", False)):
+            chosen = [one for one in found.scenarios if (found.of(one, "case") == "Readers") == loads]
+            values = mean_of(found.ratio(load, way, base, "mib_s") for load in chosen)
+            rows.append(measured(f"mean of {name}: {PAPER}{where}", values, "×"))
+    return rows
 
 
 # --- the host (figures 9 to 12)
@@ -335,4 +354,4 @@ def _study(judge: Callable[[Loads], list[Row]]) -> Study:
 
 FIGURE_5 = [vms, procs, mixed_vms, mixed_procs, random]
 HOST = [ratio, schedulers, mix, queues, interval]
-STUDIES = [_study(judge) for judge in [*FIGURE_5, apps, *HOST, room, blend, ablation]]
+STUDIES = [_study(judge) for judge in [*FIGURE_5, apps, loop, *HOST, room, blend, ablation]]

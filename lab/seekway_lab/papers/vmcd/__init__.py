@@ -63,6 +63,11 @@ STUDIES = [
         "aggregate bandwidth of 1 to 4 VMs with the same load",
         judge.least_gains,
     ),
+    _study(
+        "vmcd-path",
+        "table 4(b) with a thread of the host that all VMs share, and VMCD without it",
+        judge.path,
+    ),
     _study("vmcd-art", "mean response of three VMs with different demands"),
     _study("vmcd-real", "file server, web server and OLTP at depths 1 to 256, and one of each"),
     _study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -118,6 +119,18 @@ def least_gains(runs: Runs) -> list[Row]:
         gains = (ours / np.max(others, axis=0)).min(axis=1)
         name = f"{scenario}: least gain of a VM over its best baseline"
         made.append(judge.measured(name, gains, "×").ordered(judge.count(gains > 1)))
+    return made
+
+
+def path(runs: Runs) -> list[Row]:
+    """Bandwidth without a shared thread over the baselines' with one, by the thread's time."""
+    made = []
+    for vms, time in itertools.product(range(1, 5), ("100 µs", "300 µs")):
+        for form, base in [*(("vmcd", base) for base in BASES), ("vmcd:late=free", "cfq")]:
+            free = runs.each(f"{HOST}{vms} VMs, no thread", form, "mib_s")
+            shared = runs.each(f"{HOST}{vms} VMs, {time}", base, "mib_s")
+            name = f"{vms} VMs, {time}: bandwidth of {form} without the thread against {base}"
+            made.append(judge.measured(name, free / shared, "×"))
     return made
 
 

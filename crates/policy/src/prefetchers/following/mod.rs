@@ -8,7 +8,8 @@
 //! **By interval** (after the paper, 3.2 to 3.4): whenever one ends, each stream whose linear share
 //! in it was above the threshold may be prefetched for during the next, from the end of its last
 //! read, as many sectors as `min(S·TP_L, BW_A)` makes in an interval. That is the paper's letter
-//! with `literal=true` only. By default three corrections of ours ([`Rate`]) hold it back: no
+//! with `literal=true` only: `BW_A` bounds each stream, the fetches of an interval go at once, stream
+//! by stream, and they go as ordinary reads (3.3: a `readahead` call). By default three corrections of ours ([`Rate`]) hold it back: no
 //! stream is kept more than `lead` ahead of its reader, waste makes patient, and losses shorten the
 //! lead. The literal form keeps those rules of ours that decide which stream a read belongs to, not
 //! how much is prefetched for it: streams are found by address and not hashed by region (`vio`),
@@ -55,6 +56,10 @@ use table::{PROVEN_READS, Ref, Table, Vm};
 /// Sectors of one proposal: what a stream gets before it is another's turn.
 const TURN: u64 = 256;
 
+/// A region of the disk in which flashy follows one stream, in sectors: 1 GiB. The paper gives no
+/// size; each of its readers has a file of 1 GB.
+const REGION: u64 = 1 << 21;
+
 /// A reader that is so near to a stretch, in sectors, is on its way there: 16 MiB.
 const COMING: u64 = 1 << 15;
 
@@ -63,8 +68,8 @@ const COMING: u64 = 1 << 15;
 pub(super) enum Key {
     /// By process, and there by address.
     Process,
-    /// Not at all: each disk is one stream.
-    Disk,
+    /// By regions of [`REGION`] sectors of a VM's disk, one stream in each.
+    Region,
 }
 
 /// A prefetcher that follows streams.
@@ -194,7 +199,10 @@ impl StreamFollower {
         let followed = self.table.stream(at)?;
         if followed.plan.quota > 0 {
             followed.queued = true;
-            self.queue.push_back(at);
+            match self.rate.is_literal() {
+                true => self.queue.push_front(at),
+                false => self.queue.push_back(at),
+            }
         }
         self.proposal(at, tag, run)
     }
@@ -207,7 +215,7 @@ impl StreamFollower {
         others.into_iter().any(|&at| {
             self.table.stream(at).is_some_and(|f| {
                 let end = f.stream.run().end;
-                (f.reader.is_none() || Some(f.reader) != reader)
+                (f.reader.tag.is_none() || Some(f.reader) != reader)
                     && f.stream.pattern() == Pattern::Up
                     && end < run.end
                     && run.start.saturating_sub(end) <= COMING
@@ -227,7 +235,7 @@ impl StreamFollower {
         }
         let run = followed.plan.next(most, capacity)?;
         followed.stream.now.proposed += run.len();
-        Some((followed.reader, run))
+        Some((followed.reader.tag, run))
     }
 
     /// A run as a proposal, unless the last one was the same.
@@ -262,6 +270,10 @@ impl Prefetcher for StreamFollower {
         self.queue.retain(|at| at.vm != vm);
         self.read.take_if(|at| at.vm == vm);
         self.last.take_if(|(last, _)| *last == vm);
+    }
+
+    fn fetches_as_demand(&self) -> bool {
+        self.rate.is_literal()
     }
 
     fn bandwidth(&mut self, bytes_per_s: u64) {
@@ -354,7 +366,7 @@ impl Prefetcher for StreamFollower {
         self.table.each(|vm, f| {
             sink(&seekway_core::prefetcher::Stream {
                 vm,
-                tag: f.reader,
+                tag: f.reader.tag,
                 armed: f.armed,
                 linear: f.stream.share(),
                 scale: f.scale,
@@ -387,11 +399,11 @@ impl Prefetcher for StreamFollower {
 //
 // - Feedback, on streams that were prefetched for: S rises (×1.25) when more
 //   than `FEEDBACK` of the linear blocks reached the disk; it falls (×0.8) when
-//   none did and more was proposed than read. S stays in [0.25, 4].
+//   none did and more was proposed than read in line. S stays in [0.25, 4].
 // - TP_L = TP·PCT, TP_R = TP·(1-PCT), BW_A = BW_T - TP_R over all streams;
-//   a stream's quota is T·S·TP_L. When all quotas exceed T·BW_A each gets its
-//   share of that in proportion. What it was given before and its reader has
-//   not come to counts.
+//   a stream's quota is T·S·TP_L, in the literal form T·BW_A at most. Else, when
+//   all quotas exceed T·BW_A, each gets its share of that in proportion. What it
+//   was given before and its reader has not come to counts.
 //
 // Where the paper is silent:
 //
@@ -511,7 +523,8 @@ impl Rate {
 
     /// Share of `sectors` that the device has to spare in this interval.
     pub fn grant(&self, sectors: u64) -> u64 {
-        self.budget.map_or(sectors, |budget| budget.min(sectors))
+        let budget = self.budget.filter(|_| !self.is_literal());
+        budget.map_or(sectors, |budget| budget.min(sectors))
     }
 
     pub fn spend(&mut self, sectors: u64) {
@@ -602,15 +615,16 @@ impl Rate {
         let random = std::mem::take(&mut self.random);
         self.budget = self.bandwidth.map(|b| in_span(b, span).saturating_sub(as_span(random)));
         let wanted = wanted * span.get() as f64 / elapsed as f64;
-        let part = match self.budget {
-            Some(budget) if wanted > budget as f64 => budget as f64 / wanted,
-            _ => 1.0,
+        let (part, most) = match self.budget {
+            Some(budget) if self.is_literal() => (1.0, budget),
+            Some(budget) if wanted > budget as f64 => (budget as f64 / wanted, u64::MAX),
+            _ => (1.0, u64::MAX),
         };
         active.retain(|&at| {
             let Some(followed) = table.stream(at) else { return false };
             if self.interval.is_some() {
                 let sectors = followed.scale * as_span(followed.stream.now.linear) as f64 * part;
-                let quota = if followed.armed { sectors as u64 } else { 0 };
+                let quota = if followed.armed { (sectors as u64).min(most) } else { 0 };
                 followed.plan.quota = quota.saturating_sub(followed.plan.ahead());
                 if followed.plan.quota > 0 && !followed.queued {
                     followed.queued = true;
@@ -633,7 +647,7 @@ impl Rate {
     /// S after an interval in which a stream was prefetched for.
     fn feedback(&self, scale: f64, counts: &Counts, lost: bool) -> f64 {
         let missed = counts.missed as f64 > FEEDBACK * counts.linear as f64;
-        let scale = if lost || counts.missed == 0 && counts.proposed > counts.read {
+        let scale = if lost || counts.missed == 0 && counts.proposed > counts.linear {
             scale * SCALE_FALL
         } else if missed {
             scale * SCALE_RISE

@@ -1,8 +1,8 @@
 //! Which stream a read belongs to: bounded tables of streams for each VM, by
-//! process, or one for its disk.
+//! process or by region of its disk.
 
-use super::Key;
 use super::stream::{Counts, Outcome, Plan, REACH, Record, Relation, Run, Runs, Stream};
+use super::{Key, REGION};
 use seekway_core::request::{ProcessTag, VmId};
 
 /// Sets of streams of one VM at most: one for what is untagged, and these. Tags that are equal
@@ -11,6 +11,9 @@ const SETS: u64 = 256;
 
 /// Streams followed for one process.
 const STREAMS_TAGGED: usize = 8;
+
+/// Regions followed of those that share a set.
+const REGIONS: usize = 4;
 
 /// Streams followed for all untagged processes of a VM.
 const STREAMS_UNTAGGED: usize = 32;
@@ -39,8 +42,14 @@ impl Ref {
     }
 }
 
-/// The process that reads a stream; `None` where processes are not told apart.
-type Reader = Option<ProcessTag>;
+/// The reader of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reader {
+    /// Its process; `None` where processes are not told apart.
+    pub tag: Option<ProcessTag>,
+    /// The region where it reads; 0 where regions are not told apart.
+    region: u64,
+}
 
 /// A stream and what is done for it.
 pub(super) struct FollowedStream {
@@ -167,13 +176,16 @@ impl Table {
 
     /// The reader, the set of its streams, the most streams that the set may hold, and the furthest
     /// that a read may be from where a stream was last to belong to it.
-    fn place(&self, tag: Option<ProcessTag>) -> (Reader, usize, usize, u64) {
+    fn place(&self, tag: Option<ProcessTag>, read: Run) -> (Reader, usize, usize, u64) {
         match (self.key, tag) {
-            (Key::Disk, _) => (None, 0, 1, u64::MAX),
-            (Key::Process, None) => (None, 0, STREAMS_UNTAGGED, REACH),
+            (Key::Region, _) => {
+                let region = read.start / REGION;
+                (Reader { tag: None, region }, (region % SETS) as usize, REGIONS, u64::MAX)
+            }
+            (Key::Process, None) => (Reader { tag, region: 0 }, 0, STREAMS_UNTAGGED, REACH),
             (Key::Process, Some(n)) => {
                 let index = 1 + u64::from(n.get()) % SETS;
-                (tag, index as usize, STREAMS_TAGGED, REACH)
+                (Reader { tag, region: 0 }, index as usize, STREAMS_TAGGED, REACH)
             }
         }
     }
@@ -186,7 +198,7 @@ impl Table {
         tag: Option<ProcessTag>,
         read: Run,
     ) -> Option<(Ref, Option<Outcome>)> {
-        let (reader, index, ways, reach) = self.place(tag);
+        let (reader, index, ways, reach) = self.place(tag, read);
         let known = self.vms.get_mut(vm.index())?.as_mut()?;
         if known.sets.len() <= index {
             known.sets.resize_with(index + 1, || None);

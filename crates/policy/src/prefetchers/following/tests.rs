@@ -89,6 +89,12 @@ impl Scene {
         all
     }
 
+    /// Proposals after a first read there.
+    fn after(mut self, start: u64) -> Vec<(u64, u64)> {
+        self.miss(8, start, READ);
+        self.proposals()
+    }
+
     fn streams(&self) -> Vec<Stream> {
         let mut all = Vec::new();
         self.prefetcher.streams(&mut |s| all.push(*s));
@@ -222,6 +228,36 @@ fn the_device_is_shared_by_those_that_are_armed() {
 }
 
 #[test]
+fn to_the_letter_the_device_bounds_each_stream_and_each_goes_whole() {
+    let mut scene = Scene::new("vio:literal=true");
+    for n in 0..4 {
+        scene.miss(8, n * READ, READ);
+        scene.miss(9, 100_000 + n * READ, READ);
+        scene.miss(10, 200_000 + n * n * n * 7919, READ);
+    }
+    // As above, T·BW_A = 512: each of both may have all of it, one after the other.
+    scene.prefetcher.bandwidth(4096 * 512);
+    scene.now = Instant::ZERO + ms(500);
+    assert_eq!(scene.proposals(), [(4 * READ, 6 * READ), (100_000 + 4 * READ, 100_000 + 6 * READ)]);
+    assert!(scene.prefetcher.fetches_as_demand());
+    assert!(!Scene::new("vio").prefetcher.fetches_as_demand());
+}
+
+#[test]
+fn a_hosts_own_read_ahead_goes_on_beside_it() {
+    let mut scene = Scene::new("vio:literal=true,host=linux");
+    // Linux's first window: no more than what was read, twice, and its next when that is reached.
+    scene.miss(8, 0, READ);
+    let host = scene.proposals();
+    assert_eq!(host, Scene::new("linux").after(0));
+    assert_ne!(host, []);
+    (1..4).for_each(|n| scene.miss(8, n * READ, READ));
+    scene.proposals();
+    scene.now = Instant::ZERO + ms(500);
+    assert_eq!(scene.proposals(), [(4 * READ, 7 * READ)]);
+}
+
+#[test]
 fn random_reads_take_from_what_may_be_prefetched() {
     for (spec, tag) in [("vio", 9), ("vio", 0), ("vio:interval=continuous", 9)] {
         let mut scene = Scene::new(spec);
@@ -267,16 +303,24 @@ fn aggressiveness_follows_what_reached_the_disk() {
 
 #[test]
 fn flashy_is_blind_where_vio_sees() {
-    for (spec, tags, armed) in [("flashy", (8, 9), 0), ("vio", (8, 9), 2), ("vio", (0, 0), 2)] {
+    let near = 1 << 20;
+    for (spec, tags, from, armed) in [
+        ("flashy", (8, 9), near, 0),
+        ("flashy", (8, 8), REGION, 2),
+        // In one set of regions, told apart all the same.
+        ("flashy", (8, 8), 256 * REGION, 2),
+        ("vio", (8, 9), near, 2),
+        ("vio", (0, 0), near, 2),
+    ] {
         let mut scene = Scene::new(spec);
         for n in 0..8 {
             scene.miss(tags.0, n * READ, READ);
-            scene.miss(tags.1, (1 << 20) + n * READ, READ);
+            scene.miss(tags.1, from + n * READ, READ);
         }
         scene.now = Instant::ZERO + ms(500);
         scene.proposals();
         let count = scene.streams().iter().filter(|s| s.armed).count();
-        assert_eq!(count, armed, "{spec} {tags:?}");
+        assert_eq!(count, armed, "{spec} {tags:?} {from}");
     }
 }
 
