@@ -345,7 +345,8 @@ fn rule(f: &CloudFile, gib: f64) -> Result<RuleFile, ProfileError> {
     let is_sold = |rule: &&RuleFile| end.is_some_and(|end| rule.up_to_gib <= end);
     let tiers = f.rule[own + 1..].iter().take_while(is_sold);
     let mut tiers: Vec<&RuleFile> = std::iter::once(&f.rule[own]).chain(tiers).collect();
-    let stated: [(&str, Option<u64>, fn(&RuleFile, f64) -> u64); 2] = [
+    type RateOf = fn(&RuleFile, f64) -> u64;
+    let stated: [(&str, Option<u64>, RateOf); 2] = [
         ("iops", f.iops, |rule, gib| rule.iops_of(gib)),
         ("mib_s", f.mib_s, |rule, gib| rule.mib_s_of(gib, rule.iops_of(gib))),
     ];

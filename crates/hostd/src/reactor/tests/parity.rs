@@ -203,6 +203,7 @@ fn simulated(case: &Case) -> (String, u64) {
         groups: Vec::from_iter(case.limits.then(group)),
         journal: Some(case.policy.into()),
         guest_queue: None,
+        path: None,
         host,
     };
     let sources = loads.into_iter().map(|load| Box::new(load) as Box<dyn Source>).collect();
