@@ -274,6 +274,8 @@ pub struct Config {
     pub depth: Option<u32>,
     /// Longest command that adjacent requests are coalesced into; 0 never.
     pub coalesce: Sectors,
+    /// Requests are merged up to `coalesce` as they arrive.
+    pub merge: bool,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
     /// Time for which reactors look for requests before they sleep.
@@ -315,6 +317,7 @@ impl Default for Config {
             emulate: None,
             depth: None,
             coalesce: Sectors::from_bytes(512 << 10),
+            merge: false,
             hard_limit: Nanos::from_secs(30),
             poll: Poll::AUTO,
             submitter: Submitter::Own,

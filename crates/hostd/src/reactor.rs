@@ -93,6 +93,8 @@ pub struct Setup {
     pub depth: Option<u32>,
     /// Longest command that adjacent requests are coalesced into.
     pub coalesce: Sectors,
+    /// Requests are merged up to `coalesce` as they arrive.
+    pub merge: bool,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
     /// Keep what guests read, and read ahead of them.
@@ -180,6 +182,7 @@ impl Reactor {
                 None => setup.depth.unwrap_or(natural).max(1),
             },
             coalesce: setup.coalesce,
+            merge: setup.merge,
             hard_limit: setup.hard_limit,
             tags: setup.tags,
         };

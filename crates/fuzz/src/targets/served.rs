@@ -23,6 +23,7 @@ pub fn reactor() -> Handle {
         policy: "noop".into(),
         depth: None,
         coalesce: Sectors::new(8),
+        merge: true,
         hard_limit: Nanos::from_secs(1),
         cache: None,
         throttle: None,

@@ -85,6 +85,7 @@ impl Device {
             policy: policy.unwrap_or(POLICY_DEFAULT).to_string(),
             depth: config.depth,
             coalesce: config.coalesce,
+            merge: config.merge,
             hard_limit: config.hard_limit,
             cache,
             throttle,

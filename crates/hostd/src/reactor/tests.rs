@@ -36,6 +36,7 @@ pub(crate) fn setup(name: &str) -> Setup {
         policy: "noop".into(),
         depth: None,
         coalesce: COALESCE_DEFAULT,
+        merge: false,
         hard_limit: Nanos::from_secs(30),
         cache: None,
         throttle: None,

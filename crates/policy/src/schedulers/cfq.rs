@@ -45,7 +45,7 @@ use crate::runs::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use seekway_core::means::FadingMean;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
-use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, HOLD_MAX, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeSet;
@@ -345,6 +345,14 @@ impl Scheduler for Cfq {
             queues.detach(vm);
         }
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.run.end();
+        let before = self.queued.resize(id, extent);
+        let RequestRecord { queue, .. } = *self.known.get(id).expect("a queued request is known");
+        self.queue_mut(queue).sorted.resize(&before, extent);
+        true
     }
 
     fn withdraw(&mut self, now: Instant, id: RequestId) {

@@ -53,6 +53,8 @@
 //! - Regions equally near: the VM with the request nearest to LR, then the
 //!   lower number. A VM without a known region has the interval that its
 //!   requests have touched.
+//! - The model and the averages count a merged request once, by the one of its parts that came first,
+//!   as an elevator of Linux is told of it once.
 //! - SeekTime unknown (no profile, nothing learnt for any distance yet):
 //!   nothing is held. Neither is it on a device without rotation, where no
 //!   seek outweighs a wait, nor while a command is in flight.
@@ -321,6 +323,15 @@ impl Scheduler for Pregather {
             *place = None;
         }
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.building = None;
+        let before = self.queued.resize(id, extent);
+        if let Some(Some(vm)) = self.vms.get_mut(before.vm.index()) {
+            vm.sorted.resize(&before, extent);
+        }
+        true
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {

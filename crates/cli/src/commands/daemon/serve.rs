@@ -203,6 +203,7 @@ fn describe(config: &Config) -> String {
         ("emulate", config.emulate.clone()),
         ("depth", Some(depth)),
         ("coalesce", Some(format!("{} sectors", config.coalesce.get()))),
+        ("merge at arrival", config.merge.then(|| "on".into())),
         ("hard limit", Some(config.hard_limit.to_string())),
         ("poll", poll),
         ("threads", threads),

@@ -194,6 +194,7 @@ impl Rig {
             policy: setup.policy.into(),
             depth: setup.depth,
             coalesce: Sectors::new(1024),
+            merge: false,
             hard_limit: Nanos::from_secs(30),
             cache: setup.cache,
             throttle: setup.emulate.map(|e| Throttle::parse(e).unwrap()),

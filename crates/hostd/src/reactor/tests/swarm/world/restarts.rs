@@ -50,6 +50,7 @@ impl World {
             policy: plan.policy.into(),
             depth: plan.depth,
             coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
+            merge: random.one_of(&[false, true]),
             hard_limit: plan.hard_limit,
             cache: plan.prefetcher.map(|prefetcher| CacheSetup {
                 bytes: CACHE_BYTES,
