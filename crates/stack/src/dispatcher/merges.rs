@@ -73,7 +73,7 @@ impl Dispatcher {
         }
     }
 
-    /// It can no longer.
+    /// The request can be found by neither end any more.
     pub(super) fn unindex(&mut self, id: RequestId) {
         self.adjacency.remove(id);
         if self.config.merge && !self.slots[id].split {
