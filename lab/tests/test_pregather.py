@@ -16,7 +16,7 @@ NAMED = {study.name: study for study in pregather.STUDIES}
 
 @pytest.mark.parametrize(
     ("name", "scenarios", "count"),
-    [("pregather-sync", None, 14), ("pregather-b", ["coalesced up to 128 KiB"], 2)],
+    [("pregather-sync", None, 14), ("pregather-b", ["not merged"], 5)],
 )
 def test_rows_are_those_that_are_recorded(
     tmp_path: Path, name: str, scenarios: list[str] | None, count: int
@@ -39,7 +39,7 @@ def test_one_seed_lies_between_the_least_and_the_largest(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", NAMED)
 def test_every_recorded_row_is_made_once(name: str) -> None:
     columns = [figure["column"] for figure in pregather.ROWS["figures"].values()]
-    columns += ["mean_s", "waits_tried", "waits_paid"]
+    columns += [f"policy.{t}_{what}" for t in pregather.TIMERS for what in ("tried", "paid")]
     cells = [
         {"scenario": s.name, "policy": policy, "seed": 1, **dict.fromkeys(columns, 1.0)}
         for s in NAMED[name].scenarios()
@@ -77,8 +77,10 @@ def test_waits_of_two_scenarios_are_summed_before_they_are_divided() -> None:
             "scenario": ["one", "two"] * 2,
             "policy": "p",
             "seed": [1, 1, 2, 2],
-            "waits_tried": [1, 3, 0, 0],
-            "waits_paid": [1, 0, 0, 0],
+            "policy.coarse_tried": [1, 1, 0, 0],
+            "policy.coarse_paid": [1, 0, 0, 0],
+            "policy.fine_tried": [0, 2, 0, 0],
+            "policy.fine_paid": [0, 0, 0, 0],
         }
     )
     shares, tried = pregather.successful(Runs({"runs": table}), ["one", "two"], "p")

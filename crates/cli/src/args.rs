@@ -221,6 +221,11 @@ pub struct DispatchArgs {
     /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub coalesce: String,
+    /// Merge adjacent requests as they arrive, up to --coalesce, before the policy sees them, as
+    /// Linux's block layer does; policies other than noop, deadline, anticipatory, cfq and pregather
+    /// take no merged requests
+    #[arg(long)]
+    pub merge: bool,
     /// Serve a request that has waited this long, whatever the policy decides
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub hard_limit: String,

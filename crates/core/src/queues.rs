@@ -114,8 +114,13 @@ impl Pool {
     }
     /// Only `rest` of a queued request is still to be sent. Panics when it is not queued.
     pub fn shorten(&mut self, id: RequestId, rest: Extent) {
+        self.resize(id, rest);
+    }
+    /// Changes the extent of a queued request, and returns the request as it was. Panics when it is
+    /// not queued.
+    pub fn resize(&mut self, id: RequestId, extent: Extent) -> Request {
         match self.slots.get_mut(id) {
-            Some((request, _)) => request.extent = rest,
+            Some((request, _)) => std::mem::replace(request, Request { extent, ..*request }),
             None => panic!("request slot {} is not queued", id.slot()),
         }
     }

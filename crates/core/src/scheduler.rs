@@ -93,6 +93,14 @@ pub trait Scheduler: Send {
     /// an earlier policy sent a part.
     fn arrived(&mut self, now: Instant, request: Request);
 
+    /// A queued request of this policy has grown to `extent`: an adjacent one was merged with it when
+    /// it arrived, as in Linux's block layer. It keeps its id and its age, and goes as a whole
+    /// ([`Decision::Dispatch`]). A policy that takes no merged requests answers false, and the new
+    /// one arrives by itself.
+    fn merged(&mut self, _now: Instant, _id: RequestId, _extent: Extent) -> bool {
+        false
+    }
+
     /// A queued request is taken back: the policy forgets it and does not count
     /// it as served. No `completed` follows, except for parts that the policy
     /// sent before. Panics when the request is not queued.

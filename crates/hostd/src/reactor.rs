@@ -109,6 +109,8 @@ pub struct Tuning {
     pub depth: Option<u32>,
     /// Longest command that adjacent requests are coalesced into; 0 never.
     pub coalesce: Sectors,
+    /// Requests are merged up to `coalesce` as they arrive.
+    pub merge: bool,
     /// A request that has waited longer goes whatever the policy says.
     pub hard_limit: Nanos,
     /// Time for which to look for news before sleeping.
@@ -122,6 +124,7 @@ impl Default for Tuning {
         Tuning {
             depth: None,
             coalesce: COALESCE_DEFAULT,
+            merge: false,
             hard_limit: Nanos::from_secs(30),
             poll: Poll::AUTO,
             submitter: Submitter::Own,
@@ -196,6 +199,7 @@ impl Reactor {
                 None => tuning.depth.unwrap_or(natural).max(1),
             },
             coalesce: tuning.coalesce,
+            merge: tuning.merge,
             hard_limit: tuning.hard_limit,
             tags: setup.tags,
         };

@@ -79,8 +79,7 @@ struct Disk {
 
 impl Disk {
     fn new(zones: u64) -> Self {
-        let mut scheduler =
-            schedulers::build("pregather:zones=1048576,except=window_clock").expect("registered");
+        let mut scheduler = schedulers::build("pregather:zones=1048576").expect("registered");
         let seek = vec![
             (Sectors::new(1), Nanos::from_micros(800)),
             (Sectors::new(2_000_000_000), Nanos::from_millis(16)),

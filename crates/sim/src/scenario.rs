@@ -267,6 +267,8 @@ pub struct Dispatch {
     /// Adjacent requests are coalesced up to this size; 0 turns it off.
     #[serde(deserialize_with = "piece")]
     pub coalesce: Size,
+    /// Requests are merged up to `coalesce` as they arrive, before the policy sees them.
+    pub merge: bool,
     /// Longest wait of a request, after which it goes against the policy.
     pub hard_limit: Time,
 }
@@ -281,16 +283,16 @@ fn piece<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
 
 impl Default for Dispatch {
     fn default() -> Dispatch {
-        let Config { coalesce, hard_limit, .. } = Config::default();
-        Dispatch { coalesce: Size(coalesce), hard_limit: Time(hard_limit) }
+        let Config { coalesce, merge, hard_limit, .. } = Config::default();
+        Dispatch { coalesce: Size(coalesce), merge, hard_limit: Time(hard_limit) }
     }
 }
 
 impl Dispatch {
     /// As the dispatcher takes it.
     pub fn config(&self) -> Config {
-        let Dispatch { coalesce: Size(coalesce), hard_limit: Time(hard_limit) } = *self;
-        Config { coalesce, hard_limit, ..Config::default() }
+        let Dispatch { coalesce: Size(coalesce), merge, hard_limit: Time(hard_limit) } = *self;
+        Config { coalesce, merge, hard_limit, ..Config::default() }
     }
 }
 

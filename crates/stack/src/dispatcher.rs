@@ -5,11 +5,13 @@
 
 mod commands;
 mod holds;
+mod merges;
 mod vms;
 
 use commands::{Answer, Load, Room, Split, Unit, fits, grow};
 use holds::Holds;
 pub use holds::{Cause, HoldStats, Withheld};
+use merges::Merges;
 use seekway_core::queues::{ExpiryQueue, Links, Slots};
 use seekway_core::request::{Completion, Extent, Op, ProcessTag, Request, RequestId, VmId};
 use seekway_core::scheduler::{DeviceProfile, Scheduler};
@@ -45,6 +47,9 @@ pub struct Config {
     /// Longest command that adjacent requests are coalesced into; zero never
     /// coalesces. A single request longer than this still goes whole, unless the policy splits it.
     pub coalesce: Sectors,
+    /// Requests are merged up to `coalesce` as they arrive, before the policy sees them, if it
+    /// takes merged requests ([`Scheduler::merged`]).
+    pub merge: bool,
     /// A request that has waited longer is dispatched whatever the policy says.
     pub hard_limit: Nanos,
     /// The tags of the device's own queue, where they are known.
@@ -77,7 +82,7 @@ impl Tags {
 impl Default for Config {
     fn default() -> Self {
         let hard_limit = Nanos::from_secs(30);
-        Config { depth: 1, coalesce: COALESCE_DEFAULT, hard_limit, tags: None }
+        Config { depth: 1, coalesce: COALESCE_DEFAULT, merge: false, hard_limit, tags: None }
     }
 }
 
@@ -160,6 +165,7 @@ pub struct Dispatcher {
     by_age: ExpiryQueue,
     links: Links,
     adjacency: Adjacency,
+    merges: Merges,
     barriers: Barriers,
     dues: Dues,
     background: Background,
@@ -198,6 +204,7 @@ impl Dispatcher {
             by_age: ExpiryQueue::new(),
             links: Links::new(),
             adjacency: Adjacency::default(),
+            merges: Merges::default(),
             barriers: Barriers::default(),
             dues: Dues::default(),
             background: Background::default(),
@@ -221,13 +228,16 @@ impl Dispatcher {
         self.last_demand = now;
         let request = Request { id, vm, tag, op, sync, extent, arrived: now };
         match op {
-            Op::Flush => self.barriers.flush(vm, id),
+            Op::Flush => {
+                self.merges.flush(vm, self.slots[id].serial);
+                self.barriers.flush(vm, id);
+            }
             Op::Discard | Op::WriteZeroes => self.push_barrier(request),
             Op::Read | Op::Write => {
                 self.dues.wants(now, vm);
                 let serial = self.slots[id].serial;
                 if self.barriers.is_empty() || !self.barriers.blocks(serial, &request) {
-                    self.enqueue(now, id);
+                    self.admit(now, id);
                 }
             }
         }
@@ -261,6 +271,9 @@ impl Dispatcher {
             next = slot.next;
             let (request, dispatched) = (slot.request, slot.dispatched);
             let end = Completion { request, command: id, last: true, dispatched, service, ok };
+            if let Some(leader) = slot.leader {
+                self.merged_end(now, leader, &end);
+            }
             service = Nanos::ZERO;
             members += 1;
             len += request.extent.len();
@@ -427,7 +440,7 @@ impl Dispatcher {
         }
         self.count_queued(now, request.vm);
         self.by_age.push(&mut self.links, id);
-        self.adjacency.insert(request.vm, id, request.extent.start());
+        self.index(id);
         self.scheduler.arrived(now, request);
     }
 
@@ -461,7 +474,7 @@ impl Dispatcher {
             let Some(whole) = self.finish_part(now, member, *end) else { return };
             done.push(whole);
         } else {
-            if slot.known && !slot.background {
+            if slot.known && !slot.background && slot.leader.is_none() {
                 self.scheduler.completed(now, end);
             }
             self.slots.release(member);
@@ -473,7 +486,7 @@ impl Dispatcher {
         for freed in self.barriers.done(end.request.id) {
             let Slot { request, serial, .. } = self.slots[freed];
             if !self.barriers.blocks(serial, &request) {
-                self.enqueue(now, freed);
+                self.admit(now, freed);
             }
         }
     }

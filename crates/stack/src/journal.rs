@@ -192,6 +192,7 @@ fn parse_header(text: &str, build: &Build<'_>) -> Result<Stack, String> {
             }
             "depth" => value.parse().ok().map(|v| dispatch.depth = v),
             "coalesce" => value.parse().ok().map(|v| dispatch.coalesce = Sectors::new(v)),
+            "merge" => value.parse().ok().map(|v| dispatch.merge = v),
             "hard" => parse_duration(value).ok().map(|v| dispatch.hard_limit = v),
             "outstanding" => value.parse().ok().map(|v| config.outstanding_max = v),
             "capacity" => value.parse().ok().map(|v| profile.capacity = Sectors::new(v)),

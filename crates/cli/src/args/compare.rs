@@ -64,7 +64,7 @@ pub enum FairTo {
 }
 
 /// Options that a scenario has itself.
-const IN_THE_FILE: [&str; 26] = [
+const IN_THE_FILE: [&str; 27] = [
     "traces",
     "vms",
     "groups",
@@ -82,6 +82,7 @@ const IN_THE_FILE: [&str; 26] = [
     "capacity",
     "device",
     "coalesce",
+    "merge",
     "hard_limit",
     "prefetch",
     "cache",

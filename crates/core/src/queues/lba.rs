@@ -1,6 +1,6 @@
 //! Requests by offset, and the choose rule over them.
 
-use crate::request::{Request, RequestId};
+use crate::request::{Extent, Request, RequestId};
 use crate::units::{Lba, Sectors};
 
 /// Requests sorted by their first sector; equal sectors by slot.
@@ -116,6 +116,14 @@ impl LbaQueue {
             self.join(at);
         }
         Some(next)
+    }
+
+    /// A queued request has another extent now; `before` is the request as it was.
+    pub fn resize(&mut self, before: &Request, extent: Extent) {
+        if before.extent.start() != extent.start() {
+            self.remove(before);
+            self.insert(&Request { extent, ..*before });
+        }
     }
 
     /// Join a sparse chunk with the one after or before, if they fit.

@@ -23,6 +23,7 @@ pub fn reactor() -> Handle {
         policy: "noop".into(),
         tuning: Tuning {
             coalesce: Sectors::new(8),
+            merge: true,
             hard_limit: Nanos::from_secs(1),
             poll: Poll::OFF,
             ..Tuning::default()

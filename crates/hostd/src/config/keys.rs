@@ -87,6 +87,10 @@ pub static GROUPS: [(&str, &[Key<Config>]); 4] = [
             /// Coalesce adjacent requests up to this size, at most 1MiB; 0 turns it off [default:
             /// 512KiB]
             "coalesce" "SIZE" => Text(|c, text| put(&mut c.tuning.coalesce, coalesce(text)?));
+            /// Merge adjacent requests as they arrive, up to `coalesce`, before the policy sees them, as
+            /// Linux's block layer does; policies other than noop, deadline, anticipatory, cfq and
+            /// pregather take no merged requests
+            "merge" "" => Text(|c, text| put(&mut c.tuning.merge, switch(text)?));
             /// Serve a request that has waited this long, whatever the policy decides [default: 30s]
             "hard_limit" "TIME" => Text(|c, text| put(&mut c.tuning.hard_limit, span(text)?));
             /// Poll for requests this long before sleeping: lower latency, but uses a core while there

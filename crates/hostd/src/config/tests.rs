@@ -151,12 +151,12 @@ required = "maybe"
             /etc/seekway/serve.toml:2: listen: expected a path
             /etc/seekway/serve.toml:3: depth: 0: expected a number of commands from 1 to 4096
             /etc/seekway/serve.toml:4: poll: 50: expected auto, or a time with its unit, such as 50us, at most 1s
-            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
+            /etc/seekway/serve.toml:5: no setting 'colour'; there are disk, group, policy, emulate, depth, coalesce, merge, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
             /etc/seekway/serve.toml:6: metrics: 9100: expected ADDRESS:PORT, such as 127.0.0.1:10809 or [::1]:10809
             /etc/seekway/serve.toml:7: hard_limit: expected a text or a number
             /etc/seekway/serve.toml:8: coalesce: many: expected bytes with a unit (KiB, MiB, GiB, TiB), such as 20GiB, or a bare number of bytes
             /etc/seekway/serve.toml:9: write each disk as [[disk]]
-            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, emulate, depth, coalesce, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
+            /etc/seekway/serve.toml:12: no setting 'tls.certificate'; there are disk, group, policy, emulate, depth, coalesce, merge, hard_limit, poll, threads, journal, cache, prefetch, cache_lock, bandwidth, listen, control, metrics, web, web_control, allow_host, nbd, socket_owner, socket_group, socket_mode, tls.cert, tls.key, tls.client_ca, tls.required, sandbox, images
             /etc/seekway/serve.toml:13: tls.required: maybe: expected on or off, or true or false
         "#]],
     );

@@ -30,7 +30,7 @@ use crate::runs::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use seekway_core::means::FadingMean;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
-use seekway_core::request::{Completion, Request, RequestId, VmId};
+use seekway_core::request::{Completion, Extent, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, HOLD_MAX, Scheduler};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 
@@ -368,6 +368,13 @@ impl Scheduler for Anticipatory {
         }
         self.issuers.detach(vm);
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.run.end();
+        let before = self.queued.resize(id, extent);
+        self.directions[before.sync as usize].sorted.resize(&before, extent);
+        true
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {

@@ -24,16 +24,26 @@
 //!   over the mean weight of the busy queues, so that a round keeps its length.
 //! - Linux has one asynchronous queue for each priority; here each VM has one.
 //! - No merging of queues and no preemption by close requests of others: VMs do
-//!   not read the same file in turns. Other preemption is as in Linux.
+//!   not read the same file in turns. Other preemption is as in Linux (`cfq_should_preempt`): with
+//!   `share=vm`, where VMs are what control groups are there, a request preempts another VM's queue
+//!   only if it is synchronous and the other is not. With `share=issuer` a request also preempts a
+//!   queue that has run empty and is not worth idling for, and goes to the front. So there, as in
+//!   Linux, two issuers with one random request each at a time can preempt each other in turn for
+//!   as long as neither pauses, and others wait.
 //! - A deep queue is not idled for when it is seeky (Linux has a flag for it).
 //! - Busy queues are counted as they are, not as a moving mean.
 //! - Where Linux counts requests, which are merged there, commands are counted:
 //!   runs of adjacent requests up to 512 KiB.
 //! - In `generation=2.6.30` every issuer has a share, there is one service tree, and every synchronous
 //!   queue idles for the whole of `slice_idle`, however it seeks.
-//! - `generation=2.6.18` differs from it in one thing: a queue that seeks idles for 2 ms at most. Linux
-//!   2.6.18 calls a queue seeky by its mean seek (64 MiB); here the rule of 4.x decides. Its
-//!   `cfq_quantum` was 4, which nothing shows at queue depth 1.
+//! - `generation=2.6.18` is plain round robin. Nothing preempts: its `cfq_should_preempt` asks whether
+//!   the *new* queue is waited for (`cfq_cfqq_wait_request(new_cfqq)`), which only the active one is.
+//!   Asynchronous requests do not wait for synchronous ones in flight, a queue goes to the back when
+//!   its slice is over, a slice begins with its first dispatch, what is left of it is lost, a queue
+//!   that is not idled for has 4 commands a turn (`cfq_quantum`), and the FIFO is looked at until one
+//!   request has expired. A queue whose mean seek is above 64 MiB is idled for 2 ms at most, and
+//!   a VM that issues an asynchronous request is idled for no longer. Not modelled: each attempt
+//!   to dispatch starts the idle timer anew.
 //! - On a device that does not rotate nothing is idled for.
 
 #[cfg(test)]
@@ -45,7 +55,7 @@ use crate::runs::{BACK_SEEK_MAX, BACK_SEEK_PENALTY, Run};
 use seekway_core::means::FadingMean;
 use seekway_core::params::{Kind, ParamError, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool, Slots, choose};
-use seekway_core::request::{Completion, Op, Request, RequestId, VmId};
+use seekway_core::request::{Completion, Extent, Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, HOLD_MAX, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Nanos, Sectors};
 use std::collections::BTreeSet;
@@ -62,8 +72,8 @@ static PARAMS: &[ParamSpec] = &[
     param("low_latency", Kind::Flag, "true",
         "shrink slices so that a round of all busy queues takes 300 ms"),
     param("generation", Kind::Choice(&["4.x", "2.6.30", "2.6.18"]), "4.x",
-        "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: one that seeks \
-               for 2 ms at most"),
+        "2.6.x: one service tree, no low_latency, every queue idles; 2.6.18: round robin without \
+               preemption, a queue that seeks idles for 2 ms at most"),
     param("sync_writes", Kind::Flag, "true",
         "writes that somebody waits for are synchronous; in Linux 2.6.18 no write is"),
     param("share", Kind::Choice(&["vm", "issuer"]), "vm",
@@ -105,6 +115,12 @@ const TARGET_LATENCY: Nanos = Nanos::from_millis(300);
 /// Time that Linux 2.6.18 idles for a queue that seeks (`cfq_arm_slice_timer`).
 const SEEKY_IDLE: Nanos = Nanos::from_millis(2);
 
+/// Mean seek above which Linux 2.6.18 calls a queue seeky (`CIC_SEEKY`): 64 MiB.
+const SEEK_MEAN_MAX: u64 = 128 << 10;
+
+/// Commands of a queue in one turn in Linux 2.6.18 if it is not worth idling for (`cfq_quantum`).
+const TURN_COMMANDS: u64 = 4;
+
 /// Commands after which an asynchronous slice is over: `cfq_prio_to_maxrq` at the default priority,
 /// 2 · 2 · (8 - 4), with Linux's default of 2 for `slice_async_rq`.
 const ASYNC_COMMANDS_MAX: u64 = 16;
@@ -124,8 +140,8 @@ struct Config {
     share_by_vm: bool,
     /// The form of Linux 2.6.30 or 2.6.18.
     old: bool,
-    /// Time to idle for a queue that seeks, if at all.
-    seeky_idle: Nanos,
+    /// That of 2.6.18.
+    round_robin: bool,
 }
 
 /// A request's record from arrival to completion.
@@ -183,11 +199,7 @@ impl Cfq {
             sync_writes: params.flag("sync_writes"),
             share_by_vm: params.choice("share") == "vm" && !old,
             old,
-            seeky_idle: if generation == "2.6.18" {
-                slice_idle.min(SEEKY_IDLE)
-            } else {
-                slice_idle
-            },
+            round_robin: generation == "2.6.18",
         };
         Ok(Cfq {
             idle: config.slice_idle,
@@ -238,6 +250,9 @@ impl Cfq {
 
     /// `cfq_may_dispatch`: may a queue send another command?
     fn may_dispatch(&self, now: Instant, queue: &Queue) -> bool {
+        if self.config.round_robin {
+            return true;
+        }
         let [async_in_flight, sync_in_flight] = self.in_flight;
         if async_in_flight > 0 && self.should_idle(queue) || sync_in_flight > 0 && !queue.sync {
             return false;
@@ -274,17 +289,18 @@ impl Cfq {
     fn pick(&mut self, now: Instant, id: QueueId, head: Lba) -> RequestId {
         let queue = self.queues[id.sync as usize].get_mut(id.issuer);
         if !queue.fifo_looked {
-            queue.fifo_looked = true;
+            queue.fifo_looked = !self.config.round_robin;
             let expire = self.config.fifo_expire[id.sync as usize];
             let oldest = queue.fifo.head().and_then(|oldest| self.queued.get(oldest));
             if let Some(oldest) = oldest.filter(|oldest| now >= oldest.arrived + expire) {
+                queue.fifo_looked = true;
                 return oldest.id;
             }
         }
         self.chosen(self.queue(id), head)
     }
 
-    fn dispatch(&mut self, id: QueueId, request: RequestId) {
+    fn dispatch(&mut self, now: Instant, id: QueueId, request: RequestId) {
         let request = self.queued.take(request);
         let leads = !self.run.extend(&request);
         self.known.get_mut(request.id).expect("a queued request is known").leads = leads;
@@ -296,6 +312,15 @@ impl Cfq {
         queue.slice_commands += leads as u64;
         self.in_flight[id.sync as usize] += leads as u32;
         self.stall_until = None;
+        if self.config.round_robin && self.queue(id).slice_end.is_none() {
+            self.begin_slice(now, id);
+        }
+    }
+
+    /// The time of the active queue's slice begins.
+    fn begin_slice(&mut self, now: Instant, id: QueueId) {
+        let end = now + self.slice(self.queue(id));
+        self.queue_mut(id).slice_end = Some(end);
     }
 
     /// A request has left the pool unserved.
@@ -315,9 +340,14 @@ impl Cfq {
         }
     }
 
-    /// Has an asynchronous queue had its commands for this slice, while others wait?
-    fn async_quota_used(&self, queue: &Queue) -> bool {
-        !queue.sync && queue.slice_commands >= ASYNC_COMMANDS_MAX && self.trees.busy() > 1
+    /// Has a queue had its commands for this slice, while others wait?
+    fn quota_used(&self, queue: &Queue) -> bool {
+        let most = match (queue.sync, queue.idle_window) {
+            (false, _) => ASYNC_COMMANDS_MAX,
+            (true, false) if self.config.round_robin => TURN_COMMANDS,
+            (true, _) => return false,
+        };
+        queue.slice_commands >= most && self.trees.busy() > 1
     }
 
     /// Would the queue only prolong the command that is being made?
@@ -345,6 +375,14 @@ impl Scheduler for Cfq {
             queues.detach(vm);
         }
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.run.end();
+        let before = self.queued.resize(id, extent);
+        let RequestRecord { queue, .. } = *self.known.get(id).expect("a queued request is known");
+        self.queue_mut(queue).sorted.resize(&before, extent);
+        true
     }
 
     fn withdraw(&mut self, now: Instant, id: RequestId) {
@@ -386,7 +424,11 @@ impl Scheduler for Cfq {
             self.trees.think[tree as usize].arrived(now, idle);
             self.update_idle_window(id);
         }
-        if self.active == Some(id) {
+        let waits_for_vm = || self.active.is_some_and(|active| self.queue(active).vm == vm);
+        if self.config.round_robin && !sync && self.idle_until.is_some() && waits_for_vm() {
+            // Who issues a write is not waited for (`cfq_crq_enqueued`).
+            self.expire(now, false);
+        } else if self.active == Some(id) {
             self.idle_until = None;
         } else if self.should_preempt(now, id) {
             self.preempt(now, id);
@@ -413,8 +455,7 @@ impl Scheduler for Cfq {
         }
         if self.active == Some(id) {
             if self.queue(id).slice_end.is_none() {
-                let end = now + self.slice(self.queue(id));
-                self.queue_mut(id).slice_end = Some(end);
+                self.begin_slice(now, id);
             }
             if self.queue(id).slice_used(now) {
                 self.expire(now, true);
@@ -436,7 +477,7 @@ impl Scheduler for Cfq {
                 Err((until, why)) => return Decision::Hold { until, why },
             };
             let queue = self.queue(id);
-            if self.async_quota_used(queue) && !self.continues(queue, device.head) {
+            if self.quota_used(queue) && !self.continues(queue, device.head) {
                 self.expire(now, false);
                 continue;
             }
@@ -448,7 +489,7 @@ impl Scheduler for Cfq {
                 return Decision::Hold { until: self.stall(now), why: ASYNC };
             }
             let request = self.pick(now, id, device.head);
-            self.dispatch(id, request);
+            self.dispatch(now, id, request);
             return Decision::Dispatch(request);
         }
     }
@@ -487,6 +528,9 @@ impl Cfq {
     /// The key at which a queue goes back into its tree (`cfq_slice_offset`):
     /// the later, the more queues there are and the shorter its slices.
     fn key(&self, now: Instant, queue: &Queue) -> i64 {
+        if self.config.round_robin {
+            return now.as_nanos() as i64;
+        }
         // The longest slice, of the highest priority, is 1.8 times the default one.
         let longest = SLICE[1].scaled(9, 5);
         let short = longest.saturating_sub(SLICE[queue.sync as usize]);
@@ -602,16 +646,16 @@ impl Cfq {
 
     /// The active queue has run empty: wait for its issuer? (`cfq_arm_slice_timer`)
     fn arm_idle(&mut self, now: Instant, id: QueueId) {
-        let queue = self.queue(id);
+        let (queue, round_robin) = (self.queue(id), self.config.round_robin);
         if queue.in_flight > 0 || !self.should_idle(queue) {
             return;
         }
         let left = queue.slice_end.map_or(Nanos::ZERO, |end| end.since(now));
-        if queue.think.is_longer_than(left) {
+        if !round_robin && queue.think.is_longer_than(left) {
             return;
         }
-        let idle = if queue.is_seeky() { self.config.seeky_idle } else { self.idle };
-        self.idle_until = Some(now + idle);
+        let short = round_robin && queue.seek.is_known() && queue.seek.get() > SEEK_MEAN_MAX;
+        self.idle_until = Some(now + if short { self.idle.min(SEEKY_IDLE) } else { self.idle });
         self.idles += 1;
     }
 
@@ -619,6 +663,12 @@ impl Cfq {
     fn should_preempt(&self, now: Instant, new: QueueId) -> bool {
         let Some(active) = self.active.map(|id| self.queue(id)) else { return false };
         let (empty, new) = (active.sorted.is_empty(), self.queue(new));
+        if self.config.round_robin {
+            return false;
+        }
+        if self.config.share_by_vm && new.vm != active.vm {
+            return new.sync && !active.sync;
+        }
         let both_no_idle = !self.config.old
             && self.serving == Workload::SyncNoIdle
             && new.workload() == Workload::SyncNoIdle;
@@ -856,6 +906,8 @@ struct Queue {
     pub fifo_looked: bool,
     /// The last 32 seeks, a bit for each long one.
     seeks: u32,
+    /// Mean seek in sectors.
+    seek: FadingMean,
     /// The end of the last request that arrived.
     last_end: Option<Lba>,
 }
@@ -879,6 +931,7 @@ impl Queue {
             slice_commands: 0,
             fifo_looked: false,
             seeks: 0,
+            seek: FadingMean::default(),
             last_end: None,
         }
     }
@@ -888,6 +941,9 @@ impl Queue {
         let start = request.extent.start();
         let distance = self.last_end.map_or(Sectors::ZERO, |end| start.distance(end));
         self.seeks = self.seeks << 1 | (distance > SEEK_LONG) as u32;
+        // Do not let one odd fragment spoil the mean.
+        let slack = if self.seek.samples <= 60 { 1 << 21 } else { 1 << 17 };
+        self.seek.add(distance.get().min(self.seek.get().saturating_mul(4).saturating_add(slack)));
         self.last_end = Some(request.extent.end());
     }
 

@@ -1,7 +1,6 @@
 //! **deadline**: reads and writes in ascending batches, with an expiry each.
 //!
-//! Source: Linux `block/deadline-iosched.c`, 2.6 to 4.x, without merging
-//! (engines coalesce).
+//! Source: Linux `block/deadline-iosched.c`, 2.6 to 4.x.
 //!
 //! Each direction keeps its requests by sector and by age. A batch takes up to
 //! `fifo_batch` requests of one direction in ascending order. Then the
@@ -18,7 +17,7 @@
 use crate::entry::{Entry, Starves};
 use seekway_core::params::{Kind, ParamSpec, Params, param};
 use seekway_core::queues::{ExpiryQueue, LbaQueue, Links, Pool};
-use seekway_core::request::{Op, Request, RequestId, VmId};
+use seekway_core::request::{Extent, Op, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
 use seekway_core::units::{Instant, Nanos};
 
@@ -154,6 +153,12 @@ impl Scheduler for Deadline {
         let leaving = self.queued.take_vm(vm);
         leaving.iter().for_each(|request| self.leaves(request));
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        let before = self.queued.resize(id, extent);
+        self.directions[direction(&before)].sorted.resize(&before, extent);
+        true
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {

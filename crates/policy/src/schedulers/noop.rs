@@ -3,14 +3,14 @@
 
 use crate::entry::Entry;
 use seekway_core::queues::{ExpiryQueue, Links, Slots};
-use seekway_core::request::{Request, RequestId, VmId};
+use seekway_core::request::{Extent, Request, RequestId, VmId};
 use seekway_core::scheduler::{Decision, DeviceView, Scheduler};
 use seekway_core::units::Instant;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "noop",
     summary: "first come, first served",
-    source: "Linux block/noop-iosched.c, without merging (engines coalesce)",
+    source: "Linux block/noop-iosched.c",
     params: &[],
     holds: &[],
     keeps: &[],
@@ -39,6 +39,13 @@ impl Scheduler for Noop {
     fn arrived(&mut self, _now: Instant, request: Request) {
         self.fifo.push(&mut self.links, request.id);
         self.queued.insert(request.id, request);
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.queued.get_mut(id).is_some_and(|request| {
+            request.extent = extent;
+            true
+        })
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {

@@ -53,6 +53,8 @@
 //! - Regions equally near: the VM with the request nearest to LR, then the
 //!   lower number. A VM without a known region has the interval that its
 //!   requests have touched.
+//! - The model and the averages count a merged request once, by the one of its parts that came first,
+//!   as an elevator of Linux is told of it once.
 //! - SeekTime unknown (no profile, nothing learnt for any distance yet):
 //!   nothing is held. Neither is it on a device without rotation, where no
 //!   seek outweighs a wait, nor while a command is in flight.
@@ -207,11 +209,8 @@ impl Pregather {
         heads.map(|id| (self.deadline(self.request(id)), id)).min_by_key(|&(deadline, _)| deadline)
     }
 
-    /// The clock in which a VM's windows are counted.
+    /// A VM's serving time, in which its windows are counted.
     fn clock(&self, vm: usize, now: Instant) -> Nanos {
-        if !self.config.serving_clock {
-            return Nanos::new(now.as_nanos());
-        }
         let served = self.vm(vm).map_or(Nanos::ZERO, |v| v.served);
         match self.turn {
             Some(turn) if turn.vm == vm => served + now.min(turn.end).since(turn.start),
@@ -324,6 +323,15 @@ impl Scheduler for Pregather {
             *place = None;
         }
         leaving
+    }
+
+    fn merged(&mut self, _now: Instant, id: RequestId, extent: Extent) -> bool {
+        self.building = None;
+        let before = self.queued.resize(id, extent);
+        if let Some(Some(vm)) = self.vms.get_mut(before.vm.index()) {
+            vm.sorted.resize(&before, extent);
+        }
+        true
     }
 
     fn withdraw(&mut self, _now: Instant, id: RequestId) {
@@ -879,8 +887,6 @@ fn between(a: (Lba, Lba), b: (Lba, Lba)) -> Sectors {
 /// Values of `except`. The last four stay as they are with `literal=true`: the paper is silent.
 const READINGS: &[&str] = &[
     "none",
-    // Windows count the VM's serving time; the letter: the wall's.
-    "window_clock",
     // Intervals longer than the window are dropped; the letter: they count.
     "interval_cap",
     // The sum of intervals is divided by their number; the letter: by that of requests.
@@ -940,7 +946,6 @@ struct Config {
     pub merge: bool,
     pub sweep_own: bool,
     pub skip_unmeasured: bool,
-    pub serving_clock: bool,
     pub think: bool,
     pub patience: bool,
     pub half_rotation: bool,
@@ -982,7 +987,6 @@ impl Config {
             merge: usual("merge"),
             sweep_own: usual("sweep"),
             skip_unmeasured: !usual("unmeasured"),
-            serving_clock: ours("window_clock"),
             think: ours("think"),
             patience: ours("patience"),
             half_rotation: ours("half_rotation"),

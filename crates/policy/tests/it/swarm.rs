@@ -25,6 +25,7 @@ type Step = (u8, u8, u32);
 struct Case {
     depth: u32,
     coalesce: u64,
+    merge: bool,
     hard_us: u64,
     rotational: bool,
     /// The policy that begins, and the only one unless `switches`.
@@ -37,10 +38,12 @@ fn case() -> impl Strategy<Value = Case> {
     let hard = prop::sample::select(vec![0, 1_000, 10_000, 400_000, 30_000_000]);
     let coalesce = prop::sample::select(vec![0, 24, 1_024]);
     let steps = prop::collection::vec(any::<Step>(), 0..400);
-    (1u32..5, coalesce, hard, any::<bool>(), any::<usize>(), any::<bool>(), steps).prop_map(
-        |(depth, coalesce, hard_us, rotational, policy, switches, steps)| Case {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (1u32..5, coalesce, hard, flags, any::<usize>(), steps).prop_map(
+        |(depth, coalesce, hard_us, (merge, rotational, switches), policy, steps)| Case {
             depth,
             coalesce,
+            merge,
             hard_us,
             rotational,
             policy,
@@ -66,6 +69,7 @@ impl Swarm {
         let config = Config {
             depth: case.depth,
             coalesce: Sectors::new(case.coalesce),
+            merge: case.merge,
             hard_limit: Nanos::from_micros(case.hard_us),
             ..Config::default()
         };

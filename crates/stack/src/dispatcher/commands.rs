@@ -89,15 +89,20 @@ impl Dispatcher {
         let State::Queued = slot.state else {
             panic!("policy dispatched {id:?}, which is {:?}", slot.state)
         };
-        if slot.split || len < slot.request.extent.len() {
+        let (vm, merged) = (slot.request.vm, slot.leader.is_some());
+        if !merged && (slot.split || len < slot.request.extent.len()) {
             return self.cut(now, id, len, known);
         }
         (slot.state, slot.known) = (State::Waiting, known);
-        let vm = slot.request.vm;
         self.count_leaving(now, vm);
         self.by_age.remove(&mut self.links, id);
-        self.adjacency.remove(id);
-        id
+        self.unindex(id);
+        if !merged {
+            return id;
+        }
+        let whole = self.whole(id).len();
+        assert!(len >= whole, "policy dispatches a part of {id:?}, which is merged");
+        self.merged_leave(id, known)
     }
 
     /// Take the oldest request from the policy, because it has waited too long.
@@ -124,7 +129,7 @@ impl Dispatcher {
         }
         self.holds.end(now, Some(&command));
         self.sent(now, first);
-        let mut last = first;
+        let mut last = self.send_merged(now, first, &mut command);
         if command.op == Op::Flush {
             self.join_flushes(now, first);
         }
@@ -133,7 +138,7 @@ impl Dispatcher {
             && let Answer::Send(next) = self.ask(now)
         {
             let request = self.slots[next.id].request;
-            if !fits(&command, &request, request.extent, most.min(next.most)) {
+            if !fits(&command, &request, self.whole(next.id), most.min(next.most)) {
                 self.staged = Some(next);
                 break;
             }
@@ -142,7 +147,7 @@ impl Dispatcher {
             self.slots[last].next = Some(next.id);
             self.sent(now, next.id);
             self.joined(first, next.id);
-            last = next.id;
+            last = self.send_merged(now, next.id, &mut command);
         }
         self.stats.commands += 1;
         Output::Dispatch(command)
@@ -177,7 +182,7 @@ impl Dispatcher {
     }
 
     #[inline]
-    fn sent(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn sent(&mut self, now: Instant, id: RequestId) {
         let slot = &mut self.slots[id];
         slot.state = State::InFlight;
         slot.dispatched = now;
@@ -239,7 +244,7 @@ impl Dispatcher {
     pub(super) fn left(&self, id: RequestId) -> Extent {
         let slot = &self.slots[id];
         let split = if slot.split { self.splits.get(id) } else { None };
-        split.and_then(|split| split.left).unwrap_or(slot.request.extent)
+        split.and_then(|split| split.left).unwrap_or_else(|| self.whole(id))
     }
 
     /// The first `len` sectors of what is left of a queued request leave the
@@ -252,6 +257,7 @@ impl Dispatcher {
         len: Sectors,
         known: bool,
     ) -> RequestId {
+        self.unindex(id);
         let slot = &mut self.slots[id];
         if !std::mem::replace(&mut slot.split, true) {
             self.splits.insert(id, Split::new(slot.request.extent));
@@ -262,7 +268,6 @@ impl Dispatcher {
         split.left = rest;
         split.out += 1;
         split.known += u32::from(known);
-        self.adjacency.remove(id);
         match rest {
             Some(rest) => self.adjacency.insert(slot.request.vm, id, rest.start()),
             None => {

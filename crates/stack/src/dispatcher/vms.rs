@@ -107,8 +107,8 @@ impl Dispatcher {
         let respecified = AttachedVm::new(spec.clone(), queued_time);
         self.vms[vm.index()] = Some(AttachedVm { is_leaving, ..respecified });
         self.scheduler.attach(now, vm, spec);
-        for request in requests {
-            self.enqueue(now, request.id);
+        for id in requests {
+            self.admit(now, id);
         }
         // The hard limit looks at the first only.
         let mut ages: Vec<RequestId> = self.by_age.iter(&self.links).collect();
@@ -125,11 +125,11 @@ impl Dispatcher {
         let attached: Vec<(VmId, VmSpec)> = (0..self.vms.len())
             .filter_map(|n| Some((VmId::new(n as u16), self.vms[n].as_ref()?.spec.clone())))
             .collect();
-        let mut requests: Vec<Request> = Vec::new();
+        let mut requests: Vec<RequestId> = Vec::new();
         for (vm, _) in &attached {
             requests.extend(self.take_back(now, *vm));
         }
-        requests.sort_by_key(|r| self.slots[r.id].serial);
+        requests.sort_by_key(|&id| self.slots[id].serial);
         scheduler.takes_over(&self.profile);
         self.wants_full = scheduler.wants_full();
         self.scheduler = scheduler;
@@ -139,25 +139,27 @@ impl Dispatcher {
         for (vm, spec) in attached {
             self.scheduler.attach(now, vm, spec);
         }
-        for request in requests {
-            self.enqueue(now, request.id);
+        for id in requests {
+            self.admit(now, id);
         }
     }
 
     /// Take a VM's requests back from the policy, in order of arrival.
-    fn take_back(&mut self, now: Instant, vm: VmId) -> Vec<Request> {
-        let requests = self.scheduler.detach(now, vm);
-        for &Request { id, .. } in &requests {
+    fn take_back(&mut self, now: Instant, vm: VmId) -> Vec<RequestId> {
+        let mut taken = Vec::new();
+        for Request { id, .. } in self.scheduler.detach(now, vm) {
             let state = self.slots[id].state;
             assert!(state == State::Queued, "policy handed back {id:?}, which is {state:?}");
             self.slots[id].state = State::Waiting;
             self.by_age.remove(&mut self.links, id);
-            self.adjacency.remove(id);
-        }
-        for _ in &requests {
+            self.unindex(id);
             self.count_leaving(now, vm);
+            taken.extend(self.part_merged(id));
         }
-        requests
+        if self.config.merge {
+            taken.sort_by_key(|&id| self.slots[id].serial);
+        }
+        taken
     }
 
     /// Drops a staged request, which will never reach the device. If the policy has dispatched it,
@@ -168,6 +170,8 @@ impl Dispatcher {
         let end = Completion { command: id, ok: false, ..Completion::alone(request, now, service) };
         if slot.part {
             self.part_ends(now, id, end);
+        } else if let Some(leader) = slot.leader {
+            self.merged_end(now, leader, &end);
         } else if slot.known {
             self.scheduler.completed(now, &end);
         }
@@ -348,6 +352,8 @@ pub(super) enum State {
     Waiting,
     /// In the policy: all of it, or what is left of it.
     Queued,
+    /// In the policy as a part of the request with which it is merged.
+    Merged,
     /// In the background's queue.
     Background,
     /// Sent to the device and not completed.
@@ -377,6 +383,8 @@ pub(super) struct Slot {
     pub background: bool,
     /// A part: `request.id` is the id of the whole request, and not its own.
     pub part: bool,
+    /// The request by whose id the policy knows it and those with which it is merged.
+    pub leader: Option<RequestId>,
     /// A part of it has gone: the dispatcher's table of splits has more.
     pub split: bool,
 }
@@ -439,6 +447,7 @@ impl Table {
             seen: false,
             background: false,
             part,
+            leader: None,
             split: false,
         };
         match self.slots.get_mut(id.slot()) {

@@ -28,13 +28,16 @@ impl Journal {
         config: &Config,
         cache: Option<&(cache::Config, String)>,
     ) -> Self {
-        let dispatcher::Config { depth, coalesce, hard_limit, tags } = config.dispatch;
+        let dispatcher::Config { depth, coalesce, merge, hard_limit, tags } = config.dispatch;
         let (policy, outstanding) = (one_word(policy), config.outstanding_max);
         let mut text = format!(
             "{MAGIC} policy={policy} depth={depth} coalesce={coalesce} hard={hard_limit} \
              outstanding={outstanding} capacity={}",
             profile.capacity
         );
+        if merge {
+            text.push_str(" merge=true");
+        }
         if let Some(rotation) = profile.rotation {
             let _ = write!(text, " rotation={rotation}");
         }

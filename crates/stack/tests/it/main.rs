@@ -7,6 +7,7 @@ mod cache;
 mod dispatcher;
 mod limits;
 mod long;
+mod merging;
 mod one_path;
 mod parts;
 mod stack;

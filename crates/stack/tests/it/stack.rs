@@ -67,8 +67,9 @@ fn a_command_of_the_instant_of_a_stall_is_done() {
     let (depth, coalesce, hard_us, cache) = (2, 35, 12_524, Some(2));
     let (policy, prefetcher) = (0, 0);
     assert_eq!(schedulers::REGISTRY[policy].name, "fairway", "the case is one of fairway's");
+    let (merge, rotational) = (false, false);
     let case =
-        Case { depth, coalesce, hard_us, rotational: false, cache, policy, prefetcher, steps };
+        Case { depth, coalesce, merge, hard_us, rotational, cache, policy, prefetcher, steps };
     runs(&case).unwrap();
 }
 
@@ -210,6 +211,7 @@ type Step = (u8, u8, u32);
 pub struct Case {
     pub depth: u32,
     pub coalesce: u64,
+    pub merge: bool,
     pub hard_us: u64,
     pub rotational: bool,
     /// Blocks of the cache; none without one.
@@ -222,17 +224,20 @@ pub struct Case {
 pub fn case() -> impl Strategy<Value = Case> {
     let steps = prop::collection::vec((any::<u8>(), any::<u8>(), any::<u32>()), 1..300);
     let cache = prop::option::of(1u64..64);
-    (1u32..6, 0u64..64, 1u64..200_000, any::<bool>(), cache, 0usize..64, 0usize..64, steps)
-        .prop_map(|(depth, coalesce, hard_us, rotational, cache, policy, prefetcher, steps)| Case {
+    let flags = (any::<bool>(), any::<bool>());
+    (1u32..6, 0u64..64, 1u64..200_000, flags, cache, 0usize..64, 0usize..64, steps).prop_map(
+        |(depth, coalesce, hard_us, (merge, rotational), cache, policy, prefetcher, steps)| Case {
             depth,
             coalesce,
+            merge,
             hard_us,
             rotational,
             cache,
             policy,
             prefetcher,
             steps,
-        })
+        },
+    )
 }
 
 /// A write of one sector: `done` is `None` while it is under way, and for good when it failed.
@@ -294,6 +299,7 @@ impl Rig {
             dispatch: dispatcher::Config {
                 depth: case.depth,
                 coalesce: Sectors::new(case.coalesce),
+                merge: case.merge,
                 hard_limit: Nanos::from_micros(case.hard_us),
                 tags: case
                     .rotational

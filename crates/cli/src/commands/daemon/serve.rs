@@ -185,7 +185,7 @@ fn describe(config: &Config) -> String {
     }
     let shown = |p: std::path::PathBuf| p.display().to_string();
     let some = |text: String| (!text.is_empty()).then_some(text);
-    let Tuning { depth, coalesce, hard_limit, poll, submitter } = config.tuning;
+    let Tuning { depth, coalesce, merge, hard_limit, poll, submitter } = config.tuning;
     let depth = depth.map_or("the device's (default)".into(), |d| d.to_string());
     let poll = (poll != Poll::AUTO).then(|| poll.to_string());
     let threads = (submitter == Submitter::Kernel).then(|| "2".into());
@@ -194,6 +194,7 @@ fn describe(config: &Config) -> String {
         ("emulate", config.emulate.clone()),
         ("depth", Some(depth)),
         ("coalesce", Some(format!("{} sectors", coalesce.get()))),
+        ("merge at arrival", merge.then(|| "on".into())),
         ("hard limit", Some(hard_limit.to_string())),
         ("poll", poll),
         ("threads", threads),

@@ -68,7 +68,7 @@ fn does_not_hold_for_a_slow_thinker() {
 
 #[test]
 fn does_not_hold_for_a_seeky_queue_that_has_company() {
-    let mut rig = seeky("cfq");
+    let mut rig = seeky("cfq:share=issuer");
     rig.wait_ms(20);
     rig.read(0, 500_000);
     rig.read(1, 800_000);
@@ -77,7 +77,7 @@ fn does_not_hold_for_a_seeky_queue_that_has_company() {
 
 #[test]
 fn holds_for_a_seeky_queue_that_is_the_last_of_its_tree() {
-    let mut rig = seeky("cfq");
+    let mut rig = seeky("cfq:share=issuer");
     rig.wait_ms(20);
     rig.read(0, 500_000);
     rig.read(2, 9_000_000); // sequential as far as is known: another tree
@@ -90,7 +90,10 @@ fn holds_for_a_seeky_queue_that_is_the_last_of_its_tree() {
 
 #[test]
 fn before_2_6_31_every_queue_idles_and_slices_stay_whole() {
-    for (spec, idle_us) in [("cfq:generation=2.6.30", 8_000), ("cfq:generation=2.6.18", 2_000)] {
+    // From 2.6.30 on a slice begins at its first completion.
+    for (spec, idle_us, commands) in
+        [("cfq:generation=2.6.30", 8_000, 11), ("cfq:generation=2.6.18", 2_000, 10)]
+    {
         let mut rig = Rig::new(spec);
         // Both VMs seek much, and neither thinks.
         for vm in 0..2 {
@@ -104,8 +107,68 @@ fn before_2_6_31_every_queue_idles_and_slices_stay_whole() {
         assert_eq!(rig.serve(500), 800_000);
         assert_eq!(rig.hold_us(ANTICIPATION), idle_us, "{spec}");
         let mut rig = backlogged(spec, &[1; 6]);
-        assert_eq!(turns(&mut rig, 22, 10_000), [(0, 11), (1, 11)], "{spec}");
+        let served = turns(&mut rig, 2 * commands, 10_000);
+        assert_eq!(served, [(0, commands), (1, commands)], "{spec}");
     }
+}
+
+/// Each of `vms` VMs has one random read at a time and asks for the next 0.1 ms after it is done, when
+/// the device is at work again or held: the reads that each has had after `n`.
+fn one_at_a_time(mut rig: Rig, vms: u16, n: usize) -> Vec<usize> {
+    let mut next = 0;
+    let mut ask = |rig: &mut Rig, vm: u16| {
+        next += 7_919_000;
+        rig.read(vm, u64::from(vm) * 100_000_000 + next % 90_000_000);
+    };
+    (0..vms).for_each(|vm| ask(&mut rig, vm));
+    let (mut served, mut thinking) = (vec![0; usize::from(vms)], None);
+    for _ in 0..n {
+        while let Decision::Hold { until, .. } = rig.decide() {
+            match thinking.take() {
+                Some(vm) => {
+                    rig.wait_us(100);
+                    ask(&mut rig, vm);
+                }
+                None => rig.now = until,
+            }
+        }
+        let vm = rig.newest_in_flight().vm;
+        if let Some(vm) = thinking.replace(vm.index() as u16) {
+            rig.wait_us(100);
+            ask(&mut rig, vm);
+        }
+        rig.wait_us(8_000);
+        rig.complete();
+        served[vm.index()] += 1;
+    }
+    served
+}
+
+#[test]
+fn equal_vms_with_one_read_at_a_time_get_equal_shares() {
+    for spec in ["cfq", "cfq:generation=2.6.18", "cfq:generation=2.6.18,sync_writes=false"] {
+        let served = one_at_a_time(Rig::new(spec), 4, 4_000);
+        assert!(served.iter().all(|&reads| reads.abs_diff(1_000) <= 100), "{spec}: {served:?}");
+    }
+}
+
+#[test]
+fn without_groups_two_issuers_preempt_each_other_as_in_linux() {
+    let served = one_at_a_time(Rig::new("cfq:share=issuer"), 4, 4_000);
+    assert!(served.iter().filter(|&&reads| reads < 100).count() == 2, "{served:?}");
+}
+
+#[test]
+fn in_2_6_18_nothing_preempts_and_writes_have_their_turn() {
+    let mut rig = Rig::new("cfq:generation=2.6.18,sync_writes=false");
+    rig.writes(0, (0..100).map(|i| 100 * i));
+    rig.reads(1, (0..100).map(|i| 1_000_000 + 100 * i));
+    assert_eq!(turns(&mut rig, 30, 5_000)[..2], [(0, 8), (1, 20)]);
+    // Sixteen commands at most.
+    let mut rig = Rig::new("cfq:generation=2.6.18,sync_writes=false");
+    rig.writes(0, (0..100).map(|i| 100 * i));
+    rig.reads(1, (0..100).map(|i| 1_000_000 + 100 * i));
+    assert_eq!(turns(&mut rig, 40, 1_000)[0], (0, 16));
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl World {
             tuning: Tuning {
                 depth: plan.depth,
                 coalesce: Sectors::new(random.one_of(&[0, 16, 1024])),
+                merge: random.one_of(&[false, true]),
                 hard_limit: plan.hard_limit,
                 poll: Poll::OFF,
                 ..Tuning::default()
