@@ -37,6 +37,7 @@ allow_host = ["kvm1.example.org.", "kvm1"]
 nbd = "[::1]:10809"
 depth = 0x20
 coalesce = "64KiB"
+merge = true
 hard_limit = "5s"
 poll = "50us"
 threads = 2
@@ -101,6 +102,7 @@ on = "db.qcow2"
         tuning: Tuning {
             depth: Some(32),
             coalesce: Sectors::new(128),
+            merge: true,
             hard_limit: Nanos::from_secs(5),
             poll: Poll::fixed(Nanos::from_micros(50)),
             submitter: Submitter::Kernel,
