@@ -194,7 +194,7 @@ fn the_example_of_a_configuration_is_one() {
         _ => line,
     });
     let told = check(&all.collect::<Vec<_>>().join("\n"));
-    assert_eq!(found, 27, "settings as comments");
+    assert_eq!(found, 28, "settings as comments");
     for part in
         ["policy: fairway", "depth: 128", "cache: auto", "9187", "9188", "web.token", "10809"]
     {

@@ -45,9 +45,13 @@ fn every_policy_runs_with_every_prefetcher() {
         }
         let reads = |v: &Value| v["reads"].as_u64().expect("a count");
         assert_eq!(reads(host), reads(web) + reads(db));
-        let ahead = host["background_commands"].as_u64() > Some(0);
+        let ahead = host["prefetched_mib"].as_f64() > Some(0.0);
         assert_eq!(ahead, run["prefetch"] != "none", "{host:#}");
-        assert_eq!(ahead, web["accuracy"].as_f64() > Some(0.0), "{web:#}");
+        // A reader that leaves flashy's region takes all room for what is behind it.
+        if run["prefetch"] != "flashy" {
+            assert_eq!(ahead, host["background_commands"].as_u64() > Some(0), "{host:#}");
+            assert_eq!(ahead, web["accuracy"].as_f64() > Some(0.0), "{web:#}");
+        }
     }
     assert_eq!(made, runs(&more), "the same again");
 }

@@ -14,7 +14,7 @@ limits = "none"
 weights = [4, 1, 1]
 only = 0
 device = { profile = "linear-15k4", change = { queue_depth = 8 }, slow = 2 }
-stack = { coalesce = 0, hard_limit = "1s" }
+stack = { coalesce = 0, merge = true, hard_limit = "1s" }
 images = { map = "ext3", from = "1MiB" }
 path = { request = "100us", waits = true }
 measure = { settle = "1s", until = "2s", requests = 1000 }
