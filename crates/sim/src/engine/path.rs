@@ -6,7 +6,7 @@ use seekway_core::units::{Instant, Nanos};
 use seekway_stack::stack::Submit;
 use std::collections::VecDeque;
 
-/// What the thread does with a request.
+/// The work of the thread on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostPath {
     /// Time that it takes.

@@ -180,8 +180,9 @@ def loop(found: Loads) -> list[Row]:
             mib_s, array = (found.mean(load, base, figure) for figure in ("mib_s", "array"))
             row.because(f"without {mib_s:.0f} MiB/s, {array:.1f} % of the array")
             rows.append(row.because(f"accuracy {found.mean(load, way, 'accuracy'):.1f} %"))
-        for name, loads in (("readers", True), ("applications", False)):
-            chosen = [one for one in found.scenarios if (found.of(one, "case") == "Readers") == loads]
+        readers = found.among("case", "Readers")
+        others = [load for load in found.scenarios if load not in readers]
+        for name, chosen in (("readers", readers), ("applications", others)):
             values = mean_of(found.ratio(load, way, base, "mib_s") for load in chosen)
             rows.append(measured(f"mean of {name}: {PAPER}{where}", values, "×"))
     return rows
