@@ -158,8 +158,8 @@ class Plan:
         for one in self.policies:
             disk_of = {vm: number for number, disk in enumerate(one.disks, 1) for vm in disk}
             for vm, alone in one.alone.items():
-                row = {"policy": one.policy, "disk": disk_of.get(vm), "vm": vm}
-                row |= {"figure_ms": one.figures.get(vm), "alone_ms": alone}
+                row: dict[str, float | str | None] = {"policy": one.policy, "disk": disk_of.get(vm)}
+                row |= {"vm": vm, "figure_ms": one.figures.get(vm), "alone_ms": alone}
                 writer.writerow(row | one.operations.get(vm, {}))
         return text.getvalue()
 
