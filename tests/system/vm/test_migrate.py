@@ -49,12 +49,12 @@ thread() {
 }
 # Without BPF: programs that come change the kernel's code, and QEMU 7.2 may run a part of it as
 # it was on vCPUs that stand still meanwhile (test_bpf.py and test_ticks.py try BPF). Without a
-# budget: under TCG the agent would be over it, for it takes absences of its vCPU for CPU time of
-# its own.
+# budget and without rest: under TCG the agent would be over the one and would take the other, for
+# it takes absences of its vCPU for CPU time of its own.
 migrate() {
 	rm -f /tmp/agent.log
 	(exec seekway-guest migrate --match fio --no-bpf \
-		--policy vmigrater:budget=1 "$@" >/tmp/agent.log 2>&1) & echo $! >/tmp/agent
+		--policy vmigrater:budget=1,except=rest "$@" >/tmp/agent.log 2>&1) & echo $! >/tmp/agent
 	n=0; until seekway-guest status >/dev/null 2>&1; do
 		n=$((n+1)); [ $n -lt 600 ] || { cat /tmp/agent.log; return 1; }; sleep 0.1; done
 }
