@@ -140,7 +140,7 @@ struct Config {
     share_by_vm: bool,
     /// The form of Linux 2.6.30 or 2.6.18.
     old: bool,
-    /// That of 2.6.18.
+    /// The form of Linux 2.6.18.
     round_robin: bool,
 }
 
@@ -426,7 +426,7 @@ impl Scheduler for Cfq {
         }
         let waits_for_vm = || self.active.is_some_and(|active| self.queue(active).vm == vm);
         if self.config.round_robin && !sync && self.idle_until.is_some() && waits_for_vm() {
-            // Who issues a write is not waited for (`cfq_crq_enqueued`).
+            // An asynchronous request ends the idling for its VM (`cfq_crq_enqueued`).
             self.expire(now, false);
         } else if self.active == Some(id) {
             self.idle_until = None;

@@ -253,10 +253,10 @@ fn state_is_bounded_whatever_a_guest_does() {
     for spec in specs().iter().filter(|spec| *spec != "none") {
         let mut prefetcher = prefetchers::build(spec).unwrap();
         let vms = [VmId::new(0), VmId::new(1)];
-        vms.iter().for_each(|&vm| prefetcher.attach(Instant::ZERO, vm, Sectors::new(1 << 28)));
+        vms.iter().for_each(|&vm| prefetcher.attach(Instant::ZERO, vm, Sectors::new(1 << 33)));
         for n in 0..200_000u64 {
             // Some follow the one before, so that windows are opened and marked.
-            let start = n / 4 * 7919 % (1 << 25) * 8 + n % 4 / 2 * 8;
+            let start = n / 4 * 7919 % (1 << 25) * 256 + n % 4 / 2 * 8;
             let extent = Extent::new(Lba::new(start), Sectors::new(8)).unwrap();
             let tag = if n % 2 == 0 { (n / 2) as u16 } else { 0 };
             let (vm, tag) = (vms[(n % 2) as usize], ProcessTag::new(tag));

@@ -119,7 +119,7 @@ fn at(ms: u64, more: &[Nanos]) -> Instant {
 
 #[test]
 fn fetches_as_demand_keep_their_turn_and_others_wait_for_all_demand() {
-    // The second read comes while the device has the first, whose fetch then has come already.
+    // The second read comes while the device works on the first; that one's fetch is queued by then.
     let plan = [(0, 0, Read, 0, 8), (2, 0, Read, 1000, 8)];
     for (as_demand, wanted) in [(true, [0, 8, 1000]), (false, [0, 1000, 8])] {
         let (_, log) = simulate(&plan, 1, host(100, Ahead { as_demand, ..ahead(8) }));

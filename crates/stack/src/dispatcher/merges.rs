@@ -4,7 +4,7 @@
 //! queued request now meets its neighbour, they are joined too (`attempt_back_merge`,
 //! `attempt_front_merge`).
 //!
-//! Only whole requests of the same VM, operation, process and urgency are merged, up to
+//! Only whole requests of the same VM, operation, process and sync flag are merged, up to
 //! [`Config::coalesce`](super::Config::coalesce), and none with one that its VM sent before a
 //! flush. The policy has the oldest of them, grown; the device gets all as one command, and each
 //! ends as a request of its own.
@@ -161,7 +161,7 @@ impl Dispatcher {
         group.members.append(&mut joining.members);
     }
 
-    /// A queued request with all that are merged with it leaves the policy: the first of them.
+    /// A queued request leaves the policy with all that are merged with it. Returns the first of them.
     pub(super) fn merged_leave(&mut self, leader: RequestId, known: bool) -> RequestId {
         let group = self.merges.groups.get(leader).expect("a leader has a group");
         for &member in &group.members {
@@ -171,7 +171,7 @@ impl Dispatcher {
         group.members[0]
     }
 
-    /// The members that are merged with the first of a group, which is sent, go with it: the last.
+    /// Sends the other members of a group with its first one. Returns the last.
     pub(super) fn send_merged(
         &mut self,
         now: Instant,

@@ -8,10 +8,10 @@
 //! **By interval** (after the paper, 3.2 to 3.4): whenever one ends, each stream whose linear share
 //! in it was above the threshold may be prefetched for during the next, from the end of its last
 //! read, as many sectors as `min(S·TP_L, BW_A)` makes in an interval. That is the paper's letter
-//! with `literal=true` only: `BW_A` bounds each stream, the fetches of an interval go at once, stream
-//! by stream, and they go as ordinary reads (3.3: a `readahead` call). By default three corrections of ours ([`Rate`]) hold it back: no
-//! stream is kept more than `lead` ahead of its reader, waste makes patient, and losses shorten the
-//! lead. The literal form keeps those rules of ours that decide which stream a read belongs to, not
+//! with `literal=true` only: `BW_A` bounds each stream, the fetches of an interval go at once,
+//! stream by stream, and they go as ordinary reads (3.3: a `readahead` call). By default three
+//! corrections of ours ([`Rate`]) hold it back: no stream is kept more than `lead` ahead of its
+//! reader, waste makes patient, and losses shorten the lead. The literal form keeps those rules of ours that decide which stream a read belongs to, not
 //! how much is prefetched for it: streams are found by address and not hashed by region (`vio`),
 //! requests that overtake each other are put in order, and a record that is strided over may be
 //! read in several requests.

@@ -210,10 +210,11 @@ fn what_is_not_linear_enough_is_not_prefetched_for() {
     assert_eq!(after_interval("vio:threshold=0.59", &reads).1, 0.6);
 }
 
-#[test]
-fn the_device_is_shared_by_those_that_are_armed() {
-    let mut scene = Scene::new("vio");
-    // Two processes with three linear reads each, and one with four random: 1024 sectors.
+/// The end of an interval in which two processes read three times in line each and wanted 768
+/// sectors more each, of which the device has 512 to spare.
+fn scarce(spec: &str) -> Scene {
+    let mut scene = Scene::new(spec);
+    // Beside them one process reads four times at random: 1024 sectors.
     for n in 0..4 {
         scene.miss(8, n * READ, READ);
         scene.miss(9, 100_000 + n * READ, READ);
@@ -223,21 +224,20 @@ fn the_device_is_shared_by_those_that_are_armed() {
     // random besides the four is the first of each: T·BW_A = 2048 - 6·256 = 512.
     scene.prefetcher.bandwidth(4096 * 512);
     scene.now = Instant::ZERO + ms(500);
+    scene
+}
+
+#[test]
+fn the_device_is_shared_by_those_that_are_armed() {
+    let mut scene = scarce("vio");
     // Wanted are 2·768: a third is to be had, 256 for each.
     assert_eq!(scene.proposals(), [(4 * READ, 5 * READ), (100_000 + 4 * READ, 100_000 + 5 * READ)]);
 }
 
 #[test]
 fn to_the_letter_the_device_bounds_each_stream_and_each_goes_whole() {
-    let mut scene = Scene::new("vio:literal=true");
-    for n in 0..4 {
-        scene.miss(8, n * READ, READ);
-        scene.miss(9, 100_000 + n * READ, READ);
-        scene.miss(10, 200_000 + n * n * n * 7919, READ);
-    }
-    // As above, T·BW_A = 512: each of both may have all of it, one after the other.
-    scene.prefetcher.bandwidth(4096 * 512);
-    scene.now = Instant::ZERO + ms(500);
+    let mut scene = scarce("vio:literal=true");
+    // Each of both may have all of it, one after the other.
     assert_eq!(scene.proposals(), [(4 * READ, 6 * READ), (100_000 + 4 * READ, 100_000 + 6 * READ)]);
     assert!(scene.prefetcher.fetches_as_demand());
     assert!(!Scene::new("vio").prefetcher.fetches_as_demand());
