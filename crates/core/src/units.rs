@@ -36,6 +36,14 @@ impl Instant {
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
+    /// The first of those that there are.
+    #[inline]
+    pub fn earliest<const N: usize>(of: [Option<Instant>; N]) -> Option<Instant> {
+        of.into_iter().fold(None, |first: Option<Instant>, at| match (first, at) {
+            (Some(first), Some(at)) => Some(first.min(at)),
+            (first, at) => first.or(at),
+        })
+    }
     /// Time from `earlier` to `self`; zero when `earlier` is in fact later.
     pub const fn since(self, earlier: Instant) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))

@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
         let answer = self.host.as_ref().and_then(HostSide::next_answer);
         let path = self.path.as_ref().and_then(PathThread::next_event);
         let events = [self.device.next_completion(), source, self.stack_wake, answer, path];
-        let next = events.into_iter().flatten().min()?;
+        let next = Instant::earliest(events)?;
         // A prefetcher that is overdue waits for room in the background, which some event will make.
         let poll = self.stack.next_prefetch().filter(|&at| at > self.now);
         Some(poll.map_or(next, |poll| poll.min(next)))

@@ -373,10 +373,12 @@ impl Dispatcher {
     }
 
     /// The next barrier that may go.
+    #[inline]
     fn next_barrier(&mut self, now: Instant) -> Option<Unit> {
-        if self.barriers.is_empty() {
-            return None;
-        }
+        if self.barriers.is_empty() { None } else { self.first_barrier(now) }
+    }
+
+    fn first_barrier(&mut self, now: Instant) -> Option<Unit> {
         // Out of the way, to look at the rest meanwhile.
         let mut barriers = std::mem::take(&mut self.barriers);
         let may_go = |vm: VmId, id: RequestId| {
@@ -440,7 +442,7 @@ impl Dispatcher {
         }
         self.count_queued(now, request.vm);
         self.by_age.push(&mut self.links, id);
-        self.index(id);
+        self.index(id, request.extent);
         self.scheduler.arrived(now, request);
     }
 

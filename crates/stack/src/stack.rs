@@ -538,7 +538,7 @@ impl Stack {
             };
             if !self.read_ahead(now) {
                 let prefetch = self.next_prefetch().filter(|&at| at > now);
-                let demand = wake.into_iter().chain(self.limiter.next_wake()).min();
+                let demand = Instant::earliest([wake, self.limiter.next_wake()]);
                 let wait = Action::Wait(Wake { demand, prefetch });
                 self.record(|j| j.action(&wait));
                 return wait;

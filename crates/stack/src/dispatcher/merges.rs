@@ -65,8 +65,9 @@ impl Dispatcher {
     }
 
     /// A whole request can be found by both of its ends.
-    pub(super) fn index(&mut self, id: RequestId) {
-        let (vm, extent) = (self.slots[id].request.vm, self.left(id));
+    #[inline]
+    pub(super) fn index(&mut self, id: RequestId, extent: Extent) {
+        let vm = self.slots[id].request.vm;
         self.adjacency.insert(vm, id, extent.start());
         if self.config.merge && !self.slots[id].split {
             self.merges.ends.insert(vm, id, extent.end());
@@ -74,6 +75,7 @@ impl Dispatcher {
     }
 
     /// The request can be found by neither end any more.
+    #[inline]
     pub(super) fn unindex(&mut self, id: RequestId) {
         self.adjacency.remove(id);
         if self.config.merge && !self.slots[id].split {
@@ -96,8 +98,8 @@ impl Dispatcher {
         }
         self.unindex(host);
         self.group(host, id);
-        self.index(host);
         let grown = self.whole(host);
+        self.index(host, grown);
         let joins = |&other: &RequestId| self.joins(other, host);
         let neighbour = match back {
             Some(_) => self.adjacency.at(vm, grown.end()).find(joins),
@@ -130,8 +132,9 @@ impl Dispatcher {
         self.unindex(younger);
         self.unindex(older);
         self.group(older, younger);
-        self.index(older);
-        let took = self.scheduler.merged(now, older, self.whole(older));
+        let grown = self.whole(older);
+        self.index(older, grown);
+        let took = self.scheduler.merged(now, older, grown);
         assert!(took, "policy takes merged requests, and not {older:?}");
         self.count_leaving(now, self.slots[older].request.vm);
     }
@@ -172,6 +175,7 @@ impl Dispatcher {
     }
 
     /// Sends the other members of a group with its first one. Returns the last.
+    #[inline]
     pub(super) fn send_merged(
         &mut self,
         now: Instant,
@@ -179,6 +183,16 @@ impl Dispatcher {
         command: &mut Request,
     ) -> RequestId {
         let Some(leader) = self.slots[first].leader else { return first };
+        self.send_others(now, leader, first, command)
+    }
+
+    fn send_others(
+        &mut self,
+        now: Instant,
+        leader: RequestId,
+        first: RequestId,
+        command: &mut Request,
+    ) -> RequestId {
         let count = self.merges.groups.get(leader).map_or(0, |group| group.members.len());
         let mut last = first;
         for at in 1..count {

@@ -238,7 +238,12 @@ impl Limiter {
     }
 
     /// An item that may go now, if there is one; it is counted.
+    #[inline]
     pub fn next(&mut self, now: Instant) -> Option<u32> {
+        self.next_wake().filter(|&at| at <= now).and_then(|_| self.next_due(now))
+    }
+
+    fn next_due(&mut self, now: Instant) -> Option<u32> {
         loop {
             let (at, number) = self.alarms.first()?;
             if at > now {

@@ -10,6 +10,7 @@ use seekway_core::request::{Completion, Extent, Op, ProcessTag, Request, Request
 use seekway_core::scheduler::{Decision, DeviceProfile, DeviceView, Scheduler, VmSpec};
 use seekway_core::units::{Instant, Lba, Sectors};
 use seekway_policy::schedulers;
+use smallvec::{SmallVec, smallvec};
 use std::collections::VecDeque;
 
 /// Purpose of an I/O.
@@ -29,6 +30,9 @@ pub enum Purpose {
     /// A barrier after an fsync.
     Barrier,
 }
+
+/// Numbers of those who wait for an I/O: mostly one.
+pub type Waiters = SmallVec<[u32; 2]>;
 
 /// One request of the guest to its virtual disk.
 #[derive(Clone, Debug)]
@@ -51,7 +55,7 @@ pub struct Io {
     /// Pages that it carries, from `page` on; zero if it carries none.
     pub pages: u32,
     /// Waiting threads, by number, and the journal.
-    pub waiters: Vec<u32>,
+    pub waiters: Waiters,
 }
 
 impl Io {
@@ -61,7 +65,7 @@ impl Io {
         (sector, sectors): (u64, u32),
         waiter: u32,
     ) -> Io {
-        let (file, waiters) = (NONE, vec![waiter]);
+        let (file, waiters) = (NONE, smallvec![waiter]);
         Io { purpose, op, sync: true, tag, sector, sectors, file, page: 0, pages: 0, waiters }
     }
 
@@ -135,15 +139,13 @@ impl BlockLayer {
 
     /// Take `io` in: the number of the request that now carries it, and
     /// whether that is an older one that it was merged with.
-    pub fn submit(&mut self, mut io: Io) -> (u32, bool) {
+    pub fn submit(&mut self, io: Io) -> (u32, bool) {
         if let Some(number) = self.merge(&io) {
             return (number, true);
         }
         let number = match self.free.pop() {
             Some(number) => {
-                let mut waiters = std::mem::take(&mut self.ios[number as usize].waiters);
-                waiters.append(&mut io.waiters);
-                self.ios[number as usize] = Io { waiters, ..io };
+                self.ios[number as usize] = io;
                 number
             }
             None => {
@@ -224,15 +226,13 @@ impl BlockLayer {
         }
     }
 
-    /// Those who wait for the I/O; give the vector back with [`Self::release`].
-    pub fn take_waiters(&mut self, number: u32) -> Vec<u32> {
+    /// Those who wait for the I/O.
+    pub fn take_waiters(&mut self, number: u32) -> Waiters {
         std::mem::take(&mut self.ios[number as usize].waiters)
     }
 
     /// The number may be used again.
-    pub fn release(&mut self, number: u32, mut waiters: Vec<u32>) {
-        waiters.clear();
-        self.ios[number as usize].waiters = waiters;
+    pub fn release(&mut self, number: u32) {
         self.free.push(number);
     }
 }

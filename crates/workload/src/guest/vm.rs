@@ -352,9 +352,9 @@ impl GuestVm {
     pub(super) fn kernel_timer(&self) -> Option<Instant> {
         let due = |disk: &GuestDisk| {
             let GuestDisk { block, journal, flusher } = disk;
-            [journal.due(self.params.commit), flusher.due(), block.next_wake()]
+            Instant::earliest([journal.due(self.params.commit), flusher.due(), block.next_wake()])
         };
-        self.disks.iter().flat_map(due).flatten().min()
+        self.disks.iter().filter_map(due).min()
     }
 
     /// Append the requests that may go to the disks now.
@@ -398,7 +398,7 @@ impl GuestVm {
                 }
             }
         }
-        self.disks[disk].block.release(number, waiters);
+        self.disks[disk].block.release(number);
     }
 }
 
@@ -434,8 +434,7 @@ impl Source for GuestVm {
     fn next_wake(&self) -> Option<Instant> {
         let timer = self.timers.peek().map(|Reverse((at, _, _))| *at);
         let arrival = self.arriving.front().map(|(at, _)| *at);
-        let candidates = [timer, arrival, self.kernel_timer()];
-        candidates.into_iter().flatten().min()
+        Instant::earliest([timer, arrival, self.kernel_timer()])
     }
 
     fn finished(&self) -> bool {

@@ -3,7 +3,7 @@
 //! `mm/page-writeback.c`).
 
 use crate::guest::PAGE_SECTORS;
-use crate::guest::block::{Io, Purpose};
+use crate::guest::block::{Io, Purpose, Waiters};
 use crate::guest::cache::{DIRTY, File, MARKER, NONE, UPTODATE, WRITEBACK};
 use crate::guest::disk::{CommitStep, JOURNAL, Reason};
 use crate::guest::params::JournalMode;
@@ -195,7 +195,7 @@ impl GuestVm {
                 file,
                 page,
                 pages: n,
-                waiters: Vec::new(),
+                waiters: Waiters::new(),
             };
             let (number, _) = self.disk_of(file).block.submit(io);
             for p in page..page + n {
@@ -286,7 +286,7 @@ impl GuestVm {
             file,
             page,
             pages,
-            waiters: Vec::new(),
+            waiters: Waiters::new(),
         };
         let disk = self.disk_of(file);
         let (number, merged) = disk.block.submit(io);
