@@ -10,7 +10,7 @@ OUT ?= out
 
 .DEFAULT_GOAL := help
 SWARM_SEEDS ?= 10000..1000000
-.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint bench bench-host bench-check bench-web hostile bench-memory docs schemas site experiments arena mqsim install-deps build guest deb rpm release reproducible
+.PHONY: help demo test check wheel swarm planted-faults kills powercuts fuzz miri soak lint coverage bench bench-host bench-check bench-web hostile bench-memory docs schemas site experiments arena mqsim install-deps build guest deb rpm release reproducible
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null || \
@@ -99,6 +99,10 @@ lint: ## formatting, clippy, plain language, cargo-deny (licences, banned crates
 	$(CARGO) clippy --workspace --all-targets $(BPF) --locked -- -D warnings
 	$(CARGO) clippy --package seekway --no-default-features --locked -- -D warnings
 	"$$(scripts/install-tools cargo-deny)/cargo-deny" --workspace --all-features --locked check --hide-inclusion-graph licenses bans sources
+
+coverage: install-deps ## every test with counting builds: share of lines run, by crate (an hour)
+	@scripts/install-deps test
+	@scripts/coverage
 
 bench: install-deps ## what one table shows: each figure, its target, and whether it is met
 	@scripts/bench
