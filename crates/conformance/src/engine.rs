@@ -138,6 +138,11 @@ impl Engine {
         id
     }
 
+    /// The queued request that arrived first.
+    pub fn oldest(&self) -> Option<Request> {
+        self.queued.values().min_by_key(|(order, _)| order).map(|&(_, request)| request)
+    }
+
     fn next_free(&mut self) -> RequestId {
         self.free.pop().unwrap_or_else(|| {
             self.slots += 1;

@@ -41,7 +41,7 @@ impl Scheduler for LowestFirst {
 }
 
 #[test]
-#[should_panic = "lowest-first: a random reader got nothing from a disk for 30s"]
+#[should_panic = "lowest-first: a random reader waited for a disk for 30s"]
 fn a_policy_that_starves_a_vm_fails() {
     keeps_contract(&Policy::new(&LOWEST_FIRST, ""));
     starves_as_said(&Policy::new(&LOWEST_FIRST, ""));

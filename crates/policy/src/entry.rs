@@ -18,13 +18,14 @@ pub struct Entry {
     pub holds: &'static [&'static str],
     /// Service-level targets, of those that an operator may set for a VM, that the policy meets.
     pub keeps: &'static [Promise],
-    /// Where its source lets a VM wait without end; elsewhere none waits for 30 s without service.
+    /// Where its source lets a request wait without end; elsewhere none waits for 30 s.
     pub starves: &'static [Starves],
     /// A new instance. Fails only for combinations that no single value shows.
     pub build: fn(&Params) -> Result<Box<dyn Scheduler>, ParamError>,
 }
 
-/// Parameters with which a policy leaves a VM without service while others keep the device busy.
+/// Parameters with which a policy leaves a request without service while others keep the device
+/// busy.
 pub struct Starves {
     /// `key=value,key=value`; empty for the defaults, and so for all that keep the rule.
     pub with: &'static str,

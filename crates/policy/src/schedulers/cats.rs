@@ -73,8 +73,9 @@ pub(super) const ENTRY: Entry = Entry {
     holds: &[BUSDRIVER],
     keeps: &[],
     starves: &[Starves {
-        with: "read_delay=0",
-        why: "without its delay a read is as urgent as those that arrive later",
+        with: "",
+        why: "hits of the drive's cache go first, and a late request waits for a sweep that begins at \
+              the head and that requests ahead of it prolong",
     }],
     build: |params| Ok(Box::new(Cats::new(params)?)),
 };

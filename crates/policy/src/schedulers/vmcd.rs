@@ -43,7 +43,7 @@
 
 mod channels;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Starves};
 use crate::runs::{BACK_SEEK_MAX, BACK_SEEK_PENALTY};
 use channels::{Channels, LastPeriod};
 use seekway_core::means::Mean;
@@ -75,7 +75,10 @@ pub(super) const ENTRY: Entry = Entry {
     params: PARAMS,
     holds: &[ANTICIPATION],
     keeps: &[],
-    starves: &[],
+    starves: &[Starves {
+        with: "batch=1000",
+        why: "a VM's late requests go between rounds, one for each: a long batch has passed many more",
+    }],
     build: |params| Ok(Box::new(Vmcd::new(params)?)),
 };
 

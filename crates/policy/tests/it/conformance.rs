@@ -52,6 +52,6 @@ fn every_policy_keeps_the_contract() {
 }
 
 #[test]
-fn no_policy_starves_a_vm_unless_it_says_so() {
+fn no_policy_starves_a_request_unless_it_says_so() {
     specs().for_each(|spec| starves_as_said(&Policy::registered(spec)));
 }
