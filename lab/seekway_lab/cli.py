@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(command.text(args), end="")
             return 0
         if args.command == "live":
-            return live.command(args)
+            missed = live.command(args)
+            return _page(args.docs, check=False) or missed if args.write else missed
         if args.command == "check":
             args.seeds, args.policy = SEEDS, []
         if getattr(args, "write", False) and (args.policy or args.seeds != SEEDS):

@@ -31,6 +31,8 @@ class Verdict(StrEnum):
     IN_PART = "in part"
     REFUTED = "refuted"
     MEASURED = "measured"
+    #: The machine measured something else. Such a row decides nothing.
+    VOID = "void"
 
 
 @dataclass

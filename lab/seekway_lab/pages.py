@@ -27,6 +27,8 @@ PAPERS = {
 UNDECIDED = "undecided: setting"
 DECIDED = ["holds", "exceeds", "in part", "refuted"]
 VERDICTS = [*DECIDED, UNDECIDED]
+#: Verdict of a row whose machine measured something else.
+VOID = "void"
 # The keys of a claim, and those that it may have besides.
 KEYS = {"paper", "where", "claim", "published", "experiment", "rows"}
 # `text`: rows of the rules in the paper's text, where `rows` are of its authors' program.
@@ -55,10 +57,12 @@ def judged(claim: dict[str, Any], rows: dict[tuple[str, str], Record]) -> dict[s
         row = rows.get((claim["experiment"], name))
         if row is None:
             raise LabError(f"{about}: {claim['experiment']} has no row '{name}'")
-        if row["verdict"] not in DECIDED:
+        if row["verdict"] not in [*DECIDED, VOID]:
             raise LabError(f"{about}: the row '{name}' is {row['verdict']}: no figure of a paper")
         found.append(row)
     by_rows = whole([row["verdict"] for row in found])
+    if void := [row["why"] for row in found if row["verdict"] == VOID]:
+        claim = {"undecided": f"void: {void[0]}", **claim}
     verdict = UNDECIDED if "undecided" in claim else by_rows
     if verdict != "holds" and not (claim.get("undecided") or claim.get("because")):
         raise LabError(f"{about}: {verdict}, and no 'because' says why")
@@ -81,17 +85,23 @@ def claims_of(docs: Path) -> dict[str, Any]:
     asked: dict[str, list[Record]] = {}
     for paper in PAPERS:
         ours = records.read(folder / "results" / f"{paper}.csv")
-        rows |= {(row["experiment"], row["row"]): row for row in ours}
+        rows |= _by_name(ours)
         asked[paper] = [row for row in ours if row["asked"]]
+    rows |= _by_name(records.read(folder / "results" / "live.csv"))
     claims = [judged(claim, rows) for claim in data["claim"]]
     used = Counter((c["experiment"], name) for c in claims for name in names_of(c))
-    beside = [key for key, row in rows.items() if row["paper"] and row["verdict"] in DECIDED]
+    of_papers = [*DECIDED, VOID]
+    beside = [key for key, row in rows.items() if row["paper"] and row["verdict"] in of_papers]
     for key in [*beside, *used]:
         if used[key] != 1:
             raise LabError(
                 f"claims.toml: {key[0]}, row '{key[1]}': in {used[key]} claims, not in one"
             )
     return {"claims": claims, "not_repeated": data.get("not_repeated", []), "asked": asked}
+
+
+def _by_name(found: list[Record]) -> dict[tuple[str, str], Record]:
+    return {(row["experiment"], row["row"]): row for row in found}
 
 
 # --- writing

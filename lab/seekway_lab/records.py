@@ -46,6 +46,16 @@ def write(to: TextIO, records: Iterable[Mapping[str, str]], more: Iterable[str] 
     out.writerows(records)
 
 
+def replace(path: Path, new: Iterable[Record]) -> None:
+    """Replaces a file's rows of the experiments that these rows are of; a new file is made."""
+    made = list(new)
+    experiments = {row["experiment"] for row in made}
+    old = read(path) if path.exists() else []
+    kept = [row for row in old if row["experiment"] not in experiments]
+    with path.open("w", newline="") as file:
+        write(file, sorted([*kept, *made], key=lambda row: row["experiment"]))
+
+
 def differences(
     made: Iterable[Record], recorded: Iterable[Record], compared: Iterable[str] | None = COMPARED
 ) -> dict[str, list[str]]:

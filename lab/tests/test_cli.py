@@ -107,6 +107,34 @@ def test_rows_are_of_the_loads_that_studies_run() -> None:
     assert known.keys() == {row["experiment"] for row in rows}
 
 
+def test_a_live_row_decides_a_claim_and_a_void_one_leaves_it_open() -> None:
+    claim = {"paper": "cats", "where": "§4", "claim": "k", "published": "–"}
+    claim |= {"experiment": "vpt-scale", "rows": ["a: k"], "because": "why"}
+
+    def verdict(of_row: str) -> dict[str, str]:
+        row = dict.fromkeys(records.COLUMNS, "") | {"verdict": of_row, "why": "host CPU 99 % busy"}
+        return pages.judged(claim, {("vpt-scale", "a: k"): row})
+
+    assert verdict("holds")["verdict"] == "holds"
+    assert verdict("in part")["verdict"] == "in part"
+    void = verdict("void")
+    assert void["verdict"] == pages.UNDECIDED and void["undecided"] == "void: host CPU 99 % busy"
+    with pytest.raises(records.LabError, match="no figure of a paper"):
+        verdict("measured")
+
+
+def test_rows_of_an_experiment_replace_its_older_ones(tmp_path: Path) -> None:
+    def rows(experiment: str, *names: str) -> list[records.Record]:
+        empty = dict.fromkeys(records.COLUMNS, "")
+        return [{**empty, "experiment": experiment, "row": name} for name in names]
+
+    path = tmp_path / "live.csv"
+    records.replace(path, rows("vpt-scale", "a", "b"))
+    records.replace(path, rows("vpt-rank, live", "c"))
+    records.replace(path, rows("vpt-scale", "b"))
+    assert [row["row"] for row in records.read(path)] == ["c", "b"]
+
+
 def test_a_claim_is_decided_by_the_programs_rows_and_the_texts() -> None:
     def row(name: str, ours: str, verdict: str) -> dict[str, str]:
         numbers = {"paper": "5.31", "ours": ours, "least": ours, "largest": ours, "unit": "×"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import seekway
 
-from seekway_lab.live import pregather, procs, scenes, twin, vpt
+from seekway_lab.live import pregather, procs, runs, scale, scenes, twin, vpt
 from seekway_lab.papers.cats import rank
 from seekway_lab.papers.cats.figures import THREE
 from seekway_lab.records import LabError
@@ -236,24 +236,41 @@ def test_what_is_measured_has_no_k_in_it():
     assert (made["service_ms"], made["added"]) == (pytest.approx(1.05), pytest.approx(0.05))
 
 
+POLICIES = vpt.RANKINGS[0]
+
+
 def window(response_ms: float, **changes: Any) -> Table:
     made = {"service_ms": response_ms / 50, "response_ms": response_ms}
     made |= {"sectors_ms": 400 / response_ms, "added": 0.02, "late": 0.0, "host_busy": 0.3}
     return {**made, **changes}
 
 
-def on(target: vpt.Target, responses: list[list[float]], **changes: Any) -> list[Table]:
-    """The three policies on a target, by their responses window by window."""
+def on(
+    target: vpt.Target,
+    responses: list[list[float]],
+    ranking: vpt.Ranking = POLICIES,
+    **changes: Any,
+) -> list[Table]:
+    """The schedulers of a ranking on a target, by their responses window by window."""
     return [
-        vpt.row(target, policy, [window(one, **changes) for one in each])
-        for policy, each in zip(THREE, responses, strict=True)
+        vpt.row(target, ranking, scheduler, [window(one, **changes) for one in each])
+        for scheduler, each in zip(ranking.every, responses, strict=True)
     ]
+
+
+def of_response(rows: list[Table]) -> Table:
+    """The only prediction of the responses."""
+    [found] = [one for one in vpt.predictions(rows) if one["measure"] == "response"]
+    return found
 
 
 REAL = [[40.0, 41], [60, 61], [120, 130]]
 RIGHT = [[50.0, 51], [70, 71], [110, 111]]
+#: What is only shown lies between those that are ranked.
+SHOWN = [[55.0, 200]]
 
 
+@pytest.mark.parametrize("ranking", vpt.RANKINGS)
 @pytest.mark.parametrize(
     ("target", "responses", "verdict"),
     [
@@ -264,19 +281,64 @@ RIGHT = [[50.0, 51], [70, 71], [110, 111]]
     ],
 )
 def test_a_rank_holds_when_every_window_has_it(
-    target: vpt.Target, responses: list[list[float]], verdict: tuple[int, str]
+    ranking: vpt.Ranking,
+    target: vpt.Target,
+    responses: list[list[float]],
+    verdict: tuple[int, str],
 ):
-    rows = on(vpt.TARGETS[0], REAL) + on(target, responses)
-    [found] = [one for one in vpt.predictions(rows) if one["measure"] == "response"]
+    shown = SHOWN * len(ranking.shown)
+    rows = on(vpt.TARGETS[0], REAL + shown, ranking) + on(target, responses + shown, ranking)
+    found = of_response(rows)
     assert (found["right"], found["verdict"]) == verdict
     assert found["errors"][2] == pytest.approx(sum(responses[2]) / 250 - 1)
+    row = vpt.record(found)
+    assert row["row"] == f"{target.name}: rank of {ranking.name} by response"
+    assert (row["verdict"], row["paper"]) == (verdict[1], "1" if target == vpt.LITERAL else "")
+    assert row["why"] == f"right in {verdict[0]} of 2 windows"
+
+
+@pytest.mark.parametrize("late", ["disk", "line"])
+def test_a_rank_is_void_when_a_window_of_either_side_is_late(late: str):
+    guests = vpt.RANKINGS[1]
+    sides = [on(vpt.TARGETS[0], REAL + SHOWN, guests), on(vpt.LITERAL, RIGHT + SHOWN, guests)]
+    side = sides[late == "line"]
+    # Whatever is only shown voids nothing.
+    side[3] = vpt.row(vpt.LITERAL, guests, "none", [window(55, late=0.5)] * 2)
+    assert of_response(sides[0] + sides[1])["verdict"] == "holds"
+    target = vpt.LITERAL if late == "line" else vpt.TARGETS[0]
+    side[1] = vpt.row(target, guests, "bfq", [window(65), window(66, late=0.02)])
+    found = of_response(sides[0] + sides[1])
+    assert (found["right"], found["verdict"], found["void"]) == (2, "void", {target.name: ["bfq"]})
+    row = vpt.record(found)
+    why = f"right in 2 of 2 windows; above 1 % late on {target.name} (bfq)"
+    assert (row["verdict"], row["why"]) == ("void", why)
+
+
+def test_rankings_do_not_mix():
+    rows = [
+        row
+        for target, responses in [(vpt.TARGETS[0], REAL), (vpt.LITERAL, RIGHT)]
+        for ranking in vpt.RANKINGS
+        for row in on(target, responses + SHOWN * len(ranking.shown), ranking)
+    ]
+    found = [one for one in vpt.predictions(rows) if one["measure"] == "response"]
+    assert [one["ranking"] for one in found] == [one.name for one in vpt.RANKINGS]
+    assert [one["verdict"] for one in found] == ["holds", "holds"]
+    assert "mq-deadline" in str(vpt.figures_table(rows, 4))
+
+
+def test_the_guests_schedulers_stand_above_a_policy_that_leaves_the_order():
+    policies, guests = vpt.RANKINGS
+    assert policies.window("deadline", 3) == scenes.Window("deadline", 3)
+    assert guests.window("bfq", 3) == scenes.Window("noop", 3, elevator="bfq")
+    assert scenes.elevator("none") == "echo none >/sys/block/vda/queue/scheduler"
+    assert "echo 256 >/sys/block/vda/queue/nr_requests" in scenes.elevator("bfq")
 
 
 def test_what_the_throttle_adds_is_judged_and_late_commands_void_it():
     def verdict(added: float | None, late: float) -> str:
-        return str(
-            vpt.row(vpt.TARGETS[0], THREE[0], [window(40, added=added, late=late)])["verdict"]
-        )
+        windows = [window(40, added=added, late=late)]
+        return str(vpt.row(vpt.TARGETS[0], POLICIES, THREE[0], windows)["verdict"])
 
     assert verdict(0.05, 0.01) == "met"
     assert verdict(0.06, 0) == "missed"
@@ -285,8 +347,64 @@ def test_what_the_throttle_adds_is_judged_and_late_commands_void_it():
 
 
 def test_what_has_no_service_predicts_none():
-    bare = on(vpt.TARGETS[3], [[4.0, 4]] * 3, service_ms=None, added=None)
+    bare = on(vpt.TARGETS[3], [[6.0, 6], [5, 5], [4, 4]], service_ms=None, added=None)
     rows = on(vpt.TARGETS[0], [[40.0, 40], [60, 60], [120, 120]]) + bare
     found = vpt.predictions(rows)
     assert [(p["measure"], p["right"]) for p in found] == [("response", 0), ("throughput", 0)]
     assert "| – |" in str(vpt.figures_table(rows, 4)) and "0 of 2" in str(vpt.ranks_table(found))
+
+
+# --- vpt-scale
+
+
+def scaled(ks: list[float], late: float = 0.0, case: int = 1, others: float = 0.0) -> Table:
+    windows = [
+        {"k": k, "changes": [], "commands": 9, "late": late, "host_busy": 1.0, "others": others}
+        for k in ks
+    ]
+    return scale.row(scale.CASES[case], windows)
+
+
+@pytest.mark.parametrize(
+    ("ks", "stable", "verdict"),
+    [
+        ([1, 2, 4.4, 4.4, 4.4], 4.4, "holds"),
+        ([4.4, 4.4, 4.4, 4.4, 2.2], None, "refuted"),
+        ([1, 2, 4.4, 2.2, 4.4], None, "refuted"),
+    ],
+)
+def test_k_is_stable_when_the_last_windows_end_with_the_same(
+    ks: list[float], stable: float | None, verdict: str
+):
+    found = scaled(ks)
+    assert (found["stable_k"], found["verdict"]) == (stable, verdict)
+    row = scale.record(found)
+    assert (row["row"], row["verdict"]) == (f"{scale.CASES[1].name}: k", verdict)
+    assert float(row["largest"]) == max(ks[-3:])
+    assert f"| {', '.join(map(runs.number, ks))} |" in str(scale.table([found], 20))
+
+
+def test_the_load_outlasts_the_windows():
+    [vm] = vpt.TARGETS[0].scene.vms
+    assert "processes=50" in twin.vm_text(scale.endless(vm))
+    assert f"requests={scale.REQUESTS}" in twin.vm_text(scale.endless(vm))
+
+
+def test_a_stable_k_lets_few_commands_be_late():
+    assert scaled([1, 2, 4, 4, 4], late=0.01)["verdict"] == "holds"
+    assert scaled([1, 2, 4, 4, 4], late=0.011)["verdict"] == "in part"
+    early = scaled([1, 2, 4, 4, 4])["windows"]
+    early[1]["late"] = 0.9
+    assert scale.row(scale.CASES[1], early)["verdict"] == "holds", "k is being found"
+
+
+def test_k_stays_1_where_the_image_is_fast_enough():
+    [fast] = [n for n, case in enumerate(scale.CASES) if case.is_fast]
+    assert scaled([1.0] * 5, case=fast)["verdict"] == "holds"
+    assert scaled([1, 2, 2, 2, 2], case=fast)["verdict"] == "refuted"
+
+
+def test_k_beside_other_work_on_the_machine_says_nothing():
+    assert scaled([1, 2, 4, 4, 4], others=0.05)["verdict"] == "holds"
+    void = scaled([1, 2, 4, 4, 4], others=0.06)
+    assert void["verdict"] == "void" and void["why"].startswith("others had 6.0 % of the CPU; k 1")

@@ -139,9 +139,11 @@ class Daemon:
 
     def prefer(self) -> None:
         """Lets its threads run before others (nice -20), as far as the kernel's fair scheduler does
-        that: a daemon that emulates a device is the device, and that waits for no processor. Needs
-        root.
+        that: a daemon that emulates a device is the device, and that waits for no processor. Only
+        root may; others change nothing.
         """
+        if os.geteuid() != 0:
+            return
         for thread in Path(f"/proc/{self.pid}/task").iterdir():
             try:
                 # Threads that start later inherit from these.

@@ -77,6 +77,8 @@ class Disk:
     socket: Path
     #: Virtqueues, at most one for each vCPU; None: one for each.
     queues: int | None = None
+    #: Entries of each virtqueue, a power of two: requests outstanding at most; None: QEMU's choice.
+    entries: int | None = None
     #: Connect again, once a second, when the server goes away. The guest waits.
     reconnect: bool = False
 
@@ -283,8 +285,9 @@ class Guest:
         for n, disk in enumerate(self.disks):
             reconnect = ",reconnect=1" if disk.reconnect else ""
             command += ["-chardev", f"socket,id=disk{n},path={_escaped(disk.socket)}{reconnect}"]
-            queues = disk.queues or self.vcpus
-            command += ["-device", f"vhost-user-blk-pci,chardev=disk{n},num-queues={queues}"]
+            queues = f"num-queues={disk.queues or self.vcpus}"
+            queues += f",queue-size={disk.entries}" if disk.entries else ""
+            command += ["-device", f"vhost-user-blk-pci,chardev=disk{n},{queues}"]
         # After the guest's own disks: their letters stay.
         for name, path in self.programs.items():
             drive = f"file={_escaped(path)},format=raw,if=none,id={name},readonly=on"

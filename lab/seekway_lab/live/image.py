@@ -34,6 +34,9 @@ MODULES = (
     "drivers/virtio/virtio_pci.ko",
     "drivers/char/virtio_console.ko",
     "drivers/block/virtio_blk.ko",
+    # Behind the disks' driver: it leaves a disk the scheduler that it has without these.
+    "block/bfq.ko",
+    "block/kyber-iosched.ko",
 )
 #: Programs of the host in every guest; packages have the same names.
 TOOLS = ("fio", "sysbench")
@@ -116,7 +119,9 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _parts(folder: Path, kernel: str) -> tuple[Path, Path]:
     """The folder of a kernel with `vmlinuz` and `modules/*.ko`, and a busybox without libraries."""
     name, suite = KERNELS[kernel]
-    of_kernel = _made(folder, name, lambda work: _unpack_kernel(work, suite))
+    # A folder that an older list of modules has made lacks some.
+    modules = hashlib.sha256("\n".join(MODULES).encode()).hexdigest()[:8]
+    of_kernel = _made(folder, f"{name}-{modules}", lambda work: _unpack_kernel(work, suite))
     return of_kernel, _made(folder, "busybox", _unpack_busybox) / "busybox"
 
 

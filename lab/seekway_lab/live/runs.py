@@ -15,9 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from seekway_lab import records
 from seekway_lab.live.process import output
 from seekway_lab.pages import table
-from seekway_lab.records import LabError
+from seekway_lab.records import LabError, Record
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Experiments, and the modules of this folder whose `run(options)` makes a `Report`.
@@ -26,6 +27,7 @@ EXPERIMENTS = {
     "cats-direct": "scenes",
     "vmcd-fair-sizes": "scenes",
     "vpt-rank": "vpt",
+    "vpt-scale": "scale",
     "vio-procs": "procs",
     "migrate-live": "migrate",
     "noisy": "noisy",
@@ -101,6 +103,8 @@ class Report:
     json: Any
     #: Whether a row is below its target.
     missed: bool = field(default=False, kw_only=True)
+    #: Rows that may decide claims of a paper.
+    records: Sequence[Record] = field(default=(), kw_only=True)
 
 
 def number(value: float | None) -> str:
@@ -148,11 +152,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     about = "the guests' agent [$SEEKWAY_GUEST, or target/release/seekway-guest]"
     add("--agent", type=Path, default=_built("seekway-guest"), metavar="FILE", help=about)
     add("--json", type=Path, metavar="FILE", help="write the rows, with all figures")
+    about = "vpt-rank, vpt-scale: record the rows that decide claims, and write the pages"
+    add("--write", action="store_true", default=None, help=about)
 
 
 #: Options that are of some experiments only.
 ONLY = {
     "vcpu": ["migrate-live"],
+    "write": ["vpt-rank", "vpt-scale"],
     "scenes": ["noisy", "together"],
     **{key: ["noisy"] for key in ("servers", "seconds", "rounds", "work_dir")},
 }
@@ -166,6 +173,8 @@ def command(args: argparse.Namespace) -> int:
             raise LabError(f"--{flag}: for {' and '.join(names)} only")
     if not 0 <= args.seed < 1 << 64:
         raise LabError(f"--seed {args.seed}: 0 to {(1 << 64) - 1}")
+    if args.write and args.quick:
+        raise LabError("--write: a quick run gives no result")
     _check_program(args.daemon, "seekway", "--daemon")
     _check_policies(str(args.daemon.absolute()), args.policy, args.vcpu)
     if args.name in AGENTS:
@@ -188,6 +197,8 @@ def command(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     if args.json:
         args.json.write_text(json.dumps(report.json, indent=1, ensure_ascii=False) + "\n")
+    if args.write:
+        records.replace(args.docs / "experiments" / "results" / "live.csv", report.records)
     return int(report.missed)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from seekway_lab.live import runs, twin
 from seekway_lab.live.counters import Cpu, emulated_between
 from seekway_lab.live.daemon import Daemon, disks
-from seekway_lab.live.guest import Disk, Guest
+from seekway_lab.live.guest import Disk, Guest, boot_all
 from seekway_lab.live.process import LiveError
 from seekway_lab.papers.cats.rank import same_order
 from seekway_lab.papers.vmcd.figures import phi
@@ -35,6 +35,9 @@ MEMORY_MIB = 768
 #: Time outside of the measurement, to start loads and to end them.
 PATIENCE_S = 600
 SETTLE_S, WINDOW_S, QUICK_S = 3, 20, 5
+#: Requests that a scheduler of a guest's kernel sees at most: Linux's number for a disk that takes
+#: 128 at once or more.
+QUEUED = 256
 SIDES = ("live", "simulated")
 
 
@@ -48,6 +51,8 @@ class Scene:
     device: str | None
     #: How many times slower than the profile.
     k: int = 1
+    #: Requests that each guest has outstanding at most; None: QEMU's choice, more than it needs.
+    outstanding: int | None = None
 
     @property
     def scenario(self) -> Table:
@@ -66,6 +71,8 @@ class Window:
     seed: int
     #: Only this guest, by its index.
     only: int | None = None
+    #: Scheduler of the guest's kernel, above the policy.
+    elevator: str = "none"
 
 
 def of_study(paper: str, study: str, case: str) -> Scene:
@@ -90,22 +97,27 @@ def measure(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="seekway-live-", dir=MEMORY)))
         daemon = stack.enter_context(Daemon(options.program, folder, _arguments(scene, folder)))
+        daemon.prefer()
         # One vCPU: all guests share the host's processors with the daemon.
         shape: Table = {"vcpus": 1, "memory_mib": MEMORY_MIB, "kvm": options.kvm}
         shape["programs"] = {"seekway": options.program}
         guests = [
-            stack.enter_context(Guest(name, [Disk(daemon.socket(f"{name}.vhost"))], **shape))
+            stack.enter_context(Guest(name, [_disk(scene, daemon, name)], **shape))
             for name in (vm["name"] for vm in scene.vms)
         ]
-        for guest in guests:
-            guest.wait_ready().check("echo none >/sys/block/vda/queue/scheduler", PATIENCE_S)
+        boot_all(guests)
         found = []
         for window in windows:
             alone = "" if window.only is None else f", {guests[window.only].name} alone"
-            options.tell(f"{window.policy}{alone}")
+            above = "" if window.elevator == "none" else f" below {window.elevator}"
+            options.tell(f"{window.policy}{above}{alone}")
             found.append(_window(scene, window, daemon, guests, settle_s, window_s))
         daemon.stop()
     return found
+
+
+def _disk(scene: Scene, daemon: Daemon, name: str) -> Disk:
+    return Disk(daemon.socket(f"{name}.vhost"), entries=scene.outstanding)
 
 
 def _arguments(scene: Scene, folder: Path) -> list[str]:
@@ -118,15 +130,20 @@ def _arguments(scene: Scene, folder: Path) -> list[str]:
 
 
 def emulated(device: str, k: int, folder: Path) -> str:
-    """Value of `serve --emulate`; a profile's text becomes a file in the folder.
-
-    With a k that is fixed, a real completion that comes late is counted.
+    """Value of `serve --emulate`, with a k that is fixed: a real completion that comes late is
+    counted.
     """
-    if "\n" in device:
-        path = folder / "device.toml"
-        path.write_text(device)
-        device = str(path)
+    device = profile(device, folder)
     return f"{device}{',' if ':' in device else ':'}k={k}"
+
+
+def profile(device: str, folder: Path) -> str:
+    """A profile as `serve --emulate` takes it: a text becomes a file in the folder."""
+    if "\n" not in device:
+        return device
+    path = folder / "device.toml"
+    path.write_text(device)
+    return str(path)
 
 
 def _window(
@@ -138,8 +155,10 @@ def _window(
     window_s: int,
 ) -> Table:
     daemon.set_policy(window.policy)
-    cpu, before = Cpu.now(), daemon.status()
     running = [n for n in range(len(guests)) if window.only in (None, n)]
+    for n in running:
+        guests[n].check(elevator(window.elevator), PATIENCE_S)
+    cpu, before = Cpu.now(), daemon.status()
     for n in running:
         # As in the simulator, which gives each VM a stream of its own.
         text, seed = twin.vm_text(scene.vms[n]), window.seed + n
@@ -152,6 +171,15 @@ def _window(
     loads = [_ended(guests[n], PATIENCE_S + settle_s + window_s) for n in running]
     emulated = emulated_between(before, daemon.status()) if scene.device else None
     return {"loads": loads, "emulated": emulated, "host_busy": cpu.busy_since()}
+
+
+def elevator(name: str) -> str:
+    """Shell command that gives the disk of a guest a scheduler of the kernel's."""
+    queue = "/sys/block/vda/queue"
+    # The kernel gives a scheduler twice the requests that the disk takes at once. Behind a disk
+    # that takes few, all processes are to wait in the scheduler.
+    queued = "" if name == "none" else f" && echo {QUEUED} >{queue}/nr_requests"
+    return f"echo {name} >{queue}/scheduler{queued}"
 
 
 def _ended(guest: Guest, patience_s: int) -> Table:

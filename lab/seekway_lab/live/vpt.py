@@ -1,14 +1,16 @@
-"""vpt-rank, live (CATS, section 6, table 2): does the throttle's linear model rank three schedulers
-as the detailed disk does?
+"""vpt-rank, live (CATS, section 6, table 2): does the throttle's linear model rank schedulers as
+the detailed disk does?
 
 One real guest has the load of the simulator's vpt-rank on `serve --emulate` of the detailed disk,
 of the line fitted to it at k = 1 and at the paper's k = 8, and once on the image itself, without a
-throttle.
+throttle. Ranked are three policies of the daemon, and, as in the paper, three schedulers of the
+guest's own kernel, above a daemon that serves requests as they come.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tomllib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +18,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from seekway_lab import judge
 from seekway_lab.live import runs, scenes, twin
 from seekway_lab.live.counters import spread
 from seekway_lab.live.scenes import Scene
 from seekway_lab.papers.cats import fit
 from seekway_lab.papers.cats.figures import THREE
-from seekway_lab.papers.cats.rank import same_order
-from seekway_lab.records import LabError
+from seekway_lab.papers.cats.rank import same_order, tau
+from seekway_lab.records import LabError, Record
 from seekway_lab.scenarios import Table
 
+#: The name in recorded rows, beside the simulator's.
+EXPERIMENT = "vpt-rank, live"
 #: In the device's time: a window at k = 8 takes eight times as long.
 SETTLE_S, WINDOW_S, QUICK_S = 1, 4, 1
 WINDOWS, QUICK_WINDOWS = 5, 1
@@ -35,6 +40,43 @@ SECTORS_MS = 2.048
 #: Measures by which the paper ranks: keys of a window, and their units.
 MEASURES = {"service": "ms", "response": "ms", "throughput": "sectors/ms"}
 KEYS = {"service": "service_ms", "response": "response_ms", "throughput": "sectors_ms"}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Schedulers that are compared with each other."""
+
+    name: str
+    #: Those that are ranked, and those that are shown only: policies of the daemon, or with
+    #: `is_guests` schedulers of the guest's kernel.
+    ranked: Sequence[str]
+    shown: Sequence[str] = ()
+    is_guests: bool = False
+
+    @property
+    def every(self) -> list[str]:
+        """All that are measured."""
+        return [*self.ranked, *self.shown]
+
+    def window(self, scheduler: str, seed: int) -> scenes.Window:
+        """A measurement of one of them."""
+        if self.is_guests:
+            return scenes.Window("noop", seed, elevator=scheduler)
+        return scenes.Window(scheduler, seed)
+
+
+RANKINGS = [
+    Ranking("policies of the daemon", THREE),
+    Ranking(
+        "schedulers of the guest's kernel",
+        ["mq-deadline", "bfq", "kyber"],
+        shown=["none"],
+        is_guests=True,
+    ),
+]
+#: Requests that a guest has outstanding where its own schedulers are ranked: the others wait in
+#: them. The times of the paper's tables are those of a driver with two.
+OUTSTANDING = 2
 
 
 @dataclass(frozen=True)
@@ -79,42 +121,52 @@ def run(options: runs.Options) -> runs.Report:
     window_s = QUICK_S if options.quick else WINDOW_S
     seeds = range(options.seed, options.seed + (QUICK_WINDOWS if options.quick else WINDOWS))
     rows = []
-    for target in TARGETS:
-        options.tell(target.name)
-        made = measure(target, seeds, options, window_s)
-        for policy in THREE:
-            model = [] if target.bare else simulated(target, policy, seeds, window_s)
-            rows.append(row(target, policy, made[policy], model))
+    for target, ranking in itertools.product(TARGETS, RANKINGS):
+        options.tell(f"{target.name}: {ranking.name}")
+        made = measure(target, ranking, seeds, options, window_s)
+        for scheduler in ranking.every:
+            model = []
+            # The simulator has no guest whose kernel schedules.
+            if not target.bare and not ranking.is_guests:
+                model = simulated(target, scheduler, seeds, window_s)
+            rows.append(row(target, ranking, scheduler, made[scheduler], model))
     found = predictions(rows)
     missed = any(row["verdict"] == "missed" for row in rows)
     shown = [figures_table(rows, window_s), ranks_table(found)]
-    return runs.Report(shown, {"ran": rows, "predictions": found}, missed=missed)
+    json = {"ran": rows, "predictions": found}
+    return runs.Report(shown, json, missed=missed, records=list(map(record, found)))
 
 
 def measure(
-    target: Target, seeds: Sequence[int], options: runs.Options, window_s: int
+    target: Target,
+    ranking: Ranking,
+    seeds: Sequence[int],
+    options: runs.Options,
+    window_s: int,
 ) -> dict[str, list[Table]]:
-    """All windows on a target by policy. Policies take turns within each seed.
+    """All windows on a target by scheduler. Schedulers take turns within each seed.
 
     Slowed down they have a guest and a daemon each, at the same time: one alone makes an eighth of
     the requests.
     """
-    scene, seeds = target.scene, seeds[:1] if target.bare else seeds
+    outstanding = OUTSTANDING if ranking.is_guests else None
+    scene = dataclasses.replace(target.scene, outstanding=outstanding)
     if target.bare:
-        scene = dataclasses.replace(scene, device=None)
-    every = [scenes.Window(policy, seed) for seed in seeds for policy in THREE]
+        scene, seeds = dataclasses.replace(scene, device=None), seeds[:1]
+    every = [(one, ranking.window(one, seed)) for seed in seeds for one in ranking.every]
     groups = [every]
     if target.k > 1:
-        groups = [[one for one in every if one.policy == policy] for policy in THREE]
+        groups = [[pair for pair in every if pair[0] == one] for one in ranking.every]
     spans = (SETTLE_S * target.k, window_s * target.k)
+
+    def measured(group: list[tuple[str, scenes.Window]]) -> list[tuple[str, Table]]:
+        names, windows = zip(*group, strict=True)
+        lives = scenes.measure(scene, windows, options, *spans)
+        return list(zip(names, (window(live, target.k) for live in lives), strict=True))
+
     with ThreadPoolExecutor(len(groups)) as pool:
-        made = pool.map(lambda group: scenes.measure(scene, group, options, *spans), groups)
-        pairs = [
-            (one.policy, window(live, target.k))
-            for group, lives in zip(groups, made, strict=True)
-            for one, live in zip(group, lives, strict=True)
-        ]
-    return {policy: [found for of, found in pairs if of == policy] for policy in THREE}
+        pairs = [pair for made in pool.map(measured, groups) for pair in made]
+    return {one: [found for of, found in pairs if of == one] for one in ranking.every}
 
 
 def simulated(target: Target, policy: str, seeds: Iterable[int], window_s: int) -> list[Table]:
@@ -158,9 +210,13 @@ def window(live: Table, k: int) -> Table:
 
 
 def row(
-    target: Target, policy: str, windows: Sequence[Table], model: Sequence[Table] = ()
+    target: Target,
+    ranking: Ranking,
+    scheduler: str,
+    windows: Sequence[Table],
+    model: Sequence[Table] = (),
 ) -> Table:
-    """A policy on a target: spreads over its windows, by measure. The keys in JSON stay."""
+    """A scheduler on a target: spreads over its windows, by measure. The keys in JSON stay."""
 
     def spreads(of: Sequence[Table]) -> list[dict[str, float] | None]:
         return [spread(one[key] for one in of) for key in KEYS.values()]
@@ -173,7 +229,8 @@ def row(
     return {
         "target": target.name,
         "k": target.k,
-        "policy": policy,
+        "ranking": ranking.name,
+        "policy": scheduler,
         "live": spreads(windows),
         "simulated": spreads(model),
         "added": added,
@@ -185,58 +242,83 @@ def row(
 
 
 def predictions(rows: Sequence[Table]) -> list[Table]:
-    """Each target's ranking of the policies by each measure, beside the first, which is the disk.
+    """Each target's rankings by each measure, beside those of the first, which is the disk.
 
     Only the paper's form is judged: it `holds` when every window has the disk's order, `in part`
     when the medians have it. `void` when a side is.
     """
-    n = len(THREE)
-    disk, *others = [rows[at : at + n] for at in range(0, len(rows), n)]
-    every = [_prediction(target, disk, measure) for target in others for measure in MEASURES]
-    return [found for found in every if found]
+    found = []
+    for ranking in RANKINGS:
+        sides: dict[str, list[Table]] = {}
+        for one in rows:
+            if one["ranking"] == ranking.name and one["policy"] in ranking.ranked:
+                sides.setdefault(one["target"], []).append(one)
+        # The first is the disk's.
+        for target, measure in itertools.product(list(sides.values())[1:], MEASURES):
+            found.append(_prediction(target, sides[TARGETS[0].name], measure))
+    return [one for one in found if one]
 
 
 def _prediction(target: Sequence[Table], disk: Sequence[Table], measure: str) -> Table | None:
     """None where a side has not been measured by it."""
-    index = list(MEASURES).index(measure)
+    index, key = list(MEASURES).index(measure), KEYS[measure]
     spreads = [[one["live"][index] for one in side] for side in (target, disk)]
     if any(one is None for side in spreads for one in side):
         return None
     predicted, actual = ([one["median"] for one in side] for side in spreads)
     windows = min(len(one["windows"]) for one in [*target, *disk])
-
-    def is_right(n: int) -> bool:
-        sides = [[one["windows"][n][KEYS[measure]] for one in side] for side in (target, disk)]
-        return None not in sides[0] + sides[1] and same_order(*sides)
-
-    right = sum(map(is_right, range(windows)))
+    each = [
+        [[one["windows"][n][key] for one in side] for side in (target, disk)]
+        for n in range(windows)
+    ]
+    whole = [sides for sides in each if None not in sides[0] + sides[1]]
+    right = judge.count(same_order(*sides) for sides in whole)
     verdict = "measured"
     if target[0]["target"] == LITERAL.name:
         verdict = "in part" if same_order(predicted, actual) else "refuted"
         verdict = "holds" if right == windows else verdict
-    void = any(one["verdict"] == "void" for one in [*target, *disk])
+    void: dict[str, list[str]] = {}
+    for one in [*disk, *target]:
+        if one["verdict"] == "void":
+            void.setdefault(one["target"], []).append(one["policy"])
     return {
         "target": target[0]["target"],
+        "ranking": target[0]["ranking"],
         "measure": measure,
         "right": right,
         "windows": windows,
+        "tau": [tau(*sides) for sides in whole],
         "predicted": predicted,
         "actual": actual,
         "errors": [p / a - 1 for p, a in zip(predicted, actual, strict=True)],
+        "void": void,
         "verdict": "void" if void else verdict,
     }
+
+
+def record(found: Table) -> Record:
+    """A ranking as a row that may decide a claim, as the simulator's are."""
+    name = f"{found['target']}: rank of {found['ranking']} by {found['measure']}"
+    why = f"right in {found['right']} of {found['windows']} windows"
+    if found["void"]:
+        sides = [f"{side} ({', '.join(late)})" for side, late in found["void"].items()]
+        why += f"; above {100 * runs.LATE_MAX:g} % late on {' and '.join(sides)}"
+    paper = 1 if found["target"] == LITERAL.name else None
+    verdict = judge.Verdict(found["verdict"])
+    return judge.Row(name, paper, found["tau"], "τ", verdict, why).record(EXPERIMENT)
 
 
 # --- tables
 
 
 def figures_table(rows: Sequence[Table], window_s: int) -> runs.Table:
-    """Every policy on every target."""
+    """Every scheduler on every target."""
 
     def median(side: str, measure: int) -> Any:
         return lambda row: row[side][measure] and row[side][measure]["median"]
 
-    columns: twin.Columns = {"device": lambda row: row["target"], "policy": lambda r: r["policy"]}
+    columns: twin.Columns = {"device": lambda row: row["target"]}
+    columns["scheduler"] = lambda row: row["policy"]
     for number, (name, unit) in enumerate(MEASURES.items()):
         columns[f"{name} ({unit})"] = median("live", number)
         columns[f"{name}, simulator"] = median("simulated", number)
@@ -247,11 +329,11 @@ def figures_table(rows: Sequence[Table], window_s: int) -> runs.Table:
     note = (
         f"Medians over the windows, {window_s} s of the device's time each; times are over k, "
         "throughput is times k. The simulator has the same load on the model alone, with the same "
-        "seeds. throttle adds: what images and timers that were late add to the model's mean "
-        f"service, {100 * ADDED:g} % asked at most. late: the largest share of a window's commands "
-        f"whose real completion came after the model's; above {100 * runs.LATE_MAX:g} % a row is "
-        "void. The image in memory has no throttle: what the guest, virtio and the daemon take by "
-        "themselves."
+        "seeds, for policies of the daemon. throttle adds: what images and timers that were late "
+        f"add to the model's mean service, {100 * ADDED:g} % asked at most. late: the largest "
+        "share of a window's commands whose real completion came after the model's; above "
+        f"{100 * runs.LATE_MAX:g} % a row is void. The image in memory has no throttle: what the "
+        "guest, virtio and the daemon take by themselves."
     )
     return twin.table("vpt-rank in a real guest", rows, columns, note)
 
@@ -264,6 +346,7 @@ def ranks_table(found: Sequence[Table]) -> runs.Table:
 
     columns: twin.Columns = {
         "device": lambda one: one["target"],
+        "ranked": lambda one: one["ranking"],
         "measure": lambda one: one["measure"],
         "right": lambda one: f"{one['right']} of {one['windows']}",
         "predicted": each("predicted", ".2f"),
@@ -271,9 +354,10 @@ def ranks_table(found: Sequence[Table]) -> runs.Table:
         "errors (%)": each("errors", "+.0f", 100),
         "verdict": lambda one: one["verdict"],
     }
+    lists = " or ".join(", ".join(one.ranked) for one in RANKINGS)
     note = (
-        f"Figures are of {', '.join(THREE)}, in this order. right: windows in which all three are "
-        "in the disk's order. The paper's claim is of its form, the line at k = 8: it holds when "
-        "every window is right, in part when the medians are."
+        f"Figures are of {lists}, in this order. right: windows in which all three are in the "
+        "disk's order. The paper's claim is of its form, the line at k = 8: it holds when every "
+        "window is right, in part when the medians are."
     )
     return twin.table("Ranks and errors beside the detailed disk", found, columns, note)
