@@ -763,6 +763,11 @@ struct CloudFile {
     #[serde(default)]
     pub seed: u64,
     pub queue_depth: u32,
+    /// The smallest volume that is sold; the last rule has the largest.
+    #[serde(default)]
+    pub from_gib: u64,
+    /// Where the provider says what is sold.
+    pub source: Option<String>,
     /// Rates by size, ascending: the first rule that reaches the volume's size counts.
     #[serde(default)]
     pub rule: Vec<RuleFile>,
@@ -793,13 +798,17 @@ struct RuleFile {
     pub credit_mib: u64,
 }
 
-/// The most that can be bought: the smaller of the two for I/Os, and of the two for MiB.
+/// Rates that can be bought: from the least to the smaller of two for I/Os, and of two for MiB.
 #[derive(Clone, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct LimitsFile {
+    #[serde(default)]
+    pub iops_least: u64,
     pub iops: u64,
     pub iops_per_gib: u64,
+    #[serde(default)]
+    pub mib_s_least: u64,
     pub mib_s: u64,
     pub mib_s_per_io: f64,
 }

@@ -292,9 +292,9 @@ fn rates(f: &CloudFile, gib: f64) -> Result<[Cap; 2], ProfileError> {
     let mib_s = f.mib_s.unwrap_or(included_mib);
     if let Some(limits) = &f.limits {
         let most = sum(0, limits.iops_per_gib as f64 * gib, Some(limits.iops));
-        within("cloud.iops", iops, 1..=most.max(included))?;
+        sold(f, "iops", iops, limits.iops_least..=most.max(included))?;
         let most = sum(0, limits.mib_s_per_io * iops as f64, Some(limits.mib_s));
-        within("cloud.mib_s", mib_s, 1..=most.max(included_mib))?;
+        sold(f, "mib_s", mib_s, limits.mib_s_least..=most.max(included_mib))?;
     }
     let capped = |base, burst: Option<u64>, credit: Option<u64>, ruled: (Option<u64>, u64)| {
         // The rule's burst is none for a base rate above it.
@@ -327,6 +327,26 @@ impl RuleFile {
     }
 }
 
+/// Checks a rate that is for sale.
+fn sold(
+    f: &CloudFile,
+    key: &str,
+    value: u64,
+    range: RangeInclusive<u64>,
+) -> Result<(), ProfileError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = range.into_inner();
+    let expected = format!("{} to {most}, as is sold{}", least.max(1), by_source(f));
+    Err(wrong(format!("cloud.{key}"), expected, value))
+}
+
+/// Names where the provider says what is sold.
+fn by_source(f: &CloudFile) -> String {
+    f.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"))
+}
+
 /// Rule of a volume of `gib`. Where rates are not for sale, stated ones are those of its size or of
 /// a tier that it may have.
 fn rule(f: &CloudFile, gib: f64) -> Result<RuleFile, ProfileError> {
@@ -334,9 +354,10 @@ fn rule(f: &CloudFile, gib: f64) -> Result<RuleFile, ProfileError> {
     let Some(largest) = f.rule.iter().map(|rule| rule.up_to_gib).max() else {
         return Ok(RuleFile::default());
     };
-    let Some(own) = f.rule.iter().position(|rule| gib <= rule.up_to_gib as f64) else {
-        let expected = format!("at most {largest} GiB, the largest volume that is sold");
-        return Err(wrong("cloud.capacity_sectors", expected, f.capacity_sectors));
+    let own = f.rule.iter().position(|rule| gib <= rule.up_to_gib as f64);
+    let Some(own) = own.filter(|_| gib >= f.from_gib as f64) else {
+        let expected = format!("{} to {largest} GiB, as is sold{}", f.from_gib, by_source(f));
+        return Err(wrong("cloud.capacity_sectors", expected, in_gib(f.capacity_sectors)));
     };
     if f.limits.is_some() {
         return Ok(f.rule[own].clone());
@@ -374,6 +395,12 @@ fn expected_rate(f: &CloudFile, sold: &[u64], reaches: impl Fn(&RuleFile, f64) -
         }
         None => format!("{sold}, as volumes of its size are sold (no size has as much)"),
     }
+}
+
+/// A size that is known in sectors.
+fn in_gib(sectors: u64) -> String {
+    let gib = sectors as f64 / f64::from(GIB_SECTORS);
+    format!("{gib:.3}").trim_end_matches('0').trim_end_matches('.').to_owned() + " GiB"
 }
 
 /// Checks a cap, by the keys of its base rate, its burst rate and its credit.

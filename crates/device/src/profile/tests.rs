@@ -94,8 +94,11 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
     assert_eq!(rates("aws-gp2-100gib"), rates("aws-gp2:capacity=100GiB"));
     assert_eq!(rates("azure-p10"), rates("azure-premium-ssd:capacity=128GiB"));
     assert_told(&[
-        ("aws-gp3:capacity=32GiB,iops=20000", "cloud.iops: expected 1 to 16000, found 20000"),
-        ("aws-gp3:mib_s=1000", "cloud.mib_s: expected 1 to 750, found 1000"),
+        (
+            "aws-gp3:capacity=32GiB,iops=20000",
+            "cloud.iops: expected 3000 to 16000, as is sold (Amazon EBS user guide, volume types), found 20000",
+        ),
+        ("aws-gp3:mib_s=1000", "cloud.mib_s: expected 125 to 750, as is sold (Amazon"),
         (
             "aws-gp2:iops=5000",
             "cloud.iops: expected 300, as volumes of its size are sold (capacity=1667GiB has as much), \
@@ -117,7 +120,10 @@ fn a_volume_s_rates_follow_from_its_size_by_the_provider_s_rule() {
         ("azure-p10:iops=5000,mib_s=95", "cloud.mib_s: expected 190"),
         ("azure-premium-ssd:capacity=5TiB,iops=7500", "expected 16000 or 18000 or 20000"),
         ("azure-p10:burst_iops=9000", "cloud.burst_iops: expected 0 to 3500, found 9000"),
-        ("aws-gp3:capacity=65TiB", "cloud.capacity_sectors: expected at most 65536 GiB"),
+        (
+            "aws-gp3:capacity=65TiB",
+            "cloud.capacity_sectors: expected 1 to 65536 GiB, as is sold (Amazon EBS user guide, volume types), found 66560 GiB",
+        ),
         ("aws-gp3:capacity=100GB", "expected a size: GB are powers of 1000"),
     ]);
 }
@@ -263,7 +269,22 @@ fn errors_say_what_and_where() {
         ("raid0-8x-x25m-g2:read_us=-1", "ssd.read_us"),
         ("intel-320:state=gc,filled=0.2", "expected 0.5 to 1 with ssd.state"),
         ("intel-320:state=old", "expected in-order or gc"),
-        ("aws-gp3:iops=0", "cloud.iops: expected 1 to"),
+        ("aws-gp3:iops=1", "cloud.iops: expected 3000 to 50000"),
+        ("aws-gp3:mib_s=1", "cloud.mib_s: expected 125 to 750"),
+        ("aws-io2:iops=5", "cloud.iops: expected 100 to 100000"),
+        (
+            "aws-io2:capacity=3GiB",
+            "expected 4 to 65536 GiB, as is sold (Amazon EBS user guide, volume types), found 3 GiB",
+        ),
+        (
+            "gcp-pd-ssd:capacity=5GiB",
+            "10 to 65536 GiB, as is sold (cloud.google.com/compute/docs/disks/persistent-disks), found 5 GiB",
+        ),
+        ("gcp-pd-balanced:capacity=65TiB", "found 66560 GiB"),
+        (
+            "azure-premium-ssd:capacity=1MiB",
+            "expected 1 to 32767 GiB, as is sold (learn.microsoft.com, Azure managed disk types), found 0.001 GiB",
+        ),
         ("aws-gp3:burst_iops=2000", "cloud.burst_iops: expected 3000 to"),
         ("aws-gp3:burst_iops=9000", "cloud.burst_iops: expected 0 to 3000, found 9000"),
         ("azure-p10:credit_mib=0", "cloud.burst_mib_s: expected with"),
