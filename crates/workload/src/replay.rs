@@ -154,7 +154,7 @@ enum Records {
 struct Turn {
     /// Number of the request.
     first: usize,
-    /// Its time at least.
+    /// Its time.
     from: Nanos,
     /// Time after which the trace begins again: its span and a mean gap.
     period: Nanos,
@@ -164,8 +164,10 @@ impl Turn {
     fn new(kept: &Kept, span: Nanos, millionths: u32) -> Turn {
         let gap = span.get() / (kept.len() as u64).saturating_sub(1).max(1);
         let period = span + Nanos::new(gap);
-        let from = period.scaled(millionths.into(), 1_000_000);
-        Turn { first: kept.first_at(from), from, period }
+        let first = kept.first_at(period.scaled(millionths.into(), 1_000_000));
+        // After the last request the trace begins as it is.
+        let first = if first < kept.len() { first } else { 0 };
+        Turn { first, from: kept.get(first).map_or(Nanos::ZERO, |record| record.at), period }
     }
 
     /// Request `n` from the beginning of the replay on.

@@ -51,6 +51,10 @@ where
         });
         parsed.map(Some)
     }
+
+    fn is_header(&self, line: &[u8]) -> bool {
+        self.header.as_deref() == Some(line)
+    }
 }
 
 /// A line that begins with a letter, but for a quote, and has no number: a header.

@@ -29,6 +29,7 @@ pub(super) fn within(requests: u64, span_s: f64) -> String {
     let rate = requests.saturating_sub(1) as f64 / span_s;
     match rate {
         rate if !rate.is_finite() || rate == 0.0 => "at one time".into(),
+        rate if rate < 1.0 => format!("in {}, one every {}", time(span_s), time(1.0 / rate)),
         rate if rate < 10.0 => format!("in {}, {rate:.2} a second", time(span_s)),
         rate => format!("in {}, {} a second", time(span_s), grouped(rate.round() as u64)),
     }

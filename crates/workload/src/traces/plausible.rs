@@ -154,13 +154,17 @@ impl Scan {
         for note in &self.notes {
             text += &format!("; {note}");
         }
-        for (count, what) in [
-            (stats.ignored, "other lines or events left out"),
-            (stats.rounded, "requests were rounded to whole sectors"),
-            (stats.clamped, "requests were out of order beyond the window and moved in time"),
+        for (count, of, what) in [
+            (stats.ignored, ["other line or event", "other lines or events"], "left out"),
+            (stats.rounded, ["request was", "requests were"], "rounded to whole sectors"),
+            (
+                stats.clamped,
+                ["request was", "requests were"],
+                "out of order beyond the window and moved in time",
+            ),
         ] {
             if count > 0 {
-                text += &format!("; {} {what}", grouped(count));
+                text += &format!("; {} {} {what}", grouped(count), of[usize::from(count > 1)]);
             }
         }
         for skipped in &stats.skipped {

@@ -73,8 +73,10 @@ impl Span {
 #[derive(Debug)]
 pub(super) enum Step {
     Request(Raw),
-    /// A line or an event that is no request and needs none: a header, a
-    /// comment, a completion.
+    /// A table's header.
+    Header,
+    /// A line or an event that is no request and needs none: a comment, a
+    /// completion.
     Ignored,
     /// The trace is over.
     End,

@@ -285,6 +285,7 @@ impl TraceReader {
                     self.stats.rounded += u64::from(raw.span.rounded);
                     self.window.push(raw);
                 }
+                Ok(Step::Header) => {}
                 Ok(Step::Ignored) => self.stats.ignored += 1,
                 Ok(Step::End) => self.drained = true,
                 Err(stop) => self.stopped(stop)?,

@@ -61,7 +61,7 @@ pub struct VolumeStats {
 pub struct TraceStats {
     /// Requests handed on, by operation.
     pub ops: OpCounts,
-    /// Headers, comments and events of other kinds.
+    /// Comments, lines and events of other kinds.
     pub ignored: u64,
     /// Unusable records (lenient mode only), by reason, in the order of their
     /// first appearance.

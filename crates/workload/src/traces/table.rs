@@ -25,12 +25,21 @@ pub(super) struct Table {
     /// Where a line is put together from several fields.
     key: Vec<u8>,
     also: Option<Raw>,
+    /// The last line was a header.
+    was_header: bool,
 }
 
 impl Table {
     /// Units as the header has them.
     pub(super) fn named() -> Table {
-        Table { fixed: Fixed::default(), layout: None, seen: 0, key: Vec::new(), also: None }
+        Table {
+            fixed: Fixed::default(),
+            layout: None,
+            seen: 0,
+            key: Vec::new(),
+            also: None,
+            was_header: false,
+        }
     }
 
     /// libCacheSim's `version,time,op,size,lbn`: seconds, bytes and sectors (its FAQ).
@@ -71,8 +80,12 @@ impl ParseLine for Table {
 
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault> {
         let Some(layout) = &self.layout else { return Ok(None) };
+        self.was_header = false;
         if self.seen < layout.lines_before {
             self.seen += 1;
+            // Where the user has named the columns, the last line before the rows may be a comment.
+            self.was_header =
+                self.seen == layout.lines_before && (layout.exact || !is_comment(line));
             return Ok(None);
         }
         if is_comment(line) {
@@ -87,11 +100,16 @@ impl ParseLine for Table {
         };
         // Files that were put one behind the other have their header again.
         if fields[layout.time].bytes == layout.names[layout.time].as_bytes() {
+            self.was_header = true;
             return Ok(None);
         }
         let (raw, also) = layout.request(&fields, line, &mut self.key, volumes)?;
         self.also = also;
         Ok(raw)
+    }
+
+    fn is_header(&self, _line: &[u8]) -> bool {
+        self.was_header
     }
 
     fn also(&mut self) -> Option<Raw> {

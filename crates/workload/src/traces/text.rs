@@ -28,6 +28,11 @@ pub(super) trait ParseLine: Send {
     /// or `None` for a header or another line that is none.
     fn parse(&mut self, line: &[u8], volumes: &mut Volumes) -> Result<Option<Raw>, Fault>;
 
+    /// Is the last line, which holds no request, a header?
+    fn is_header(&self, _line: &[u8]) -> bool {
+        false
+    }
+
     /// A second request of the last line: the data behind a flush.
     fn also(&mut self) -> Option<Raw> {
         None
@@ -138,6 +143,7 @@ impl Decode for TextDecoder {
         }
         match self.parser.parse(line, volumes) {
             Ok(Some(raw)) => Ok(Step::Request(raw)),
+            Ok(None) if self.parser.is_header(line) => Ok(Step::Header),
             Ok(None) => Ok(Step::Ignored),
             Err(fault) => Err(at(self.line, fault, line)),
         }

@@ -80,18 +80,25 @@ fn open_loop_waits_when_the_queue_is_full() {
 fn a_turn_begins_elsewhere_in_time_and_place_and_ends_with_what_lies_before() {
     let text = "100 0 0 2048 1\n200 0 2048 2048 1\n300 0 4096 2048 1\n400 0 6144 2048 1\n";
     let file = File::new("turn", text);
-    let options =
-        ReplayOptions { pace: timed(1.0), turn_millionths: 500_000, ..ReplayOptions::default() };
-    let scanned = scan(&file.0, &options.trace).unwrap();
-    let kept = keep(&file.0, &options.trace, &scanned).unwrap().map(Arc::new);
-    let mut source = TraceSource::with_scan(&file.0, &scanned, kept.as_ref(), &options).unwrap();
+    let issued = |turn_millionths| {
+        let options =
+            ReplayOptions { pace: timed(1.0), turn_millionths, ..ReplayOptions::default() };
+        let scanned = scan(&file.0, &options.trace).unwrap();
+        let kept = keep(&file.0, &options.trace, &scanned).unwrap().map(Arc::new);
+        let source = TraceSource::with_scan(&file.0, &scanned, kept.as_ref(), &options);
+        let (mut source, mut issued) = (source.unwrap(), Vec::new());
+        while let Some(at) = source.next_wake() {
+            let issues = poll(&mut source, at.as_nanos());
+            issued.extend(places(&issues).into_iter().map(|(_, place)| (at.as_nanos(), place)));
+        }
+        issued
+    };
     // 300 ns and a mean gap of 100 ns: half of it is 200 ns, and half of the disk 4096 sectors.
-    let mut issued = Vec::new();
-    while let Some(at) = source.next_wake() {
-        let issues = poll(&mut source, at.as_nanos());
-        issued.extend(places(&issues).into_iter().map(|(_, place)| (at.as_nanos(), place)));
-    }
-    assert_eq!(issued, [(0, 0), (100, 2048), (200, 4096), (300, 6144)]);
+    assert_eq!(issued(500_000), [(0, 0), (100, 2048), (200, 4096), (300, 6144)]);
+    // It begins with a request: the first one after 120 ns. A quarter of the disk is 2048 sectors.
+    assert_eq!(issued(300_000), [(0, 6144), (100, 0), (200, 2048), (300, 4096)]);
+    // None comes after 388 ns.
+    assert_eq!(issued(970_000), [(0, 6144), (100, 0), (200, 2048), (300, 4096)]);
 }
 
 #[test]

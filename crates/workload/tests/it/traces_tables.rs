@@ -134,6 +134,35 @@ fn sectors_are_not_taken_for_bytes() {
 }
 
 #[test]
+fn a_header_is_no_line_that_is_left_out() {
+    let summary = |lines: &[&str], columns: Option<&str>| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), lines.concat()).unwrap();
+        let options = TraceOptions { columns: columns.map(Into::into), ..TraceOptions::default() };
+        scan(file.path(), &options).unwrap().summary()
+    };
+    let own = ["time_us,op,offset,size\n", "0,R,0,4096\n"];
+    let msr = [
+        "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n",
+        "128166372003061629,hm,0,Read,512,512,1331.5\n",
+    ];
+    let given = "time_us,op,offset_bytes,size_bytes";
+    for ([header, one], columns) in [(own, None), (own, Some(given)), (msr, None)] {
+        let plain = summary(&[header, one, one], columns);
+        assert!(plain.contains("2 requests") && !plain.contains("left out"), "{plain}");
+        let commented = summary(&["# mine\n", header, one], columns);
+        assert!(commented.ends_with("; 1 other line or event left out"), "{commented}");
+    }
+    // Files that were put one behind the other have it again.
+    for [header, one] in [own, msr] {
+        let twice = summary(&[header, one, header, one], None);
+        assert!(twice.contains("2 requests") && !twice.contains("left out"), "{twice}");
+    }
+    let commented = summary(&["# mine\n", own[1]], Some(given));
+    assert!(commented.ends_with("; 1 other line or event left out"), "{commented}");
+}
+
+#[test]
 fn a_line_that_begins_with_a_letter_is_no_header() {
     let good = "128166372003061629,hm,0,Read,512,512,1331.5\n";
     let header = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n";

@@ -90,7 +90,7 @@ fn what_has_two_readings_is_refused_with_both() {
     .map(|text| read(text).unwrap_err())
     .join("\n");
     expect![[r#"
-        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size (from 0 ns on, in 100 s, 0.01 a second), or --columns time_ms,op,offset,size (from 0 ns on, in 100 ms, 10 a second), or --columns time_us,op,offset,size (from 0 ns on, in 100 µs, 10,000 a second), or --columns time_ns,op,offset,size (from 0 ns on, in 100 ns, 10,000,000 a second)
+        t: column 1 `time` does not say in which unit times are: --columns time_s,op,offset,size (from 0 ns on, in 100 s, one every 100 s), or --columns time_ms,op,offset,size (from 0 ns on, in 100 ms, 10 a second), or --columns time_us,op,offset,size (from 0 ns on, in 100 µs, 10,000 a second), or --columns time_ns,op,offset,size (from 0 ns on, in 100 ns, 10,000,000 a second)
         t: column 3 `offset` does not say bytes or sectors: --columns time_us,op,offset_bytes,size, or time_us,op,sector,size
         t: column 4 `size` does not say bytes or sectors: --columns time_us,op,lba,size_bytes, or time_us,op,lba,sectors
         t: column 2 `type` does not say what is a write: --columns time_us,is_write,offset,size, or time_us,is_read,offset,size
