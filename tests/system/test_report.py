@@ -80,7 +80,7 @@ def test_a_line_is_read_and_hidden(tab: Any) -> None:
     values = figure.locator(".u-value")
     figure.locator(".u-over").hover()
     read = values.all_inner_texts()
-    assert len(read) == 4 and read[0].endswith(" s") and " MiB/s" in read[1], read
+    assert len(read) == 4 and read[0].endswith(" s") and "iB/s at " in read[1], read
     second = figure.locator(".u-series").nth(2)
     second.locator("th").click()
     assert "u-off" in (second.get_attribute("class") or "")

@@ -76,10 +76,10 @@ fn distribution(times: &Times) -> Vec<(f64, f64)> {
     let total = times.len().max(1) as f64;
     let mut seen = 0u64;
     let mut points: Vec<(f64, f64)> = times
-        .iter_recorded()
-        .map(|v| {
-            seen += v.count_at_value();
-            (ms(v.value_iterated_to()), seen as f64 / total)
+        .counts()
+        .map(|(ns, count)| {
+            seen += count;
+            (ms(ns), seen as f64 / total)
         })
         .collect();
     if points.len() > CDF_POINTS {

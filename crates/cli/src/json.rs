@@ -10,7 +10,7 @@ use seekway_sim::scenario::Scenario;
 use seekway_sim::vcpu::VmCpu;
 use seekway_sim::{OpResult, RunResult};
 use seekway_stack::cache::Usage as Counts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// `compare --format json`.
@@ -27,6 +27,9 @@ pub struct CompareReport {
     /// Description of what all runs have in common, in a sentence.
     #[serde(skip)]
     pub same: String,
+    /// The demand of each VM is the rate of its requests.
+    #[serde(skip)]
+    pub is_open_loop: bool,
     /// Explanation of a VM's demand, where that is needed.
     #[serde(skip)]
     pub demand_note: Option<&'static str>,
@@ -88,7 +91,7 @@ pub struct Mean {
     pub mean: f64,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Response {
     pub mean: f64,
@@ -109,7 +112,7 @@ pub struct Operations {
 }
 
 /// Reads or writes of a run or of a VM.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Operation {
     pub requests: u64,
@@ -162,9 +165,9 @@ pub struct App {
 }
 
 /// A histogram in the five figures that tables show; `worst_ns` may be the age of
-/// a request that was never served. No quantile, which is known to 1 %, is above it.
+/// a request that was never served.
 pub fn response(times: &Times, worst_ns: u64) -> Response {
-    let at = |q: f64| ms(times.value_at_quantile(q).min(worst_ns));
+    let at = |q: f64| ms(times.value_at_quantile(q));
     Response {
         mean: times.mean() / 1e6,
         p50: at(0.5),

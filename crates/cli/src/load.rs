@@ -145,6 +145,12 @@ pub fn on_disk(disk: &str, args: &DispatchArgs, scenario: Scenario) -> Result<Sc
         bail!("--coalesce {}: expected at most 1MiB, or 0", args.coalesce);
     }
     let hard_limit = duration("--hard-limit", &args.hard_limit)?;
+    if hard_limit == Nanos::ZERO {
+        bail!(
+            "--hard-limit {}: every request would go against the policy; give a time, such as 30s",
+            args.hard_limit
+        );
+    }
     let stack =
         Dispatch { coalesce: Size(coalesce), merge: args.merge, hard_limit: Time(hard_limit) };
     Ok(Scenario { device: Device::named(disk), stack, ..scenario })

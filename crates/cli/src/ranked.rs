@@ -2,7 +2,7 @@
 //! and those that are equal.
 
 use seekway_policy::schedulers::REGISTRY;
-use seekway_report::number::{short, time_ms};
+use seekway_report::number::{rate_mib_s, short, time_ms};
 use seekway_report::rank::{Better, EQUAL_WITHIN, best};
 
 use crate::load::distinct;
@@ -26,11 +26,7 @@ pub const MEASURES: [Measure; 4] = [
         text: |ms| format!("{} in the mean", time_ms(ms)),
     },
     Measure { name: "p99", better: Better::Less, text: |ms| format!("{} at p99", time_ms(ms)) },
-    Measure {
-        name: "bandwidth",
-        better: Better::More,
-        text: |mib_s| format!("{} MiB/s", short(mib_s, 3)),
-    },
+    Measure { name: "bandwidth", better: Better::More, text: rate_mib_s },
     Measure {
         name: "progress of the worst VM",
         better: Better::More,
@@ -106,9 +102,11 @@ impl Ranked {
     /// starve a VM.
     pub fn text(&self) -> String {
         let of = |one: &Stack| Some(format!("{} under {}", one.starved.as_ref()?, one.label));
-        let starved: Vec<String> = self.stacks.iter().filter_map(of).collect();
-        let shown = starved.len().min(NAMES_SHOWN);
-        let starved = match starved[..shown].join(", ") {
+        let mut starved: Vec<String> = self.stacks.iter().filter_map(of).collect();
+        let more = starved.len().saturating_sub(NAMES_SHOWN);
+        starved.truncate(NAMES_SHOWN);
+        starved.extend((more > 0).then(|| format!("{more} more")));
+        let starved = match listed(&starved) {
             none if none.is_empty() => none,
             some => format!("; starved: {some}"),
         };
@@ -163,8 +161,11 @@ impl Ranked {
         known.into_iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Names of some stacks, the default first.
+    /// Names of some stacks, the default first; of all their number.
     fn names(&self, of: &[usize]) -> String {
+        if of.len() == self.stacks.len() && of.len() > 1 {
+            return format!("all {}", of.len());
+        }
         let (first, rest): (Vec<usize>, _) = of.iter().partition(|n| self.default == Some(**n));
         let shown = if of.len() > NAMES_SHOWN { NAMES_SHOWN - 1 } else { of.len() };
         let all = first.into_iter().chain(rest).take(shown);
@@ -246,8 +247,24 @@ mod tests {
         check(
             &policies,
             "fairway, the default, gives 4 ms in the mean, 10 ms at p99 and 50 MiB/s; the best of \
-             6 policies: fairway, noop, cscan and 3 more (4 ms in the mean, 50 MiB/s); noop, \
-             cscan, look and 2 more (9 ms at p99); within 2 % is equal",
+             6 policies: all 6 (4 ms in the mean, 50 MiB/s); noop, cscan, look and 2 more (9 ms at \
+             p99); within 2 % is equal",
+        );
+    }
+
+    #[test]
+    fn a_measure_in_which_all_are_equal_names_none() {
+        let of = |policy: &'static str, mean| (policy, [mean, 9.0, 50.0]);
+        let all = ["noop", "cscan", "look", "bfq", "cfq"].map(|policy| of(policy, 8.0));
+        check(
+            &[&[of("fairway", 4.0)], &all[..]].concat(),
+            "fairway, the default, gives 4 ms in the mean, 9 ms at p99 and 50 MiB/s; none of 6 \
+             policies is more than 2 % better",
+        );
+        check(
+            &[&[of("fairway", 8.0), of("mine", 4.0)], &all[..]].concat(),
+            "fairway, the default, gives 8 ms in the mean, 9 ms at p99 and 50 MiB/s; the best of 7 \
+             policies: mine (4 ms in the mean); all 7 (9 ms at p99, 50 MiB/s); within 2 % is equal",
         );
     }
 

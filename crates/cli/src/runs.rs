@@ -15,8 +15,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// More VMs than this are not run alone.
-const ALONE_MAX: usize = 16;
+/// More VMs than this are not run alone: each is a run under every stack.
+const ALONE_MAX: usize = 256;
 
 /// Each stack with each seed, the stacks outermost.
 pub fn with_seeds(stacks: &[Scenario], seeds: &[u64]) -> Vec<Scenario> {
@@ -107,6 +107,11 @@ impl<'a> Stage<'a> {
         bar
     }
 
+    /// Makes the bar of [`Stage::bar`] longer by `runs` runs of the whole load.
+    pub fn lengthen(&self, bar: &ProgressBar, runs: usize) {
+        bar.inc_length(self.ready.load.requests().unwrap_or(0) * runs as u64);
+    }
+
     /// Makes all runs, with a bar.
     #[cfg(feature = "daemon")]
     pub fn run_shown(&self, runs: &[Scenario], what: &str) -> Result<Vec<Outcome>> {
@@ -121,22 +126,25 @@ impl<'a> Stage<'a> {
         parallel(runs, self.running.jobs, |scenario| self.run_one(scenario, bar))
     }
 
-    /// Runs each VM alone through each of `stacks`: by VM, then by stack. `None` with a single
-    /// VM, with more than [`ALONE_MAX`], and where a source is several VMs or has several disks.
-    pub fn run_each_alone(
+    /// Runs each VM alone through each of `stacks`; `of` each run, by VM, then by stack. `None`
+    /// with a single VM, with more than [`ALONE_MAX`], and where a source is several VMs or has
+    /// several disks.
+    pub fn run_each_alone<R: Send>(
         &self,
         stacks: &[Scenario],
         seed: u64,
         bar: &ProgressBar,
-    ) -> Result<Option<Vec<Vec<Outcome>>>> {
+        of: impl Fn(&Outcome) -> R + Sync,
+    ) -> Result<Option<Vec<Vec<R>>>> {
         let vms = self.ready.load.disks.len();
         if !(2..=ALONE_MAX).contains(&vms) || self.ready.load.source_count() != vms {
             return Ok(None);
         }
         let alone = |vm| move |stack: &Scenario| Scenario { only: Some(vm), seed, ..stack.clone() };
         let runs: Vec<Scenario> = (0..vms).flat_map(|vm| stacks.iter().map(alone(vm))).collect();
-        let mut outcomes = self.run_all(&runs, bar)?.into_iter();
-        Ok(Some((0..vms).map(|_| outcomes.by_ref().take(stacks.len()).collect()).collect()))
+        let made = parallel(&runs, self.running.jobs, |run| Ok(of(&self.run_one(run, bar)?)))?;
+        let mut made = made.into_iter();
+        Ok(Some((0..vms).map(|_| made.by_ref().take(stacks.len()).collect()).collect()))
     }
 
     /// Makes one run. `bar` counts completed requests.
@@ -164,7 +172,7 @@ impl<'a> Stage<'a> {
         let caller = self.running.caller;
         let mut seen = 0;
         let mut progress = |_: Instant, completed: u64| {
-            bar.inc(completed - seen);
+            advance(bar, completed - seen);
             seen = completed;
             !caller.stops()
         };
@@ -173,8 +181,17 @@ impl<'a> Stage<'a> {
         if caller.stops() {
             bail!("stopped");
         }
-        bar.inc(made.result.requests().saturating_sub(seen));
+        advance(bar, made.result.requests().saturating_sub(seen));
         Ok((made, started.elapsed()))
+    }
+}
+
+/// Counts completed requests; those that no trace had, such as a host file system's own, lengthen the
+/// bar.
+fn advance(bar: &ProgressBar, completed: u64) {
+    bar.inc(completed);
+    if bar.length().is_some_and(|length| bar.position() > length) {
+        bar.set_length(bar.position());
     }
 }
 
@@ -203,7 +220,7 @@ fn bar(total: Option<u64>, what: &str, known: &str, unknown: &str) -> ProgressBa
         return ProgressBar::hidden();
     }
     let (bar, template) = match total {
-        Some(n) => (ProgressBar::new(n), format!("{{msg}} [{{bar:30}}] {known}")),
+        Some(n) => (ProgressBar::new(n), format!("{{msg}} [{{wide_bar}}] {known}")),
         None => (ProgressBar::new_spinner(), format!("{{msg}} {{spinner}} {unknown}")),
     };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));

@@ -7,6 +7,9 @@ const SMALL: f64 = 1e-4;
 /// Units of time, each with its length in ms.
 const TIMES: [(&str, f64); 4] = [("ns", 1e-6), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)];
 
+/// Units of sizes, each with its length in MiB.
+const SIZES: [(&str, f64); 3] = [("B", 1.0 / 1_048_576.0), ("KiB", 1.0 / 1024.0), ("MiB", 1.0)];
+
 /// A time in ms with three significant digits in the unit that fits: `85.2 µs`, `159 ms`, `1.5 s`.
 pub fn time_ms(ms: f64) -> String {
     if ms == 0.0 || !ms.is_finite() {
@@ -15,6 +18,18 @@ pub fn time_ms(ms: f64) -> String {
     let fits = |&(_, length): &(&str, f64)| (ms / length).abs() < 999.5;
     let (unit, length) = TIMES.into_iter().find(fits).unwrap_or(TIMES[3]);
     format!("{} {unit}", short(ms / length, 3))
+}
+
+/// A size in MiB with three significant digits in the unit that fits: `184 KiB`, `18.9 MiB`.
+pub fn size_mib(mib: f64) -> String {
+    let fits = |&(_, length): &(&str, f64)| (mib / length).abs() < 999.5;
+    let (unit, length) = SIZES.into_iter().find(fits).unwrap_or(SIZES[2]);
+    format!("{} {unit}", short(mib / length, 3))
+}
+
+/// As [`size_mib`], a second.
+pub fn rate_mib_s(mib_s: f64) -> String {
+    size_mib(mib_s) + "/s"
 }
 
 /// As [`significant`], without zeros at the end of a fraction: `50` rather than `50.0`.
@@ -82,6 +97,12 @@ pub(crate) fn in_column(value: f64, column_decimals: usize) -> String {
     }
 }
 
+/// A time in ms in a table: three significant digits in every row, so that of two times the longer
+/// one is never shown as the shorter, whatever their columns are.
+pub(crate) fn time_cell(ms: f64) -> String {
+    if ms != 0.0 && ms.abs() < SMALL { in_column(ms, 0) } else { significant(ms, 3) }
+}
+
 fn decimals(value: f64, digits: i32) -> usize {
     if value == 0.0 || !value.is_finite() {
         return 0;
@@ -140,6 +161,24 @@ mod tests {
         check(30_132.0, "30.1 s");
         check(3_600_000.0, "3,600 s");
         check(f64::NAN, ABSENT);
+    }
+
+    #[test]
+    fn times_of_a_table_have_three_digits_each() {
+        let shown = [8.463, 8.4699, 51_571.6, 0.06, 0.00000001, f64::NAN].map(time_cell);
+        assert_eq!(shown, ["8.46", "8.47", "51,572", "0.0600", "<0.0001", ABSENT]);
+    }
+
+    #[test]
+    fn sizes_and_rates_have_the_unit_that_fits() {
+        let check = |mib, want| assert_eq!(size_mib(mib), want);
+        check(0.0, "0 B");
+        check(4.69e-5, "49.2 B");
+        check(0.1797, "184 KiB");
+        check(18.94, "18.9 MiB");
+        check(12_345.6, "12,346 MiB");
+        assert_eq!(rate_mib_s(0.0000469), "49.2 B/s");
+        assert_eq!(rate_mib_s(36.3), "36.3 MiB/s");
     }
 
     #[test]

@@ -199,6 +199,9 @@ impl Axis {
         if self.unit == "ms" {
             return number::time_ms(value);
         }
+        if self.unit == "MiB/s" {
+            return number::rate_mib_s(value);
+        }
         if self.percent {
             return format!("{} %", number::significant(value * 100.0, 4));
         }
@@ -705,6 +708,9 @@ const COVERED_MIN: f64 = 0.2;
 
 const LINE_PANELS_MAX: usize = 16;
 
+/// Series that one legend names: more than there are policies.
+const SERIES_MAX: usize = 32;
+
 /// A line for each series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
@@ -762,12 +768,15 @@ struct DrawnSeries {
 impl Lines {
     /// The lines, those of references below the others.
     pub fn render(&self) -> Figure {
-        let (placed, notes) = placed(&self.x, &self.y, &self.series, true);
+        let mut left_out = Vec::new();
+        let series = first(&self.series, SERIES_MAX, &mut left_out);
+        let (placed, mut notes) = placed(&self.x, &self.y, series, true);
+        notes.extend(left_out);
         if placed.iter().all(|points| points.iter().all(|p| p.1.is_nan())) {
             return Figure::empty(&notes);
         }
         let thin = placed.iter().map(|points| thinned(points)).collect();
-        let mut panel = drawn(&self.x, &self.y, &self.series, thin);
+        let mut panel = drawn(&self.x, &self.y, series, thin);
         panel.sort_by_key(|series| !series.reference);
         Figure::drawn(
             &DrawnLines { kind: "lines", x: &self.x, y: &self.y, panels: vec![panel] },
@@ -801,7 +810,7 @@ impl Scatter {
                 .iter()
                 .map(|s| vec![s.clone()])
                 .collect(),
-            false => vec![series],
+            false => vec![first(&series, SERIES_MAX, &mut notes).to_vec()],
         };
         if one_in > 1 {
             notes.push(format!("Of the largest cloud one point in {one_in} is shown."));

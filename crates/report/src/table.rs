@@ -1,7 +1,7 @@
 //! A table of results, rendered as terminal text, CSV, Markdown and (by [`crate::html`]) HTML.
 
 use crate::number::{self, ABSENT};
-use crate::rank::{Better, best};
+use crate::rank::{Better, EQUAL_WITHIN, best};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use unicode_width::UnicodeWidthStr as _;
@@ -54,6 +54,8 @@ pub enum Cell {
     Count(u64),
     /// A measured number, rounded alike with the others of its column; absent if not finite.
     Number(f64),
+    /// A time in ms with three significant digits, whatever the others of its column have.
+    Time(f64),
     /// A part of one, shown in per cent: 0.774 → `77.4 %`.
     Share(f64),
     /// A relative change, shown in per cent with its sign: -0.36 → `-36.0 %`.
@@ -247,7 +249,9 @@ impl Cell {
         match *self {
             Cell::Absent | Cell::Text(_) | Cell::Badge { .. } => None,
             Cell::Count(value) => Some(value as f64),
-            Cell::Number(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => Some(v),
+            Cell::Number(v) | Cell::Time(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => {
+                Some(v)
+            }
         }
         .filter(|value| value.is_finite())
     }
@@ -258,6 +262,7 @@ impl Cell {
             Cell::Text(text) | Cell::Badge { text, .. } => text.clone(),
             Cell::Count(value) => number::count(*value),
             Cell::Number(value) => number::in_column(*value, decimals),
+            Cell::Time(value) => number::time_cell(*value),
             Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) if !v.is_finite() => {
                 ABSENT.to_owned()
             }
@@ -276,8 +281,12 @@ impl Cell {
             Cell::Absent => String::new(),
             Cell::Text(text) | Cell::Badge { text, .. } => text.clone(),
             Cell::Count(value) => value.to_string(),
-            Cell::Number(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => {
-                if v.is_finite() { v.to_string() } else { String::new() }
+            Cell::Number(v) | Cell::Time(v) | Cell::Share(v) | Cell::Change(v) | Cell::Ratio(v) => {
+                if v.is_finite() {
+                    v.to_string()
+                } else {
+                    String::new()
+                }
             }
         }
     }
@@ -445,6 +454,8 @@ impl<'a, T> Rows<'a, T> {
 // enough, it is cut between columns into several, one below the other, each of which begins with
 // the words that say what a row is about.
 
+/// Stands behind the best cell of a column, and behind those equal to it.
+const MARK: &str = "*";
 /// Spaces between two columns.
 const GAP: usize = 2;
 /// Words longer than this may be broken to make a table fit.
@@ -478,7 +489,9 @@ fn render(table: &Table, options: TextOptions) -> String {
     }
     let parts: Vec<String> = grid.parts().iter().map(|part| grid.part(part)).collect();
     out += &parts.join("\n");
-    for note in &table.notes {
+    let within = EQUAL_WITHIN * 100.0;
+    let marks = format!("{MARK} the best, or within {within} % of it.");
+    for note in table.notes.iter().chain((!table.best.is_empty()).then_some(&marks)) {
         out += "\n";
         out += &grid.wrapped(&printable(note));
         out += "\n";
@@ -502,8 +515,10 @@ impl<'a> Grid<'a> {
         Grid { table, options, headings, cells }
     }
 
+    /// Columns of the terminal, but for the mark behind the last column.
     fn width(&self) -> usize {
-        self.options.columns()
+        let marks = if self.table.best.is_empty() { 0 } else { MARK.len() };
+        self.options.columns().saturating_sub(marks)
     }
 
     /// Columns of each part: all in one, if they fit.
@@ -590,6 +605,7 @@ impl<'a> Grid<'a> {
         for line in 0..height {
             let mut text = String::new();
             let mut pending = 0; // Spaces are written only when something follows them.
+            let mut owed = 0; // Columns of the gap that a mark has taken.
             for (n, lines) in wrapped.iter().enumerate() {
                 // Headings are aligned to the rule below them, other cells to their first line.
                 let skip = if row.is_none() { height - lines.len() } else { 0 };
@@ -600,7 +616,7 @@ impl<'a> Grid<'a> {
                     Align::Left => (0, fill),
                     Align::Right => (fill, 0),
                 };
-                pending += before + if n > 0 { GAP } else { 0 };
+                pending += before + if n > 0 { GAP - std::mem::take(&mut owed) } else { 0 };
                 if !part.is_empty() {
                     let tone = row.map_or(Tone::Plain, |row| self.table.tone(row, columns[n]));
                     text += &" ".repeat(pending);
@@ -608,6 +624,12 @@ impl<'a> Grid<'a> {
                     pending = 0;
                 }
                 pending += after;
+                let is_best = |row| self.table.best.contains(&(row, columns[n]));
+                if line == 0 && row.is_some_and(is_best) {
+                    text.push_str(MARK); // in the gap
+                    pending = pending.saturating_sub(MARK.len());
+                    owed = MARK.len().saturating_sub(after);
+                }
             }
             out += &if row.is_none() { self.bold(&text) } else { text };
             out += "\n";

@@ -191,6 +191,24 @@ fn the_best_of_each_vm_are_marked() {
     // Neither the only rate of a VM is the best of several, nor are figures that are all equal, nor
     // those of a row with no rate.
     assert_eq!(green.collect::<Vec<_>>(), ["5.0", "5.1", "3", "3"]);
+    let plain = marked().to_text(TextOptions::default());
+    let lines: Vec<&str> = plain.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "VM  policy  p99 (ms)  rate",
+            "──────────────────────────",
+            "a   noop         5.0*   10",
+            "a   cfq          5.1*    –",
+            "a   look         9.0     –",
+            "b   sstf         0.0     0",
+            "b   noop        70.0     3*",
+            "b   cfq         70.0     2",
+            "b   look        71.0     3*",
+            "",
+            "* the best, or within 2 % of it.",
+        ]
+    );
     let sections = vec![Section::new("A", vec![Block::Table(marked())])];
     let html = html(&Report { sections, ..Report::default() });
     assert_eq!(html.matches(r#"class="n best""#).count(), 4);

@@ -7,7 +7,7 @@ mod path;
 
 use crate::host_fs::FileBacked;
 use crate::layout::Layout;
-use crate::metrics::{HostResult, Meter, OpResult, RunResult, VmHost, joined};
+use crate::metrics::{HostResult, Meter, OpResult, RunResult, Times, VmHost};
 use guest_queue::GuestQueues;
 use host::{Guest, HostSide};
 pub use host::{Host, HostCosts};
@@ -591,7 +591,7 @@ impl Engine<'_> {
             began,
             simulated: self.now.since(began),
             vms: meter.vms,
-            response: joined(3, [&reads.response, &writes.response]),
+            response: Times::joined(3, [&reads.response, &writes.response]),
             reads,
             writes,
             service_from_dispatch: meter

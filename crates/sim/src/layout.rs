@@ -55,21 +55,25 @@ impl Place {
 pub enum LayoutError {
     /// A VM would reach past the end of the device.
     #[error(
-        "VM {vm}: its disk would end at sector {end}, the device has {capacity}; \
+        "VM {vm}: its disk would end at {}, the device has {}; \
          place it elsewhere, choose a larger device, or give traces a smaller --capacity (compare, \
-         predict)"
+         predict)",
+        gib(*end),
+        gib(*capacity)
     )]
     TooLarge {
         vm: String,
-        /// Where its disk would end.
+        /// Where its disk would end, in sectors.
         end: u64,
         /// Sectors of the device.
         capacity: u64,
     },
     /// The host's file system is full before a VM's image is whole.
     #[error(
-        "VM {vm}: the file system on the device of {capacity} sectors has no room for its image of \
-         {len}; choose a larger device, or give traces a smaller --capacity (compare, predict)"
+        "VM {vm}: the file system on the device of {} has no room for its image of {}; choose a \
+         larger device, or give traces a smaller --capacity (compare, predict)",
+        gib(*capacity),
+        gib(*len)
     )]
     Full {
         vm: String,
@@ -96,6 +100,15 @@ pub enum LayoutError {
         /// Number of VMs whose disks are to be placed.
         vms: usize,
     },
+}
+
+/// A size in sectors, as people give it; small ones to the sector.
+fn gib(sectors: u64) -> String {
+    const GIB_SECTORS: u64 = 1 << 21;
+    match sectors {
+        0..GIB_SECTORS => format!("{sectors} sectors"),
+        _ => format!("{:.1} GiB", sectors as f64 / GIB_SECTORS as f64),
+    }
 }
 
 impl Layout {

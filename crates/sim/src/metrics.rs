@@ -12,30 +12,84 @@ use seekway_workload::AppReport;
 /// Times in nanoseconds with a resolution of a microsecond below two
 /// milliseconds and 0.1 % above, up to a day (longer counts as a day). It takes the memory that its
 /// longest time needs: 2 KiB when empty, 15 KiB with a second, at 1 %.
-pub type Times = Histogram<u64>;
+///
+/// A bucket has a range of times. No mean and no quantile exceeds the longest time, which is known
+/// exactly.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Times {
+    buckets: Histogram<u64>,
+    longest_ns: u64,
+}
 
 const TIME_MIN_NS: u64 = 1_000;
 
 const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
-pub(crate) fn times(digits: u8) -> Times {
-    let made = Histogram::new_with_bounds(TIME_MIN_NS, 2 * TIME_MIN_NS, digits);
-    let mut times = made.expect("constant bounds");
-    times.auto(true);
-    times
-}
-
-pub(crate) fn record(times: &mut Times, ns: u64) {
-    times.record(ns.min(TIME_MAX_NS)).expect("it grows up to a day");
-}
-
-/// The times of all of these.
-pub(crate) fn joined<'a>(digits: u8, parts: impl IntoIterator<Item = &'a Times>) -> Times {
-    let mut all = times(digits);
-    for part in parts {
-        all.add(part).expect("it grows as far as the part");
+impl Times {
+    pub(crate) fn new(digits: u8) -> Times {
+        let made = Histogram::new_with_bounds(TIME_MIN_NS, 2 * TIME_MIN_NS, digits);
+        let mut buckets = made.expect("constant bounds");
+        buckets.auto(true);
+        Times { buckets, longest_ns: 0 }
     }
-    all
+
+    /// The times of all of these.
+    pub(crate) fn joined<'a>(digits: u8, parts: impl IntoIterator<Item = &'a Times>) -> Times {
+        let mut all = Times::new(digits);
+        parts.into_iter().for_each(|part| all.add(part));
+        all
+    }
+
+    pub(crate) fn record(&mut self, ns: u64) {
+        let ns = ns.min(TIME_MAX_NS);
+        self.buckets.record(ns).expect("it grows up to a day");
+        self.longest_ns = self.longest_ns.max(ns);
+    }
+
+    /// Adds all times of `part`.
+    pub fn add(&mut self, part: &Times) {
+        self.buckets.add(&part.buckets).expect("it grows as far as the part");
+        self.longest_ns = self.longest_ns.max(part.longest_ns);
+    }
+
+    /// Number of times.
+    pub fn len(&self) -> u64 {
+        self.buckets.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Arithmetic mean in nanoseconds; 0 without a time.
+    pub fn mean(&self) -> f64 {
+        self.buckets.mean().min(self.longest_ns as f64)
+    }
+
+    /// Standard deviation in nanoseconds.
+    pub fn stdev(&self) -> f64 {
+        self.buckets.stdev()
+    }
+
+    /// The shortest time, within the resolution.
+    pub fn min(&self) -> u64 {
+        self.buckets.min().min(self.longest_ns)
+    }
+
+    /// The longest time, exactly.
+    pub fn max(&self) -> u64 {
+        self.longest_ns
+    }
+
+    /// The time that this share of all does not exceed.
+    pub fn value_at_quantile(&self, share: f64) -> u64 {
+        self.buckets.value_at_quantile(share).min(self.longest_ns)
+    }
+
+    /// Every bucket with times, from the shortest: the end of its range and their number.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buckets.iter_recorded().map(|b| (b.value_iterated_to(), b.count_at_value()))
+    }
 }
 
 /// Distances between consecutive positions of the arm, by sign and magnitude.
@@ -171,7 +225,7 @@ pub struct OpResult {
 
 impl OpResult {
     fn new() -> Self {
-        OpResult { requests: 0, bytes: 0, unfinished: 0, worst_ns: 0, response: times(2) }
+        OpResult { requests: 0, bytes: 0, unfinished: 0, worst_ns: 0, response: Times::new(2) }
     }
     /// The VMs' counts together, with the response times of the run.
     pub(crate) fn of_run<'a>(vms: impl Iterator<Item = &'a OpResult>, response: Times) -> Self {
@@ -266,7 +320,7 @@ impl VmResult {
         let VmResult { reads, writes, .. } = self;
         self.requests = reads.requests + writes.requests;
         self.bytes = reads.bytes + writes.bytes;
-        self.response = joined(2, [&reads.response, &writes.response]);
+        self.response = Times::joined(2, [&reads.response, &writes.response]);
     }
 }
 
@@ -390,7 +444,7 @@ impl Meter {
             oldest: Nanos::ZERO,
             ended: None,
             span: Nanos::ZERO,
-            response: times(2),
+            response: Times::new(2),
             bandwidth: Series::new(),
             scatter: Scatter::new(),
             policy_metrics: Vec::new(),
@@ -398,10 +452,10 @@ impl Meter {
         };
         Meter {
             vms: names.map(vm).collect(),
-            reads: times(3),
-            writes: times(3),
-            service: times(3),
-            service_from_dispatch: (depth > 1).then(|| times(3)),
+            reads: Times::new(3),
+            writes: Times::new(3),
+            service: Times::new(3),
+            service_from_dispatch: (depth > 1).then(|| Times::new(3)),
             seeks_per_command: SeekDistances::new(),
             seeks_per_request: SeekDistances::new(),
             barriers: 0,
@@ -471,9 +525,9 @@ impl Meter {
         }
         self.vms[c.request.vm.index()].device_time += c.service;
         if leads {
-            record(&mut self.service, c.service.get());
+            self.service.record(c.service.get());
             if let Some(times) = &mut self.service_from_dispatch {
-                record(times, now.since(c.dispatched).get());
+                times.record(now.since(c.dispatched).get());
             }
         }
     }
@@ -496,10 +550,11 @@ impl Meter {
         of_op.requests += 1;
         of_op.bytes += bytes;
         of_op.worst_ns = of_op.worst_ns.max(response);
-        record(&mut of_op.response, response);
+        of_op.response.record(response);
         vm.last = now;
         vm.bandwidth.record(now, bytes);
-        record(if op == Op::Read { &mut self.reads } else { &mut self.writes }, response);
+        let of_all = if op == Op::Read { &mut self.reads } else { &mut self.writes };
+        of_all.record(response);
     }
 }
 
@@ -628,7 +683,7 @@ pub struct VmCpu {
 impl VmCpu {
     /// The response times of all its tasks.
     pub fn waits(&self) -> Times {
-        joined(2, self.tasks.iter().map(|task| &task.response))
+        Times::joined(2, self.tasks.iter().map(|task| &task.response))
     }
 }
 
@@ -662,7 +717,7 @@ impl TaskResult {
             ran: Nanos::ZERO,
             ios: 0,
             bytes: 0,
-            response: times(2),
+            response: Times::new(2),
             inactive: Nanos::ZERO,
             moves: 0,
             series: Vec::new(),
@@ -730,7 +785,7 @@ impl Writes {
         Writes {
             requests: 0,
             bytes: 0,
-            response: times(2),
+            response: Times::new(2),
             longest: Nanos::ZERO,
             backlog_bytes: 0,
             waiting_bytes: 0,
@@ -754,7 +809,7 @@ impl RunResult {
     pub fn waited_for(&self, vm: usize) -> Times {
         let (of_vm, writes) = (&self.vms[vm], self.guest_queues.as_ref().map(|q| &q.writes[vm]));
         let sync = writes.map(|writes| &writes.sync.response);
-        match sync.map(|sync| joined(2, [&of_vm.reads.response, sync])) {
+        match sync.map(|sync| Times::joined(2, [&of_vm.reads.response, sync])) {
             Some(waited) if !waited.is_empty() => waited,
             _ => of_vm.response.clone(),
         }
@@ -790,14 +845,28 @@ mod tests {
 
     #[test]
     fn times_take_what_their_longest_needs_up_to_a_day() {
-        let mut all = times(2);
-        assert_eq!(all.distinct_values(), 256);
-        record(&mut all, 1_000_000_000);
-        assert_eq!(all.distinct_values(), 15 * 128);
-        record(&mut all, u64::MAX);
-        assert!((all.max() as f64 / TIME_MAX_NS as f64 - 1.0).abs() < 0.01);
-        let both = joined(2, [&times(2), &all, &all]);
+        let mut all = Times::new(2);
+        assert_eq!(all.buckets.distinct_values(), 256);
+        all.record(1_000_000_000);
+        assert_eq!(all.buckets.distinct_values(), 15 * 128);
+        all.record(u64::MAX);
+        assert_eq!(all.max(), TIME_MAX_NS);
+        let both = Times::joined(2, [&Times::new(2), &all, &all]);
         assert_eq!((both.len(), both.max(), both.mean()), (4, all.max(), all.mean()));
+    }
+
+    #[test]
+    fn no_figure_of_times_exceeds_the_longest() {
+        // The middle of its bucket is above 9.9615 ms, and so is its end.
+        let mut times = Times::new(2);
+        (0..3).for_each(|_| times.record(9_961_500));
+        assert!(times.buckets.mean() > 9_961_500.0 && times.buckets.max() > 9_961_500);
+        assert_eq!((times.mean(), times.max()), (9_961_500.0, 9_961_500));
+        assert_eq!([0.5, 1.0].map(|share| times.value_at_quantile(share)), [9_961_500; 2]);
+        assert_eq!(times.counts().collect::<Vec<_>>(), [(10_027_007, 3)]);
+        let mut all = Times::new(3);
+        all.add(&times);
+        assert_eq!((all.len(), all.max()), (3, 9_961_500));
     }
 
     #[test]

@@ -270,6 +270,7 @@ pub struct Dispatch {
     /// Requests are merged up to `coalesce` as they arrive, before the policy sees them.
     pub merge: bool,
     /// Longest wait of a request, after which it goes against the policy.
+    #[serde(deserialize_with = "above_zero")]
     pub hard_limit: Time,
 }
 
@@ -279,6 +280,14 @@ fn piece<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
         return Err(serde::de::Error::custom("expected at most 1MiB, or 0"));
     }
     Ok(size)
+}
+
+fn above_zero<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
+    let time = Time::deserialize(from)?;
+    if time.0 == Nanos::ZERO {
+        return Err(serde::de::Error::custom("expected more than 0, such as 30s"));
+    }
+    Ok(time)
 }
 
 impl Default for Dispatch {

@@ -148,8 +148,10 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub sharing: SharingArgs,
     /// Run each VM once more, alone, under noop on the disk itself (no cache, no shared
-    /// processors): what it gets then is its demand, which φ, Jain and max-min need. Equal VMs share one such run. VMs are equal if they are described
-    /// alike but for their names and, on a rotating disk, lie in the same eighth of it
+    /// processors): what it gets then is its demand, which φ, Jain and max-min need. The demand of
+    /// a trace with a clock is the rate of its requests: none is run. Equal VMs share one such run.
+    /// VMs are equal if they are described alike but for their names and, on a rotating disk, lie
+    /// in the same eighth of it
     #[arg(
         long,
         value_enum,

@@ -7,17 +7,18 @@ mod verdict;
 
 use super::compare::{self, Asked, Comparison};
 use crate::args::{AdviseArgs, Format, Goal, LoadArgs, PrefetchArgs};
-use crate::json::CompareReport;
+use crate::json::{CacheChoice, CompareReport};
 use crate::load::{self, distinct};
-use crate::runs::{self, Running};
+use crate::runs::{self, Outcome, Running, Stage};
 use crate::stacks::{self, NO_PREFETCH, StackLists};
 use crate::{Verdict, output};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use judged::{Judged, Loser};
+use judged::{Judged, Loser, Wait};
 use search::{Disk, Headroom, Search, with_write_cache};
 use seekway_core::units::Nanos;
 use seekway_report::html::{Block, Report};
+use seekway_report::rank::EQUAL_WITHIN;
 use seekway_report::table::Table;
 use seekway_sim::scenario::{Cache, LimitsChoice, Scalar, Scenario};
 use serde::Serialize;
@@ -40,6 +41,9 @@ pub(super) struct Advice<'a> {
     goal: String,
     /// Name of the goal's figure, with its unit.
     figure: &'static str,
+    /// Was each VM run without the others? If not, the best that any policy gives a VM among the
+    /// others stands for what it has alone.
+    is_alone_measured: bool,
     /// Everyone's figures, best first.
     ranking: Vec<Judged>,
     /// VMs that another policy would serve at least 2 % better.
@@ -51,12 +55,17 @@ pub(super) struct Advice<'a> {
     carried: Option<bool>,
     /// As `carried`, without a host cache.
     carried_without_cache: Option<bool>,
-    /// The load under the recommended policy, or under the one that comes nearest to carrying it.
+    /// The load under the recommended policy.
     service: Service,
     /// Limits that this exceeds; none if the disk carries the load.
     excesses: Vec<Excess>,
+    /// Another policy that comes nearer to carrying the load, if the disk does not carry it.
+    nearer: Option<Nearer>,
     /// Share of the rate that the disk does in the long run, at most 1. Null as `busy`.
     long_run_share: Option<f64>,
+    /// Time for which the credit of a cloud volume pays for the load, if it goes on. Null if there is
+    /// none, or less than 2 % of the load needs it.
+    credit_lasts_s: Option<f64>,
     /// The load with the drive's write cache off. Null if it has none, if nothing is written, and
     /// if `--device` says whether it is on.
     without_write_cache: Option<Without>,
@@ -69,6 +78,20 @@ pub(super) struct Advice<'a> {
     advice: String,
     #[serde(flatten)]
     compared: &'a CompareReport,
+}
+
+/// A stack that exceeds the limits by less than the recommended one does.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Nearer {
+    /// As sentences call the stack.
+    #[serde(skip)]
+    label: String,
+    policy: String,
+    #[serde(flatten)]
+    cache: CacheChoice,
+    /// Its largest excess.
+    excess: Excess,
 }
 
 /// The load without a part of the disk.
@@ -164,14 +187,14 @@ fn advise<'a>(
     let carries = |service: &Service| !is_open || service.excesses(limits).is_empty();
     let verdicts: Vec<bool> = services.iter().map(carries).collect();
     let bar = stage.bar(asked.stacks.len(), "each VM alone");
-    let alone = stage.run_each_alone(&asked.stacks, 1, &bar)?;
+    let alone = stage.run_each_alone(&asked.stacks, 1, &bar, |outcome| Wait::of_vm(outcome, 0))?;
     bar.finish_and_clear();
     let judged = judged::judge(&made.outcomes, &verdicts, alone.as_deref(), goal);
     let ranking = judged::sort(judged, goal);
     let carried = is_open.then_some(ranking[0].carries);
     let bare = made.outcomes.iter().zip(&verdicts).filter(|(o, _)| o.scenario.cache.is_none());
     let carried_without_cache = is_open.then(|| bare.into_iter().any(|(_, carries)| *carries));
-    let service = spoken_of(services, &ranking, limits);
+    let (service, nearer) = of_recommended(services, &ranking[0], limits);
 
     if service.served.is_empty() {
         bail!("the load has no reads and no writes: there is nothing to judge");
@@ -194,13 +217,16 @@ fn advise<'a>(
         Some(true) => search.headroom(&best)?,
         _ => None,
     };
+    let recommended = made.outcomes.iter().find(|o| o.label == ranking[0].label);
+    let recommended = recommended.expect("it was judged");
     // The first stack is fairway, without a cache.
     let disks = if carried == Some(false) { search.disks(&asked.stacks[0])? } else { Vec::new() };
     Ok(Advice {
         disk: args.disk.device.clone(),
         recommend: ranking[0].policy.clone(),
         goal: goal_name(goal),
-        figure: judged::figure_name(goal),
+        figure: judged::figure_name(goal, alone.is_some()),
+        is_alone_measured: alone.is_some(),
         worse_for: judged::losers(&ranking, &made.outcomes[0].result),
         ranking,
         p99_limit_ms: limits.p99_ms,
@@ -208,6 +234,8 @@ fn advise<'a>(
         carried,
         carried_without_cache,
         excesses: if is_open { service.excesses(limits) } else { Vec::new() },
+        nearer,
+        credit_lasts_s: credit_lasts_s(&stage, recommended, load.span()),
         long_run_share: service.busy.map(|busy| (1.0 / busy).min(1.0)),
         without_write_cache: without_write_cache.map(|service| {
             let excesses = service.excesses(limits);
@@ -222,16 +250,41 @@ fn advise<'a>(
     })
 }
 
-/// The service of the recommended stack, or that of the one that comes nearest to carrying the
-/// load.
-fn spoken_of(services: Vec<Service>, ranking: &[Judged], limits: &Limits) -> Service {
-    let first = &ranking[0];
-    let rank = |service: &Service| match first.carries {
-        true => f64::from(u8::from(service.label != first.label)),
-        false => service.excess(limits),
+/// Time for which the credit of a cloud volume lasts if a load, of which `outcome` is a run, goes on.
+fn credit_lasts_s(stage: &Stage<'_>, outcome: &Outcome, span: Option<Nanos>) -> Option<f64> {
+    let mut full = Vec::new();
+    stage.ready.profile.build().metrics(&mut |name, value| full.push((name, value)));
+    fn of(metrics: &[(&str, f64)], name: &str) -> Option<f64> {
+        metrics.iter().find(|metric| metric.0 == name).map(|metric| metric.1)
+    }
+    let lasts = |[credit, billed]: [&str; 2]| {
+        let (full, end) = (of(&full, credit)?, &outcome.result.device_metrics);
+        let (used, billed) = (full - of(end, credit)?, of(end, billed)?);
+        (used > EQUAL_WITHIN * billed).then_some(span?.as_secs_f64() * full / used)
     };
-    let nearest = services.into_iter().min_by(|a, b| rank(a).total_cmp(&rank(b)));
-    nearest.expect("there is a policy")
+    let all = [["io_credit", "billed_ios"], ["byte_credit_mib", "billed_mib"]];
+    all.into_iter().filter_map(lasts).reduce(f64::min)
+}
+
+/// The service of the recommended stack, and the stack that comes nearest to carrying the load if
+/// that is another one.
+fn of_recommended(
+    mut services: Vec<Service>,
+    recommended: &Judged,
+    limits: &Limits,
+) -> (Service, Option<Nearer>) {
+    let place = services.iter().position(|service| service.label == recommended.label);
+    let recommended_one = services.remove(place.expect("it was judged"));
+    services.insert(0, recommended_one);
+    let of = |nearest: &Service| Nearer {
+        label: nearest.label.clone(),
+        policy: nearest.policy.clone(),
+        cache: nearest.cache.clone(),
+        excess: nearest.largest_excess(limits).expect("it does not carry the load"),
+    };
+    let nearest = verdict::nearest(&services, limits);
+    let nearer = (!recommended.carries && nearest != 0).then(|| of(&services[nearest]));
+    (services.swap_remove(0), nearer)
 }
 
 /// VMs that write, none of whose writes is synchronous.

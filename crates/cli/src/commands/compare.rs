@@ -297,6 +297,7 @@ pub fn compare(asked: &Asked, running: &Running<'_>) -> Result<Comparison> {
         device: asked.base().device.shown(),
         names: stage.names,
         same: stage.names.same(stacks),
+        is_open_loop: load.open_loop,
         demand_note: explain.then_some(private::NOTE),
         runs,
         no_fairness: unknown,

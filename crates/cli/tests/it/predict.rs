@@ -213,7 +213,7 @@ fn figures_of_a_real_run_choose_the_policies() {
     let made = json(&predict(&compared, &[]).ok());
     let ran: Vec<&Value> = made["runs"].as_array().expect("a list").iter().collect();
     assert_eq!((&ran[0]["policy"], &ran[1]["policy"]), (&"cfq".into(), &"noop".into()));
-    assert_eq!(made["agreement"].as_array().map(Vec::len), Some(4));
+    assert_eq!(made["agreement"].as_array().map(Vec::len), Some(6));
     each(&made, |a| a["error_max"].as_f64().is_some_and(|e| e < 1e-9));
     // So is what `predict` itself wrote.
     let own = folder.file("own.json", &predict(&compared, &[]).ok());
@@ -309,15 +309,15 @@ fn runs_find_each_other_by_their_caches() {
     against(&folder.file("limits.json", limits), &[]).refused(&["the runs differ in limits"]);
 }
 
-/// A guest's load: reads all over a disk, by NBD with simple replies, four at a
+/// A guest's load: reads, or writes, all over a disk, by NBD with simple replies, four at a
 /// time, until told to stop.
-struct Reader {
+struct Guest {
     stop: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<()>,
 }
 
-impl Reader {
-    fn start(socket: &Path) -> Reader {
+impl Guest {
+    fn start(socket: &Path, writes: bool) -> Guest {
         let mut client = crate::nbd::Client::open(socket);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
@@ -325,17 +325,23 @@ impl Reader {
             let mut n = 0u64;
             let mut ask = |client: &mut crate::nbd::Client| {
                 let block = n * 2_654_435_761 % 4096; // of 4 KiB, all over 16 MiB
-                client.send(&crate::nbd::request(crate::nbd::READ, n, block * 4096, 4096));
+                let op = if writes { crate::nbd::WRITE } else { crate::nbd::READ };
+                client.send(&crate::nbd::request(op, n, block * 4096, 4096));
+                if writes {
+                    client.send(&[7; 4096]);
+                }
                 n += 1;
             };
             (0..4).for_each(|_| ask(&mut client));
             while !seen.load(Ordering::Relaxed) {
                 assert_eq!(client.reply().0, 0, "no error");
-                client.data(4096);
+                if !writes {
+                    client.data(4096);
+                }
                 ask(&mut client);
             }
         });
-        Reader { stop, thread }
+        Guest { stop, thread }
     }
 
     fn end(self) {
@@ -352,7 +358,8 @@ fn policy_of(served: &Served) -> String {
 fn real_requests_through_a_daemon() {
     let folder = Folder::new();
     let served = Served::start(&folder, &["--emulate", "linear-15k4:k=2", "--policy", "deadline"]);
-    let readers = ["web", "db"].map(|disk| Reader::start(&folder.path(&format!("run/{disk}.nbd"))));
+    let guests = [("web", false), ("db", true)]
+        .map(|(disk, writes)| Guest::start(&folder.path(&format!("run/{disk}.nbd")), writes));
     let live = ["predict", "--live", &served.control, "--policies", "noop,sstf"];
     let short = ["--settle", "0s", "--window", "1s", "--rounds", "2", "--format", "json"];
     let ran = seekway(&[&live[..], &short].concat());
@@ -383,6 +390,17 @@ fn real_requests_through_a_daemon() {
         assert!(number(&run["service_ms"]) > 0.2, "{run:#}");
         assert!(number(&run["response_ms"]) > number(&run["service_ms"]), "{run:#}");
         assert!(number(&run["response_p99_ms"]) >= number(&run["response_ms"]), "{run:#}");
+        let [reads, writes] = [&run["reads"], &run["writes"]];
+        let done = number(&reads["requests"]) + number(&writes["requests"]);
+        assert_eq!(done, requests, "{run:#}");
+        for operation in [reads, writes] {
+            let rate = number(&operation["requests"]) / number(&run["window_s"]) * 2.0;
+            assert!((number(&operation["iops"]) / rate - 1.0).abs() < 1e-6, "{run:#}");
+            let times = &operation["response_ms"];
+            assert!(number(&times["p99"]) >= number(&times["p50"]), "{run:#}");
+        }
+        let p99 = [reads, writes].map(|operation| number(&operation["response_ms"]["p99"]));
+        assert!(number(&run["response_p99_ms"]) <= p99[0].max(p99[1]), "{run:#}");
     }
     // Against itself as a run of before.
     let before = folder.file("before.json", &made.to_string());
@@ -392,11 +410,17 @@ fn real_requests_through_a_daemon() {
     each(&made, |a| a["error_max"].is_number() && a["seeds"] == 0);
     seekway(&[&live[..], &["--device", "sda"]].concat())
         .refused(&["no such device", "linear-15k4"]);
+    let text = seekway(&[&live[..], &["--settle", "0s", "--window", "1s"]].concat()).ok();
+    assert!(text.contains("read p99 (ms)") && text.contains("write p99 (ms)"), "{text}");
     let figures = served.status();
     let device = &figures["devices"][0];
+    let [web, db] = [&device["disks"][0], &device["disks"][1]];
+    assert!(web["ops"]["read"]["responses"][0].is_array(), "{web:#}");
+    assert!(db["ops"]["write"]["responses"][0].is_array(), "{db:#}");
+    assert_eq!(web["ops"]["write"]["responses"], Value::Null, "{web:#}");
     assert!(number(&device["served"]["service_ms"]) > 0.0);
     assert!(number(&device["disks"][0]["device_time_ms"]) > 0.0);
-    readers.into_iter().for_each(Reader::end);
+    guests.into_iter().for_each(Guest::end);
     assert_eq!(served.end(), Some(0));
 }
 

@@ -255,8 +255,12 @@ report! {
         ops: BTreeMap<String, OpReport> = op_reports(&status.ops);
         /// Number of reads and writes by response time: `[c, n]` are `n` that took from 2^(c/4) to
         /// 2^((c+1)/4) µs.
-        [default]
-        responses: Counts = sums(recorded(status).map(|(ns, count)| (class_of_ns(ns), count)));
+        [default] responses: Counts = sums(
+            READ_AND_WRITE
+                .into_iter()
+                .flat_map(|kind| recorded(&status.ops[kind as usize]))
+                .map(|(ns, count)| (class_of_ns(ns), count)),
+        );
     }
 }
 
@@ -276,6 +280,9 @@ report! {
         /// From arrival to completion; absent while there is none.
         [skip_serializing_if = "Option::is_none"]
         latency: Option<Latency> = (!op.latency_ns.is_empty()).then(|| Latency::of(&op.latency_ns));
+        /// Number of requests by response time, as the disk's `responses`.
+        [default, skip_serializing_if = "Vec::is_empty"] responses: Counts =
+            sums(recorded(op).map(|(ns, count)| (class_of_ns(ns), count)));
         /// Time from a request's arrival to its completion.
         [skip] times: Option<Arc<Histogram<u64>>> = Some(op.latency_ns.clone())
             => times "seekway_request_duration_seconds";
@@ -330,10 +337,11 @@ fn held_ms(held: &Withheld) -> BTreeMap<String, f64> {
     some.map(|(why, cause)| (why.to_string(), cause.time.as_millis_f64())).collect()
 }
 
-/// Response times of a disk's reads and writes: nanoseconds, and the number of requests.
-fn recorded(disk: &DiskStatus) -> impl Iterator<Item = (u64, u64)> {
-    let of = |kind: OpKind| disk.ops[kind as usize].latency_ns.iter_recorded();
-    let steps = [OpKind::Read, OpKind::Write].into_iter().flat_map(of);
+const READ_AND_WRITE: [OpKind; 2] = [OpKind::Read, OpKind::Write];
+
+/// Response times of an operation: nanoseconds, and the number of requests.
+fn recorded(op: &OpStatus) -> impl Iterator<Item = (u64, u64)> {
+    let steps = op.latency_ns.iter_recorded();
     steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
 }
 
@@ -361,15 +369,24 @@ pub struct DeviceResponses {
     /// A time in nanoseconds, within one per cent, and how many requests of the
     /// disks that it has now took that, by time.
     pub counts: Vec<(u64, u64)>,
+    /// Those of `counts` that are reads.
+    #[serde(default)]
+    pub reads: Vec<(u64, u64)>,
+    /// Those of `counts` that are writes.
+    #[serde(default)]
+    pub writes: Vec<(u64, u64)>,
 }
 
 /// Response times of all devices.
 pub fn responses(host: &Host) -> ResponsesReport {
-    let of = |status: &Status| sums(status.disks.iter().flat_map(recorded));
-    let statuses = host.statuses();
-    let device =
-        statuses.iter().map(|(d, s)| DeviceResponses { name: d.name.clone(), counts: of(s) });
-    ResponsesReport { devices: device.collect() }
+    let of = |(device, status): &(Arc<Device>, Status)| {
+        let of_op =
+            |kind: OpKind| status.disks.iter().flat_map(move |d| recorded(&d.ops[kind as usize]));
+        let [reads, writes] = READ_AND_WRITE.map(|kind| sums(of_op(kind)));
+        let counts = sums(reads.iter().chain(&writes).copied());
+        DeviceResponses { name: device.name.clone(), counts, reads, writes }
+    };
+    ResponsesReport { devices: host.statuses().iter().map(of).collect() }
 }
 
 /// The last slow requests of all devices.

@@ -12,6 +12,7 @@
   const FLAT = 1e-12;
   /** Units of time, each with its length in ms. */
   const TIMES = [["ns", 1e-6], ["µs", 1e-3], ["ms", 1], ["s", 1e3]];
+  const SIZES = [["B", 2 ** -20], ["KiB", 2 ** -10], ["MiB", 1]];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const ends = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
@@ -32,6 +33,11 @@
   const time = (ms) => {
     const [unit, length] = TIMES.find((of) => Math.abs(ms / of[1]) < 999.5) ?? TIMES[3];
     return ms === 0 ? "0 ms" : `${number(ms / length, 3)} ${unit}`;
+  };
+  /** A rate in MiB/s, in the unit that fits; as in `number.rs`. */
+  const rate = (mib) => {
+    const [unit, length] = SIZES.find((of) => Math.abs(mib / of[1]) < 999.5) ?? SIZES[2];
+    return `${number(mib / length, 3)} ${unit}/s`;
   };
   /** A power of ten, or a small multiple of one, on a logarithmic axis. */
   const logLabel = (value) => {
@@ -131,6 +137,7 @@
     read(value) {
       if (value === null || value === undefined) return "–";
       if (this.unit === "ms") return time(value);
+      if (this.unit === "MiB/s") return rate(value);
       if (!this.percent) return number(value, 4) + (this.unit ? ` ${this.unit}` : "");
       const tail = value < 1 && value > 0.99 ? Math.ceil(-Math.log10(1 - value)) : 2;
       return `${number(value * 100, Math.max(4, tail + 1))} %`;

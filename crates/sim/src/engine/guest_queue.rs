@@ -2,7 +2,7 @@
 //! somebody waits for in front. Measures what waits: writes by VM, and the bursts.
 
 use super::host::Guest;
-use crate::metrics::{BURSTS_MAX, Burst, GuestQueuesResult, VmWrites, record};
+use crate::metrics::{BURSTS_MAX, Burst, GuestQueuesResult, VmWrites};
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
 use seekway_stack::stack::Submit;
@@ -87,7 +87,7 @@ impl GuestQueues {
             writes.bytes += guest.bytes;
             writes.waiting_bytes -= guest.bytes;
             writes.longest = writes.longest.max(wait);
-            record(&mut writes.response, wait.get());
+            writes.response.record(wait.get());
         }
         if guest.op.is_data()
             && let Some(burst) = self.now.take(now, guest, wait)

@@ -151,6 +151,7 @@ fn errors_say_where_they_are_and_what_to_write() {
         ("[cache]\nsize = \"7q\"", "size = 7q: "),
         ("[cache]\nprefetch = \"vxo\"", "prefetch: no prefetcher 'vxo'"),
         ("cache = \"nine\"", "s.toml:1:9: cache: "),
+        ("stack.hard_limit = \"0s\"", "hard_limit: expected more than 0, such as 30s"),
         ("[cpu]\nslice = \"3ms\"", "say how many processors there are"),
         ("[cpu]\ncount = 1\nagent = \"vsmt\"", "agent: no vCPU policy 'vsmt'"),
         ("[cpu]\ncount = 1\ncores = 3", "s.toml:3:1: cpu: unknown field `cores`"),

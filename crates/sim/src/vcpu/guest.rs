@@ -9,7 +9,6 @@ use super::state::{
     Age, Asker, Beat, Heard, Io, Phase, State, Task, VcpuRunState, WakeState, Wants, Work, WorkKind,
 };
 use super::{Completes, Load, Machine};
-use crate::metrics::record;
 use seekway_core::request::{Op, ProcessTag};
 use seekway_core::units::{Lba, Nanos};
 use seekway_vcpu::Sign;
@@ -466,7 +465,7 @@ impl Machine {
         for &begun in &done {
             result.ios += 1;
             result.bytes += block.bytes();
-            record(&mut result.response, (self.now - begun).get());
+            result.response.record((self.now - begun).get());
             while result.series.len() <= step {
                 let steps = result.series.len() as u64;
                 result.series.push((self.measured_from + SERIES_STEP.scaled(steps, 1), 0));

@@ -6,7 +6,6 @@
 use super::Machine;
 use super::machine::Event;
 use super::state::{Asker, Heard, Io, Phase, State};
-use crate::metrics::record;
 use seekway_core::units::{Instant, Nanos};
 use seekway_workload::tasks::Need;
 use seekway_workload::{Issue, SourceError};
@@ -74,7 +73,7 @@ impl Machine {
         if std::mem::take(&mut self.tasks[t].io.outstanding) > 0 {
             let begun = self.tasks[t].io.begun;
             self.tasks[t].result.ios += 1;
-            record(&mut self.tasks[t].result.response, (now - begun).get());
+            self.tasks[t].result.response.record((now - begun).get());
         }
     }
 

@@ -24,6 +24,9 @@ pub struct Judged {
     pub cache: CacheChoice,
     /// Does the disk carry the load under it? Always, if the load is closed.
     pub carries: bool,
+    /// Place by the goal's figure, behind those under which the disk carries the load if it does not;
+    /// stacks within 2 % share it. Null without a figure.
+    pub rank: Option<usize>,
     /// The figure of the goal.
     pub value: f64,
     pub mean_ms: f64,
@@ -42,13 +45,20 @@ pub struct Judged {
     pub regret: f64,
 }
 
-/// Name of the figure by which a goal judges stacks, with its unit.
-pub fn figure_name(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Latency => "worst VM's p99 over its p99 alone",
-        Goal::Throughput => "bandwidth (MiB/s)",
-        Goal::Fairness => "worst VM's speed as a share of its speed alone",
-        Goal::Balance => "mean regret in latency, throughput and fairness",
+/// Name of the figure by which a goal judges stacks, with its unit. `is_alone_measured`: as
+/// [`judge`] got the VMs' runs alone.
+pub fn figure_name(goal: Goal, is_alone_measured: bool) -> &'static str {
+    match (goal, is_alone_measured) {
+        (Goal::Latency, true) => "worst VM's p99 over its p99 alone",
+        (Goal::Latency, false) => {
+            "worst VM's p99 over its p99 under the policy that is best for it"
+        }
+        (Goal::Throughput, _) => "bandwidth (MiB/s)",
+        (Goal::Fairness, true) => "worst VM's speed as a share of its speed alone",
+        (Goal::Fairness, false) => {
+            "worst VM's speed as a share of its speed under the policy that is best for it"
+        }
+        (Goal::Balance, _) => "mean regret in latency, throughput and fairness",
     }
 }
 
@@ -65,7 +75,7 @@ impl Judged {
 
 /// Response of a VM's requests that somebody waits for.
 #[derive(Clone, Copy)]
-struct Wait {
+pub struct Wait {
     mean_ms: f64,
     p99_ms: f64,
 }
@@ -73,6 +83,11 @@ struct Wait {
 impl Wait {
     fn of(times: &Times) -> Wait {
         Wait { mean_ms: times.mean() / 1e6, p99_ms: ms(times.value_at_quantile(0.99)) }
+    }
+
+    /// Of a VM in a run.
+    pub fn of_vm(outcome: &Outcome, vm: usize) -> Wait {
+        Wait::of(&outcome.result.waited_for(vm))
     }
 
     /// The best that any of the runs gives to a VM. A VM without a request has zeros.
@@ -91,15 +106,14 @@ impl Wait {
 pub fn judge(
     outcomes: &[Outcome],
     carries: &[bool],
-    alone: Option<&[Vec<Outcome>]>,
+    alone: Option<&[Vec<Wait>]>,
     goal: Goal,
 ) -> Vec<Judged> {
     let vms = outcomes.first().map_or(0, |outcome| outcome.result.vms.len());
-    let of = |outcome: &Outcome, vm| Wait::of(&outcome.result.waited_for(vm));
     let references: Vec<Wait> = (0..vms)
         .map(|vm| match alone {
-            Some(alone) => Wait::best(alone[vm].iter().map(|outcome| of(outcome, 0))),
-            None => Wait::best(outcomes.iter().map(|outcome| of(outcome, vm))),
+            Some(alone) => Wait::best(alone[vm].iter().copied()),
+            None => Wait::best(outcomes.iter().map(|outcome| Wait::of_vm(outcome, vm))),
         })
         .collect();
     let mut judged: Vec<Judged> =
@@ -137,6 +151,7 @@ fn one(outcome: &Outcome, carries: bool, references: &[Wait]) -> Judged {
         policy: outcome.scenario.policy.clone(),
         cache: CacheChoice::new(&outcome.scenario),
         carries,
+        rank: None,
         value: 0.0,
         mean_ms: all.mean_ms,
         p99_ms: all.p99_ms,
@@ -153,7 +168,7 @@ fn one(outcome: &Outcome, carries: bool, references: &[Wait]) -> Judged {
 /// The waits of all VMs.
 fn together(times: impl Iterator<Item = Times>) -> Wait {
     let add = |mut all: Times, times: Times| {
-        all.add(&times).expect("it grows as far as the part");
+        all.add(&times);
         all
     };
     times.reduce(add).map_or(Wait { mean_ms: 0.0, p99_ms: 0.0 }, |all| Wait::of(&all))
@@ -189,34 +204,33 @@ fn regrets(judged: &[Judged]) -> Vec<f64> {
 /// large ones, and in it that of the registry, fairway first, then the simpler. Those under which the
 /// disk does not carry the load come last.
 pub fn sort(judged: Vec<Judged>, goal: Goal) -> Vec<Judged> {
-    let (mut sorted, failing): (Vec<Judged>, _) = judged.into_iter().partition(|j| j.carries);
-    let by_rank = |judged: Vec<Judged>| {
-        let ranks = places(&judged, goal);
-        let mut ranked: Vec<(Option<usize>, Judged)> = ranks.into_iter().zip(judged).collect();
-        ranked.sort_by_key(|(rank, _)| rank.unwrap_or(usize::MAX));
-        ranked.into_iter().map(|(_, judged)| judged)
-    };
-    sorted = by_rank(sorted).collect();
-    sorted.extend(by_rank(failing));
+    let (carrying, failing): (Vec<Judged>, Vec<Judged>) =
+        judged.into_iter().partition(|j| j.carries);
+    let mut sorted = Vec::new();
+    for group in [carrying, failing] {
+        let (ranks, before) = (places(&group, goal), sorted.len());
+        let ranked = group.into_iter().zip(ranks);
+        sorted.extend(
+            ranked.map(|(judged, rank)| Judged { rank: rank.map(|rank| before + rank), ..judged }),
+        );
+        sorted[before..].sort_by_key(|judged| judged.rank.unwrap_or(usize::MAX));
+    }
     sorted
 }
 
 /// The rank of each by the goal's figure; equal ones share it. Regret is a distance already.
-fn places<'a>(judged: impl IntoIterator<Item = &'a Judged>, goal: Goal) -> Vec<Option<usize>> {
+fn places(judged: &[Judged], goal: Goal) -> Vec<Option<usize>> {
     let (better, of): (_, fn(f64) -> f64) = match goal {
         Goal::Latency => (Better::Less, |value| value),
         Goal::Throughput | Goal::Fairness => (Better::More, |value| value),
         Goal::Balance => (Better::More, |regret| 1.0 - regret),
     };
-    ranks(&judged.into_iter().map(|j| of(j.value)).collect::<Vec<_>>(), better)
+    ranks(&judged.iter().map(|j| of(j.value)).collect::<Vec<_>>(), better)
 }
 
-/// Those that equal the first, the first among them, of those that carry the load as it does.
-pub fn equal_to_first(ranking: &[Judged], goal: Goal) -> Vec<&Judged> {
-    let rivals: Vec<&Judged> = ranking.iter().filter(|j| j.carries == ranking[0].carries).collect();
-    let ranks = places(rivals.iter().copied(), goal);
-    let equal = rivals.into_iter().zip(&ranks).filter(|(_, rank)| **rank == ranks[0]);
-    equal.map(|(judged, _)| judged).collect()
+/// Those that equal the first, the first among them.
+pub fn equal_to_first(ranking: &[Judged]) -> Vec<&Judged> {
+    ranking.iter().filter(|judged| judged.rank == ranking[0].rank).collect()
 }
 
 /// A VM that another stack would serve better than the first.
@@ -254,6 +268,7 @@ pub(super) mod tests {
             means_ms: vec![value],
             policy: policy.into(),
             carries: true,
+            rank: None,
             cache: CacheChoice { cache_mib: None, prefetch: None },
             value,
             mean_ms: 1.0,
@@ -284,7 +299,8 @@ pub(super) mod tests {
         let failing = Judged { carries: false, ..judged("fairway", 1.0) };
         let all = sort(vec![failing.clone(), judged("noop", 9.0)], Goal::Latency);
         assert_eq!(all[0].policy, "noop", "the disk carries the load there");
-        assert_eq!(equal_to_first(&all, Goal::Latency).len(), 1);
+        assert_eq!(all.iter().map(|j| j.rank).collect::<Vec<_>>(), [Some(1), Some(2)]);
+        assert_eq!(equal_to_first(&all).len(), 1);
         assert_eq!(sort(vec![failing], Goal::Latency).len(), 1);
         let zeros = [("fairway", 0.0), ("noop", 0.0)];
         assert_eq!(order(&zeros, Goal::Fairness), ["fairway", "noop"]);

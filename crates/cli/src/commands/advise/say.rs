@@ -6,14 +6,17 @@ use super::verdict::{Burst, Excess, Limit, Operation, Service};
 use super::{Advice, goal_name};
 use crate::args::Goal;
 use crate::output;
-use seekway_report::number::{count, significant, time_ms};
+use seekway_report::number::{count, rate_mib_s, significant, size_mib, time_ms};
 use seekway_report::rank::EQUAL_WITHIN;
 use seekway_report::table::{Cell, Table};
 
-/// VMs that are named as losers, and limits that are named as exceeded.
+/// VMs that a sentence names, and limits that are named as exceeded.
 const NAMED: usize = 5;
 
 fn percent(share: f64) -> String {
+    if share > 0.0 && share < 1e-4 {
+        return "less than 0.01 %".into();
+    }
     format!("{} %", significant(share * 100.0, if share < 1.0 { 2 } else { 3 }))
 }
 
@@ -30,10 +33,15 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
     if !advice.excesses.is_empty() && !advice.excesses.iter().any(|e| e.of == Limit::Rate) {
         let why = match worst(&advice.service) {
             Some(_) => "The rate is not too much, the bursts are.",
-            None => "The rate is not too much: one request alone takes that time.",
+            None => {
+                "The rate is not too much, and there is no burst: single requests take that time."
+            }
         };
         lines.push(why.into());
     }
+    lines.extend(advice.nearer.as_ref().map(|nearer| {
+        format!("Nearest to carrying it is {}: {}", nearer.label, excess(&nearer.excess))
+    }));
     if let (Some(true), Some(busy)) = (advice.carried, advice.service.busy)
         && advice.service.is_over_its_rate()
     {
@@ -42,6 +50,13 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
             percent(1.0 / busy)
         ));
     }
+    lines.extend(advice.credit_lasts_s.filter(|_| advice.carried == Some(true)).map(|lasts_s| {
+        format!(
+            "It pays for the load with credit, which at this rate lasts {}; then it has its base \
+             rate alone. The headroom counts the credit.",
+            time_ms(lasts_s * 1e3)
+        )
+    }));
     if let Some(off) = &advice.without_write_cache
         && advice.carried.is_some_and(|carried| carried != off.excesses.is_empty())
     {
@@ -57,7 +72,7 @@ pub fn verdict(advice: &Advice<'_>) -> Vec<String> {
         lines.push(format!(
             "No write of {} is marked as synchronous: all are judged as writes that nobody waits \
              for.",
-            advice.unmarked.join(", ")
+            named(advice.unmarked.iter().cloned())
         ));
     }
     lines
@@ -88,9 +103,9 @@ fn first_line(advice: &Advice<'_>) -> String {
     format!("{verdict}{busy}{}.", burst.unwrap_or_default())
 }
 
-/// The worst burst of several requests.
+/// The worst burst.
 fn worst(service: &Service) -> Option<&Burst> {
-    service.bursts.first().filter(|burst| burst.requests > 1)
+    service.bursts.first()
 }
 
 fn worst_burst(burst: &Burst) -> String {
@@ -102,8 +117,8 @@ fn worst_burst(burst: &Burst) -> String {
         }
         None => "nobody waits for them".into(),
     };
-    let (depth, mib) = (requests(burst.requests), significant(burst.mib, 3));
-    format!("; worst burst: {length} from {from} on, {depth} ({mib} MiB) deep, {waits}")
+    let (depth, mib) = (requests(burst.requests), size_mib(burst.mib));
+    format!("; worst burst: {length} from {from} on, {depth} ({mib}) deep, {waits}")
 }
 
 /// A limit that is exceeded.
@@ -154,9 +169,9 @@ pub fn served(service: &Service) -> Table {
         .text("requests", |served| served.operation.plural())
         .number("number", "", |served| served.requests)
         .number("size", "MiB", |served| served.mib)
-        .number("mean", "ms", |served| served.mean_ms)
-        .number("p99", "ms", |served| served.p99_ms)
-        .number("longest", "ms", |served| served.longest_ms)
+        .number("mean", "ms", |served| Cell::Time(served.mean_ms))
+        .number("p99", "ms", |served| Cell::Time(served.p99_ms))
+        .number("longest", "ms", |served| Cell::Time(served.longest_ms))
         .number("backlog", "MiB", |served| served.backlog_mib)
         .note(
             "Times count from when the trace has the request. backlog: the largest amount that was \
@@ -167,18 +182,20 @@ pub fn served(service: &Service) -> Table {
 
 /// The worst bursts.
 pub fn bursts(service: &Service) -> Option<Table> {
-    let bursts: Vec<&Burst> = service.bursts.iter().filter(|burst| burst.requests > 1).collect();
+    let bursts = &service.bursts;
     let waiter = |burst: &Burst| {
         burst.waiter.as_ref().map(|waiter| format!("{}'s {}", waiter.vm, waiter.operation.plural()))
     };
-    let table = Table::of("Worst bursts", bursts.iter().copied())
+    let table = Table::of("Worst bursts", bursts)
         .number("from", "s", |burst: &Burst| burst.from_s)
         .number("length", "s", |burst| burst.length_s)
         .number("depth", "requests", |burst| burst.requests)
         .number("depth", "MiB", |burst| burst.mib)
-        .number("longest", "ms", |burst| burst.longest_ms)
+        .number("longest", "ms", |burst| Cell::Time(burst.longest_ms))
         .text("who waits", waiter)
-        .number("for up to", "ms", |burst| burst.waiter.as_ref().map(|waiter| waiter.longest_ms))
+        .number("for up to", "ms", |burst| {
+            burst.waiter.as_ref().map(|waiter| Cell::Time(waiter.longest_ms))
+        })
         .note(
             "A burst is a time in which requests are always under way. The worst are those whose \
              longest wait is nearest to its limit or furthest above it.",
@@ -198,8 +215,10 @@ pub fn disks(disks: &[Disk]) -> Option<Table> {
         .text("disk", |disk| &disk.disk)
         .text("carries the load", verdict)
         .number("busy", "", |disk| of(disk, |service| service.busy).map(Cell::Share))
-        .number("worst p99", "ms", |disk| of(disk, Service::worst_p99_ms))
-        .number("longest", "ms", |disk| of(disk, |service| Some(service.longest_ms())))
+        .number("worst p99", "ms", |disk| of(disk, Service::worst_p99_ms).map(Cell::Time))
+        .number("longest", "ms", |disk| {
+            of(disk, |service| Some(service.longest_ms())).map(Cell::Time)
+        })
         .note(
             "Under fairway without a host cache; drives that have a write cache have it on. worst \
              p99: of requests that somebody waits for.",
@@ -219,8 +238,8 @@ pub fn recommendation(advice: &Advice<'_>, goal: Goal, several: bool) -> String 
         }
         _ => format!("Use {} for {goal_name}: ", best.label),
     };
-    text += &gives(best, several);
-    text += &equals(ranking, goal);
+    text += &gives(best, several, advice.is_alone_measured);
+    text += &equals(ranking);
     if kind(ranking).0 == "stack" && best.cache.cache_mib.is_none() {
         text += "A cache does not help. ";
     }
@@ -238,16 +257,21 @@ fn kind(ranking: &[Judged]) -> (&'static str, &'static str) {
     }
 }
 
-fn gives(best: &Judged, several: bool) -> String {
+fn gives(best: &Judged, several: bool, is_alone_measured: bool) -> String {
     let mean = time_ms(best.mean_ms);
-    let mib_s = significant(best.mib_s, 3);
+    let mib_s = rate_mib_s(best.mib_s);
     if !several {
-        return format!("mean response {mean}, p99 {}, {mib_s} MiB/s. ", time_ms(best.p99_ms));
+        return format!("mean response {mean}, p99 {}, {mib_s}. ", time_ms(best.p99_ms));
     }
     let p99 = time_ms(best.worst_vm_p99_ms);
+    let of = match is_alone_measured {
+        true => ["what it has alone", "its speed alone"],
+        false => ["its least under any policy", "its best speed under any policy"],
+    };
+    let [least_p99, speed] = of;
     format!(
-        "mean response {mean}, worst p99 {p99} ({}, {} × of what it has alone), {mib_s} MiB/s, and \
-         every VM has at least {} of its speed alone. ",
+        "mean response {mean}, worst p99 {p99} ({}, {} × of {least_p99}), {mib_s}, and every \
+         VM has at least {} of {speed}. ",
         best.worst_vm,
         significant(best.worst_vm_p99_over_alone, 3),
         percent(best.worst_vm_speed)
@@ -255,8 +279,8 @@ fn gives(best: &Judged, several: bool) -> String {
 }
 
 /// Names the policies that are as good as the first.
-fn equals(ranking: &[Judged], goal: Goal) -> String {
-    let equal = &equal_to_first(ranking, goal)[1..];
+fn equals(ranking: &[Judged]) -> String {
+    let equal = &equal_to_first(ranking)[1..];
     let names: Vec<&str> = equal.iter().map(|j| j.label.as_str()).collect();
     let within = EQUAL_WITHIN * 100.0;
     match names.len() {
@@ -274,10 +298,15 @@ fn who_loses(losers: &[Loser], kind: &str) -> String {
     }
     let one =
         |l: &Loser| format!("{} ({} slower than under {})", l.vm, percent(l.slower), l.better);
-    let mut list: Vec<String> = losers.iter().take(NAMED).map(one).collect();
-    let more = losers.len().saturating_sub(NAMED);
+    format!("Who loses by it: {}.", named(losers.iter().map(one)))
+}
+
+/// The first of these, and the number of the others.
+fn named(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let mut list: Vec<String> = all.take(NAMED).collect();
     list.extend((more > 0).then(|| format!("{more} more")));
-    format!("Who loses by it: {}.", list.join(", "))
+    list.join(", ")
 }
 
 /// Every stack with its figures, in the order of the ranking.
@@ -286,37 +315,49 @@ pub fn ranked(advice: &Advice<'_>, goal: Goal, several: bool) -> Table {
     let differ = ranking.iter().any(|j| j.carries != ranking[0].carries);
     let (kind, device) = (output::capital(kind(ranking).1), &compared.device);
     let title = format!("{kind} on {device} for {}, best first", goal_name(goal));
+    let over = if advice.is_alone_measured { "over alone" } else { "over best" };
     Table::of(title, ranking)
         .text(compared.names.heading(), |j| &j.label)
         .when(differ, |table| {
             table.text("carries the load", |j| if j.carries { "yes" } else { "no" })
         })
-        .number("mean", "ms", |j| j.mean_ms)
-        .number("p99", "ms", |j| j.p99_ms)
+        .number("rank", "", |j| j.rank)
+        .number("mean", "ms", |j| Cell::Time(j.mean_ms))
+        .number("p99", "ms", |j| Cell::Time(j.p99_ms))
         .when(several, |table| {
-            table.text("worst VM", |j| &j.worst_vm).number("its p99", "ms", |j| j.worst_vm_p99_ms)
+            table
+                .text("worst VM", |j| &j.worst_vm)
+                .number("its p99", "ms", |j| Cell::Time(j.worst_vm_p99_ms))
         })
-        .number("over alone", "", |j| Cell::Ratio(j.worst_vm_p99_over_alone))
+        .number(over, "", |j| Cell::Ratio(j.worst_vm_p99_over_alone))
         .number("bandwidth", "MiB/s", |j| j.mib_s)
         .number("worst speed", "", |j| Cell::Share(j.worst_vm_speed))
         .number("regret", "", |j| j.regret)
-        .note(note(several))
+        .note(note(several, advice.is_alone_measured))
         .note(&compared.same)
         .done()
 }
 
-fn note(several: bool) -> &'static str {
-    if several {
-        "Times are of requests that somebody waits for. worst VM: its p99 is the largest multiple \
-         (over alone) of what it has without the others under the policy that is best for it then. \
-         worst speed: mean response alone over mean response here, of the VM for which that is \
-         least. regret: mean distance from the best policy in over alone, bandwidth and worst \
-         speed; 0 is the best in all three. Policies within 2 % count as equal and stand in the \
-         order of `seekway list policies`."
-    } else {
-        "Times are of requests that somebody waits for. over alone: p99 over that of the best \
-         policy. worst speed: mean response under the best policy over that here. regret: mean \
-         distance from the best policy in these two and in bandwidth; 0 is the best in all three. \
-         Policies within 2 % count as equal and stand in the order of `seekway list policies`."
-    }
+fn note(several: bool, is_alone_measured: bool) -> String {
+    let worst = match (several, is_alone_measured) {
+        (true, true) => {
+            "worst VM: its p99 is the largest multiple (over alone) of what it has without the \
+             others under the policy that is best for it then. worst speed: mean response alone \
+             over mean response here, of the VM for which that is least. "
+        }
+        (true, false) => {
+            "worst VM: its p99 is the largest multiple (over best) of its p99 under the policy that \
+             is best for it, among the others: no VM ran alone. worst speed: mean response under \
+             that policy over mean response here, of the VM for which that is least. "
+        }
+        (false, _) => {
+            "over best: p99 over that of the best policy. worst speed: mean response under the best \
+             policy over that here. "
+        }
+    };
+    format!(
+        "Times are of requests that somebody waits for. {worst}regret: mean distance from the best \
+         policy in these two and in bandwidth; 0 is the best in all three. Policies within 2 % share \
+         a rank and stand in the order of `seekway list policies`."
+    )
 }

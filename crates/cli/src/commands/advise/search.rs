@@ -1,6 +1,6 @@
 //! The load elsewhere: without the drive's write cache, several times side by side, on other disks.
 
-use super::verdict::{Excess, Limits, Service};
+use super::verdict::{self, Excess, Limits, Service};
 use crate::json::CacheChoice;
 use crate::runs::{self, Stage};
 use anyhow::Result;
@@ -87,8 +87,8 @@ impl Search<'_> {
             self.service(&ready, stack, &bar)
         })?;
         bar.finish_and_clear();
-        let excess = |service: &Service| service.excess(&self.limits);
-        Ok(made.into_iter().min_by(|a, b| excess(a).total_cmp(&excess(b))))
+        let nearest = verdict::nearest(&made, &self.limits);
+        Ok(made.into_iter().nth(nearest))
     }
 
     /// Finds out how often the load fits beside itself under the first of these stacks, and under
@@ -104,10 +104,11 @@ impl Search<'_> {
             return Ok(None);
         }
         let most = (REQUESTS_MAX / requests.max(1)).clamp(2, TIMES_MAX.min(fits).into()) as u32;
-        let bar = self.stage.bar(most as usize, "how much more");
+        let bar = self.stage.bar(0, "how much more");
         let (mut times, mut fails, mut breaks) = (1, most + 1, None);
         while fails - times > 1 {
             let tried = points(times, fails, self.stage.running.jobs as u32);
+            self.stage.lengthen(&bar, tried.iter().sum::<u32>() as usize);
             let made = runs::parallel(&tried, self.stage.running.jobs, |copies| {
                 let Some(ready) = self.beside(*copies) else { return Ok(Vec::new()) };
                 self.excesses_of_copies(&ready, stack, &bar)

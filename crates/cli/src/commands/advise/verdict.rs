@@ -4,7 +4,7 @@ use crate::json::CacheChoice;
 use crate::runs::Outcome;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
-use seekway_report::rank::EQUAL_WITHIN;
+use seekway_report::rank::{Better, EQUAL_WITHIN, best};
 use seekway_sim::engine::utilisation;
 use seekway_sim::metrics::{self, Times, ms};
 use seekway_sim::{RunResult, VmResult};
@@ -88,9 +88,12 @@ pub struct Service {
     pub policy: String,
     #[serde(flatten)]
     pub cache: CacheChoice,
-    /// Time for which the disk had a command, over the time in which the requests came: above 1 if
-    /// they came faster than the disk is. Null if they all came at once.
+    /// Time for which the disk had a command, or the policy kept it idle while requests waited, over
+    /// the time in which the requests came: above 1 if they came faster than the disk is. Null if
+    /// they came in less time than one of them may take: that is no rate.
     pub busy: Option<f64>,
+    /// Time from the first request until all were done.
+    pub lasted_s: f64,
     /// Time from the last request until all were done.
     pub behind_s: f64,
     pub served: Vec<Served>,
@@ -141,8 +144,12 @@ impl Service {
     /// The limits that it exceeds: the rate first, then by how far. None if the disk carries the
     /// load.
     pub fn excesses(&self, limits: &Limits) -> Vec<Excess> {
-        // A trace of some milliseconds says nothing of the rate: what it left has to take a while.
-        self.excesses_if(limits, self.behind_s * 1e3 > limits.p99_ms)
+        // A short trace says nothing of the rate: what it left has to take a while, and so has the
+        // whole of it. Writes that nobody waits for may all come at once.
+        let is_waited_for = self.served.iter().any(|served| served.operation.is_waited_for());
+        let least_ms = if is_waited_for { limits.p99_ms } else { limits.longest_ms };
+        let is_rate = self.behind_s * 1e3 > limits.p99_ms && self.lasted_s * 1e3 > least_ms;
+        self.excesses_if(limits, is_rate)
     }
 
     /// As [`Service::excesses`], of a load that goes on at this rate.
@@ -177,9 +184,10 @@ impl Service {
         rate.into_iter().chain(all).collect()
     }
 
-    /// The largest figure as a multiple of its limit; 0 if the disk carries the load.
-    pub fn excess(&self, limits: &Limits) -> f64 {
-        self.excesses(limits).iter().map(Excess::ratio).fold(0.0, f64::max)
+    /// The figure that is the largest multiple of its limit; `None` if the disk carries the load.
+    pub fn largest_excess(&self, limits: &Limits) -> Option<Excess> {
+        let all = self.excesses(limits).into_iter();
+        all.reduce(|a, b| if b.ratio() > a.ratio() { b } else { a })
     }
 
     /// The largest p99 of requests that somebody waits for; `None` if there are none.
@@ -198,11 +206,14 @@ impl Service {
         let result = &outcome.result;
         let last =
             |of: fn(&VmResult) -> Instant| result.vms.iter().map(of).max().unwrap_or(Instant::ZERO);
-        let busy_s = utilisation(result) * result.simulated.as_secs_f64();
-        let span_s = span.map(Nanos::as_secs_f64).filter(|span| *span > 0.0);
+        let withheld_s = result.holds.idle.as_secs_f64();
+        let busy_s = utilisation(result) * result.simulated.as_secs_f64() + withheld_s;
+        let span_s = span.map(Nanos::as_secs_f64).filter(|span| span * 1e3 >= limits.p99_ms);
         let queues = result.guest_queues.as_ref();
         let bursts = queues.map_or(&[][..], |queues| &queues.bursts);
         let mut bursts: Vec<Burst> = bursts.iter().map(|burst| Burst::of(burst, result)).collect();
+        // Two requests that meet are none.
+        bursts.retain(|burst| burst.requests > 2);
         bursts.sort_by(|a, b| b.severity(limits).total_cmp(&a.severity(limits)));
         bursts.truncate(BURSTS_MAX);
         Service {
@@ -210,11 +221,20 @@ impl Service {
             policy: outcome.scenario.policy.clone(),
             cache: CacheChoice::new(&outcome.scenario),
             busy: span_s.map(|span| busy_s / span),
+            lasted_s: last(|vm| vm.last).as_secs_f64(),
             behind_s: last(|vm| vm.last).since(last(|vm| vm.last_arrival)).as_secs_f64(),
             served: (0..result.vms.len()).flat_map(|vm| served(result, vm)).collect(),
             bursts,
         }
     }
+}
+
+/// Number of the service that comes nearest to carrying the load; of equal ones the first.
+pub fn nearest(services: &[Service], limits: &Limits) -> usize {
+    let ratio =
+        |service: &Service| service.largest_excess(limits).map_or(0.0, |excess| excess.ratio());
+    let ratios: Vec<Option<f64>> = services.iter().map(|service| Some(ratio(service))).collect();
+    best(&ratios, Better::Less)[0]
 }
 
 /// Each kind of a VM's requests that it has.
@@ -229,7 +249,7 @@ fn served(result: &RunResult, vm: usize) -> Vec<Served> {
                 requests,
                 mib: mib(bytes),
                 mean_ms: times.mean() / 1e6,
-                p99_ms: ms(times.value_at_quantile(0.99).min(longest_ns)),
+                p99_ms: ms(times.value_at_quantile(0.99)),
                 longest_ms: ms(longest_ns),
                 backlog_mib: backlog.map(mib),
             })
@@ -292,7 +312,8 @@ pub(super) mod tests {
     pub fn service(busy: f64, behind_s: f64, served: Vec<Served>) -> Service {
         let cache = CacheChoice { cache_mib: None, prefetch: None };
         let (label, policy, busy) = ("fairway".into(), "fairway".into(), Some(busy));
-        Service { label, policy, cache, busy, behind_s, served, bursts: Vec::new() }
+        let lasted_s = 100.0;
+        Service { label, policy, cache, busy, lasted_s, behind_s, served, bursts: Vec::new() }
     }
 
     fn exceeded(service: &Service) -> Vec<(Limit, Option<Operation>)> {
@@ -329,8 +350,26 @@ pub(super) mod tests {
         assert_eq!(short.excesses_in_the_long_run(&LIMITS)[0].of, Limit::Rate);
         assert!(service(1.01, 0.9, Vec::new()).excesses_in_the_long_run(&LIMITS).is_empty());
         assert!(!exceeded(&service(0.5, 20.0, late())).contains(&rate));
-        assert_eq!(service(1.4, 20.0, late()).excess(&LIMITS), 20.0);
-        assert_eq!(service(0.5, 0.0, Vec::new()).excess(&LIMITS), 0.0);
+        // Writes that nobody waits for may come in a burst, and drain.
+        let burst = |lasted_s, operation| {
+            let served = vec![served(operation, 900.0, 3_000.0)];
+            exceeded(&Service { lasted_s, ..service(2.5, 3.0, served) })
+        };
+        assert!(burst(5.0, Operation::Write).is_empty());
+        assert_eq!(burst(31.0, Operation::Write), [rate]);
+        assert_eq!(burst(5.0, Operation::SyncWrite)[0], rate);
+        let largest = |service: Service| service.largest_excess(&LIMITS).map(|e| e.ratio());
+        assert_eq!(largest(service(1.4, 20.0, late())), Some(20.0));
+        assert_eq!(largest(service(0.5, 0.0, Vec::new())), None);
+    }
+
+    #[test]
+    fn of_those_as_near_to_carrying_the_load_the_first_is_taken() {
+        let of = |ms| service(0.5, 0.0, vec![served(Operation::Write, 10.0, ms)]);
+        let near = |all: &[f64]| nearest(&all.iter().copied().map(of).collect::<Vec<_>>(), &LIMITS);
+        assert_eq!(near(&[60_000.0, 59_900.0]), 0);
+        assert_eq!(near(&[60_000.0, 50_000.0, 49_900.0]), 1);
+        assert_eq!(near(&[60_000.0, 29_000.0, 10.0]), 1, "both carry it");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::json::{
     Vcpus, Vm, VmCache,
 };
 use crate::stacks::NO_PREFETCH;
+use seekway_report::number::rate_mib_s;
 use seekway_report::table::{Cell, Rows, Table};
 use seekway_sim::scenario::tables::Values;
 use std::collections::BTreeSet;
@@ -157,6 +158,10 @@ pub fn by_vm(compared: &CompareReport) -> Table {
     let rows = each_vm(compared);
     let ended_early = ended_early(compared);
     let knows_alone = rows.iter().any(|(_, vm)| vm.demand_mib_s.is_some());
+    let (of_demand, note) = match compared.is_open_loop {
+        true => ("of offered", "of offered: bandwidth over that with which its requests come."),
+        false => ("of alone", "of alone: bandwidth over that alone on the disk."),
+    };
     let table = Table::of("Each VM", &rows)
         .text("VM", |(_, vm)| &vm.name)
         .text(compared.names.heading(), |(run, _)| &run.label);
@@ -164,7 +169,7 @@ pub fn by_vm(compared: &CompareReport) -> Table {
         (vm.mib_s, vm.iops, &vm.response_ms, &vm.operations)
     })
     .when(knows_alone, |table| {
-        table.number("of alone", "", |(_, vm)| Some(vm.mib_s / vm.demand_mib_s?))
+        table.number(of_demand, "", |(_, vm)| Some(vm.mib_s / vm.demand_mib_s?))
     })
     .number("disk time", "", |(_, vm)| Cell::Share(vm.device_time_share))
     .when(has_private(compared), |table| {
@@ -180,7 +185,7 @@ pub fn by_vm(compared: &CompareReport) -> Table {
              its requests were left waiting. response, p50, p99: of answered requests; worst: also \
              of those that wait at the end. disk time: its share of the time that the disk worked.",
     )
-    .notes(knows_alone.then_some("of alone: bandwidth over that alone on the disk."))
+    .notes(knows_alone.then_some(note))
     .notes(ended_early.then_some(
         "ended: the VM's load was over at this time, before the run was; its bandwidth and \
              IOPS are over the time until then.",
@@ -409,8 +414,8 @@ pub fn cache_totals(compared: &CompareReport) -> Option<Table> {
              unused, of all that was read or prefetched. wasted: gone from the cache unused. \
              dropped: taken back because demand wanted the device. promoted: taken over by a \
              guest's read. host busy: the host's thread, with cache and prefetcher. The device \
-             reads {:.0} MiB/s at best, measured before the run.",
-            first.device_mib_s
+             reads {} at best, measured before the run.",
+            rate_mib_s(first.device_mib_s)
         ));
     Some(table.done())
 }

@@ -10,6 +10,7 @@ use seekway_hostd::control::{
     Client, DeviceReport, DiskReport, HostReport, LimitRequest, PendingReport, Request,
     SandboxReport, SlowReport, SlowRequestReport, UsageReport,
 };
+use seekway_report::number::rate_mib_s;
 use seekway_report::table::{Cell, Table};
 use seekway_stack::stack::limit::DiskLimits;
 use serde_json::{Value, json};
@@ -245,10 +246,9 @@ fn caches(devices: &[DeviceReport]) -> Option<Table> {
             cache.processes.iter().filter_map(|p| p.scale_max).reduce(f64::max)
         });
     for (device, cache) in cached {
-        let bandwidth =
-            cache.bandwidth_bytes_per_s.map_or("not known".to_string(), |bytes_per_s| {
-                format!("{:.0} MiB/s", mebibytes(bytes_per_s))
-            });
+        let bandwidth = cache
+            .bandwidth_bytes_per_s
+            .map_or("not known".to_string(), |bytes_per_s| rate_mib_s(mebibytes(bytes_per_s)));
         table = table
             .note(format!(
                 "{}: {:.1} of {:.0} MiB{}, memory {:.1} MiB, prefetch {}, bandwidth {bandwidth}",

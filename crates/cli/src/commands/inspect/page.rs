@@ -4,7 +4,7 @@ use super::found::{Inspected, InspectedTrace};
 use super::tables;
 use crate::output;
 use seekway_report::html::{Block, Report, Section};
-use seekway_report::number::{count, significant};
+use seekway_report::number::{count, significant, size_mib, time_ms};
 use seekway_report::plot::{Axis, Lines, Series};
 
 pub fn report(inspected: &Inspected) -> Report {
@@ -26,10 +26,14 @@ fn sentence(t: &InspectedTrace) -> String {
         text += &format!(", {} % of them reads", significant(share * 100.0, 3));
     }
     if let (Some(mean), Some(busiest)) = (t.all.iops, t.all.busiest[0].iops) {
-        let (mean, busiest) = (significant(mean, 3), significant(busiest, 3));
-        text += &format!("; {mean} a second in the mean, {busiest} in the busiest second");
+        let mean = match mean < 1.0 {
+            true => format!("one every {}", time_ms(1e3 / mean)),
+            false => format!("{} a second", significant(mean, 3)),
+        };
+        let busiest = significant(busiest, 3);
+        text += &format!("; {mean} in the mean, {busiest} in the busiest second");
     }
-    text + &format!("; {} MiB of the disk are touched.", significant(t.all.touched_mib, 3))
+    text + &format!("; {} of the disk are touched.", size_mib(t.all.touched_mib))
 }
 
 fn section(t: &InspectedTrace) -> Section {

@@ -3,7 +3,7 @@
 use super::Prediction;
 use super::figures::{Figures, MEASURES, SECTORS_PER_MS, Side};
 use crate::args::PredictArgs;
-use crate::json::CacheChoice;
+use crate::json::{CacheChoice, Operation, Operations};
 use crate::stacks::NO_PREFETCH;
 use crate::{Verdict, output};
 use anyhow::{Context, Result, bail};
@@ -123,6 +123,15 @@ struct RunFigures {
     response_p99_ms: Option<f64>,
     mib_s: Option<f64>,
     sectors_per_ms: Option<f64>,
+    #[serde(default, deserialize_with = "if_known")]
+    reads: Option<Operation>,
+    #[serde(default, deserialize_with = "if_known")]
+    writes: Option<Operation>,
+}
+
+/// Reads or writes, if they are as `compare` and `predict` write them.
+fn if_known<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Operation>, D::Error> {
+    Ok(serde_json::from_value(serde_json::Value::deserialize(from)?).ok())
 }
 
 /// A mean, alone or as `compare` writes a distribution.
@@ -186,6 +195,7 @@ fn of_run(run: &Run) -> Result<Figures> {
         response_p99_ms: given.response_p99_ms.or_else(p99),
         sectors_per_ms: mib_s.map(|m| m * SECTORS_PER_MS),
         mib_s,
+        operations: Operations { reads: given.reads.clone(), writes: given.writes.clone() },
         ..Figures::default()
     };
     let measures = MEASURES.each_ref().map(|measure| (measure.of)(&figures));

@@ -24,11 +24,13 @@ pub struct Measure {
 }
 
 /// All measures, as tables have them.
-pub static MEASURES: [Measure; 5] = [
+pub static MEASURES: [Measure; 7] = [
     Measure::time("service_ms", "service", |f| f.service_ms),
     Measure::time(FROM_DISPATCH, "service from dispatch", |f| f.service_from_dispatch_ms),
     Measure::time("response_ms", "response", |f| f.response_ms),
     Measure::time("response_p99_ms", "p99 response", |f| f.response_p99_ms),
+    Measure::time(READ_P99, "read p99", |f| Some(f.operations.reads.as_ref()?.response_ms.p99)),
+    Measure::time(WRITE_P99, "write p99", |f| Some(f.operations.writes.as_ref()?.response_ms.p99)),
     Measure {
         key: "sectors_per_ms",
         name: "throughput",
@@ -39,8 +41,15 @@ pub static MEASURES: [Measure; 5] = [
 ];
 
 const FROM_DISPATCH: &str = "service_from_dispatch_ms";
+const READ_P99: &str = "read_p99_ms";
+const WRITE_P99: &str = "write_p99_ms";
 
 impl Measure {
+    /// Is it of reads alone, or of writes alone?
+    pub fn is_of_operation(&self) -> bool {
+        [READ_P99, WRITE_P99].contains(&self.key)
+    }
+
     const fn time(
         key: &'static str,
         name: &'static str,
@@ -200,7 +209,7 @@ impl Side {
     }
 
     /// Measures that any run has. Service from dispatch counts if it differs from service: the
-    /// device queues.
+    /// device queues. Reads and writes count apart if a run has both.
     pub fn measures(&self) -> impl Iterator<Item = &'static Measure> {
         let differs = |run: &Figures| match (run.service_ms, run.service_from_dispatch_ms) {
             (Some(a), Some(b)) => (a - b).abs() > 1e-9 * a,
@@ -208,6 +217,7 @@ impl Side {
         };
         MEASURES.iter().filter(move |measure| match measure.key {
             FROM_DISPATCH => self.runs.iter().any(differs),
+            READ_P99 | WRITE_P99 => self.runs.iter().any(|run| run.operations.has_both()),
             _ => self.has(measure),
         })
     }

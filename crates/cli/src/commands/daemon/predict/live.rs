@@ -6,6 +6,7 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
+use crate::json::{Operation, Operations, Response};
 use crate::{control, load, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::units::Nanos;
@@ -207,8 +208,6 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     if is.policy != policy {
         bail!("somebody else has put {} in charge meanwhile", is.policy);
     }
-    let (requests, bytes) = moved(was, is)?;
-    let (response_ns, p99_ns) = responses(&begin.responses.counts, &end.responses.counts);
     let mut commands = is.served.commands.saturating_sub(was.served.commands);
     let mut service = is.served.service_ms - was.served.service_ms;
     let mut from_dispatch =
@@ -230,16 +229,26 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
         overslept = now.overslept_ms - was.overslept_ms;
     }
     let per_command = |sum: f64| (commands > 0).then(|| sum / commands as f64);
-    let mib_s = bytes as f64 / f64::from(1 << 20) / window_s * k;
+    let (then, now) = (&begin.responses, &end.responses);
+    let all = response(&then.counts, &now.counts, k);
+    let [reads, writes] = [moved(was, is, "read")?, moved(was, is, "write")?];
+    let model_s = window_s / k;
+    let operations = Operations {
+        reads: operation(reads, model_s, response(&then.reads, &now.reads, k)),
+        writes: operation(writes, model_s, response(&then.writes, &now.writes, k)),
+    };
+    let requests = reads.requests + writes.requests;
+    let mib_s = mib(reads.bytes + writes.bytes) / model_s;
     let some = |value: f64| (requests > 0).then_some(value);
     Ok(Figures {
         policy: policy.into(),
         service_ms: per_command(service),
         service_from_dispatch_ms: per_command(from_dispatch),
-        response_ms: response_ns.map(|ns| ns / 1e6 / k),
-        response_p99_ms: p99_ns.map(|ns| ns / 1e6 / k),
+        response_ms: all.as_ref().map(|all| all.mean),
+        response_p99_ms: all.as_ref().map(|all| all.p99),
         sectors_per_ms: some(mib_s * SECTORS_PER_MS),
         mib_s: some(mib_s),
+        operations,
         window: Some(Window {
             round,
             window_s,
@@ -253,46 +262,75 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
     })
 }
 
-/// Reads and writes done meanwhile, and their bytes.
-fn moved(was: &DeviceReport, is: &DeviceReport) -> Result<(u64, u64)> {
-    let (mut requests, mut bytes) = (0, 0);
-    for disk in &is.disks {
-        let before = was.disks.iter().find(|d| d.name == disk.name);
-        for op in ["read", "write"] {
-            let of = |d: &seekway_hostd::control::DiskReport| {
-                d.ops.get(op).map_or((0, 0, 0), |o| (o.requests, o.bytes, o.errors))
-            };
-            let (now, then) = (of(disk), before.map_or((0, 0, 0), of));
-            if now.2 > then.2 {
-                bail!("{}: {} {op} requests failed in the window", disk.name, now.2 - then.2);
-            }
-            requests += now.0.saturating_sub(then.0);
-            bytes += now.1.saturating_sub(then.1);
-        }
-    }
-    Ok((requests, bytes))
+/// Requests that were done in a window.
+#[derive(Clone, Copy)]
+struct Moved {
+    requests: u64,
+    bytes: u64,
 }
 
-/// Mean and 99 % quantile, in ns, of what came to the counts between two times.
-fn responses(was: &[(u64, u64)], is: &[(u64, u64)]) -> (Option<f64>, Option<f64>) {
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Reads, or writes, done in a window.
+fn moved(was: &DeviceReport, is: &DeviceReport, op: &str) -> Result<Moved> {
+    let mut moved = Moved { requests: 0, bytes: 0 };
+    for disk in &is.disks {
+        let before = was.disks.iter().find(|d| d.name == disk.name);
+        let of = |d: &seekway_hostd::control::DiskReport| {
+            d.ops.get(op).map_or((0, 0, 0), |o| (o.requests, o.bytes, o.errors))
+        };
+        let (now, then) = (of(disk), before.map_or((0, 0, 0), of));
+        if now.2 > then.2 {
+            bail!("{}: {} {op} requests failed in the window", disk.name, now.2 - then.2);
+        }
+        moved.requests += now.0.saturating_sub(then.0);
+        moved.bytes += now.1.saturating_sub(then.1);
+    }
+    Ok(moved)
+}
+
+/// Figures of one operation in a window of `seconds`; `None` if nothing of it was done, and of a
+/// daemon that does not tell reads and writes apart.
+fn operation(moved: Moved, seconds: f64, response_ms: Option<Response>) -> Option<Operation> {
+    Some(Operation {
+        requests: moved.requests,
+        iops: moved.requests as f64 / seconds,
+        mib_s: mib(moved.bytes) / seconds,
+        response_ms: response_ms?,
+    })
+}
+
+/// Times, in ms and divided by `k`, of what came to the counts between two times; `None` if nothing
+/// did.
+fn response(was: &[(u64, u64)], is: &[(u64, u64)], k: f64) -> Option<Response> {
     let before: BTreeMap<u64, u64> = was.iter().copied().collect();
     let new = |&(ns, count): &(u64, u64)| {
         (ns, count.saturating_sub(before.get(&ns).copied().unwrap_or(0)))
     };
     let new: Vec<(u64, u64)> = is.iter().map(new).filter(|(_, count)| *count > 0).collect();
     let total: u64 = new.iter().map(|(_, count)| count).sum();
-    if total == 0 {
-        return (None, None);
-    }
+    let ms = |ns: f64| ns / 1e6 / k;
+    let longest = new.last()?.0 as f64;
     let sum: f64 = new.iter().map(|(ns, count)| *ns as f64 * *count as f64).sum();
-    // The least time that 99 % do not exceed.
-    let wanted = (total as f64 * 0.99).ceil() as u64;
-    let mut seen = 0;
-    let p99 = new.iter().find(|(_, count)| {
-        seen += count;
-        seen >= wanted
-    });
-    (Some(sum / total as f64), p99.map(|(ns, _)| *ns as f64))
+    // The least time that this share of all does not exceed.
+    let at = |share: f64| {
+        let wanted = (total as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        let found = new.iter().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        ms(found.map_or(longest, |(ns, _)| *ns as f64))
+    };
+    Some(Response {
+        mean: ms(sum / total as f64),
+        p50: at(0.5),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: ms(longest),
+    })
 }
 
 /// Warnings for the reader, before a figure is trusted.
@@ -376,12 +414,22 @@ mod tests {
     fn the_distribution_of_a_window_is_a_difference() {
         let was = [(1_000, 1_000_000), (9_000, 5)];
         let is = [(1_000, 1_000_098), (2_000, 0), (7_000, 1), (9_000, 6)];
-        assert_eq!(
-            responses(&was, &is),
-            (Some((98_000.0 + 7_000.0 + 9_000.0) / 100.0), Some(7_000.0))
-        );
-        assert_eq!(responses(&is, &is), (None, None));
-        assert_eq!(responses(&[], &[(5, 1)]), (Some(5.0), Some(5.0)));
+        let made = response(&was, &is, 1.0).expect("a hundred requests");
+        let ms = |ns: f64| ns / 1e6;
+        assert_eq!((made.mean, made.p50), (ms(1_140.0), ms(1_000.0)));
+        assert_eq!((made.p99, made.p999, made.max), (ms(7_000.0), ms(9_000.0), ms(9_000.0)));
+        assert_eq!(response(&is, &is, 1.0), None);
+        // A model that runs at half the speed.
+        assert_eq!(response(&[], &[(5, 1)], 2.0).map(|made| made.max), Some(ms(2.5)));
+    }
+
+    #[test]
+    fn an_operation_is_told_apart_by_a_daemon_that_does_so() {
+        let moved = Moved { requests: 300, bytes: 300 << 12 };
+        assert_eq!(operation(moved, 2.0, None), None);
+        let made = operation(moved, 2.0, response(&[], &[(1_000_000, 300)], 1.0)).expect("figures");
+        assert_eq!((made.requests, made.iops, made.mib_s), (300, 150.0, 300.0 / 256.0 / 2.0));
+        assert_eq!(made.response_ms.p99, 1.0);
     }
 
     fn window(policy: &str, k: f64, k_changes: usize, late_share: f64, requests: u64) -> Figures {

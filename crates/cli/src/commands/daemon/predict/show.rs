@@ -7,7 +7,6 @@ use super::figures::{
 };
 use crate::args::Format;
 use crate::commands::compare::tables::flat_operations;
-use crate::json::{Operation, Operations};
 use crate::output;
 use crate::ranked::{Ranked, Stack, better};
 use crate::stacks::NO_PREFETCH;
@@ -106,7 +105,6 @@ fn figures(
     let (predicted, against) = (&made.predicted, made.against.as_ref());
     let rows: Vec<(usize, &String)> = stacks.iter().enumerate().collect();
     let live = against.is_none() && predicted.runs.iter().any(|r| r.window.is_some());
-    let both = predicted.runs.iter().any(|run| run.operations.has_both());
     let table =
         Table::of(title, &rows).text(made.heading, |(_, stack)| *stack).each(
             of,
@@ -134,17 +132,6 @@ fn figures(
     table
         .number("bandwidth", "MiB/s", |(_, stack)| {
             Some(predicted.mean(stack, |run| run.sectors_per_ms)? / SECTORS_PER_MS)
-        })
-        .when(both, |table| {
-            let p99 = |op: &Option<Operation>| Some(op.as_ref()?.response_ms.p99);
-            let mean = |stack: &str, of: fn(&Operations) -> &Option<Operation>| {
-                predicted.mean(stack, |run| p99(of(&run.operations)))
-            };
-            table.number("read p99", "ms", |(_, stack)| mean(stack, |op| &op.reads)).number(
-                "write p99",
-                "ms",
-                |(_, stack)| mean(stack, |op| &op.writes),
-            )
         })
         .when(live, |table| {
             let mean = |stack: &str, figure: fn(&Window) -> f64| {
@@ -232,7 +219,9 @@ fn flat(made: &Prediction) -> Table {
         .text("disk", |(_, side, _)| &side.what)
         .text("policy", |(.., run)| &run.policy)
         .number("seed", "", |(.., run)| run.seed)
-        .each(&MEASURES, |table, m| table.number(m.key, "", |(.., run)| (m.of)(run)))
+        .each(MEASURES.iter().filter(|m| !m.is_of_operation()), |table, m| {
+            table.number(m.key, "", |(.., run)| (m.of)(run))
+        })
         .number("mib_s", "", |(.., run)| run.mib_s)
         .number("round", "", |(.., run)| run.window.as_ref().map(|w| w.round))
         .number("k", "", window(|w| w.k))
