@@ -83,7 +83,12 @@ impl Times {
 
     /// The time that this share of all does not exceed.
     pub fn value_at_quantile(&self, share: f64) -> u64 {
-        self.buckets.value_at_quantile(share).min(self.longest_ns)
+        self.bucket_end_at_quantile(share).min(self.longest_ns)
+    }
+
+    /// As [`Times::value_at_quantile`], but for the end of the bucket that it lies in.
+    pub fn bucket_end_at_quantile(&self, share: f64) -> u64 {
+        self.buckets.value_at_quantile(share)
     }
 
     /// Every bucket with times, from the shortest: the end of its range and their number.

@@ -201,34 +201,37 @@ impl<R> Rows<R> {
 
     /// Mean, deviation, percentiles and maximum of a histogram.
     fn times(self, names: [&'static str; 7], of: impl Fn(&R) -> &Times) -> Self {
-        self.maybe_times(names, |row| Some(of(row)))
+        self.maybe_times(names, |row| Some((of(row), u64::MAX)))
     }
 
-    /// As [`Rows::times`], of rows that may have none.
-    fn maybe_times(self, names: [&'static str; 7], of: impl Fn(&R) -> Option<&Times>) -> Self {
+    /// As [`Rows::times`], with the longest time of all: no percentile is above that.
+    fn maybe_times(
+        self,
+        names: [&'static str; 7],
+        of: impl Fn(&R) -> Option<(&Times, u64)>,
+    ) -> Self {
         let [mean, deviation, p50, p90, p99, p999, max] = names;
-        let at = |row: &R, quantile| of(row).map(|times| times.value_at_quantile(quantile));
-        self.number(mean, |row| of(row).map(Times::mean))
-            .number(deviation, |row| of(row).map(Times::stdev))
+        let at = |row: &R, quantile| {
+            let (times, longest) = of(row)?;
+            Some(times.bucket_end_at_quantile(quantile).min(longest))
+        };
+        self.number(mean, |row| of(row).map(|(times, _)| times.mean()))
+            .number(deviation, |row| of(row).map(|(times, _)| times.stdev()))
             .count(p50, |row| at(row, 0.5))
             .count(p90, |row| at(row, 0.9))
             .count(p99, |row| at(row, 0.99))
             .count(p999, |row| at(row, 0.999))
-            .count(max, |row| of(row).map(Times::max))
+            .count(max, |row| at(row, 1.0))
     }
 
     /// Bytes and times of reads and of writes; no times where there are none.
     fn operations(self, reads: impl Fn(&R) -> &OpResult, writes: impl Fn(&R) -> &OpResult) -> Self {
         self.count("read_bytes", |row| reads(row).bytes)
-            .maybe_times(times_names!("read_response"), |row| {
-                some(reads(row)).map(|op| &op.response)
-            })
+            .maybe_times(times_names!("read_response"), |row| some(reads(row)).map(responses))
             .count("read_worst_ns", |row| Some(some(reads(row))?.worst_ns))
             .count("writes", |row| writes(row).requests)
             .count("write_bytes", |row| writes(row).bytes)
-            .maybe_times(times_names!("write_response"), |row| {
-                some(writes(row)).map(|op| &op.response)
-            })
+            .maybe_times(times_names!("write_response"), |row| some(writes(row)).map(responses))
             .count("write_worst_ns", |row| Some(some(writes(row))?.worst_ns))
     }
 
@@ -251,6 +254,11 @@ impl<R> Rows<R> {
     }
 }
 
+/// Response times, and the longest of them.
+fn responses(op: &OpResult) -> (&Times, u64) {
+    (&op.response, op.worst_ns)
+}
+
 fn some(op: &OpResult) -> Option<&OpResult> {
     (!op.is_empty()).then_some(op)
 }
@@ -270,7 +278,7 @@ fn runs(number: usize, o: &Outcome) -> Table {
         .count("bytes", |r| r.bytes())
         .count("reads", |r| r.reads.requests)
         .time("simulated_ns", |r| r.simulated)
-        .maybe_times(times_names!("response"), |r| Some(&r.response))
+        .maybe_times(times_names!("response"), |r| Some((&r.response, r.worst_ns())))
         .count("worst_ns", |r| r.worst_ns())
         .operations(|r| &r.reads, |r| &r.writes)
         .times(times_names!("service"), |r| &r.service)
@@ -315,7 +323,7 @@ fn vms(number: usize, o: &Outcome) -> Table {
         .count("ended_ns", |(_, vm)| vm.ended.map(Instant::as_nanos))
         .count("unfinished", |(_, vm)| vm.unfinished)
         .time("oldest_ns", |(_, vm)| vm.oldest)
-        .maybe_times(times_names!("response"), |(_, vm)| Some(&vm.response))
+        .maybe_times(times_names!("response"), |(_, vm)| Some((&vm.response, vm.worst_ns())))
         .count("worst_ns", |(_, vm)| vm.worst_ns())
         .operations(|(_, vm)| &vm.reads, |(_, vm)| &vm.writes)
         .count("first_sector", |(n, _)| place(*n).map(|(first, _)| *first))
