@@ -385,7 +385,8 @@ pub struct Stream {
     pub scale: f64,
 }
 
-fn mib(bytes: u64) -> f64 {
+/// Bytes as MiB.
+pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

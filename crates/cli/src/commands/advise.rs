@@ -274,8 +274,8 @@ fn of_recommended(
     limits: &Limits,
 ) -> (Service, Option<Nearer>) {
     let place = services.iter().position(|service| service.label == recommended.label);
-    let recommended_one = services.remove(place.expect("it was judged"));
-    services.insert(0, recommended_one);
+    // In front: of those that are equally near it is the nearest.
+    services[..=place.expect("it was judged")].rotate_right(1);
     let of = |nearest: &Service| Nearer {
         label: nearest.label.clone(),
         policy: nearest.policy.clone(),

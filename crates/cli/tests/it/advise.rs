@@ -513,8 +513,8 @@ fn the_reasons_of_a_no_are_those_of_the_recommended_policy() {
 #[test]
 fn a_policy_that_comes_nearer_to_carrying_the_load_is_named() {
     let folder = Folder::new();
-    // What lets single reads of a VM pass the other's burst is the best for them, and is done with
-    // the burst later than an order by place.
+    // The policy that is best for the reads lets them pass the other VM's burst. A policy that
+    // serves by place ends the burst earlier.
     let later = Series(Read, 60_000, 1, 0);
     let many = folder.file("many.csv", &table(&[Series(Write, 0, 6_000, 10), later], 4));
     let few = folder.file("few.csv", &table(&[Series(Read, 5, 300, 100_000), later], 4));

@@ -47,7 +47,7 @@ fn every_policy_runs_with_every_prefetcher() {
         assert_eq!(reads(host), reads(web) + reads(db));
         let ahead = host["prefetched_mib"].as_f64() > Some(0.0);
         assert_eq!(ahead, run["prefetch"] != "none", "{host:#}");
-        // What flashy plans for the region that the reader has left takes all the room.
+        // The reader has left a region. flashy still prefetches there, and fills all the room.
         if run["prefetch"] != "flashy" {
             assert_eq!(ahead, host["background_commands"].as_u64() > Some(0), "{host:#}");
             assert_eq!(ahead, web["accuracy"].as_f64() > Some(0.0), "{web:#}");

@@ -1,6 +1,6 @@
 //! Does a disk carry a load? Figures of a run, and the limits that they exceed.
 
-use crate::json::CacheChoice;
+use crate::json::{CacheChoice, mib};
 use crate::runs::Outcome;
 use seekway_core::request::Op;
 use seekway_core::units::{Instant, Nanos};
@@ -266,10 +266,6 @@ fn served(result: &RunResult, vm: usize) -> Vec<Served> {
         writes.and_then(|writes| of(Operation::Write, &writes.later)),
     ];
     all.into_iter().flatten().collect()
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 impl Burst {

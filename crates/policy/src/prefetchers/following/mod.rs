@@ -11,10 +11,10 @@
 //! with `literal=true` only: `BW_A` bounds each stream, the fetches of an interval go at once,
 //! stream by stream, and they go as ordinary reads (3.3: a `readahead` call). By default three
 //! corrections of ours ([`Rate`]) hold it back: no stream is kept more than `lead` ahead of its
-//! reader, waste makes patient, and losses shorten the lead. The literal form keeps those rules of ours that decide which stream a read belongs to, not
-//! how much is prefetched for it: streams are found by address and not hashed by region (`vio`),
-//! requests that overtake each other are put in order, and a record that is strided over may be
-//! read in several requests.
+//! reader, waste makes patient, and losses shorten the lead. The literal form keeps those rules of
+//! ours that decide which stream a read belongs to, not how much is prefetched for it: streams are
+//! found by address and not hashed by region (`vio`), requests that overtake each other are put in
+//! order, and a record that is strided over may be read in several requests.
 //!
 //! **Continuous** (ours): a stream is armed as soon as its share is above the threshold with two
 //! linear reads at least, and has a window from then on. When its reader has used half of what lies

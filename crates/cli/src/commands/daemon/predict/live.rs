@@ -6,7 +6,7 @@
 
 use super::figures::{Figures, SECTORS_PER_MS, Side, Window};
 use crate::args::{LivePredictArgs, PredictArgs};
-use crate::json::{Operation, Operations, Response};
+use crate::json::{Operation, Operations, Response, mib};
 use crate::{control, load, runs};
 use anyhow::{Context, Result, anyhow, bail};
 use seekway_core::units::Nanos;
@@ -267,10 +267,6 @@ fn figures(policy: &str, round: u64, begin: &Snapshot, end: &Snapshot) -> Result
 struct Moved {
     requests: u64,
     bytes: u64,
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Reads, or writes, done in a window.
